@@ -1,0 +1,43 @@
+# make sandbox | test | lint | bench   (each makes the virtual environment first, and installs what is missing)
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help sandbox test lint bench generate clean
+
+help:
+	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
+	@echo "make test      all tests, the cluster ones on a real API server"
+	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
+	@echo "make bench     kernel line to taint, beside its floor in the same run"
+	@echo "make generate  reference pages made from the code"
+
+sandbox: .venv/installed
+	@$(BIN)/python -m muster_testbed
+	@$(BIN)/muster sandbox $(ARGS)
+
+test: .venv/installed
+	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: .venv/installed
+	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python tests/bench/run.py $(ARGS)
+
+lint: .venv/installed
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
+	@$(BIN)/yamllint --strict .
+	@$(BIN)/python docs/generate.py --check
+
+generate: .venv/installed
+	@$(BIN)/python docs/generate.py
+
+# the marker is newer than both lists, so an edited dependency installs itself at the next make
+.venv/installed: pyproject.toml constraints.txt
+	@PYTHON=$(PYTHON) sh tests/environment.sh
+	@touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info

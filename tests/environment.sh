@@ -1,0 +1,25 @@
+#!/bin/sh
+# Make .venv with everything pinned in constraints.txt. On a fresh Debian 12 the interpreter comes without ensurepip:
+# installed through apt when root, otherwise the error says what to type.
+set -eu
+PYTHON=${PYTHON:-python3}
+say() { echo "muster: $*" >&2; }
+
+command -v "$PYTHON" >/dev/null || { say "$PYTHON not found: install Python 3.11 or later (Debian: apt-get install python3)"; exit 1; }
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  { say "$("$PYTHON" --version) is too old: Python 3.11 or later is needed; name another with make PYTHON=python3.12 …"; exit 1; }
+
+if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing python3-venv"
+    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install python3-venv >/dev/null
+  else
+    say "this Python cannot make virtual environments; as root: apt-get install python3-venv"
+    exit 1
+  fi
+fi
+
+[ -x .venv/bin/pip ] || { rm -rf .venv; say "making .venv"; "$PYTHON" -m venv .venv; }
+say "installing the pinned packages into .venv"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+.venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
