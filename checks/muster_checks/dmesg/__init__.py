@@ -1,0 +1,78 @@
+"""The check ``dmesg``: what the kernel says of GPUs, switches, NICs, disks, memory and itself.
+
+A room of two halves. Reading: kmsg.py, logfile.py and journal.py turn their source into records.KernelLine, stream.py
+hands them on, position.py keeps the place. Judging: catalogue.py and judge.py say what a line means.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters, Stream
+
+
+class SourceKind(StrEnum):
+    """``AUTO``: /dev/kmsg; a plain file in its place is followed; the journal where neither is there."""
+
+    AUTO = "auto"
+    KMSG = "kmsg"
+    FILE = "file"
+    JOURNAL = "journal"
+
+
+class Start(StrEnum):
+    """Where to begin without a saved position. ``BOOT`` means for a plain file: at its beginning."""
+
+    BOOT = "boot"
+    NOW = "now"
+
+
+class UserLines(StrEnum):
+    """What becomes of lines that programs wrote into the kernel log."""
+
+    COUNT = "count"
+    REFUSE = "refuse"
+
+
+class DmesgParameters(Parameters):
+    source: SourceKind = Field(default=SourceKind.AUTO, description="where kernel messages are read")
+    path: Path | None = Field(
+        default=None, description="device or file, as this process sees it (default: /dev/kmsg of the node)"
+    )
+    start: Start = Field(
+        default=Start.BOOT, description="without a saved position: all since boot, or only what comes from now on"
+    )
+    user_lines: UserLines = Field(default=UserLines.COUNT, description="lines that programs wrote into the kernel log")
+    catalogue: Path | None = Field(default=None, description="YAML file of rows that add to or change the shipped ones")
+    complete: bool = Field(
+        default=False, description="the file is a saved log: its last line counts without a newline, too"
+    )
+
+    @model_validator(mode="after")
+    def _path_fits_source(self) -> Self:
+        if self.source is SourceKind.JOURNAL and self.path is not None:
+            raise ValueError(f"path: {str(self.path)!r}: source journal has none; allowed with auto, kmsg and file")
+        if self.source is SourceKind.FILE and self.path is None:
+            raise ValueError("path: missing: source file needs one")
+        return self
+
+
+def _open_stream(node: NodeView, parameters: DmesgParameters, position: bytes | None) -> Stream:
+    # here, not above: it loads re2 and the catalogue, which who only asks for the declaration does not need
+    from muster_checks.dmesg.opening import open_stream
+
+    return open_stream(node, parameters, position)
+
+
+DMESG = Check(
+    name="dmesg",
+    description="faults that kernel and drivers report in the kernel log (Xid, SXid, PCIe, memory, disks, NICs)",
+    cost=Cost.LIGHT,
+    parameters=DmesgParameters,
+    timeout_s=30.0,
+    devices=("gpu", "nvswitch", "nic", "disk", "dimm", "pci", "host"),
+    stream=_open_stream,
+    examples=("check=dmesg", "check=dmesg&user_lines=refuse"),
+)

@@ -1,0 +1,181 @@
+"""Takes NVIDIA's lines apart: Xid, SXid, and what is coded inside Xid 74, 144 to 150 and 154.
+
+Text in, values out; what a value means for the node stands in the catalogue. Every form that was seen in public is
+read (with and without ``PCI:``, function and text after the code); anything else gives nothing.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from muster_checks.dmesg.catalogue import LinkBit, Nvlink5Row
+from muster_checks.dmesg.match import fixed
+
+MATCHES_PER_RECORD = 16  # more Xid in one record than any driver prints
+_ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
+# "GPU-I:05" follows the address for an instance of a divided GPU (NVIDIA driver; not seen on real hardware by us)
+_REST = r"(?:,[ \t]*(?P<rest>.*)|[ \t]*$)"
+XID = rf"NVRM: Xid \((?:PCI:)?(?P<address>{_ADDRESS})(?: [\w:. -]{{1,60}})?\): (?P<code>\d{{1,5}}){_REST}"
+SXID = rf"SXid \((?:PCI:)?(?P<address>{_ADDRESS})\): (?P<code>\d{{1,6}}){_REST}"
+GPU_UUID = rf"NVRM: GPU at (?:PCI:)?(?P<address>{_ADDRESS}): (?P<uuid>GPU-[0-9A-Za-z-]{{1,64}})"
+RESET_DONE = r"GPU reset executed: (?P<uuid>\S{1,80}), success: true"
+
+_SXID_REST = r"^(?:(?P<word>(?i:non-?fatal|fatal))\b,?\s*)?(?:Link (?P<link>-?\d+)\s*)?(?P<text>.*)"
+_SXID_FOLLOWS = r"^(?:(?i:non-?fatal|fatal), )?(?:Link -?\d+ )?(?:Severity \d+ Engine instance|Data \{)|\bdata\[\d+\]"
+_NVLINK5 = (
+    r"^(?P<unit>[A-Za-z][\w/ ]*?)\s+(?P<word>(?i:link fatal|non-?fatal|fatal))\b.*?"
+    r"\(\s*0x(?P<info>[0-9a-fA-F]{1,8})[\s,]+0x(?P<status>[0-9a-fA-F]{1,8})\b"
+)
+_NVLINK5_WORD = r"(?P<word>(?i:non-?fatal|fatal))"
+_NVLINK5_UNIT = r"^(?P<unit>[A-Z][A-Z0-9_]{2,})\b"
+_LINK_REGISTERS = (
+    r"link (?P<link>-?\d{1,4})\s*\(\s*"
+    + r",\s*".join(rf"0x(?P<r{number}>[0-9a-fA-F]{{1,16}})" for number in range(1, 8))
+    + r"\s*\)"
+)
+_RECOVERY = r"to 0x[0-9a-fA-F]+ \((?P<action>[^)]{1,60})\)"
+_PLAIN_ADDRESS = rf"^{_ADDRESS}$"
+
+
+@lru_cache(maxsize=512)
+def pci_address(text: str) -> str | None:
+    """``0000:b3:00.0`` in lower case and with its function, or None for what is no PCI address."""
+    text = text.strip(":. ")
+    if len(text) > 24 or fixed(_PLAIN_ADDRESS).search(text.encode("utf-8", "replace")) is None:
+        return None
+    domain, _, rest = text.lower().partition(":")
+    # some lines fill the domain up to eight digits; the kernel's name for the device has four where four are enough
+    return f"{domain.lstrip('0'):0>4}:{rest if '.' in rest else rest + '.0'}"
+
+
+class XidLine(msgspec.Struct, frozen=True):
+    """``address``: as :func:`pci_address`; ``rest``: what stands after the code and its comma."""
+
+    address: str
+    code: int
+    rest: str
+
+
+def xids(text: bytes) -> list[XidLine]:
+    """The Xid in one record, in order."""
+    found = fixed(XID).find_all(text, MATCHES_PER_RECORD)
+    return [XidLine(pci_address(one["address"]) or "", int(one["code"]), one.get("rest", "")) for one in found]
+
+
+class SxidLine(msgspec.Struct, frozen=True):
+    """``fatal``: the line's own word (None: it has none); ``follows``: it belongs to the line before it."""
+
+    address: str
+    code: int
+    fatal: bool | None
+    link: int | None
+    text: str
+    follows: bool
+
+
+def sxids(text: bytes) -> list[SxidLine]:
+    """The SXid in one record, in order."""
+    lines = []
+    for one in fixed(SXID).find_all(text, MATCHES_PER_RECORD):
+        rest = one.get("rest", "").encode()
+        parts = fixed(_SXID_REST).search(rest) or {}
+        word, link = parts.get("word"), parts.get("link")
+        lines.append(
+            SxidLine(
+                address=pci_address(one["address"]) or "",
+                code=int(one["code"]),
+                fatal=None if word is None else not word.lower().startswith("non"),
+                link=int(link) if link is not None and len(link) < 6 else None,
+                text=parts.get("text", "").strip(),
+                follows=fixed(_SXID_FOLLOWS).search(rest) is not None,
+            )
+        )
+    return lines
+
+
+class Nvlink5(msgspec.Struct, frozen=True):
+    """``unit``: as the line names it, empty if it names none; ``fatal``: the line's own word;
+    ``action``: RESET_GPU, IGNORE, XID_154_EVAL, or empty when no row fits; ``investigate``: the row's second column.
+    """
+
+    unit: str
+    fatal: bool
+    action: str = ""
+    investigate: str = ""
+
+
+_SEVERITY = {"IGNORE": 0, "XID_154_EVAL": 1, "RESET_GPU": 2}
+
+
+def nvlink5(code: int, rest: str, rows: Sequence[Nvlink5Row]) -> Nvlink5:
+    """Decode the text of Xid 144 to 150: ``<unit> <word> <XCn> <in> Link <n> (<intrInfo> <errorStatus> ...)``.
+
+    The bits of intrInfo lie differently before R575 and from it on, and the line does not say which driver wrote it:
+    rows of the line's unit are tried in both layouts. Where rows fit that ask for different things, the line's own
+    word decides: the worst for Fatal, the mildest otherwise.
+    """
+    text = rest.encode()
+    whole = fixed(_NVLINK5).search(text)
+    if whole is None:
+        word = (fixed(_NVLINK5_WORD).search(text) or {}).get("word", "")
+        unit = (fixed(_NVLINK5_UNIT).search(text) or {}).get("unit", "")
+        return Nvlink5(unit, fatal=word.lower() == "fatal")
+    units = tuple(part.strip().replace(" ", "_") for part in whole["unit"].split("/"))
+    fatal = not whole["word"].lower().startswith("non")
+    info, status = int(whole["info"], 16), int(whole["status"], 16)
+    fitting = [row for row in rows if row.code == code and row.fits_unit(units) and row.fits_info(info)]
+    # a status is one value, or several one-bit values at once
+    chosen = [r for r in fitting if r.fits_status(status)] or [r for r in fitting if r.within_status(status)]
+    if not chosen:
+        return Nvlink5(units[0], fatal)
+    pick = max if fatal else min
+    row = pick(chosen, key=lambda r: _SEVERITY.get(r.action, 2))
+    return Nvlink5(units[0], fatal, row.action, row.investigate)
+
+
+class LinkError(msgspec.Struct, frozen=True):
+    """Xid 74: the link's number and the rows of its bits. ``unlisted``: a bit that NVIDIA's table does not know."""
+
+    link: int
+    bits: tuple[LinkBit, ...]
+    unlisted: bool
+
+
+LISTED_REGISTERS = (1, 3, 4, 5)  # the others carry nothing on the products the table is for
+
+
+def link_error(rest: str, table: Sequence[LinkBit]) -> LinkError | None:
+    """Decode ``... link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)``; None when the seven registers are not there."""
+    found = fixed(_LINK_REGISTERS).search(rest.encode())
+    if found is None:
+        return None
+    known = {(row.register, row.bit): row for row in table}
+    bits: list[LinkBit] = []
+    unlisted = False
+    for register in LISTED_REGISTERS:
+        value = int(found[f"r{register}"], 16)
+        for bit in range(value.bit_length()):
+            if value >> bit & 1:
+                row = known.get((register, bit))
+                if row is None:
+                    unlisted = True
+                else:
+                    bits.append(row)
+    return LinkError(int(found["link"]), tuple(bits), unlisted)
+
+
+def recovery_action(rest: str) -> str:
+    """The new action of Xid 154 (``GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)``)."""
+    return (fixed(_RECOVERY).search(rest.encode()) or {}).get("action", "")
+
+
+def gpu_uuids(text: bytes) -> list[tuple[str, str]]:
+    """(uuid, address) of ``NVRM: GPU at PCI:0000:9b:00: GPU-...``, which the driver prints before its first Xid."""
+    found = fixed(GPU_UUID).find_all(text, MATCHES_PER_RECORD)
+    return [(one["uuid"], pci_address(one["address"]) or "") for one in found]
+
+
+def resets_done(text: bytes) -> list[str]:
+    """UUIDs of GPUs whose reset worked."""
+    return [one["uuid"] for one in fixed(RESET_DONE).find_all(text, MATCHES_PER_RECORD)]

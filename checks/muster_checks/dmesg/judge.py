@@ -1,0 +1,395 @@
+"""Judges kernel lines by the catalogue: lines in, signs of trouble and all-clears out.
+
+Everything a verdict rests on lies in one value (``state``), so a restart in the middle of a flood, a window or a GPU's
+last words goes on as if nothing had happened. Nothing here reads a clock for a line's time: the line brings it.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from muster_checks.declaration import AllClear, Sign
+from muster_checks.dmesg import decode
+from muster_checks.dmesg.catalogue import COUNT_LIMIT, SXID_REASON, XID_REASON, Catalogue, Meaning, Row, XidRow
+from muster_checks.dmesg.match import Matcher
+from muster_checks.dmesg.open_findings import Event, OpenFinding, OpenFindings
+from muster_checks.dmesg.records import KernelLine
+from muster_checks.dmesg.source import JudgeCounts
+from muster_checks.dmesg.templates import PART_CHARACTERS, bits_fit, fill, plain, template_names
+from muster_checks.dmesg.windows import Dump, Windows
+from muster_checks.vocabulary import FaultClass, Origin, Verdict, shorten
+
+STATE_VERSION = 1
+GPUS_LIMIT = 256  # GPUs whose UUID is remembered
+LINE_CHARACTERS = 8192
+LINK_WINDOW_S = 7 * 86400.0  # "more than 2 times on the same link": NVIDIA names no time
+
+_KINDS = {"nvidia": "gpu", "nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
+_ASKS = {
+    FaultClass.RESTART_APP: "; restart the application",
+    FaultClass.RESET: "; needs a reset",
+    FaultClass.REBOOT: "; needs a reboot",
+    FaultClass.REPLACE: "; needs replacement",
+    FaultClass.CONTACT: "; needs a person to look",
+}
+_NVLINK5 = {
+    "RESET_GPU": (Verdict.FAIL, FaultClass.RESET),
+    "IGNORE": (Verdict.WARN, FaultClass.NONE),
+    "XID_154_EVAL": (Verdict.WARN, FaultClass.RESTART_APP),
+}
+_RESET_FAILED = "GpuResetFailed"
+
+
+class Context(msgspec.Struct, frozen=True):
+    at: float
+    groups: dict[str, str]
+
+
+class JudgeState(msgspec.Struct):
+    """What :meth:`Judge.state` gives; plain values, a few MB at the very most."""
+
+    version: int
+    open: list[OpenFinding]
+    windows: Dump
+    gpus: dict[str, str]  # address by UUID
+    contexts: dict[str, Context]  # by row
+    seen: dict[str, float]  # when a row that another one waits for was last seen
+
+
+def identity(component: str) -> str:
+    return component
+
+
+class Judge:
+    """``refuse_user``: leave out lines that were written from user space. ``names``: a component's canonical name
+    (device_names.py). ``clock``: seconds since the epoch, on the same line of time as the lines' own."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        refuse_user: bool = False,
+        names: Callable[[str], str] = identity,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.counters = JudgeCounts()
+        self._catalogue = catalogue
+        self._refuse_user = refuse_user
+        self._names = names
+        self._clock = clock
+        self._reset_state()
+        patterns: list[str] = []
+        self._handlers: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+        def on(pattern: str, handler: Callable[..., None], *arguments: object) -> None:
+            self._handlers.append((handler, (*arguments, len(patterns))))
+            patterns.append(pattern)
+
+        # in the order in which one record's matches are taken: what names a device comes before what needs its name
+        on(decode.GPU_UUID, self._take_uuid)
+        on(decode.XID, self._take_xids)
+        on(decode.SXID, self._take_sxids)
+        # a row that a user has switched off may still be what another one waits for
+        self._awaited = {row.after for row in catalogue.rows if row.after and row.verdict is not Verdict.PASS}
+        rows = [row for row in catalogue.rows if row.verdict is not Verdict.PASS or row.name in self._awaited]
+        for row in rows:
+            if row.context:
+                on(row.context, self._take_context, row)
+        for row in sorted(rows, key=lambda row: bool(row.after)):
+            for pattern in row.patterns:
+                on(pattern, self._take_row, row)
+        for row in rows:
+            if row.clear_pattern:
+                on(row.clear_pattern, self._take_clear, row)
+        on(decode.RESET_DONE, self._take_reset)
+        self._matcher = Matcher(patterns)
+
+    def _reset_state(self) -> None:
+        self._open = OpenFindings()
+        self._windows = Windows()
+        self._gpus: dict[str, str] = {}
+        self._contexts: dict[str, Context] = {}
+        self._seen: dict[str, float] = {}
+
+    # ---- in and out ---------------------------------------------------------------------------------------------
+
+    def interesting(self, raw: bytes) -> bool:
+        """May ``take`` make something of a record with this text? Never False wrongly; about 1 us."""
+        return self._matcher.interesting(raw)
+
+    def take(self, line: KernelLine) -> list[Event]:
+        """Judge one line. Never raises, whatever stands in it."""
+        self.counters.judged += 1
+        if self._refuse_user and line.origin is Origin.USER:
+            self.counters.refused_user += 1
+            return []
+        text = line.text.encode("utf-8", "replace")
+        hits = self._matcher.which(text)
+        if not hits:
+            return []
+        one = _Taking(line, text, min(line.at, self._clock()))
+        for index in hits:
+            handler, arguments = self._handlers[index]
+            handler(one, *arguments)
+        self.counters.forgotten = self._open.evicted
+        return one.events
+
+    def tick(self, now: float) -> list[Event]:
+        """What is due at ``now`` (epoch seconds): signs held back in a flood, warnings over by quiet."""
+        return self._open.tick(now)
+
+    def next_tick(self) -> float | None:
+        """When ``tick`` may next have something; None: not before another line."""
+        return self._open.next_tick()
+
+    def forget(self, component: str, reasons: tuple[str, ...] = ()) -> None:
+        """Somebody closed these findings (``*``: of every component; no reasons: any): later signs are judged for
+        themselves, not by the worst that was seen before, and what was counted for the component counts no more."""
+        self._open.forget(component, reasons)
+        self._windows.forget(component, reasons)
+
+    def state(self) -> JudgeState:
+        """All that later verdicts rest on; not changed by what the judge does next."""
+        return JudgeState(
+            version=STATE_VERSION,
+            open=self._open.dump(),
+            windows=self._windows.dump(),
+            gpus=dict(self._gpus),
+            contexts=dict(self._contexts),
+            seen=dict(self._seen),
+        )
+
+    def restore(self, state: object) -> str:
+        """Go on from ``state``: a :class:`JudgeState`, or what its encoding was decoded to.
+
+        Empty when it was taken; else what is wrong with it, and the judge is as new.
+        """
+        self._reset_state()
+        version = state.get("version") if isinstance(state, dict) else getattr(state, "version", None)
+        if version != STATE_VERSION:
+            return f"state of version {str(version)[:40]}; expected {STATE_VERSION}"
+        try:
+            taken = msgspec.convert(msgspec.to_builtins(state), JudgeState)
+            self._open = OpenFindings.load(taken.open)
+            self._windows = Windows.load(taken.windows, COUNT_LIMIT)
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            self._reset_state()
+            return f"state unreadable: {error}"
+        rows = {row.name for row in self._catalogue.rows}
+        self._gpus = dict(list(taken.gpus.items())[-GPUS_LIMIT:])
+        self._contexts = {name: context for name, context in taken.contexts.items() if name in rows}
+        self._seen = {name: at for name, at in taken.seen.items() if name in rows}
+        return ""
+
+    # ---- NVIDIA's own lines -------------------------------------------------------------------------------------
+
+    def _take_uuid(self, one: "_Taking", _index: int) -> None:
+        for uuid, address in decode.gpu_uuids(one.text):
+            self._gpus.pop(uuid, None)
+            self._gpus[uuid] = address
+            if len(self._gpus) > GPUS_LIMIT:
+                del self._gpus[next(iter(self._gpus))]
+
+    def _take_xids(self, one: "_Taking", _index: int) -> None:
+        for xid in decode.xids(one.text):
+            row = self._catalogue.xid(xid.code)
+            component = self._names(f"gpu/{xid.address}")
+            reason = f"{XID_REASON}{xid.code}"
+            if row.cancels:
+                self._clear(one, component, tuple(f"{XID_REASON}{code}" for code in row.cancels))
+            told = f"Xid {xid.code} on {component}: "
+            if row.decode == "recovery":
+                self._take_recovery(one, component, reason, row, decode.recovery_action(xid.rest))
+            elif row.decode == "xid74":
+                verdict, asks, what = self._judge_link(one, component, row, xid.rest)
+                self._raise(one, component, reason, verdict, asks, told + what, row.quiet_s)
+            elif row.decode == "nvlink5":
+                found = decode.nvlink5(xid.code, xid.rest, self._catalogue.nvlink5)
+                # no row fits: the line's own word is all there is
+                undecoded = (Verdict.FAIL, FaultClass.CONTACT) if found.fatal else (Verdict.WARN, FaultClass.NONE)
+                verdict, asks = _NVLINK5.get(found.action, undecoded)
+                what = f"{row.description} in {found.unit or 'an unnamed unit'}, {found.action or 'not decoded'}"
+                name = f"{reason}:{found.unit[:40]}" if found.unit else reason
+                self._raise(one, component, name, verdict, asks, told + what, row.quiet_s)
+            else:
+                self._raise(one, component, reason, row.verdict, row.fault_class, told + row.description, row.quiet_s)
+
+    def _take_recovery(self, one: "_Taking", component: str, reason: str, row: XidRow, action: str) -> None:
+        asked: Meaning = self._catalogue.recoveries.get(action.lower(), row)
+        if asked.verdict is Verdict.PASS:
+            self._clear(one, component, (reason,))
+            return
+        message = f"Xid 154 on {component}: the driver asks for: {action or 'what cannot be read'}"
+        self._raise(one, component, reason, asked.verdict, asked.fault_class, message, row.quiet_s)
+
+    def _judge_link(self, one: "_Taking", component: str, row: XidRow, rest: str) -> tuple[Verdict, FaultClass, str]:
+        error = decode.link_error(rest, self._catalogue.link_bits)
+        if error is None or error.unlisted or not error.bits:
+            where = "" if error is None else f" on link {error.link}"
+            return row.verdict, row.fault_class, f"{row.description}{where}, not decoded"
+        worst: tuple[bool, bool, FaultClass, str] | None = None
+        for bit in error.bits:
+            enough = bit.min_count == 1 or self._windows.add(
+                f"Xid74/{error.link}/{bit.register}/{bit.bit}",
+                component,
+                one.at,
+                count=bit.min_count,
+                window_s=LINK_WINDOW_S,
+            )
+            fails = bit.verdict is Verdict.FAIL and enough
+            # a reset can be tried; what needs a person outranks it
+            candidate = fails, bit.fault_class is FaultClass.CONTACT, bit.fault_class, bit.meaning
+            if worst is None or candidate[:2] > worst[:2]:
+                worst = candidate
+        fails, _, asks, meaning = cast("tuple[bool, bool, FaultClass, str]", worst)
+        return Verdict.FAIL if fails else Verdict.WARN, asks, f"{meaning}, link {error.link}"
+
+    def _take_sxids(self, one: "_Taking", _index: int) -> None:
+        for sxid in decode.sxids(one.text):
+            row = self._catalogue.sxid(sxid.code)
+            component = self._names(f"nvswitch/{sxid.address}")
+            reason = f"{SXID_REASON}{sxid.code}"
+            if sxid.follows:
+                if row.verdict is Verdict.PASS or self._open.is_open(component, reason):
+                    continue
+                verdict, asks = Verdict.WARN, FaultClass.NONE  # details of a line that was not seen
+            elif sxid.fatal:
+                verdict, asks = row.verdict_if_fatal, row.class_if_fatal
+            else:
+                verdict, asks = row.verdict, row.fault_class
+            what = row.description if row.code == sxid.code else sxid.text or row.description
+            link = "" if sxid.link is None else f", link {sxid.link}"
+            self._raise(
+                one, component, reason, verdict, asks, f"SXid {sxid.code} on {component}: {what}{link}", row.quiet_s
+            )
+
+    def _take_reset(self, one: "_Taking", _index: int) -> None:
+        for uuid in decode.resets_done(one.text):
+            address = self._gpus.get(uuid)
+            failed_as = self._names(f"gpu/{address or plain(uuid)}")
+            if self._open.is_open(failed_as, _RESET_FAILED):
+                self._clear(one, failed_as, (_RESET_FAILED,))
+            if address is None:
+                self.counters.unknown_gpus += 1
+                continue
+            done = AllClear(
+                component=self._names(f"gpu/{address}"),
+                at=one.at,
+                how="driver",
+                classes=(FaultClass.RESET,),
+                line=one.whole,
+            )
+            one.events += self._open.clear(done)
+
+    # ---- rows of kernel.yaml and of users -----------------------------------------------------------------------
+
+    def _take_context(self, one: "_Taking", row: Row, index: int) -> None:
+        groups = {name: text[:PART_CHARACTERS] for name, text in self._matcher.groups(index, one.text).items()}
+        self._contexts[row.name] = Context(one.at, groups)
+
+    def _take_row(self, one: "_Taking", row: Row, index: int) -> None:
+        if row.name in one.rows:
+            return  # another of its patterns
+        groups = self._matcher.groups(index, one.text)
+        if not bits_fit(row, groups):
+            return
+        one.rows.add(row.name)
+        if row.name in self._awaited:
+            self._seen[row.name] = one.at
+        if row.after and not 0 <= one.at - self._seen.get(row.after, float("-inf")) <= row.after_s:
+            return
+        context = self._contexts.get(row.name)
+        if context is not None and 0 <= one.at - context.at <= row.context_s:
+            groups = {**context.groups, **groups}
+        component = self._component(row, groups)
+        if any(self._open.is_open(component, reason) for reason in row.covered_by):
+            self.counters.covered += 1
+            return
+        lines = 1
+        if row.count > 1:
+            weight = groups.get("n", "")[:9]  # int() refuses what has thousands of digits
+            lines = max(1, min(int(weight), row.count)) if weight.isascii() and weight.isdigit() else 1
+            if not self._windows.add(row.name, component, one.at, count=row.count, window_s=row.window_s, lines=lines):
+                return
+            if not self._open.is_open(component, row.name):
+                lines = row.count  # those that led up to it
+        told = fill(row.message, {**groups, "count": str(row.count)})
+        where = "" if component == "host" else f" on {component}"
+        self._raise(one, component, row.name, row.verdict, row.fault_class, told + where, row.quiet_s, lines)
+
+    def _take_clear(self, one: "_Taking", row: Row, index: int) -> None:
+        self._clear(one, self._component(row, self._matcher.groups(index, one.text)), (row.name,))
+
+    def _component(self, row: Row, groups: dict[str, str]) -> str:
+        """The template filled with what the groups say of the device; ``host`` when that is not enough."""
+        said = {name: plain(text) for name, text in groups.items()}
+        if "bdf" in said:
+            said["bdf"] = decode.pci_address(said["bdf"]) or ""
+        if "uuid" in said:
+            said["bdf"] = self._gpus.get(groups["uuid"], said["uuid"])
+        if "driver" in said:
+            said["kind"] = _KINDS.get(said["driver"].rstrip("0123456789"), _KINDS.get(said["driver"], "pci"))
+        if not all(said.get(name) for name in template_names(row.component)):
+            return "host"
+        return self._names(fill(row.component, said))
+
+    # ---- what goes out ------------------------------------------------------------------------------------------
+
+    def _clear(self, one: "_Taking", component: str, reasons: tuple[str, ...]) -> None:
+        cleared = AllClear(component=component, at=one.at, how="driver", reasons=reasons, line=one.whole)
+        one.events += self._open.clear(cleared)
+
+    def _raise(
+        self,
+        one: "_Taking",
+        component: str,
+        reason: str,
+        verdict: Verdict,
+        asks: FaultClass,
+        message: str,
+        quiet_s: float,
+        lines: int = 1,
+    ) -> None:
+        if verdict is Verdict.PASS:
+            return
+        if verdict is Verdict.WARN and self._clock() - one.at > quiet_s:
+            self.counters.stale += 1  # would be over by now
+            return
+        self.counters.signs += lines
+        if self._open.count_more(component, reason, verdict, asks, one.at, one.line.origin, lines):
+            return
+        sign = Sign(
+            component=component,
+            reason=reason,
+            verdict=verdict,
+            message=shorten(message + _ASKS.get(asks, "")),
+            at=one.at,
+            fault_class=asks,
+            count=lines,
+            origin=one.line.origin,
+            line=one.whole,
+        )
+        one.events += self._open.take(sign, quiet_s)
+
+
+class _Taking:
+    """One line while it is judged: its bytes, its time, what came out so far, the rows that have had it."""
+
+    __slots__ = ("_whole", "at", "events", "line", "rows", "text")
+
+    def __init__(self, line: KernelLine, text: bytes, at: float) -> None:
+        self.line = line
+        self.text = text
+        self.at = at
+        self.events: list[Event] = []
+        self.rows: set[str] = set()
+        self._whole: str | None = None
+
+    @property
+    def whole(self) -> str:
+        if self._whole is None:
+            # a lone surrogate could never be written out again
+            self._whole = self.line.whole[:LINE_CHARACTERS].encode("utf-8", "replace").decode()
+        return self._whole

@@ -1,0 +1,222 @@
+"""From a source of kernel messages through the judge to signs: the stream behind the check ``dmesg``.
+
+One loop reads a bounded turn, judges it, yields what came of it, and only when the consumer has come back for more
+counts the turn as dealt with: a position saved at any moment covers exactly the batches that the consumer has
+returned from. So a batch in whose middle the agent dies is read and judged again.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from muster_checks.declaration import AllClear, Sign, Stream
+from muster_checks.dmesg.position import Position
+from muster_checks.dmesg.records import KernelLine
+from muster_checks.dmesg.source import Gap, JudgeCounts, Source
+from muster_checks.dmesg.timeline import Timeline
+from muster_checks.vocabulary import Origin, Verdict
+
+_log = logging.getLogger(__name__)
+
+GAP_COMPONENT = "host"
+GAP_REASON = "KernelLogGap"
+GAP_QUIET_S = 3600.0  # a warning says what happened; it goes after an hour without another
+# To be woken costs fifty times what reading a line does. So in a flood, more lines in a second than any fault says of
+# itself, lines gather for a moment and are read together; else every wake is answered at once.
+FLOOD_LINES_PER_S = 200
+GATHER_S = 0.05
+SHORTEST_WAIT_S = 0.05  # between two ticks, whatever the judge asks for
+
+
+class LineJudge(Protocol):
+    """The half that decides; see judge.py."""
+
+    counters: JudgeCounts
+
+    def take(self, line: KernelLine) -> list[Sign | AllClear]: ...
+
+    def tick(self, now: float) -> list[Sign | AllClear]: ...
+
+    def next_tick(self) -> float | None: ...
+
+    def state(self) -> Any: ...  # whatever msgspec encodes
+
+    def forget(self, component: str, reasons: tuple[str, ...] = ()) -> object: ...
+
+
+class _Flood:
+    """Whether lines come faster than ``limit`` a second, in this second or the one before."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._began = 0.0
+        self._before = 0  # lines at the beginning of this second
+        self._was_on = False
+
+    def is_on(self, lines: int, now: float) -> bool:
+        if now - self._began >= 1.0:
+            self._was_on = now - self._began < 2.0 and lines - self._before > self._limit
+            self._began, self._before = now, lines
+        return self._was_on or lines - self._before > self._limit
+
+
+class KernelLog(Stream):
+    """``boot_id`` and ``source_name`` go into every position. ``gap_at``: from the last one of this boot."""
+
+    def __init__(
+        self,
+        source: Source,
+        judge: LineJudge,
+        timeline: Timeline,
+        *,
+        boot_id: str,
+        source_name: str,
+        gap_at: float | None = None,
+    ) -> None:
+        self._source = source
+        self._judge = judge
+        self._timeline = timeline
+        self._boot_id = boot_id
+        self._source_name = source_name
+        self._gap_at = gap_at
+        self._place = source.place()
+        self._in_hand: bytes | None = None  # the position before the batch that the consumer is dealing with
+        self._woken = asyncio.Event()
+        self._asked: list[asyncio.Future[None]] = []
+        self._state = "new"
+        self._flood = _Flood(FLOOD_LINES_PER_S)
+
+    def counts(self) -> Mapping[str, int]:
+        """What the source has seen (source.Counts), and what became of it (source.JudgeCounts)."""
+        return msgspec.structs.asdict(self._source.counts) | msgspec.structs.asdict(self._judge.counters)
+
+    async def events(self) -> AsyncGenerator[list[Sign | AllClear], None]:
+        if self._state != "new":
+            raise RuntimeError("a kernel log stream is read once; make another from its position")
+        self._state = "open"
+        self._source.open(self._woken.set)
+        try:
+            while True:
+                self._woken.clear()
+                asked = len(self._asked)  # questions put later are answered by a later look
+                before = self._place
+                batch = self._source.read()
+                due = not batch.more and self._due() <= self._timeline.now()
+                if batch.lines or batch.gaps or due:
+                    self._in_hand = self._encode(before)
+                    signs = self._judge_turn(batch.lines, batch.gaps, due=due)
+                    if signs:
+                        yield signs
+                    self._in_hand = None
+                self._place = self._source.place()
+                if batch.at_end:
+                    self.caught_up = True
+                if batch.at_end or self._source.health():
+                    self._answer(asked)
+                if batch.more:
+                    await asyncio.sleep(0)
+                else:
+                    await self._rest()
+        finally:
+            self._state = "closed"
+            self._source.close()
+            for question in self._asked:
+                if not question.done():
+                    question.set_exception(RuntimeError("the kernel log stream has ended"))
+
+    def _judge_turn(self, lines: list[KernelLine], gaps: list[Gap], *, due: bool) -> list[Sign | AllClear]:
+        signs: list[Sign | AllClear] = [self._report(gap) for gap in gaps]
+        for line in lines:
+            try:
+                signs += self._judge.take(line)
+            except Exception:
+                # A line that trips the judge must not blind the node to all that follow.
+                _log.exception("kernel line could not be judged: %.200s", line.whole)
+                self._source.counts.unjudged += 1
+        if due:
+            now, tick = self._timeline.now(), self._judge.next_tick()
+            if tick is not None and tick <= now:
+                signs += self._judge.tick(now)
+            if self._gap_at is not None and self._gap_at + GAP_QUIET_S <= now:
+                self._gap_at = None
+                signs.append(AllClear(component=GAP_COMPONENT, at=now, how="quiet", reasons=(GAP_REASON,)))
+        return signs
+
+    def _report(self, gap: Gap) -> Sign:
+        self._gap_at = gap.at
+        return Sign(
+            component=GAP_COMPONENT,
+            reason=GAP_REASON,
+            verdict=Verdict.WARN,
+            message=f"{gap.lost} kernel log records before record {gap.seq} were overwritten before they were read",
+            at=gap.at,
+            count=gap.lost,
+            origin=Origin.KERNEL,
+        )
+
+    def _due(self) -> float:
+        """Epoch seconds when something has to be said although no line comes."""
+        tick = self._judge.next_tick()
+        due = float("inf") if tick is None else tick
+        return due if self._gap_at is None else min(due, self._gap_at + GAP_QUIET_S)
+
+    async def _rest(self) -> None:
+        """Until there is something to read, a question, or a moment that is due."""
+        if self._flood.is_on(self._source.counts.lines, asyncio.get_running_loop().time()):
+            await asyncio.sleep(GATHER_S)
+        self._source.arm()
+        due = self._due()
+        if due == float("inf"):
+            await self._woken.wait()
+            return
+        wait_s = max(due - self._timeline.now(), SHORTEST_WAIT_S)
+        timer = asyncio.get_running_loop().call_later(wait_s, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            timer.cancel()
+
+    def forget(self, component: str, reasons: tuple[str, ...]) -> None:
+        self._judge.forget(component, reasons)
+        if component == GAP_COMPONENT and GAP_REASON in reasons:
+            self._gap_at = None
+
+    def position(self) -> bytes:
+        return self._encode(self._place) if self._in_hand is None else self._in_hand
+
+    def _encode(self, place: bytes) -> bytes:
+        return msgspec.json.encode(
+            Position(
+                boot_id=self._boot_id,
+                source=self._source_name,
+                place=place.decode("ascii"),
+                booted=self._timeline.booted,
+                judge=msgspec.Raw(msgspec.json.encode(self._judge.state())),
+                gap_at=self._gap_at,
+            )
+        )
+
+    async def drain(self) -> None:
+        """See :meth:`Stream.drain`. Returns too when the source cannot be read: ``health()`` says so.
+
+        RuntimeError when the stream is closed, or is closed meanwhile.
+        """
+        if self._state == "closed":
+            raise RuntimeError("the kernel log stream has ended")
+        question = asyncio.get_running_loop().create_future()
+        self._asked.append(question)
+        self._source.look_again()
+        self._woken.set()
+        await question
+
+    def _answer(self, count: int) -> None:
+        for question in self._asked[:count]:
+            if not question.done():
+                question.set_result(None)
+        del self._asked[:count]
+
+    def health(self) -> str:
+        return self._source.health()

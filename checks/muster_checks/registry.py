@@ -1,0 +1,82 @@
+"""Which checks there are: the shipped ones, and those of other packages (entry-point group ``muster.checks``).
+
+A shipped check is one line here and a package of its own. A plug-in that cannot be loaded is left out and named: one
+broken package must not take a node's other checks with it.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from muster_checks.declaration import Check
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+log = logging.getLogger(__name__)
+
+GROUP = "muster.checks"
+SHIPPED = {"dmesg": "muster_checks.dmesg:DMESG"}
+_NAME = re.compile(r"[a-z][a-z0-9]{0,62}")
+
+
+class UnknownCheck(ValueError):
+    """A name that no check has; the text lists those that exist."""
+
+
+def registry(plug_ins: "Iterable[EntryPoint] | None" = None, broken: dict[str, str] | None = None) -> dict[str, Check]:
+    """All checks by name, shipped ones first.
+
+    plug_ins: entry points to use instead of the installed ones
+    broken:   receives, by entry-point name, why a plug-in was left out (it is logged, too)
+    """
+    checks = {name: _shipped(place) for name, place in SHIPPED.items()}
+    refused = broken if broken is not None else {}
+    for plug_in in _installed() if plug_ins is None else plug_ins:
+        try:
+            check = _load(plug_in, checks)
+        except Exception as error:  # anything may be raised by a stranger's import
+            refused[plug_in.name] = f"{type(error).__name__}: {error}"
+            log.warning("check %s (%s) is left out: %s", plug_in.name, plug_in.value, refused[plug_in.name])
+        else:
+            checks[check.name] = check
+    return checks
+
+
+def select(names: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
+    """The checks called ``names``, in that order, each once; ``all`` means all of them. Raises UnknownCheck."""
+    chosen: dict[str, Check] = {}
+    for name in names:
+        if name == "all":
+            chosen.update(checks)
+        elif name in checks:
+            chosen[name] = checks[name]
+        else:
+            raise UnknownCheck(f"check: {name!r}: expected all or one of {', '.join(sorted(checks))}")
+    return list(chosen.values())
+
+
+def _installed() -> "Iterable[EntryPoint]":
+    # here, not above: 2 MB (it loads the email package), and only who looks for plug-ins needs it
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+def _shipped(place: str) -> Check:
+    module, _, name = place.partition(":")
+    check: Check = getattr(import_module(module), name)
+    return check
+
+
+def _load(plug_in: "EntryPoint", known: Mapping[str, Check]) -> Check:
+    check = plug_in.load()
+    if not isinstance(check, Check):
+        raise TypeError(f"{plug_in.value} is a {type(check).__name__}, expected a muster_checks.declaration.Check")
+    if not _NAME.fullmatch(check.name) or check.name == "all":
+        raise ValueError(f"name {check.name!r}: expected lower case letters and digits, not 'all'")
+    if check.name in known:
+        raise ValueError(f"name {check.name!r}: there is a check of that name already")
+    return check
