@@ -1,0 +1,73 @@
+"""The HTTP transport, with connections that are closed when a call is given up in the middle of its TLS handshake.
+
+httpcore2 2.16 closes the socket of a handshake that fails, but not of one that is cancelled, and every time-out here
+is a cancellation: under an API server that accepts and stays silent (stopped, out of memory) each try would leave an
+open socket behind for as long as that lasts.
+"""
+
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import httpcore2
+import httpx2
+
+SocketOption = tuple[int, int, int]
+
+
+class _Stream(httpcore2.AsyncNetworkStream):
+    """Passes everything on to ``inner``."""
+
+    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._inner.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            return await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            await self._inner.aclose()
+            raise
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class _Backend(httpcore2.AnyIOBackend):
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        return _Stream(await super().connect_tcp(host, port, timeout, local_address, socket_options))
+
+
+class Transport(httpx2.AsyncHTTPTransport):
+    """HTTP/1.1 with keep-alive; no proxy of the environment is used."""
+
+    def __init__(
+        self, *, tls: ssl.SSLContext | None, limits: httpx2.Limits, socket_options: Iterable[SocketOption]
+    ) -> None:
+        super().__init__(verify=tls or False, trust_env=False, limits=limits)
+        # the transport takes no backend, its pool does
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls,
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            socket_options=list(socket_options),
+            network_backend=_Backend(),
+        )

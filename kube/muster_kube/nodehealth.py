@@ -1,0 +1,149 @@
+"""NodeHealth (``nodehealths.muster.dev``, v1alpha1): what an agent says of its node, and what is asked of it.
+
+The agent writes ``status``, and only on change; controllers and people write ``spec``. Times are RFC 3339 UTC with
+milliseconds. Everything is bounded, so an object stays below 100 kB whatever a node does.
+"""
+
+import msgspec
+
+from muster_kube.objects import Api as _Api
+from muster_kube.objects import Metadata, OwnerReference
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "CheckStatus",
+    "Clear",
+    "Cleared",
+    "Finding",
+    "Measurement",
+    "Metadata",
+    "NodeHealth",
+    "OwnerReference",
+    "Request",
+    "Spec",
+    "Status",
+]
+
+GROUP = "muster.dev"
+VERSION = "v1alpha1"
+PLURAL = "nodehealths"
+PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
+
+FINDINGS_LIMIT = 64  # a check
+CLEARED_LIMIT = 16  # a check
+CLEAR_LIMIT = 32  # entries of spec.clear
+REQUESTS_LIMIT = 16
+
+
+class Measurement(_Api, frozen=True):
+    name: str
+    value: float
+    unit: str
+    threshold: float | None = None
+
+
+class Finding(_Api, frozen=True):
+    """A non-PASS verdict on one component; fields as :class:`muster_checks.vocabulary.Finding`."""
+
+    component: str
+    reason: str
+    verdict: str
+    message: str = ""
+    fault_class: str = msgspec.field(default="", name="class")
+    measurements: tuple[Measurement, ...] = ()
+    first_seen: str = ""
+    last_seen: str = ""
+    count: int = 1
+    occurrence: int = 1
+    origin: str = ""
+
+
+class Cleared(_Api, frozen=True):
+    """A finding that is over, and on whose word.
+
+    how: ``driver`` (the driver's own clearing line), ``quiet`` (nothing for as long as its row says), ``request`` (an
+         entry of spec.clear), ``run`` (a run that passed)
+    """
+
+    component: str
+    reason: str
+    occurrence: int
+    how: str
+    at: str
+    message: str = ""
+
+
+class CheckStatus(_Api, frozen=True):
+    name: str
+    verdict: str
+    reason: str = ""
+    message: str = ""
+    last_change: str = ""
+    findings: tuple[Finding, ...] = ()
+    more_findings: int = 0  # findings beyond FINDINGS_LIMIT
+    last_occurrence: int = 0  # the highest number given so far: an agent that lost its state goes on above it
+    cleared: tuple[Cleared, ...] = ()
+
+
+class Agent(_Api, frozen=True):
+    pod_uid: str = msgspec.field(default="", name="podUID")
+    version: str = ""
+
+
+class Answer(_Api, frozen=True):
+    id: str
+    verdict: str
+    runs: int = 0
+    passes: int = 0
+    finished: str = ""
+
+
+class Status(_Api, frozen=True):
+    """failing: comma list of the checks that are not PASS, the worst first; message: the worst one's. Both are for
+    the columns of ``kubectl get nodehealths``."""
+
+    verdict: str = ""
+    failing: str = ""
+    message: str = ""
+    checks: tuple[CheckStatus, ...] = ()
+    boot_id: str = msgspec.field(default="", name="bootID")
+    agent: Agent = Agent()
+    idle_since: str = ""
+    due: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    observed_at: str = ""
+
+
+class Request(_Api, frozen=True):
+    id: str
+    checks: tuple[str, ...] = ()
+    params: dict[str, str] = msgspec.field(default_factory=dict)
+    by: str = ""
+    expires: str = ""
+    force: bool = False
+
+
+class Clear(_Api, frozen=True):
+    """A person's word that faults are over: findings of (check, component) up to ``occurrence`` are closed.
+
+    component: one component, or ``*`` for all of the check. occurrence: the highest one closed; numbers rise through
+    the whole check, so an entry never closes what fires after it.
+    """
+
+    check: str
+    component: str
+    occurrence: int
+    by: str = ""
+    at: str = ""
+
+
+class Spec(_Api, frozen=True):
+    requests: tuple[Request, ...] = ()
+    clear: tuple[Clear, ...] = ()
+
+
+class NodeHealth(_Api, frozen=True):
+    metadata: Metadata
+    spec: Spec = Spec()
+    status: Status = Status()

@@ -1,0 +1,111 @@
+"""A part's settings: one YAML file, environment variables over it, flags over both; all checked before anything starts.
+
+An error names the place (file and key, variable or flag), what was found and what is allowed.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+FILE_LIMIT = 1 << 20  # bytes
+# what Kubernetes sets in every pod beside a Service whose name begins as a part's prefix does
+_SERVICE_LINK = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?")
+
+S = TypeVar("S", bound=BaseModel)
+
+
+class SettingsError(Exception):
+    """One line for each thing that is wrong."""
+
+
+def load_settings(
+    model: type[S],
+    prefix: str,
+    file: Path | None,
+    flags: Mapping[str, object],
+    environ: Mapping[str, str] = os.environ,
+    *,
+    nested: Mapping[str, type[BaseModel]] | None = None,
+) -> S:
+    """``flags``: by settings name, None for those not given. ``nested``: mappings whose values are models of their own,
+    which no variable can set. Raises SettingsError."""
+    nested = nested or {}
+    values: dict[str, object] = {}
+    places: dict[str, str] = {}
+    for key, value in (_read(file) if file is not None else {}).items():
+        values[key], places[key] = value, f"{file}: {key}"
+    for name, text in environ.items():
+        if not name.startswith(prefix) or _is_service_link(name.removeprefix(prefix), text):
+            continue
+        key = name.removeprefix(prefix).lower()
+        scalars = [field for field in model.model_fields if field not in nested]
+        if key not in scalars:
+            allowed = ", ".join(prefix + scalar.upper() for scalar in scalars)
+            raise SettingsError(f"{name}: unknown variable; allowed: {allowed}")
+        values[key], places[key] = text, name
+    for key, flag in flags.items():
+        if flag is not None:
+            values[key], places[key] = flag, f"--{key.replace('_', '-')}"
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explain(error, places, model, nested))) from error
+
+
+def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[str]:
+    """One line for each error in a ``model`` that stands at ``place``: where, value, what is allowed."""
+    return [
+        _line(".".join([place, *map(str, item["loc"])]).strip("."), item["type"], item["input"], item["msg"], model)
+        for item in error.errors(include_url=False, include_context=False)
+    ]
+
+
+def _explain(
+    error: ValidationError, places: Mapping[str, str], model: type[BaseModel], nested: Mapping[str, type[BaseModel]]
+) -> list[str]:
+    lines = []
+    for item in error.errors(include_url=False, include_context=False):
+        first, *rest = [str(part) for part in item["loc"]] or [""]
+        where = ".".join([places.get(first, first), *rest])
+        inner = nested.get(first, model) if rest else model
+        lines.append(_line(where, item["type"], item["input"], item["msg"], inner))
+    return lines
+
+
+def _line(where: str, kind: str, found: object, allowed: str, model: type[BaseModel]) -> str:
+    if kind == "extra_forbidden":
+        allowed = f"unknown key; allowed: {', '.join(model.model_fields) or 'none'}"
+    return f"{where}: {allowed}" if kind == "missing" else f"{where}: {_shown(found)}: {allowed}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def _is_service_link(rest: str, text: str) -> bool:
+    return bool(_SERVICE_LINK.fullmatch(rest)) or (rest == "PORT" and "://" in text)
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(FILE_LIMIT + 1)
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
+    if len(raw) > FILE_LIMIT:
+        raise SettingsError(f"{file}: more than {FILE_LIMIT} bytes")
+    try:
+        document = yaml.safe_load(raw)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: no YAML: {' '.join(str(error).split())}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise SettingsError(f"{file}: {_shown(document)}: expected a mapping of settings")
+    return document
