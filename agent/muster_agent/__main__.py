@@ -1,0 +1,57 @@
+"""``muster agent``, also as ``python -m muster_agent``. Only argparse is loaded until the arguments are known good."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+EXIT_USAGE = 64
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The agent's flags; each is a setting of the same name."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster, $KUBECONFIG, ~/.kube/config"
+    )
+    parser.add_argument("--node", metavar="NAME", help="this node's name in the cluster (default: the host's name)")
+    parser.add_argument("--root", type=Path, metavar="DIR", help="another root for /proc, /sys and /dev")
+    parser.add_argument("--kmsg", type=Path, metavar="FILE", help="read the kernel log here: a device or a plain file")
+    parser.add_argument("--port", type=int, metavar="N", help="default 3333; 0: any free one, printed when listening")
+    parser.add_argument("--host", metavar="ADDR", help="address to listen on")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default: /var/lib/muster under --root")
+    parser.add_argument("--pod-uid", metavar="UID", help="who we are when claiming the node")
+    parser.add_argument("--log-format", choices=["text", "json"])
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run until told to stop; 64 for settings that are wrong, 1 if a part of the agent has failed."""
+    from muster_agent import settings
+    from muster_kube.logs import configure_logging
+    from muster_kube.settings import SettingsError
+
+    flags = {name: value for name, value in vars(arguments).items() if name in settings.FLAGS}
+    try:
+        loaded = settings.load(arguments.config, flags)
+        configure_logging(loaded.log_format)
+
+        import asyncio
+
+        from muster_agent import app
+
+        return asyncio.run(app.run(loaded))
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+if __name__ == "__main__":
+    parser = _Parser(prog="muster agent", description="Watches the health of one node.")
+    add_arguments(parser)
+    sys.exit(main(parser.parse_args()))

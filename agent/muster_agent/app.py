@@ -1,0 +1,308 @@
+"""Wires the agent to its edges: settings, disk, cluster, HTTP, signals."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster_agent.core import Agent, Publication
+from muster_agent.hardware import read_hardware
+from muster_agent.metrics import Metrics
+from muster_agent.publisher import Publisher
+from muster_agent.running import Context, Running
+from muster_agent.settings import Settings, parameters_of
+from muster_agent.snapshot import SnapshotCheck
+from muster_agent.state import Saver, StateFile, Stored
+from muster_agent.streaming import StreamCheck
+from muster_checks.declaration import NodeView
+from muster_checks.registry import registry
+from muster_kube.client import KubeClient
+from muster_kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
+from muster_kube.errors import ConfigError
+from muster_kube.nodehealth import PATH, NodeHealth
+from muster_kube.reflector import Reflector
+from muster_kube.settings import SettingsError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+log = logging.getLogger(__name__)
+
+UNPUBLISHED_LIMIT_S = 60.0
+WATCH_DOWN_LIMIT_S = 15.0  # watches end every few minutes by design; the next one is up within seconds
+LOCK_RETRY_S = 1.0
+STOP_S = 5.0
+FLUSH_S = 3.0  # at the end the disk gets so long; what is not saved is read again
+EXIT_FAILED = 1
+
+
+async def run(settings: Settings) -> int:
+    """Until SIGTERM or SIGINT. Raises SettingsError for what shows only when checks and cluster are looked up."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    cluster = _cluster(settings)
+    running = _Wired(settings, cluster)
+    return await running.serve(stop)
+
+
+def _cluster(settings: Settings) -> ClusterConfig | None:
+    """None where there is no cluster to speak to; the log says so, and the agent serves HTTP only."""
+    try:
+        config = load_config(settings.kubeconfig)
+    except ConfigError as error:
+        named = settings.kubeconfig is not None or os.environ.get("KUBECONFIG") or SERVICE_ACCOUNT_DIR.exists()
+        if named or (Path.home() / ".kube/config").exists():
+            raise SettingsError(str(error)) from error  # there is one, and it cannot be used
+        log.warning("standalone: nothing is published, only HTTP is served: %s", error)
+        return None
+    log.info("cluster %s, from %s", config.server, config.origin)
+    return config
+
+
+class _Wired:
+    """One agent's objects and tasks."""
+
+    def __init__(self, settings: Settings, cluster: ClusterConfig | None) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._version = _version()
+        self._metrics = Metrics(settings.node, self._version)
+        self._state = StateFile(settings.state_directory, settings.node)
+        self._view = NodeView(settings.root)
+        self._checks = registry()
+        self._parameters = parameters_of(settings, self._checks)
+        self._publisher: Publisher | None = None
+        self._reflector: Reflector[NodeHealth] | None = None
+        self._watch_down_since: float | None = None
+        self._locked_out = False
+        self._agent: Agent | None = None
+        self._saver: Saver | None = None
+
+    async def serve(self, stop: asyncio.Event) -> int:
+        """Until ``stop``; 0, or EXIT_FAILED when a part of the agent has ended by itself."""
+        context = Context(
+            node=self._settings.node,
+            view=self._view,
+            boot_id=_boot_id(self._view),
+            on_change=self._changed,
+            on_progress=self._progressed,
+            on_stream_failure=self._metrics.stream_failed,
+        )
+        if not await self._lock(stop):
+            return 0
+        listener = _listen(self._settings.host, self._settings.port)
+        agent = self._make_agent(context, self._state.load())
+        server = _server(agent, self._metrics)
+        saver = Saver(agent.stored, self._state.save, on_error=self._metrics.state_write_failed)
+        self._agent, self._saver = agent, saver
+        self._metrics.bind(agent.readings())
+        jobs = [saver.run(), *(running.run() for running in agent.checks.values())]
+        tasks = [asyncio.create_task(job) for job in jobs]
+        http = asyncio.create_task(server.serve(sockets=[listener]))
+        cluster = asyncio.create_task(self._speak_to_cluster(agent, stop)) if self._cluster else None
+        host, port = listener.getsockname()[:2]
+        print(f"listening on {host}:{port}", flush=True)
+        gc.collect()
+        gc.freeze()  # what is there now stays: no need to look through it again and again
+        stopped = asyncio.create_task(stop.wait())
+        watched = [*tasks, http, stopped, *([cluster] if cluster else [])]
+        try:
+            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            code = 0
+            for task in done - {stopped}:
+                if not stop.is_set():
+                    log.error("a part of the agent has ended: %s", task, exc_info=task.exception())
+                    code = EXIT_FAILED
+            stop.set()
+        finally:
+            await self._shut_down(tasks, cluster, http, server, saver)
+        return code
+
+    def _make_agent(self, context: Context, stored: Stored | None) -> Agent:
+        running: list[Running] = []
+        for name, parameters in self._parameters.items():
+            check = self._checks[name]
+            kind = StreamCheck if check.stream is not None else SnapshotCheck
+            running.append(kind(check, parameters, context, stored.checks.get(name) if stored else None))
+        return Agent(
+            running,
+            context,
+            pod_uid=self._settings.pod_uid or f"process-{uuid.uuid4()}",
+            version=self._version,
+            hardware=read_hardware(self._view),
+            publication=self._publication,
+        )
+
+    async def _lock(self, stop: asyncio.Event) -> bool:
+        """Wait for the state folder: two agents of one node must not both count its faults. False: told to stop."""
+        while not self._state.lock():
+            if not self._locked_out:
+                log.warning("%s is in use: another agent of this node is running; waiting", self._state.path.parent)
+                self._locked_out = True
+            try:
+                async with asyncio.timeout(LOCK_RETRY_S):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+            return False
+        return True
+
+    async def _speak_to_cluster(self, agent: Agent, stop: asyncio.Event) -> None:
+        assert self._cluster is not None  # noqa: S101 - asked by the caller
+        async with KubeClient(self._cluster, user_agent=f"muster-agent/{self._version}", max_connections=4) as client:
+            publisher = Publisher(
+                client,
+                self._settings.node,
+                agent.pod_uid,
+                agent.desired,
+                self._metrics,
+                on_health=agent.take_health,
+                claim_grace_s=self._settings.claim_grace_s,
+            )
+            reflector = Reflector(
+                client,
+                PATH,
+                NodeHealth,
+                on_change=publisher.observe,
+                on_undecodable=publisher.observe_undecodable,
+                params={"fieldSelector": f"metadata.name={self._settings.node}"},
+            )
+            self._publisher, self._reflector = publisher, reflector
+            # a first pass that takes too long is told of as it is
+            asyncio.get_running_loop().call_later(agent.first_pass_ends_in_s() + 0.1, publisher.notify)
+            tasks = [asyncio.create_task(reflector.run()), asyncio.create_task(publisher.run())]
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+                for task in done - {stopping}:
+                    task.result()
+            finally:
+                for task in [*tasks, stopping]:
+                    task.cancel()
+                await asyncio.gather(*tasks, stopping, return_exceptions=True)
+            await publisher.release()
+
+    async def _shut_down(
+        self,
+        tasks: list[asyncio.Task[None]],
+        cluster: asyncio.Task[None] | None,
+        http: asyncio.Task[None],
+        server: "uvicorn.Server",
+        saver: Saver,
+    ) -> None:
+        server.should_exit = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await saver.flush()  # while the streams still stand where they are
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        waited = [http, *([cluster] if cluster else [])]
+        _, late = await asyncio.wait(waited, timeout=STOP_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*waited, return_exceptions=True)
+        self._state.unlock()
+
+    def _changed(self) -> None:
+        # the publisher first: its PATCH is on the wire before the disk is asked for anything
+        if self._publisher is not None:
+            self._publisher.notify()
+        if self._saver is not None:
+            self._saver.now()
+
+    def _progressed(self) -> None:
+        if self._publisher is not None:
+            self._publisher.look()
+        if self._saver is not None:
+            self._saver.sometime()
+
+    def _publication(self) -> Publication:
+        if self._cluster is None:
+            return Publication()
+        publisher, reflector = self._publisher, self._reflector
+        now = asyncio.get_running_loop().time()
+        connected = reflector is not None and reflector.connected
+        if connected:
+            self._watch_down_since = None
+        elif self._watch_down_since is None:
+            self._watch_down_since = now if reflector is not None and reflector.synced else float("-inf")
+        since = publisher.unpublished_since if publisher is not None else None
+        unpublished_s = 0.0 if since is None else now - since
+        complaint = ""
+        if publisher is not None and publisher.claim.holder:
+            complaint = f"the node is claimed by another agent (pod UID {publisher.claim.holder})"
+        elif self._watch_down_since is not None and now - self._watch_down_since > WATCH_DOWN_LIMIT_S:
+            complaint = f"the watch of NodeHealth {self._settings.node} is down"
+            complaint += f": {reflector.error}" if reflector is not None and reflector.error else ""
+        elif unpublished_s > UNPUBLISHED_LIMIT_S:
+            complaint = f"a change is unpublished for {unpublished_s:.0f} s"
+            if publisher is not None and publisher.seen is None:
+                complaint += f": there is no NodeHealth {self._settings.node} (the tainter makes it)"
+            elif publisher is not None and publisher.error:
+                complaint += f": {publisher.error}"
+        return Publication(complaint=complaint, unpublished_s=unpublished_s)
+
+
+def _server(agent: Agent, metrics: Metrics) -> "uvicorn.Server":
+    import uvicorn
+
+    from muster_agent.http import make_app
+    from muster_agent.patience import Impatient
+
+    class Quiet(uvicorn.Server):
+        """Leaves signals to app.run, which has more to stop than a server."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    config = uvicorn.Config(
+        make_app(agent, metrics),
+        loop="asyncio",
+        http=Impatient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        limit_concurrency=256,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+    )
+    return Quiet(config)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Raises SettingsError naming the address."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family, backlog=256)
+    except OSError as error:
+        raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error.strerror or error}") from error
+
+
+def _boot_id(view: NodeView) -> str:
+    try:
+        return view.path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        log.warning("no boot id, so a reboot cannot be told from a restart: %s", error)
+        return ""
+
+
+def _version() -> str:
+    try:
+        return metadata.version("passmuster")
+    except metadata.PackageNotFoundError:
+        return "unknown"

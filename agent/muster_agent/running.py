@@ -1,0 +1,192 @@
+"""One check as it runs on this node: its ledger, what stands in its way, and what is published of it."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from muster_agent import logs
+from muster_agent.ledger import Ledger, Transition
+from muster_agent.metrics import CheckReading
+from muster_agent.seed import highest_told, seeded, told_of
+from muster_agent.state import StoredCheck
+from muster_agent.status import CheckView
+from muster_checks.declaration import Check, NodeView, Parameters
+from muster_checks.vocabulary import Finding, Result, Verdict, worst
+from muster_kube.nodehealth import Clear, NodeHealth
+from muster_kube.times import seconds
+
+log = logging.getLogger(__name__)
+
+
+class Context:
+    """What the checks of one agent share. ``on_change``: a finding has changed; ``on_progress``: anything has."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        view: NodeView,
+        boot_id: str,
+        on_change: Callable[[], None] = lambda: None,
+        on_progress: Callable[[], None] = lambda: None,
+        on_stream_failure: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.node = node
+        self.view = view
+        self.boot_id = boot_id
+        self.on_change = on_change
+        self.on_progress = on_progress
+        self.on_stream_failure = on_stream_failure
+        self.clock = clock
+        self.wall = wall
+
+
+class Running:
+    """Base of stream and snapshot checks.
+
+    ``stored``: from the state file. Without it the ledger is provisional: it gives way to what the NodeHealth tells.
+    """
+
+    def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
+        self.check = check
+        self.parameters = parameters
+        self.context = context
+        self.ledger = Ledger(check.name, context.boot_id, stored.ledger if stored else None)
+        self.position = stored.position if stored else None
+        self.trouble: tuple[str, str] | None = None
+        """Why nothing is known now: reason and message."""
+        self._provisional = stored is None
+        self._reconciled = False
+        self._verdict = Verdict(stored.verdict) if stored and stored.verdict in list(Verdict) else None
+        self._last_change = stored.last_change if stored else 0.0
+
+    @property
+    def name(self) -> str:
+        return self.check.name
+
+    async def run(self) -> None:
+        """Forever; cancel to stop."""
+
+    async def refresh(self, parameters: Parameters) -> Result:
+        """The result as of now, for somebody who waits for it."""
+        raise NotImplementedError
+
+    @property
+    def caught_up(self) -> bool:
+        """The first full pass of this process is done."""
+        return True
+
+    def unready(self) -> str:
+        """Why the published verdict may be stale; empty while it is not."""
+        return ""
+
+    def counts(self) -> Mapping[str, int]:
+        return {}
+
+    def start_over(self, ledger: Ledger) -> None:
+        """Go on with ``ledger``, all of the past read again."""
+        self.ledger = ledger
+        self.position = None
+
+    def current_position(self) -> bytes | None:
+        return self.position
+
+    def reconcile(self, health: NodeHealth) -> None:
+        """At the first sight of the own NodeHealth: it knows more than we do when the state file was lost, or could
+        not be written before the last end."""
+        if self._reconciled:
+            return
+        self._reconciled = True
+        told = told_of(health, self.name)
+        if told is None or not (told.findings or told.cleared or told.last_occurrence):
+            return
+        ahead = highest_told(health, self.name) > self.ledger.counter
+        if self._provisional or ahead:
+            log.info("check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_told(health, self.name))
+            self.start_over(seeded(self.name, self.context.boot_id, health))
+            if self._verdict is None or told.verdict == self._verdict:
+                self._last_change = seconds(told.last_change)
+                self._verdict = Verdict(told.verdict) if told.verdict in list(Verdict) else None
+
+    def apply_clears(self, clears: Sequence[Clear]) -> None:
+        before = self.ledger.revision
+        closed = self.ledger.apply_clears(clears, self.context.wall())
+        for transition in closed:
+            self.forget(transition.finding)
+        self.announce(closed)
+        if self.ledger.revision != before:
+            self.context.on_progress()
+
+    def forget(self, finding: Finding) -> None:
+        """``finding`` was closed by a person's word; what fires next is new."""
+
+    def announce(self, transitions: Sequence[Transition]) -> None:
+        """Tell log and publisher. Synchronous on purpose: see StreamCheck.run."""
+        for transition in transitions:
+            logs.tell(self.context.node, self.name, transition)
+        if transitions:
+            self.context.on_change()
+
+    def set_trouble(self, trouble: tuple[str, str] | None) -> None:
+        if trouble == self.trouble:
+            return
+        if (trouble and trouble[0]) != (self.trouble and self.trouble[0]):
+            if trouble and trouble[0] != "Starting":
+                log.warning("check %s is UNKNOWN: %s: %s", self.name, *trouble)
+            elif self.trouble and self.trouble[0] != "Starting":
+                log.info("check %s can be judged again", self.name)
+        self.trouble = trouble
+        self.context.on_change()
+
+    def view(self) -> CheckView:
+        """What is published of it."""
+        findings, more = self.ledger.published()
+        verdict = worst([*(finding.verdict for finding in findings), *([Verdict.UNKNOWN] if self.trouble else [])])
+        if verdict is not self._verdict:
+            self._verdict, self._last_change = verdict, self.context.wall()
+        reason, message = self.trouble or ("", "")
+        if findings and findings[0].verdict in (Verdict.FAIL, Verdict.WARN):
+            reason, message = findings[0].reason, findings[0].message
+        return CheckView(
+            name=self.name,
+            verdict=verdict,
+            reason=reason,
+            message=message,
+            last_change=self._last_change,
+            findings=findings,
+            more_findings=more,
+            over=self.ledger.over(),
+            last_occurrence=self.ledger.counter,
+        )
+
+    def result(self, *, started: float = 0.0, duration_s: float = 0.0) -> Result:
+        view = self.view()
+        return Result(
+            check=self.name,
+            verdict=view.verdict,
+            reason=view.reason,
+            message=view.message,
+            findings=view.findings,
+            started=started or self.context.wall(),
+            duration_s=duration_s,
+        )
+
+    def stored(self) -> StoredCheck:
+        """For the state file. Ledger and position are of one moment: see StreamCheck.run."""
+        return StoredCheck(
+            ledger=self.ledger.memory(),
+            position=self.current_position(),
+            verdict=(self._verdict or Verdict.UNKNOWN).value,
+            last_change=self._last_change,
+        )
+
+    def reading(self) -> CheckReading:
+        return CheckReading(
+            name=self.name,
+            verdict=self.view().verdict,
+            findings=self.ledger.open_findings(),
+            counts=self.counts(),
+            number_given=self.ledger.counter,
+        )

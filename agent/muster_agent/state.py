@@ -1,0 +1,248 @@
+"""The agent's memory on disk: ledgers and stream positions in one file, so that an effect and the place in the log
+that caused it are kept or lost together.
+
+A change is saved beside its publication, neither waiting for the other: a node whose disk hangs is the very node that
+must be reported. A crash in between does no harm. Saved but not told: the next start compares with the NodeHealth and
+tells. Told but not saved: the next start finds higher numbers told than its own, and goes on from those (seed.py).
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from muster_agent.ledger import Memory
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+FILE_NAME = "agent.json"
+LOCK_NAME = "agent.lock"
+SIZE_LIMIT = 64 << 20  # bytes; what is larger was not written by us
+BEHIND_CHANGE_S = 0.05  # also gathers what a burst of lines changes into one write
+POSITIONS_EVERY_S = 5.0
+RETRY_S = 5.0
+SLOW_S = 10.0  # a disk that takes longer is told of
+
+
+class StoredCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """position: where the stream goes on; None: from the beginning. last_change: as published, epoch seconds."""
+
+    ledger: Memory
+    position: bytes | None = None
+    verdict: str = ""
+    last_change: float = 0.0
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    version: int
+    node: str
+    checks: dict[str, StoredCheck]
+
+
+_decoder = msgspec.json.Decoder(Stored)
+
+
+class StateFile:
+    """``<directory>/agent.json``. ``save`` and ``load`` block; one process at a time, see :meth:`lock`."""
+
+    def __init__(self, directory: Path, node: str) -> None:
+        self.path = directory / FILE_NAME
+        self.node = node
+        self._directory = directory
+        self._lock: int | None = None
+
+    def lock(self) -> bool:
+        """True if this process is the only one that uses the folder; False while another one is. Freed by death.
+
+        Where files cannot be made or locked there is nothing to protect: True, with a log line.
+        """
+        if self._lock is not None:
+            return True
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            log.warning("%s: cannot be used, so a restart reads the logs anew: %s", self._directory, error)
+            return True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        except OSError as error:
+            log.warning("%s: cannot be locked: %s", self._directory / LOCK_NAME, error)
+        self._lock = handle
+        return True
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def load(self) -> Stored | None:
+        """What was saved, or None. A damaged file is kept beside as ``agent.json.bad``; never raises."""
+        try:
+            with self.path.open("rb") as file:
+                raw = file.read(SIZE_LIMIT + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("%s: cannot be read; starting without it: %s", self.path, error)
+            return None
+        try:
+            stored = _decoder.decode(raw)
+            if stored.version != VERSION:
+                raise msgspec.ValidationError(f"version {stored.version}, expected {VERSION}")
+        except msgspec.MsgspecError as error:
+            aside = self.path.with_name(FILE_NAME + ".bad")
+            with contextlib.suppress(OSError):
+                self.path.replace(aside)
+            log.warning("%s: damaged, kept as %s; starting without it: %s", self.path, aside, error)
+            return None
+        if stored.node != self.node:
+            log.warning("%s: is of node %s, not of %s (a cloned disk?); ignored", self.path, stored.node, self.node)
+            return None
+        return stored
+
+    def save(self, stored: Stored) -> None:
+        """Replace the file atomically and durably. Raises OSError; the old content then stands."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_name(FILE_NAME + ".new")
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            raw = memoryview(msgspec.json.encode(stored))
+            while raw:
+                raw = raw[os.write(handle, raw) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        fresh.replace(self.path)
+        folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class Saver:
+    """Saves right behind a change, positions alone every :data:`POSITIONS_EVERY_S` at most.
+
+    Behind, because the PATCH that tells of the change has the processors to itself for that moment. Nothing hangs on
+    the order: dying in between, the agent reads the same lines again and counts the same firing.
+
+    ``snapshot`` is called in the loop, so it sees no half-taken batch; the disk is waited for in a thread, one at a
+    time, that holds up nobody's end: a disk may never answer.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Stored],
+        save: Callable[[Stored], None],
+        *,
+        on_error: Callable[[], None] = lambda: None,
+        slow_s: float = SLOW_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._snapshot = snapshot
+        self._save = save
+        self._on_error = on_error
+        self._slow_s = slow_s
+        self._clock = clock
+        self._sleep = sleep
+        self._wanted = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._failing = ""
+        self._under_way: asyncio.Future[None] | None = None
+        self._last_saved: Stored | None = None
+
+    def now(self) -> None:
+        """A finding has changed."""
+        self._wanted.set()
+        self._urgent.set()
+
+    def sometime(self) -> None:
+        """Only positions or counts have moved."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Forever; cancel to stop, then :meth:`flush`."""
+        last = float("-inf")
+        while True:
+            await self._wanted.wait()
+            wait_s = last + POSITIONS_EVERY_S - self._clock()
+            if wait_s > 0 and not self._urgent.is_set():
+                await self._first_of(self._urgent.wait(), self._sleep(wait_s))
+            if self._urgent.is_set():
+                await self._sleep(BEHIND_CHANGE_S)
+            last = self._clock()
+            if not await self.flush():
+                self._wanted.set()
+                await self._sleep(RETRY_S)
+
+    async def flush(self) -> bool:
+        """Save now; False (logged once for each new reason) when the disk will not take it."""
+        self._wanted.clear()
+        self._urgent.clear()
+        while self._under_way is not None and not self._under_way.done():  # two would write one file at once
+            await asyncio.wait([self._under_way])
+        stored = self._snapshot()
+        if stored == self._last_saved:
+            return True
+        saving = self._under_way = _in_thread(self._save, stored)
+        if not (await asyncio.wait([saving], timeout=self._slow_s))[0]:
+            self._tell(f"no answer from the disk for {self._slow_s:g} s")
+            await asyncio.wait([saving])
+        try:
+            saving.result()
+        except OSError as error:
+            self._tell(str(error))
+            return False
+        if self._failing:
+            log.info("state is saved again")
+        self._failing = ""
+        self._last_saved = stored
+        return True
+
+    def _tell(self, why: str) -> None:
+        self._on_error()
+        if why != self._failing:
+            log.warning("state cannot be saved; should the agent die, logs are read anew: %s", why)
+        self._failing = why
+
+    @staticmethod
+    async def _first_of(*waits: Awaitable[object]) -> None:
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def _in_thread(save: Callable[[Stored], None], stored: Stored) -> asyncio.Future[None]:
+    """What becomes of ``save(stored)``. Not by asyncio.to_thread, for whose threads a process waits at its end."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[None] = loop.create_future()
+
+    def work() -> None:
+        try:
+            save(stored)
+        except Exception as error:
+            settle: Callable[[], None] = partial(outcome.set_exception, error)
+        else:
+            settle = partial(outcome.set_result, None)
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle)
+
+    threading.Thread(target=work, name="state", daemon=True).start()
+    return outcome

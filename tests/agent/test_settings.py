@@ -1,0 +1,103 @@
+"""Settings: file under environment under flags, and errors that name the place, the value and what is allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from muster_agent.settings import Settings, load, parameters_of
+from muster_checks.registry import registry
+from muster_kube.settings import SettingsError
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "agent.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_flags_rule_over_environment_over_file(tmp_path):
+    file = write(tmp_path, "node: from-file\nport: 1\nlog_format: json\n")
+    environ = {"MUSTER_AGENT_NODE": "from-environment", "MUSTER_AGENT_PORT": "2", "HOME": "/"}
+    settings = load(file, {"node": "from-flag", "port": None}, environ)
+    assert (settings.node, settings.port, settings.log_format) == ("from-flag", 2, "json")
+
+
+def test_the_state_lies_under_the_root_unless_it_is_named():
+    assert Settings(node="n", root=Path("/host")).state_directory == Path("/host/var/lib/muster")
+    assert Settings(node="n", root=Path("/host"), state_dir=Path("/x")).state_directory == Path("/x")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prot: 1", r"agent\.yaml: prot: 1: unknown key; allowed: node, .*port"),
+        ("port: many", r"agent\.yaml: port: 'many': Input should be a valid integer"),
+        ("port: 70000", r"agent\.yaml: port: 70000: Input should be less than or equal to 65535"),
+        ("log_format: xml", r"agent\.yaml: log_format: 'xml': Input should be 'text' or 'json'"),
+        ("node: Not_A_Node", r"agent\.yaml: node: 'Not_A_Node'"),
+        ("checks: {dmesg: {enable: true}}", r"agent\.yaml: checks\.dmesg\..*allowed: enabled, parameters"),
+        ("- a\n- b", r"agent\.yaml: \['a', 'b'\]: expected a mapping"),
+        ("a: [", r"agent\.yaml: no YAML"),
+        ("\x00", r"agent\.yaml: no YAML"),
+    ],
+)
+def test_a_bad_file_names_path_value_and_what_is_allowed(tmp_path, text, said):
+    with pytest.raises(SettingsError, match=said):
+        load(write(tmp_path, text), {}, {})
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"gone\.yaml: cannot be read: No such file"):
+        load(tmp_path / "gone.yaml", {}, {})
+
+
+def test_an_unknown_variable_is_named_with_those_that_exist():
+    with pytest.raises(SettingsError, match=r"MUSTER_AGENT_PROT: unknown variable; allowed: .*MUSTER_AGENT_PORT"):
+        load(None, {}, {"MUSTER_AGENT_PROT": "1"})
+
+
+def test_a_bad_variable_and_a_bad_flag_name_themselves():
+    with pytest.raises(SettingsError, match=r"MUSTER_AGENT_PORT: 'x'"):
+        load(None, {}, {"MUSTER_AGENT_PORT": "x"})
+    with pytest.raises(SettingsError, match=r"--claim-grace-s: -1"):
+        load(None, {"claim_grace_s": -1}, {})
+
+
+def test_what_kubernetes_sets_beside_a_service_of_our_name_is_not_ours():
+    links = {
+        "MUSTER_AGENT_PORT": "tcp://10.0.0.1:3333",
+        "MUSTER_AGENT_PORT_3333_TCP": "tcp://10.0.0.1:3333",
+        "MUSTER_AGENT_PORT_3333_TCP_ADDR": "10.0.0.1",
+        "MUSTER_AGENT_SERVICE_HOST": "10.0.0.1",
+        "MUSTER_AGENT_SERVICE_PORT": "3333",
+        "MUSTER_AGENT_SERVICE_PORT_HTTP": "3333",
+    }
+    assert load(None, {"node": "n"}, links).port == 3333
+
+
+def test_a_checks_parameters_are_its_own_and_kmsg_is_dmesgs_path():
+    checks = registry(plug_ins=[])
+    settings = load(None, {"node": "n", "kmsg": Path("/k")}, {})
+    assert str(parameters_of(settings, checks)["dmesg"].path) == "/k"
+    off = Settings.model_validate({"node": "n", "checks": {"dmesg": {"enabled": False}}})
+    assert "dmesg" not in parameters_of(off, checks)
+
+
+@pytest.mark.parametrize(
+    ("checks", "said"),
+    [
+        ({"dmseg": {}}, r"checks: check: 'dmseg': expected all or one of dmesg"),
+        (
+            {"dmesg": {"parameters": {"strat": "boot"}}},
+            r"checks\.dmesg\.parameters\.strat: 'boot': unknown key; allowed:",
+        ),
+        (
+            {"dmesg": {"parameters": {"start": "never"}}},
+            r"checks\.dmesg\.parameters\.start: 'never': .*'boot' or 'now'",
+        ),
+    ],
+)
+def test_a_bad_check_setting_names_itself(checks, said):
+    settings = Settings.model_validate({"node": "n", "checks": checks})
+    with pytest.raises(SettingsError, match=said):
+        parameters_of(settings, registry(plug_ins=[]))
