@@ -1,0 +1,63 @@
+"""``python -m muster_tainter``: one replica of the tainter."""
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+EXIT_USAGE = 64
+EXIT_UNKNOWN = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="settings as YAML; MUSTER_TAINTER_* and flags stand over it")
+    add("--kubeconfig", metavar="FILE", help="default: in-cluster, then $KUBECONFIG, then ~/.kube/config")
+    add("--policy", metavar="FILE", help="what findings do to their nodes; followed while running")
+    add("--dry-run", action="store_true", default=None, help="decide and log, write nothing on Nodes")
+    add("--host", metavar="ADDR", help="where to listen (default 0.0.0.0)")
+    add("--port", type=int, metavar="N", help="default 3334; 0: any free one, printed")
+    add("--namespace", metavar="NAME", help="of the lease; default: the pod's or the context's own")
+    add("--log-format", choices=("text", "json"), help="default text")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from muster_kube.errors import ConfigError
+    from muster_kube.settings import SettingsError
+    from muster_tainter.journal import configure
+    from muster_tainter.policyfile import PolicyError
+    from muster_tainter.settings import load
+
+    names = ("kubeconfig", "policy", "dry_run", "host", "port", "namespace", "log_format")
+    try:
+        settings = load(arguments.config, {name: getattr(arguments, name) for name in names}, os.environ)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
+    configure(settings.log_format)
+    from muster_tainter.app import run
+
+    try:
+        return asyncio.run(run(settings))
+    except (PolicyError, ConfigError) as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
+    except OSError as error:
+        print(f"muster tainter: {error}", file=sys.stderr)
+        return EXIT_UNKNOWN
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with the usage error code of all of Muster's programs: its own, 2, means FAIL here."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+if __name__ == "__main__":
+    parser = _Parser(prog="muster-tainter", description="findings of a fleet to taints, and back")
+    add_arguments(parser)
+    sys.exit(main(parser.parse_args()))

@@ -1,0 +1,153 @@
+"""Wires the tainter to its edges: settings, policy file, cluster, lease, HTTP, signals."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from importlib import metadata
+from typing import Any
+
+import uvicorn
+
+from muster_kube.client import KubeClient
+from muster_kube.config import load_config
+from muster_kube.lease import LeaderElector
+from muster_tainter.announcer import tell_policy
+from muster_tainter.controller import Tainter
+from muster_tainter.http import make_app
+from muster_tainter.metrics import Metrics
+from muster_tainter.policyfile import FileWatch, LivePolicy
+from muster_tainter.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LEASE = "muster-tainter"
+CONNECTIONS = 28
+RELOAD_AFTER_S = 0.05  # an editor writes in several steps
+STOP_S = 5.0
+EXIT_FAILED = 1
+
+
+class _Server(uvicorn.Server):
+    """Signals are the application's, which ends the server after the lease is released."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def run(settings: Settings) -> int:
+    """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, PolicyError, OSError."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    config = load_config(settings.kubeconfig)
+    log.info("cluster %s, from %s", config.server, config.origin)
+    policy = LivePolicy(settings.policy)
+    metrics = Metrics()
+    agent = f"muster-tainter/{_version()}"
+    namespace = settings.namespace or config.namespace
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=CONNECTIONS))
+        # its own connections: a burst of taints must not hold up the renewal
+        renewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=2))
+        elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
+        leading = (lambda: True) if settings.dry_run else elector.leading
+        tainter = Tainter(client, lambda: policy.current, metrics, may_write=leading, dry_run=settings.dry_run)
+        listener = listen(settings.host, settings.port)
+        stack.callback(listener.close)
+        server = _Server(
+            uvicorn.Config(
+                make_app(tainter, metrics, leading), log_config=None, access_log=False, lifespan="off", ws="none"
+            )
+        )
+        lead = asyncio.create_task(tainter.lead() if settings.dry_run else elector.run(tainter.lead))
+        parts = _started(tainter.watch(), follow_policy(policy, tainter, client, metrics, leading, namespace))
+        http = asyncio.create_task(server.serve(sockets=[listener]))
+        stopping = asyncio.create_task(stop.wait())
+        host, port = listener.getsockname()[:2]
+        print(f"listening on {host}:{port}", flush=True)
+        gc.collect()
+        gc.freeze()  # what is there now stays
+        try:
+            done, _ = await asyncio.wait([lead, *parts, http, stopping], return_when=asyncio.FIRST_COMPLETED)
+            failed = done - {stopping}
+            for task in failed:
+                error = None if task.cancelled() else task.exception()
+                log.error("a part of the tainter has ended: %s", error or task, exc_info=error)
+        finally:
+            await _ended(lead)  # releases the lease while everything it needs is still there
+            server.should_exit = True
+            await asyncio.wait([http], timeout=STOP_S)
+            for task in (*parts, http, stopping):
+                await _ended(task)
+    return EXIT_FAILED if failed and not stop.is_set() else 0
+
+
+def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+    return [asyncio.create_task(job) for job in jobs]
+
+
+async def _ended(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def follow_policy(
+    policy: LivePolicy,
+    tainter: Tainter,
+    client: KubeClient,
+    metrics: Metrics,
+    leading: Callable[[], bool],
+    namespace: str,
+) -> None:
+    """Reload on change, for ever; a bad edit is told by log, metric and Event, and the last good policy stays."""
+    if policy.path is None:
+        await asyncio.Event().wait()
+        return
+    loop = asyncio.get_running_loop()
+    pending: list[str | None] = []
+    policy.on_reload = pending.append
+    watch = FileWatch(policy.path)
+    changed = asyncio.Event()
+    loop.add_reader(watch.fileno(), lambda: changed.set() if watch.drain() else None)
+    try:
+        while True:
+            await changed.wait()
+            await asyncio.sleep(RELOAD_AFTER_S)
+            changed.clear()
+            if policy.reload():
+                tainter.look_at_all()
+            for error in pending:
+                metrics.policy_good.set(0 if error else 1)
+                metrics.policy_reloads.labels("bad" if error else "good").inc()
+                if error:
+                    log.error("the policy is left as it was: %s", error)
+                else:
+                    log.info("policy %s is in force", policy.path)
+                if leading():
+                    await tell_policy(client, str(policy.path), error, namespace=namespace, now=time.time())
+            pending.clear()
+    finally:
+        loop.remove_reader(watch.fileno())
+        watch.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family)
+    listener.setblocking(False)
+    return listener
+
+
+def _version() -> str:
+    try:
+        return metadata.version("passmuster")
+    except metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,379 @@
+"""Watches Nodes and NodeHealths and makes each Node carry what its faults ask for.
+
+Every node is handled under one key, and by one worker at a time: two decisions about a node never overlap. What may
+concern a taint goes through a queue of its own, so that a new failure waits for no healthy node, however many those
+are. Nothing is written without asking first whether this process leads.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from muster_kube import nodehealth
+from muster_kube.client import KubeClient
+from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from muster_kube.nodehealth import NodeHealth
+from muster_kube.objects import ManagedNode, Node
+from muster_kube.reflector import Reflector
+from muster_kube.times import seconds
+from muster_kube.workqueue import WorkQueue, run_workers
+from muster_tainter import journal
+from muster_tainter.announcer import Announcer
+from muster_tainter.desired import Decision, decide, is_managed, may_carry_ours, vanished
+from muster_tainter.health import FaultKey, Unusable, read
+from muster_tainter.memory import OurTaint, highest_closed, read_memory
+from muster_tainter.metrics import Metrics
+from muster_tainter.policy import Policy
+from muster_tainter.projection import slim_health, slim_node
+from muster_tainter.seen import TaintsSeen
+from muster_tainter.standing import said
+from muster_tainter.vanished import removed_by
+
+log = logging.getLogger(__name__)
+
+NODES_PATH = "/api/v1/nodes"
+FIELD_MANAGER = "muster-tainter"
+URGENT_WORKERS = 24
+ROUTINE_WORKERS = 4
+CONFLICT_TRIES = 8
+WAIT_AT_MOST_S = 5.0
+IN_HAND_RETRY_S = 0.005
+OLD_NEWS_S = 3600.0  # a warning older than an Event's life is not told by a process that has just started
+
+
+class Tainter:
+    """One replica. ``policy``: the one in force now. ``may_write``: are we the leader at this moment?
+
+    now: seconds since the epoch; clock: monotonic seconds
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        metrics: Metrics,
+        *,
+        may_write: Callable[[], bool],
+        dry_run: bool = False,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._metrics = metrics
+        self._may_write = may_write
+        self._dry_run = dry_run
+        self._now = now
+        self._clock = clock
+        self.nodes: Reflector[Node] = Reflector(
+            client, NODES_PATH, Node, on_change=self._node_changed, transform=slim_node
+        )
+        self.healths: Reflector[NodeHealth] = Reflector(
+            client,
+            nodehealth.PATH,
+            NodeHealth,
+            on_change=self._health_changed,
+            on_undecodable=self._health_undecodable,
+            transform=slim_health,
+        )
+        self._unusable: dict[str, Unusable] = {}
+        self._seen = TaintsSeen(clock)
+        self._delivered: dict[str, float] = {}  # when the watch brought what may become a taint
+        self._said: dict[str, dict[FaultKey, int]] = {}
+        self._in_hand: set[str] = set()
+        self._written = ""  # the node whose own write is being taken in
+        self._logged: dict[str, object] = {}  # dry run: what has been told of a node already
+        self._idle = asyncio.Event()
+        self._urgent: WorkQueue[str] | None = None  # there while leading
+        self._routine: WorkQueue[str] | None = None
+        self._announcer: Announcer | None = None
+        metrics.watch_store(self.nodes.store.values, self._depths)
+
+    async def watch(self) -> None:
+        """Keep the caches warm, leading or not; for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.nodes.run())
+            group.create_task(self.healths.run())
+
+    async def lead(self) -> None:
+        """Decide and write, until cancelled."""
+        await self.nodes.wait_synced()
+        await self.healths.wait_synced()
+        urgent, routine = WorkQueue[str](), WorkQueue[str]()
+        announcer = Announcer(
+            self._client,
+            self._metrics,
+            may_write=self._may_write,
+            observe=self.nodes.observe,
+            look_again=routine.add,
+            idle=self._idle,
+            now=self._now,
+            clock=self._clock,
+        )
+        self._said.clear()
+        self._logged.clear()
+        self._urgent, self._routine, self._announcer = urgent, routine, announcer
+        self._idle.set()
+        self._metrics.leader.set(1)
+        try:
+            self.look_at_all()
+            for health in self.healths.store.values():
+                if health.status.verdict not in ("", "PASS"):  # whoever replays the log must know what was there
+                    journal.tell_transitions(None, health, self._now())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run_workers(urgent, self._handle_urgent, workers=URGENT_WORKERS))
+                group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
+                group.create_task(announcer.run())
+        finally:
+            self._metrics.leader.set(0)
+            self._urgent = self._routine = self._announcer = None
+
+    def look_at_all(self) -> None:
+        """Decide about every node again: a new leader, another policy."""
+        for name in [*self.nodes.store, *(set(self.healths.store) - set(self.nodes.store))]:
+            self._add(name)
+
+    def health_of(self, name: str) -> NodeHealth | Unusable | None:
+        return self._unusable.get(name) or self.healths.store.get(name)
+
+    def not_ready(self) -> list[str]:
+        """Why this replica could not take over now; empty when it could."""
+        reasons = []
+        for what, reflector in (("nodes", self.nodes), ("nodehealths", self.healths)):
+            if not reflector.synced:
+                reasons.append(f"{what}: not listed yet {reflector.error}".strip())
+            elif not reflector.connected:
+                reasons.append(f"{what}: the watch is down {reflector.error}".strip())
+        return reasons
+
+    # what the watches bring
+
+    def _node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
+        self._seen.note(name, old, new)
+        if new is None:
+            self._said.pop(name, None)
+            self._logged.pop(name, None)
+        elif name != self._written and (old is None or _carries(old) != _carries(new)):
+            self._add(name)
+
+    def _health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        self._unusable.pop(name, None)
+        if self._urgent is not None:
+            if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
+                journal.tell_transitions(old, new, self._now())
+            if new is not None and new.status.observed_at and new.status.verdict != "PASS":
+                self._delivered.setdefault(name, self._now())
+        self._add(name)
+
+    def _health_undecodable(self, name: str | None, _raw: bytes, error: str) -> None:
+        self._metrics.unusable.inc()
+        if name is None:
+            log.warning("a NodeHealth without a name cannot be read: %s", error)
+            return
+        self._unusable[name] = Unusable(error)
+        self._add(name)
+
+    def _add(self, name: str) -> None:
+        if self._urgent is None or self._routine is None:
+            return
+        health, node = self.healths.store.get(name), self.nodes.store.get(name)
+        if (health is not None and any(check.findings for check in health.status.checks)) or (
+            node is not None and may_carry_ours(node)
+        ):
+            self._idle.clear()
+            self._urgent.add(name)
+        else:
+            self._routine.add(name)
+
+    # what is done about it
+
+    async def _handle_urgent(self, name: str) -> None:
+        queue = self._urgent
+        assert queue is not None  # noqa: S101 - its own worker
+        try:
+            await self._handle(name, queue)
+        finally:
+            if not len(queue) and queue.in_hand <= 1:
+                self._idle.set()
+
+    async def _handle_routine(self, name: str) -> None:
+        queue = self._routine
+        assert queue is not None  # noqa: S101 - its own worker
+        with suppress(TimeoutError):  # taints first, but not for ever
+            async with asyncio.timeout(WAIT_AT_MOST_S):
+                await self._idle.wait()
+        await self._handle(name, queue)
+
+    async def _handle(self, name: str, queue: WorkQueue[str]) -> None:
+        if name in self._in_hand:
+            queue.add_after(name, IN_HAND_RETRY_S)  # by the other queue's worker
+            return
+        self._in_hand.add(name)
+        try:
+            node = self.nodes.store.get(name)
+            if node is None:
+                return
+            urgent = queue is self._urgent
+            if not urgent and self.health_of(name) is None:
+                await self._create_health(node)
+            done = await self._settle(node, only_urgent=urgent)
+            if urgent and (not done or self.health_of(name) is None) and self._routine is not None:
+                self._routine.add(name)
+        finally:
+            self._in_hand.discard(name)
+
+    async def _settle(self, node: Node, *, only_urgent: bool) -> bool:
+        """Write what has to be written, decided again as long as others write in between.
+
+        only_urgent: what is not about taints or faults is left; False then says that something was.
+        """
+        name = node.metadata.name
+        for _ in range(CONFLICT_TRIES):
+            node, decision = await self._decide(node)
+            if self._dry_run:
+                self._tell_dry(name, decision)
+                return True
+            if not decision.writes:
+                self._delivered.pop(name, None)
+                self._tell(node, decision)
+                return True
+            if only_urgent and not decision.urgent:
+                return False
+            try:
+                node = await self._write(node, decision)
+            except Conflict:
+                self._metrics.conflicts.inc()
+                node = slim_node(await self._client.get(f"{NODES_PATH}/{name}", type=Node))
+                self.nodes.observe(node)
+            except NotFound:
+                return True  # deleted meanwhile
+            else:
+                self._tell(node, decision)
+                return True
+        raise RuntimeError(f"node {name} was written by others {CONFLICT_TRIES} times in between")
+
+    async def _decide(self, node: Node) -> tuple[Node, Decision]:
+        policy = self._policy()
+        released: dict[OurTaint, str] = {}
+        missing = vanished(node, policy)
+        if missing and not self._dry_run:
+            full = await self._client.get(f"{NODES_PATH}/{node.metadata.name}", type=ManagedNode)
+            node = slim_node(full)
+            missing = vanished(node, policy)
+            seen = self._seen.removal(node.metadata.name)
+            released = removed_by(missing, seen, full, policy, FIELD_MANAGER)
+            self._metrics.put_back.inc(len(missing) - len(released))
+        return node, decide(node, self.health_of(node.metadata.name), policy, self._now(), released)
+
+    async def _write(self, node: Node, decision: Decision) -> Node:
+        if not self._may_write():
+            raise NotLeading(f"node {node.metadata.name} is left to the leader")
+        path = f"{NODES_PATH}/{node.metadata.name}"
+        body = decision.patch(node.metadata.resource_version)
+        try:
+            answer = await self._client.patch(path, body, type=Node, params={"fieldManager": FIELD_MANAGER})
+        except ApiError as error:
+            if not isinstance(error, Conflict):
+                self._metrics.write_errors.labels("node", error.reason).inc()
+            raise
+        self._metrics.writes.labels("node").inc()
+        answer = slim_node(answer)
+        if _carries(answer) == _carries(decision.applied(node)):
+            self._written = node.metadata.name  # as decided: there is nothing to decide again
+        self.nodes.observe(answer)
+        self._written = ""
+        self._measure(node.metadata.name, decision)
+        journal.tell_taints(node.metadata.name, decision, dry_run=False)
+        return answer
+
+    def _tell(self, node: Node, decision: Decision) -> None:
+        """Behind the taints: Events and the condition."""
+        announcer = self._announcer
+        if announcer is None:
+            return
+        for notice in decision.notices:
+            announcer.tell(node, notice)
+        for change in decision.changes:
+            self._metrics.transitions.labels(change.step.value, change.fault.check).inc()
+        for taint_change in decision.taint_changes:
+            self._metrics.taint_changes.labels("set" if taint_change.added else "removed").inc()
+        announcer.show(node, decision.condition)
+        if is_managed(node):
+            self._say(node, announcer)
+
+    def _say(self, node: Node, announcer: Announcer) -> None:
+        """Events for findings that do nothing else, once for each occurrence."""
+        name = node.metadata.name
+        report = read(self.health_of(name))
+        now_said = said(report, self._policy())
+        before = self._said.get(name, {})
+        for key, (occurrence, notice) in now_said.items():
+            finding = report.finding(key)
+            fresh = finding is not None and self._now() - seconds(finding.first_seen) < OLD_NEWS_S
+            if before.get(key, 0) < occurrence and (fresh or name in self._said):
+                announcer.tell(node, notice)
+        numbers = {key: occurrence for key, (occurrence, _) in now_said.items()}
+        if numbers or name in self._said:
+            self._said[name] = numbers
+
+    def _tell_dry(self, name: str, decision: Decision) -> None:
+        told = (decision.taints, decision.taint_changes)
+        if self._logged.get(name, (None, ())) != told:
+            self._logged[name] = told
+            journal.tell_taints(name, decision, dry_run=True)
+
+    async def _create_health(self, node: Node) -> None:
+        name = node.metadata.name
+        if not self._may_write():
+            raise NotLeading(f"the NodeHealth of {name} is left to the leader")
+        body = {
+            "apiVersion": f"{nodehealth.GROUP}/{nodehealth.VERSION}",
+            "kind": "NodeHealth",
+            "metadata": {
+                "name": name,
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}],
+            },
+            "spec": {"clear": highest_closed(read_memory(node))},
+        }
+        try:
+            made = await self._client.create(nodehealth.PATH, body, type=NodeHealth)
+        except AlreadyExists:
+            return  # the watch brings it, and tells when it is collected with an older Node of that name
+        except ApiError as error:
+            self._metrics.write_errors.labels("nodehealth", error.reason).inc()
+            raise
+        self._metrics.writes.labels("nodehealth").inc()
+        self.healths.observe(made)
+
+    def _measure(self, name: str, decision: Decision) -> None:
+        """The hops of a fault that has just tainted its node."""
+        delivered = self._delivered.pop(name, None)
+        if delivered is None or not any(change.added for change in decision.taint_changes):
+            return
+        health = self.healths.store.get(name)
+        observed = seconds(health.status.observed_at) if health is not None else 0.0
+        hop = self._metrics.hop.labels
+        hop("delivered_to_patched").observe(max(0.0, self._now() - delivered))
+        if observed:
+            hop("observed_to_delivered").observe(max(0.0, delivered - observed))
+            firsts = [seconds(change.fault.first_seen) for change in decision.changes if change.fault.first_seen]
+            if firsts:
+                hop("seen_to_observed").observe(max(0.0, observed - max(firsts)))
+
+    def _depths(self) -> dict[str, int]:
+        return {
+            "urgent": len(self._urgent) if self._urgent is not None else 0,
+            "routine": len(self._routine) if self._routine is not None else 0,
+            "announcer": len(self._announcer) if self._announcer is not None else 0,
+        }
+
+
+class NotLeading(Exception):
+    """This process stopped being the leader between a decision and its write."""
+
+
+def _carries(node: Node) -> tuple[object, ...]:
+    """What a decision looks at; all else may change without one."""
+    return node.spec.taints, node.metadata.labels, node.metadata.annotations, node.status.conditions

@@ -1,0 +1,382 @@
+"""From a Node, its NodeHealth and the policy to what the Node should carry. Pure, level-triggered, idempotent.
+
+``decide`` of a Node that a decision was applied to decides nothing: the Node's own annotation is the only memory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from muster_checks.vocabulary import Verdict, shorten
+from muster_kube.nodehealth import NodeHealth
+from muster_kube.objects import Condition, Node, Taint
+from muster_tainter import memory as remembered
+from muster_tainter.faults import Change, Step, lost_fault, step, wanted
+from muster_tainter.health import Report, Unusable, read
+from muster_tainter.memory import ANNOTATION, UNREADABLE_ANNOTATION, Fault, Memory, OurTaint, Unreadable, ours
+from muster_tainter.policy import OUR_PREFIX, STARTUP_KEY, Policy
+
+FAULTY_LABEL = "muster.dev/faulty"
+HEALTH_LABEL = "muster.dev/health"
+MANAGED_LABEL = "muster.dev/managed"
+CONDITION = "muster.dev/Healthy"
+OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL)
+OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
+
+_ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
+_MESSAGE_LIMIT = 900  # bytes of an event's or condition's message; the API takes 1024 of an event's
+
+_HEALTH = {Verdict.PASS: "pass", Verdict.SKIP: "pass", Verdict.WARN: "warn", Verdict.FAIL: "fail"}
+
+
+@dataclass(frozen=True)
+class Notice:
+    """An Event on the Node. ``about``: what it is counted together with (fault or taint)."""
+
+    reason: str
+    message: str
+    about: str
+    warning: bool = True
+
+
+@dataclass(frozen=True)
+class TaintChange:
+    """One line of the log. rule: the rules that want the taint, or wanted it."""
+
+    taint: Taint
+    added: bool
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What has to be written to the Node, and what is to be told once it is written.
+
+    taints:      the whole list, None to leave it; labels, annotations: None removes
+    condition:   how muster.dev/Healthy should read (None: it should not be there); written behind the taints
+    changes:     faults opened, raised and closed; memory: as the annotation has it afterwards
+    """
+
+    taints: tuple[Taint, ...] | None = None
+    labels: dict[str, str | None] = field(default_factory=dict)
+    annotations: dict[str, str | None] = field(default_factory=dict)
+    notices: tuple[Notice, ...] = ()
+    condition: Condition | None = None
+    changes: tuple[Change, ...] = ()
+    taint_changes: tuple[TaintChange, ...] = ()
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def writes(self) -> bool:
+        return self.taints is not None or bool(self.labels) or bool(self.annotations)
+
+    @property
+    def urgent(self) -> bool:
+        """It is about taints or faults, not only about what a label says."""
+        return self.taints is not None or bool(self.annotations)
+
+    def patch(self, resource_version: str) -> dict[str, Any]:
+        """The JSON merge patch of the Node."""
+        metadata: dict[str, Any] = {"resourceVersion": resource_version}
+        if self.labels:
+            metadata["labels"] = self.labels
+        if self.annotations:
+            metadata["annotations"] = self.annotations
+        body: dict[str, Any] = {"metadata": metadata}
+        if self.taints is not None:
+            body["spec"] = {"taints": self.taints or None}
+        return body
+
+    def applied(self, node: Node) -> Node:
+        """``node`` as the write leaves it."""
+        metadata = msgspec.structs.replace(
+            node.metadata,
+            labels=_merged(node.metadata.labels, self.labels),
+            annotations=_merged(node.metadata.annotations, self.annotations),
+        )
+        if self.taints is None:
+            return msgspec.structs.replace(node, metadata=metadata)
+        return msgspec.structs.replace(
+            node, metadata=metadata, spec=msgspec.structs.replace(node.spec, taints=self.taints)
+        )
+
+
+def _merged(old: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    merged: dict[str, str | None] = {**old, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def is_managed(node: Node) -> bool:
+    return node.metadata.labels.get(MANAGED_LABEL) != "false"
+
+
+def may_carry_ours(node: Node) -> bool:
+    """There is a memory, or a taint of ours by name."""
+    return ANNOTATION in node.metadata.annotations or any(t.key.startswith(OUR_PREFIX) for t in node.spec.taints)
+
+
+def recall(node: Node) -> Memory:
+    """The Node's memory. Raises Unreadable."""
+    return remembered.decode(node.metadata.annotations.get(ANNOTATION))
+
+
+def is_ours(taint: Taint, memory: Memory) -> bool:
+    """By memory, or by name."""
+    return taint.key.startswith(OUR_PREFIX) or ours(taint) in memory.ours
+
+
+def vanished(node: Node, policy: Policy) -> tuple[OurTaint, ...]:
+    """Taints that we set, that an open fault still wants, and that are not there."""
+    try:
+        memory = recall(node)
+    except Unreadable:
+        return ()
+    if not memory.ours or not is_managed(node):
+        return ()
+    there = {(taint.key, taint.effect) for taint in node.spec.taints}
+    missing = [taint for taint in memory.ours if (taint.key, taint.effect) not in there]
+    if not missing:
+        return ()
+    wants = {wanted(fault, policy).taint for fault in memory.open}
+    return tuple(taint for taint in missing if taint in wants)
+
+
+def decide(
+    node: Node,
+    health: NodeHealth | Unusable | None,
+    policy: Policy,
+    now: float,
+    released: Mapping[OurTaint, str] | None = None,
+) -> Decision:
+    """What to do about ``node``. ``now``: seconds since the epoch; ``released``: taints that a person took off."""
+    if not is_managed(node):
+        return _hands_off(node)
+    report = read(health)
+    notices: list[Notice] = []
+    annotations: dict[str, str | None] = {}
+    try:
+        memory = before = recall(node)
+    except Unreadable as error:
+        memory = before = Memory()
+        aside = node.metadata.annotations[ANNOTATION][:_ASIDE_LIMIT]
+        annotations = {ANNOTATION: None, UNREADABLE_ANNOTATION: aside}
+        text = f"annotation {ANNOTATION} cannot be read ({error}); kept in {UNREADABLE_ANNOTATION} and rebuilt"
+        notices.append(Notice("MemoryUnreadable", shorten(text, _MESSAGE_LIMIT), "memory"))
+        memory, changes = step(memory, report, policy, now, {})
+        memory = _with_lost(memory, node, report, policy, now)
+    else:
+        memory, changes = step(memory, report, policy, now, released or {})
+    notices += [notice for change in changes for notice in _told(change, policy)]
+    memory = remembered.fit(memory)
+    wants = _wants(memory, policy)
+    taints = _taints(node, before, report, wants)
+    held = tuple(ours(taint) for taint in taints if ours(taint) in wants and _may_hold(taint, node, before))
+    if held != memory.ours:
+        memory = remembered.fit(msgspec.structs.replace(memory, ours=held))
+    taint_changes = _taint_changes(node, taints, before, wants, changes)
+    notices += _taint_notices(taint_changes, before, policy)
+    labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report)}
+    if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
+        notices.append(Notice("HealthUnreadable", f"the NodeHealth makes no sense: {report.error}", "health"))
+    if memory != before or annotations:
+        annotations[ANNOTATION] = remembered.encode(memory)
+    return Decision(
+        taints=None if taints == node.spec.taints else taints,
+        labels=_differing(node.metadata.labels, labels),
+        annotations=_differing(node.metadata.annotations, annotations),
+        notices=tuple(notices),
+        condition=_condition(memory, report, policy),
+        changes=changes,
+        taint_changes=taint_changes,
+        memory=memory,
+    )
+
+
+def _hands_off(node: Node) -> Decision:
+    try:
+        memory = recall(node)
+    except Unreadable:
+        memory = Memory()
+    kept = tuple(taint for taint in node.spec.taints if not is_ours(taint, memory))
+    gone = tuple(
+        TaintChange(taint, False, "", f"label {MANAGED_LABEL}=false") for taint in node.spec.taints if taint not in kept
+    )
+    return Decision(
+        taints=None if kept == node.spec.taints else kept,
+        labels=_differing(node.metadata.labels, {FAULTY_LABEL: None, HEALTH_LABEL: None}),
+        annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
+        notices=tuple(_taint_notices(gone, memory, None)),
+        taint_changes=gone,
+    )
+
+
+def _differing(have: dict[str, str], want: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {key: value for key, value in want.items() if have.get(key) != value}
+
+
+def _health(report: Report) -> str:
+    return _HEALTH.get(Verdict(report.verdict), "unknown") if report.known else "unknown"
+
+
+def _with_lost(memory: Memory, node: Node, report: Report, policy: Policy, now: float) -> Memory:
+    """A taint under our prefix had a reason: without memory it stays until that is over too."""
+    wants = _wants(memory, policy)
+    lost = [
+        lost_fault(ours(taint), report.boot, now)
+        for taint in node.spec.taints
+        if taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and ours(taint) not in wants
+    ]
+    return msgspec.structs.replace(memory, open=(*memory.open, *lost))
+
+
+def _wants(memory: Memory, policy: Policy) -> dict[OurTaint, list[Fault]]:
+    """Each wanted taint with the faults that want it. Of one key and effect only the first value."""
+    wants: dict[OurTaint, list[Fault]] = {}
+    slots: dict[tuple[str, str], OurTaint] = {}
+    for fault in memory.open:
+        taint = wanted(fault, policy).taint
+        if taint is not None:
+            taint = slots.setdefault((taint.key, taint.effect), taint)
+            wants.setdefault(taint, []).append(fault)
+    return wants
+
+
+def _may_hold(taint: Taint, node: Node, before: Memory) -> bool:
+    """Ours already, or not there before: the same taint set by somebody else stays theirs."""
+    return is_ours(taint, before) or taint not in node.spec.taints
+
+
+def _taints(node: Node, before: Memory, report: Report, wants: Mapping[OurTaint, object]) -> tuple[Taint, ...]:
+    """Others' as they are, ours as wanted."""
+    passed = report.known and bool(report.boot)
+    left = {(taint.key, taint.effect): taint for taint in wants}
+    result: list[Taint] = []
+    for taint in node.spec.taints:
+        if not is_ours(taint, before):
+            left.pop((taint.key, taint.effect), None)  # theirs serves as well, and the API takes no second one
+            result.append(taint)
+        elif taint.key == STARTUP_KEY:
+            if not passed:
+                result.append(taint)
+        else:
+            want = left.pop((taint.key, taint.effect), None)
+            if want is not None:
+                result.append(taint if taint.value == want.value else _taint(want))
+    result += [_taint(want) for want in left.values()]
+    return tuple(result)
+
+
+def _taint(want: OurTaint) -> Taint:
+    return Taint(key=want.key, value=want.value, effect=want.effect)
+
+
+def _taint_changes(
+    node: Node,
+    taints: tuple[Taint, ...],
+    before: Memory,
+    wants: Mapping[OurTaint, list[Fault]],
+    changes: tuple[Change, ...],
+) -> tuple[TaintChange, ...]:
+    result = []
+    for taint in taints:
+        if taint not in node.spec.taints:
+            faults = wants[ours(taint)]
+            put_back = ours(taint) in before.ours and all(fault.key in _keys(before.open) for fault in faults)
+            why = "put back" if put_back else describe(faults[0])
+            result.append(TaintChange(taint, True, ", ".join(sorted({f.rule for f in faults if f.rule})), why))
+    closed = [change for change in changes if change.step is Step.CLOSED]
+    for taint in node.spec.taints:
+        if taint not in taints:
+            rules = ", ".join(sorted({change.fault.rule for change in closed if change.fault.rule}))
+            if taint.key == STARTUP_KEY:
+                why = "the first full pass is done"
+            elif closed:
+                why = f"closed ({closed[-1].how}): {describe(closed[-1].fault)}"
+            else:
+                why = "no open fault asks for it"
+            result.append(TaintChange(taint, False, rules, why))
+    return tuple(result)
+
+
+def _keys(faults: tuple[Fault, ...]) -> set[tuple[str, str, str]]:
+    return {fault.key for fault in faults}
+
+
+def show(taint: Taint | OurTaint) -> str:
+    """As kubectl takes it: ``key=value:effect``."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def describe(fault: Fault) -> str:
+    """One line: which fault, and the evidence."""
+    if fault.rest:
+        return f"{fault.rest} more faults of {fault.check}"
+    text = f"{fault.check} {fault.component} {fault.reason}"
+    return f"{text}: {fault.message}" if fault.message else text
+
+
+def _told(change: Change, policy: Policy) -> list[Notice]:
+    fault = change.fault
+    about = "/".join(fault.key)
+    if change.step is Step.CLOSED:
+        text = shorten(f"closed ({change.how}, {change.by}): {describe(fault)}", _MESSAGE_LIMIT)
+        return [Notice("FaultClosed", text, about, warning=False)]
+    again = " again" if change.step is Step.RAISED else ""
+    asks = f" [{fault.fault_class}, rule {wanted(fault, policy).rule}]"
+    return [Notice("NodeFaultOpened", shorten(describe(fault), _MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)]
+
+
+def _taint_notices(changes: tuple[TaintChange, ...], before: Memory, policy: Policy | None) -> list[Notice]:
+    notices = []
+    for change in changes:
+        text = show(change.taint)
+        if not change.added:
+            message = shorten(f"{text}: {change.why}", _MESSAGE_LIMIT)
+            notices.append(Notice("NodeUntainted", message, text, warning=False))
+        elif ours(change.taint) in before.ours and policy is not None and change.why == "put back":
+            message = f"{text} was removed without a word that its fault is over; muster clear NODE releases the node"
+            notices.append(Notice("TaintPutBack", message, text))
+        else:
+            notices.append(Notice("NodeTainted", shorten(f"{text}: {change.why}", _MESSAGE_LIMIT), text))
+    return notices
+
+
+def _condition(memory: Memory, report: Report, policy: Policy) -> Condition:
+    if memory.open:
+        fault = memory.open[0]
+        want = wanted(fault, policy)
+        more = f"; {len(memory.open) - 1} more" if len(memory.open) > 1 else ""
+        tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{more})"
+        return Condition(
+            type=CONDITION,
+            status="False",
+            reason="Faults" if fault.rest else fault.reason,
+            message=shorten(describe(fault), _MESSAGE_LIMIT) + tail,
+        )
+    if not report.known:
+        reason = "ReportUnreadable" if report.error else "NoReport"
+        return Condition(
+            type=CONDITION,
+            status="Unknown",
+            reason=reason,
+            message=shorten(report.error or "no agent has reported yet"),
+        )
+    match report.verdict:
+        case Verdict.UNKNOWN:
+            return Condition(
+                type=CONDITION, status="Unknown", reason="NotMeasured", message="a check could not measure"
+            )
+        case Verdict.FAIL | Verdict.WARN:
+            failing = sorted(
+                (f for f in (report.findings or {}).items() if f[1].verdict == report.verdict), key=lambda item: item[0]
+            )
+            key, finding = failing[0] if failing else (("", "", ""), None)
+            message = f"{key[0]} {key[1]} {key[2]}: {finding.message}" if finding else f"verdict {report.verdict}"
+            reason = "Failures" if report.verdict == Verdict.FAIL else "Warnings"
+            status = "False" if report.verdict == Verdict.FAIL else "True"
+            return Condition(type=CONDITION, status=status, reason=reason, message=shorten(message, _MESSAGE_LIMIT))
+        case _:
+            return Condition(type=CONDITION, status="True", reason="Passed", message="every check passed")

@@ -1,0 +1,106 @@
+"""The tainter over HTTP: what it knows, read from its store when asked. Nothing here changes anything."""
+
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import msgspec
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from muster_kube.objects import Node
+from muster_tainter.controller import Tainter
+from muster_tainter.desired import HEALTH_LABEL, is_managed, show
+from muster_tainter.health import Unusable
+from muster_tainter.memory import read_memory
+from muster_tainter.metrics import Metrics
+
+_ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
+_PAGE_ROWS = 1000
+
+
+def make_app(tainter: Tainter, metrics: Metrics, leading: Callable[[], bool]) -> Starlette:
+    async def nodes(_: Request) -> Response:
+        return _json([_node(tainter, node) for node in _sorted(tainter)])
+
+    async def faults(_: Request) -> Response:
+        return _json(
+            [
+                {"node": node.metadata.name} | msgspec.to_builtins(fault)
+                for node in _sorted(tainter)
+                for fault in read_memory(node).open
+            ]
+        )
+
+    async def prometheus(request: Request) -> Response:
+        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encoder(metrics.registry), media_type=content_type)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        reasons = tainter.not_ready()
+        if reasons:
+            return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), 503)
+        return PlainTextResponse("ok\n")
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(_page(tainter, leading()), headers={"Content-Security-Policy": "default-src 'none'"})
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/api/nodes", nodes),
+            Route("/api/faults", faults),
+            Route("/metrics", prometheus),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+        ]
+    )
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+def _sorted(tainter: Tainter) -> list[Node]:
+    """The worst first."""
+    return sorted(tainter.nodes.store.values(), key=lambda node: (_ORDER.get(_health(node), 1), node.metadata.name))
+
+
+def _health(node: Node) -> str:
+    return node.metadata.labels.get(HEALTH_LABEL, "unknown")
+
+
+def _node(tainter: Tainter, node: Node) -> dict[str, Any]:
+    memory = read_memory(node)
+    health = tainter.health_of(node.metadata.name)
+    reported = health is not None and not isinstance(health, Unusable)
+    return {
+        "node": node.metadata.name,
+        "health": _health(node),
+        "managed": is_managed(node),
+        "taints": [show(taint) for taint in memory.ours],
+        "faults": sum(fault.rest or 1 for fault in memory.open),
+        "message": memory.open[0].message if memory.open else "",
+        "observedAt": health.status.observed_at if reported and not isinstance(health, Unusable | None) else "",
+    }
+
+
+def _page(tainter: Tainter, leading: bool) -> str:
+    nodes = _sorted(tainter)
+    rows = "".join(
+        f"<tr><td>{escape(row['node'])}<td>{escape(row['health'])}<td>{escape(', '.join(row['taints']))}"
+        f"<td>{row['faults'] or ''}<td>{escape(row['message'])}\n"
+        for row in (_node(tainter, node) for node in nodes[:_PAGE_ROWS])
+    )
+    more = f"<p>{len(nodes) - _PAGE_ROWS} more, see /api/nodes" if len(nodes) > _PAGE_ROWS else ""
+    who = "leads" if leading else "stands by"
+    return (
+        f"<!doctype html><meta charset=utf-8><title>Muster</title><h1>{len(nodes)} nodes</h1><p>This replica {who}."
+        f"<table><tr><th>Node<th>Health<th>Taints<th>Faults<th>Message\n{rows}</table>{more}"
+    )

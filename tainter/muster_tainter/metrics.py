@@ -1,0 +1,82 @@
+"""What the tainter tells Prometheus. Faults and taints are counted when asked for, from the store itself."""
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from muster_kube.objects import Node
+from muster_tainter.desired import show
+from muster_tainter.memory import read_memory
+
+_HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        r = self.registry
+        self.transitions = Counter(
+            "muster_tainter_fault_transitions", "Faults opened, raised and closed", ["step", "check"], registry=r
+        )
+        self.taint_changes = Counter("muster_tainter_taint_changes", "Taints set and removed", ["what"], registry=r)
+        self.hop = Histogram(
+            "muster_tainter_hop_seconds",
+            "Time of each hop from the first sign to the taint",
+            ["hop"],
+            buckets=_HOP_BUCKETS,
+            registry=r,
+        )
+        self.writes = Counter("muster_tainter_writes", "Writes that the API server took", ["what"], registry=r)
+        self.write_errors = Counter("muster_tainter_write_errors", "Writes that failed", ["what", "reason"], registry=r)
+        self.conflicts = Counter("muster_tainter_conflicts", "Node writes that were decided again (409)", registry=r)
+        self.put_back = Counter("muster_tainter_taints_put_back", "Taints that others had dropped", registry=r)
+        self.unusable = Counter("muster_tainter_healths_unusable", "NodeHealths that made no sense", registry=r)
+        self.leader = Gauge("muster_tainter_leader", "1 while this process leads", registry=r)
+        self.policy_good = Gauge("muster_tainter_policy_good", "0 while the policy file cannot be used", registry=r)
+        self.policy_reloads = Counter("muster_tainter_policy_reloads", "Policy files read anew", ["result"], registry=r)
+        self.policy_good.set(1)
+        for hop in ("seen_to_observed", "observed_to_delivered", "delivered_to_patched"):
+            self.hop.labels(hop)
+
+    def watch_store(self, nodes: Callable[[], Iterable[Node]], depths: Callable[[], dict[str, int]]) -> None:
+        self.registry.register(_Store(nodes, depths))
+
+
+class _Store(Collector):
+    def __init__(self, nodes: Callable[[], Iterable[Node]], depths: Callable[[], dict[str, int]]) -> None:
+        self._nodes = nodes
+        self._depths = depths
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        faults: Tally[tuple[str, ...]] = Tally()
+        taints: Tally[str] = Tally()
+        health: Tally[str] = Tally()
+        for node in self._nodes():
+            health[node.metadata.labels.get("muster.dev/health", "none")] += 1
+            if not node.metadata.annotations:
+                continue
+            memory = read_memory(node)
+            for fault in memory.open:
+                faults[fault.rule, fault.fault_class] += fault.rest or 1
+            for taint in memory.ours:
+                taints[show(taint)] += 1
+        yield _family("muster_tainter_faults_open", "Open faults", ("rule", "class"), faults.items())
+        yield _family("muster_tainter_taints", "Taints of ours on nodes", ("taint",), _single(taints))
+        yield _family("muster_tainter_nodes", "Nodes by health", ("health",), _single(health))
+        yield _family("muster_tainter_queue_depth", "Keys waiting in each queue", ("queue",), _single(self._depths()))
+
+
+def _single(values: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], int]]:
+    return (((key,), value) for key, value in values.items())
+
+
+def _family(
+    name: str, text: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], int]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values:
+        family.add_metric(list(key), value)
+    return family

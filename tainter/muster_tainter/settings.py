@@ -1,0 +1,33 @@
+"""The tainter's settings: one YAML file, ``MUSTER_TAINTER_*`` over it, flags over both; all checked before the start.
+
+An error names the place (file and key, variable or flag), what was found and what is allowed.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster_kube.settings import load_settings
+
+PREFIX = "MUSTER_TAINTER_"
+
+
+class Settings(BaseModel):
+    """policy: None is the built-in one; namespace: of the lease, None is the pod's or context's own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kubeconfig: Path | None = None
+    policy: Path | None = None
+    dry_run: bool = False
+    host: str = "0.0.0.0"  # noqa: S104 - scraped from the whole cluster
+    port: int = Field(default=3334, ge=0, le=65535)
+    namespace: str | None = Field(default=None, pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    log_format: Literal["text", "json"] = "text"
+
+
+def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+    """``flags``: by settings name, None for those not given. Raises SettingsError."""
+    return load_settings(Settings, PREFIX, file, flags, environ)

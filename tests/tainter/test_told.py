@@ -1,0 +1,165 @@
+"""What people and machines are told: log lines, Events, conditions, explanations, settings' errors."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from muster_kube.logs import OneLine
+from muster_kube.nodehealth import Clear
+from muster_kube.objects import Condition, Node
+from muster_kube.settings import SettingsError
+from muster_tainter.announcer import condition_patch, event_name
+from muster_tainter.desired import CONDITION, Notice, decide
+from muster_tainter.explain import explain
+from muster_tainter.health import read
+from muster_tainter.journal import tell_taints, transitions
+from muster_tainter.memory import read_memory
+from muster_tainter.policyfile import load_policy
+from muster_tainter.projection import slim_health, slim_node
+from muster_tainter.settings import load
+from muster_tainter.standing import said
+
+NOW = 1_800_000_000.0
+POLICY = load_policy(None)
+
+
+def test_each_transition_of_a_finding_is_one_line(make: Any) -> None:
+    nothing, one = make.health(), make.health(make.finding())
+    [check, came] = sorted(transitions(nothing, one), key=lambda line: line["event"])
+    assert (came["event"], came["from"], came["to"], came["reason"]) == ("finding", None, "FAIL", "Xid79")
+    assert (check["from"], check["to"]) == ("PASS", "FAIL")
+    again = list(transitions(one, make.health(make.finding(occurrence=2))))
+    assert [(c["from"], c["to"], c["occurrence"]) for c in again] == [("FAIL", "FAIL", 2)]
+    went = [c for c in transitions(one, make.health(boot="boot-2")) if c["event"] != "check"]
+    assert [c["event"] for c in went] == ["boot", "finding"]
+    assert went[1]["to"] is None
+    json.dumps(went)
+
+
+def test_counts_and_times_are_no_transition(make: Any) -> None:
+    one = make.health(make.finding())
+    other = make.health(make.finding(count=9, last_seen="2026-01-02T00:00:00Z"), observed="2026-01-02T00:00:00Z")
+    assert list(transitions(one, other)) == []
+
+
+def test_clears_are_transitions_too(make: Any) -> None:
+    clear = Clear(check="dmesg", component="*", occurrence=1, by="ada")
+    events = list(transitions(make.health(), make.health(clear=(clear,), cleared=(make.cleared(),))))
+    assert [e["event"] for e in events] == ["cleared", "clear"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_taint_is_one_line_with_node_taint_and_rule(make: Any, caplog: Any, as_json: bool) -> None:
+    finding = make.finding(message="line\nNode n2 tainted: forged")
+    with caplog.at_level(logging.INFO):
+        tell_taints("n1", decide(make.node(), make.health(finding), POLICY, NOW), dry_run=False)
+    [record] = caplog.records
+    line = OneLine(as_json=as_json).format(record)
+    assert "\n" not in line
+    if as_json:
+        told = json.loads(line)
+        assert (told["node"], told["taint"], told["rule"]) == ("n1", "muster.dev/faulty=true:NoSchedule", "hardware")
+    else:
+        assert "WARNING Node n1 tainted: muster.dev/faulty=true:NoSchedule rule hardware: dmesg" in line
+
+
+def test_findings_that_do_nothing_else_are_said(make: Any) -> None:
+    health = make.health(make.finding("Xid13", 1, verdict="WARN"), make.finding("Xid31", 2, fault_class="restart-app"))
+    health = msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, verdict="FAIL"))
+    told = said(read(health), POLICY)
+    assert {key[2]: (number, notice.reason) for key, (number, notice) in told.items()} == {
+        "Xid13": (1, "HealthWarning"),
+        "Xid31": (2, "HealthFailure"),
+    }
+    assert said(read(make.health(make.finding())), POLICY) == {}
+
+
+def test_the_same_news_has_the_same_name_and_other_news_another() -> None:
+    news = Notice("NodeTainted", "a", "x")
+    assert event_name("n1", news) == event_name("n1", Notice("NodeTainted", "b", "x"))
+    assert (
+        len({event_name("n1", news), event_name("n2", news), event_name("n1", Notice("NodeUntainted", "a", "x"))}) == 3
+    )
+    assert len(event_name("n" * 253, news)) <= 253
+
+
+def test_a_condition_keeps_its_transition_time_while_its_status_stays(make: Any) -> None:
+    old = Condition(type=CONDITION, status="False", reason="Xid79", last_transition_time="2026-01-01T00:00:00Z")
+    node = msgspec.structs.replace(make.node(), status=msgspec.structs.replace(make.node().status, conditions=(old,)))
+    for status, since in (("False", "2026-01-01T00:00:00Z"), ("True", "2026-02-01T00:00:00Z")):
+        body: Any = condition_patch(node, Condition(type=CONDITION, status=status), "2026-02-01T00:00:00Z")
+        assert body["status"]["conditions"][0]["lastTransitionTime"] == since
+
+
+class TestExplain:
+    """Lines for people."""
+
+    def lines(self, node: Node, health: Any) -> str:
+        return "\n".join(explain(node, health, read_memory(node)))
+
+    def test_a_tainted_node_shows_the_chain_of_evidence(self, make: Any) -> None:
+        health = make.health(make.finding(count=3, origin="kernel"))
+        node = decide(make.node(), health, POLICY, NOW).applied(make.node())
+        text = self.lines(node, health)
+        for part in ("muster.dev/faulty=true:NoSchedule", "fallen off the bus", "written by the kernel", "3 times",
+                     "occurrence 1", "asks for reboot", "rule hardware", "closed by", "reboot"):  # fmt: skip
+            assert part in text
+
+    def test_a_closed_finding_tells_who_closed_it(self, make: Any) -> None:
+        health = make.health(make.finding())
+        node = decide(make.node(), health, POLICY, NOW).applied(make.node())
+        clear = Clear(check="dmesg", component="*", occurrence=1, by="ada")
+        health = make.health(make.finding(), clear=(clear,))
+        node = decide(node, health, POLICY, NOW).applied(node)
+        text = self.lines(node, health)
+        assert "is not tainted" in text
+        assert "(person, ada) up to occurrence 1" in text
+
+    def test_what_is_missing_is_said(self, make: Any) -> None:
+        assert "no NodeHealth" in self.lines(make.node(), None)
+        assert "left alone" in self.lines(make.node(labels={"muster.dev/managed": "false"}), None)
+        assert "cannot be read" in self.lines(make.node(**{"muster.dev/faults": "{"}), make.health())
+        assert "makes no sense" in self.lines(make.node(), make.health(make.finding(occurrence=0)))
+
+
+def test_projections_change_no_decision(make: Any) -> None:
+    node = make.node(make.faulty, labels={"muster.dev/health": "pass", "zone": "a"}, other="x" * 5000)
+    health = make.health(make.finding(), cleared=(make.cleared(reason="Xid95"),))
+    assert decide(slim_node(node), slim_health(health), POLICY, NOW) == decide(node, health, POLICY, NOW)
+    assert slim_node(node).metadata.labels == {"muster.dev/health": "pass"}
+    assert slim_node(node).metadata.annotations == {}
+
+
+class TestSettings:
+    """File, environment, flags."""
+
+    def test_flags_stand_over_environment_over_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "tainter.yaml"
+        file.write_text("{port: 1, host: a, logFormat: text}".replace("logFormat", "log_format"))
+        loaded = load(file, {"port": 3, "host": None}, {"MUSTER_TAINTER_PORT": "2", "MUSTER_TAINTER_HOST": "b"})
+        assert (loaded.port, loaded.host) == (3, "b")
+
+    @pytest.mark.parametrize(("text", "flags", "environ", "said_"), [
+        ("{prot: 1}", {}, {}, "tainter.yaml: prot: 1: unknown key; allowed: kubeconfig, policy"),
+        ("{port: 70000}", {}, {}, "tainter.yaml: port: 70000"),
+        ("{}", {}, {"MUSTER_TAINTER_PRT": "1"}, "MUSTER_TAINTER_PRT: unknown variable; allowed: MUSTER_TAINTER_"),
+        ("{}", {"log_format": "xml"}, {}, "--log-format: 'xml'"),
+        ("[]", {}, {}, "expected a mapping"),
+        ("{", {}, {}, "no YAML"),
+    ])  # fmt: skip
+    def test_an_error_names_the_place(
+        self, tmp_path: Path, text: str, flags: dict[str, object], environ: dict[str, str], said_: str
+    ) -> None:
+        file = tmp_path / "tainter.yaml"
+        file.write_text(text)
+        with pytest.raises(SettingsError) as caught:
+            load(file, flags, environ)
+        assert said_ in str(caught.value)
+
+    def test_the_variables_of_a_service_are_no_settings(self) -> None:
+        environ = {"MUSTER_TAINTER_SERVICE_HOST": "10.0.0.1", "MUSTER_TAINTER_PORT": "tcp://10.0.0.1:3334"}
+        assert load(None, {}, environ).port == 3334
