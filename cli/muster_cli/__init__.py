@@ -1,0 +1,1 @@
+"""The `muster` command, for people; it starts the parts too."""

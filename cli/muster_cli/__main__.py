@@ -1,0 +1,82 @@
+"""`muster COMMAND …`: one table of commands, each loaded only when it is called.
+
+Exit codes are those of monitoring plug-ins: 0 PASS or SKIP, 1 WARN, 2 FAIL, 3 UNKNOWN; 64 is a usage error.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+EXIT_USAGE = 64
+EXIT_INTERRUPTED = 130  # as shells have it: 128 + SIGINT
+EXIT_NO_READER = 141  # 128 + SIGPIPE
+
+
+@dataclass(frozen=True)
+class Command:
+    """A sub-command: its module has ``add_arguments(parser)`` and ``main(arguments) -> int``."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "check": Command("muster_cli.check", "run checks on this machine, or on a recorded kernel log"),
+    "checks": Command("muster_cli.checks", "list the checks there are"),
+    "explain": Command("muster_cli.explain", "tell why a node is tainted, or is not"),
+    "clear": Command("muster_cli.clear", "close a node's faults by a person's word"),
+    "sandbox": Command("muster_cli.sandbox.command", "a whole cluster on loopback, to try things on"),
+    "agent": Command("muster_agent.__main__", "start the agent of one node"),
+    "tainter": Command("muster_tainter.__main__", "start the tainter of a cluster"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with the usage error code of this command."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(["usage: muster COMMAND …", "", *lines, "", "muster COMMAND --help tells more."])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if words else EXIT_USAGE
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"muster {version('passmuster')}")
+        return 0
+    command = COMMANDS.get(words[0])
+    if command is None:
+        print(f"muster: no command {words[0]!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        module = importlib.import_module(command.module)
+        parser = Parser(prog=f"muster {words[0]}", description=command.summary)
+        module.add_arguments(parser)
+        code: int = module.main(parser.parse_args(words[1:]))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # whoever read has gone (`| head -1`); the interpreter's own last flush must not say so once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_NO_READER
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

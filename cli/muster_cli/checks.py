@@ -1,0 +1,40 @@
+"""`muster checks`: the checks there are, with their parameters."""
+
+import argparse
+import json
+
+from muster_checks.registry import registry
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as a JSON list")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    declared = sorted(registry().values(), key=lambda check: check.name)
+    if arguments.json:
+        print(
+            json.dumps(
+                [
+                    {
+                        "name": check.name,
+                        "description": check.description,
+                        "cost": check.cost.value,
+                        "periodS": check.period_s,
+                        "timeoutS": check.timeout_s,
+                        "devices": list(check.devices),
+                        "parameters": check.parameters.model_json_schema().get("properties", {}),
+                    }
+                    for check in declared
+                ],
+                indent=2,
+            )
+        )
+        return 0
+    for check in declared:
+        rhythm = "always on" if check.period_s is None else f"every {check.period_s:g} s"
+        print(f"{check.name}  ({check.cost.value}, {rhythm})\n    {check.description}")
+        for name, field in check.parameters.model_fields.items():
+            default = "" if field.is_required() else f" [{field.default}]"
+            print(f"      {name}{default}  {field.description or ''}".rstrip())
+    return 0

@@ -1,0 +1,100 @@
+"""`muster sandbox`: bring it up, and act on the one that runs.
+
+muster sandbox                       until Ctrl-C
+muster sandbox inject NODE 'LINE'    a kernel line
+muster sandbox reboot NODE           a simulated node comes up with a new boot id
+muster sandbox pod NAME              a pod; prints the node that the scheduler binds it to
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from muster_cli.sandbox.kernel_line import Refused, inject
+from muster_cli.sandbox.place import NoSandbox, SandboxNode, folder, running
+
+EXIT_UNKNOWN = 3
+EXIT_USAGE = 64
+SIMULATED_LIMIT = 200  # each has an agent process of about 50 MB
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    line = actions.add_parser("inject", help="write a kernel line where NODE's agent reads its kernel log")
+    line.add_argument("node", metavar="NODE")
+    line.add_argument("line", metavar="LINE")
+    reboot = actions.add_parser("reboot", help="give a simulated node a new boot id and an empty kernel log")
+    reboot.add_argument("node", metavar="NODE")
+    pod = actions.add_parser("pod", help="make a pod and print the node it is bound to")
+    pod.add_argument("name", metavar="NAME")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="the tainter's rules instead of its own")
+    parser.add_argument("--plain", action="store_true", help="a line for each change, also on a terminal")
+    parser.add_argument("--for", dest="for_s", type=_seconds, metavar="SECONDS", help="end by itself after so long")
+    parser.add_argument("--simulated", type=_count, default=7, metavar="N", help="simulated nodes (default 7)")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds, 0 or more")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= SIMULATED_LIMIT:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 0 to {SIMULATED_LIMIT}")
+    return value
+
+
+def main(arguments: argparse.Namespace) -> int:
+    try:
+        if arguments.action is None:
+            return _up(arguments)
+        sandbox = running(folder())
+        if arguments.action == "pod":
+            from muster_cli.sandbox.pod import bind
+
+            return bind(Path(sandbox.kubeconfig), arguments.name)
+        node = sandbox.node(arguments.node)
+        if arguments.action == "inject":
+            return _inject(node, arguments.line)
+        from muster_cli.sandbox.reboot import reboot
+
+        return reboot(node)
+    except (NoSandbox, Refused) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return EXIT_UNKNOWN
+
+
+def _inject(node: SandboxNode, line: str) -> int:
+    try:
+        inject(node, line)
+    except OSError as error:
+        print(f"muster: {node.kmsg}: {error.strerror} (writing to /dev/kmsg takes root)", file=sys.stderr)
+        return EXIT_UNKNOWN
+    print(f"written to {node.kmsg} of {node.name}")
+    return 0
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    if arguments.policy is not None:
+        from muster_tainter.policyfile import PolicyError, load_policy
+
+        try:
+            load_policy(arguments.policy)
+        except PolicyError as error:
+            print(error, file=sys.stderr)
+            return EXIT_USAGE
+    from muster_cli.sandbox.up import Wishes, up
+
+    return up(
+        Wishes(
+            policy=arguments.policy.resolve() if arguments.policy else None,
+            terminal=sys.stdout.isatty() and not arguments.plain,
+            for_s=arguments.for_s,
+            simulated=arguments.simulated,
+        )
+    )

@@ -1,0 +1,88 @@
+"""The real programs of a sandbox: one agent process a node, one tainter, kept running as a kubelet would keep them."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from muster_cli.sandbox.place import SandboxNode
+from muster_cli.sandbox.reboot import PID_FILE
+from muster_testbed.processes import Component, ComponentDied, Keeper
+
+LOOK_S = 0.3  # how soon a program that ended is seen
+START_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """name: of its log file. pid_file: where its process id stands for `muster sandbox reboot`."""
+
+    name: str
+    command: Sequence[str]
+    pid_file: Path | None = None
+
+
+def agent(node: SandboxNode, *, kubeconfig: Path, port: int, pod_uid: str, folder: Path) -> Part:
+    config = folder / f"agent-{node.name}.yaml"
+    # an earlier sandbox's or test's lines may still be in this machine's log: only what comes from now on counts here
+    config.write_text("checks: {dmesg: {parameters: {start: now}}}\n" if not node.simulated else "checks: {}\n")
+    state = Path(node.root) / "state" if node.simulated else folder / "state"
+    return Part(
+        name=f"agent-{node.name}",
+        command=[
+            *(sys.executable, "-m", "muster_agent"),
+            *("--config", str(config), "--kubeconfig", str(kubeconfig), "--node", node.name, "--root", node.root),
+            *("--kmsg", node.kmsg, "--state-dir", str(state), "--pod-uid", pod_uid),
+            *("--host", "127.0.0.1", "--port", str(port)),
+        ],
+        pid_file=Path(node.root) / PID_FILE if node.simulated else None,
+    )
+
+
+def tainter(*, kubeconfig: Path, policy: Path | None) -> Part:
+    command = [sys.executable, "-m", "muster_tainter", "--kubeconfig", str(kubeconfig)]
+    command += ["--host", "127.0.0.1", "--port", "0", "--namespace", "muster"]
+    return Part(name="tainter", command=[*command, *(("--policy", str(policy)) if policy else ())])
+
+
+class Running:
+    """Parts that run; none outlives this process, however it ends (see muster_testbed.processes)."""
+
+    def __init__(self, keeper: Keeper, folder: Path, say: Callable[[str], None]) -> None:
+        self._keeper = keeper
+        self._folder = folder
+        self._say = say
+        self._parts: list[tuple[Part, Component]] = []
+
+    def start(self, part: Part) -> None:
+        component = Component(part.name, part.command, self._folder / f"{part.name}.log", self._keeper)
+        self._parts.append((part, component))
+        self._start(part, component)
+
+    def _start(self, part: Part, component: Component) -> None:
+        component.start()
+        if part.pid_file is not None:
+            part.pid_file.write_text(f"{component.pid}\n")
+
+    async def keep(self) -> None:
+        """Start again what ended, forever. Raises ComponentDied for what ends by itself twice within a short time."""
+        ended_at: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = asyncio.get_running_loop().time()
+            for part, component in self._parts:
+                try:
+                    component.require_alive()
+                except ComponentDied:
+                    if not component.killed:  # a reboot kills, and may come as often as it likes
+                        if now - ended_at.get(part.name, -60.0) < START_AGAIN_S + 2:
+                            raise
+                        ended_at[part.name] = now
+                    self._say(f"{part.name} ended; starting it again")
+                    component.kill()
+                    self._start(part, component)
+
+    async def stop(self) -> None:
+        """Agents and tainter end in order, all at once."""
+        await asyncio.gather(*(asyncio.to_thread(component.stop) for _, component in self._parts))

@@ -1,0 +1,40 @@
+"""`muster sandbox pod NAME`: make a pod, and say which node the real scheduler bound it to."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from muster_kube.client import KubeClient
+from muster_kube.config import ConfigError, load_config
+from muster_kube.errors import ApiError
+from muster_kube.objects import Pod
+
+PODS = "/api/v1/namespaces/default/pods"
+WAIT_S = 20.0
+LOOK_AGAIN_S = 0.1
+
+
+def bind(kubeconfig: Path, name: str) -> int:
+    """0 when it was bound; 3 when no node would take it within :data:`WAIT_S`."""
+    try:
+        node = asyncio.run(_bind(kubeconfig, name))
+    except (ApiError, ConfigError) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return 3
+    print(f"pod {name} is bound to {node}" if node else f"pod {name}: no node takes it after {WAIT_S:.0f} s")
+    return 0 if node else 3
+
+
+async def _bind(kubeconfig: Path, name: str) -> str:
+    # no image is ever pulled: the sandbox's stand-in for the kubelets plays the container
+    spec = {"containers": [{"name": "main", "image": "muster.invalid/none"}], "terminationGracePeriodSeconds": 0}
+    async with KubeClient(load_config(kubeconfig), user_agent="muster-cli") as client:
+        await client.create(PODS, {"metadata": {"name": name}, "spec": spec})
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            pod = await client.get(f"{PODS}/{name}", type=Pod)
+            if pod.spec.node_name:
+                return pod.spec.node_name
+            await asyncio.sleep(LOOK_AGAIN_S)
+        return ""

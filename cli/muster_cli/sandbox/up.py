@@ -1,0 +1,184 @@
+"""Bring a sandbox up, keep it running, and take it down to nothing."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from muster_cli.sandbox import parts
+from muster_cli.sandbox.live import View, show
+from muster_cli.sandbox.place import Claim, Sandbox, SandboxNode, folder
+from muster_cli.sandbox.reboot import new_boot
+from muster_kube.client import KubeClient
+from muster_kube.config import load_config
+from muster_testbed.agents import create_agent_pods
+from muster_testbed.binaries import NoControlPlane, find_or_build
+from muster_testbed.controlplane import ControlPlane, free_ports
+from muster_testbed.install import AGENT, NAMESPACE, TAINTER, install
+from muster_testbed.kubelets import Kubelets
+from muster_testbed.nodes import NODES, SIMULATED, Fleet, NodeShape, node_object
+from muster_testbed.processes import ComponentDied, Keeper
+
+Say = Callable[[str], None]
+DEVICE = Path("/dev/kmsg")
+EXIT_UNKNOWN = 3
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """policy: the tainter's rules, or its own. terminal: a live table. for_s: end by itself after so many seconds."""
+
+    policy: Path | None
+    terminal: bool
+    for_s: float | None
+    simulated: int
+
+
+def up(wishes: Wishes) -> int:
+    """0 after Ctrl-C or ``for_s``. Raises NoSandbox where one runs already."""
+    try:
+        with Claim(folder()) as claim, interruptible():
+            return _up(wishes, claim)
+    except (NoControlPlane, ComponentDied, TimeoutError) as error:
+        say(f"muster: {error}")
+        return EXIT_UNKNOWN
+    except KeyboardInterrupt:
+        say("stopped; nothing is left running")
+        return 0
+
+
+def say(line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody reads: ending in order matters more
+        print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """TERM and HUP end a sandbox as Ctrl-C does: in order. nohup's word, that HUP does not, is kept."""
+
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)  # asyncio takes this one as a cancellation of its main task
+
+    wanted: dict[signal.Signals, Callable[[int, FrameType | None], object]] = {
+        signal.SIGTERM: interrupt,
+        signal.SIGHUP: interrupt,
+        signal.SIGINT: signal.default_int_handler,
+    }
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        del wanted[signal.SIGHUP]
+    # SIGINT too: shells have the background jobs of a script ignore it, and with it what interrupt() raises
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _up(wishes: Wishes, claim: Claim) -> int:
+    binaries = find_or_build(say)
+    say("starting etcd, API server, controller-manager and scheduler on loopback …")
+    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+        install(plane.admin)
+        (claim.path / "admin.kubeconfig").symlink_to(plane.kubeconfig)
+        asyncio.run(_live(wishes, claim, plane, keeper))
+    say("stopped; nothing is left running")
+    return 0
+
+
+async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keeper) -> None:
+    config = load_config(claim.path / "admin.kubeconfig")
+    async with KubeClient(config, user_agent="muster-sandbox") as client, Kubelets(client):
+        nodes = await _make_nodes(client, wishes.simulated, claim.path)
+        ports = free_ports(len(nodes))
+        ready_urls = {node.name: f"http://127.0.0.1:{port}/readyz" for node, port in zip(nodes, ports, strict=True)}
+        uids = await create_agent_pods(client, ready_urls, ready_urls=ready_urls)
+        running = parts.Running(keeper, claim.path, say)
+        try:
+            running.start(parts.tainter(kubeconfig=plane.kubeconfig_for(TAINTER, NAMESPACE), policy=wishes.policy))
+            agent_kubeconfig = plane.kubeconfig_for(AGENT, NAMESPACE)
+            for node, port in zip(nodes, ports, strict=True):
+                running.start(
+                    parts.agent(
+                        node, kubeconfig=agent_kubeconfig, port=port, pod_uid=uids[node.name], folder=claim.path
+                    )
+                )
+            claim.publish(Sandbox(pid=os.getpid(), kubeconfig=str(claim.path / "admin.kubeconfig"), nodes=tuple(nodes)))
+            await _watch(wishes, client, running, nodes, claim.path, plane.server_version)
+        finally:
+            await running.stop()
+
+
+async def _make_nodes(client: KubeClient, simulated: int, place: Path) -> list[SandboxNode]:
+    """This machine first, then the simulated ones, each with a file system and a kernel log of its own."""
+    name = this_machine()
+    await client.create(NODES, this_node(name))
+    nodes = [SandboxNode(name=name, kmsg=str(DEVICE), root="/", simulated=False)]
+    for sim in await Fleet(client).create(simulated, prefix="sim", first=1):
+        root = place / sim
+        new_boot(root)
+        nodes.append(SandboxNode(name=sim, kmsg=str(root / "dev/kmsg"), root=str(root), simulated=True))
+    return nodes
+
+
+def this_node(name: str) -> dict[str, Any]:
+    """This machine as a Node, with the processors and memory it has."""
+    memory_kib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
+    node = node_object(name, shape=NodeShape(cpu=str(os.cpu_count() or 1), memory=f"{memory_kib}Ki", gpus=0))
+    del node["metadata"]["labels"][SIMULATED]
+    return node
+
+
+def this_machine() -> str:
+    """The host name as a Node may be called."""
+    name = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()).strip("-.")
+    return name or "this-machine"
+
+
+async def _watch(
+    wishes: Wishes, client: KubeClient, running: parts.Running, nodes: list[SandboxNode], place: Path, version: str
+) -> None:
+    view = View(client, first=nodes[0].name)
+    hints = [
+        f"Kubernetes {version} on loopback; {nodes[0].name} is this machine. In another terminal:",
+        f"  export KUBECONFIG={place / 'admin.kubeconfig'}",
+        "  muster sandbox inject sim-3 'NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.'",
+        "  muster explain sim-3;  muster sandbox pod trial;  muster clear sim-3",
+        f"Logs: {place}/*.log. Ctrl-C ends it and leaves nothing behind.",
+    ]
+    if not wishes.terminal:
+        say("\n".join(hints))
+    caption = "\n".join(hints)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wishes.for_s):
+            await until_one_ends(
+                view.nodes.run(),
+                view.healths.run(),
+                running.keep(),
+                show(view, caption, terminal=wishes.terminal, say=print_line),
+            )
+
+
+async def until_one_ends(*endless: Coroutine[None, None, None]) -> None:
+    """Run them together; what ends one (an error, as a rule) ends all and is raised."""
+    tasks = [asyncio.create_task(each) for each in endless]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def print_line(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,73 @@
+"""`muster check` on recorded kernel logs: what it prints and how it exits."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from muster_cli.__main__ import main
+
+OFF_THE_BUS = "[ 1843.308145] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    log = tmp_path / "dmesg.txt"
+    log.write_text(f"[    1.0] Linux version 6.1.0\n{OFF_THE_BUS}")  # saved logs may lack the last newline
+    return log
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("[ 1.0] nothing to see", 0),
+        ("[ 1.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=1, MMU Fault", 1),
+        # it had been quiet for long when the log was saved
+        ("[ 1.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=1, MMU Fault\n[ 9999999.0] usb 1-1: new device", 0),
+        ("[2019-04-01T10:00:00] NVRM: Xid (PCI:0000:3b:00): 31, pid=1, MMU Fault", 1),
+        (OFF_THE_BUS, 2),
+    ],
+)
+def test_the_exit_code_is_that_of_a_monitoring_plug_in(tmp_path: Path, text: str, code: int) -> None:
+    log = tmp_path / "dmesg.txt"
+    log.write_text(text + "\n")
+    assert main(["check", "dmesg", "--sample", str(log)]) == code
+
+
+def test_json_is_a_list_of_results(sample: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--json", "--sample", str(sample)]) == 2
+    (result,) = json.loads(capsys.readouterr().out)
+    assert (result["check"], result["verdict"]) == ("dmesg", "FAIL")
+    (finding,) = result["findings"]
+    assert (finding["component"], finding["reason"], finding["class"]) == ("gpu/0000:3b:00.0", "Xid79", "reboot")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["check", "dmesgg"], "no check dmesgg; there are: dmesg"),
+        (["check", "--sample", "/nowhere"], "/nowhere: no such file"),
+        (["check", "--set", "colour=red"], "colour: 'red': unknown key; allowed: source"),
+        (["check", "--set", "start=never"], "start: 'never'"),
+        (["fly"], "no command 'fly'; there are: check"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_is_allowed(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 64
+    assert told in capsys.readouterr().err
+
+
+def test_a_root_without_a_kernel_log_is_unknown_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "dmesg", "--root", str(tmp_path)]) == 3
+    assert "UNKNOWN" in capsys.readouterr().out
+
+
+def test_every_line_of_a_saved_flood_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "dmesg.txt"
+    log.write_text("".join(f"[ 5.{n:03}] NVRM: Xid (PCI:0000:3b:00): 13, pid={n}\n" for n in range(900)))
+    assert main(["check", "--json", "--sample", str(log)]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["findings"][0]["count"] == 900

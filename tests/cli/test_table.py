@@ -1,0 +1,43 @@
+"""The fleet's rows: what a person sees of a node."""
+
+from muster_cli.sandbox.table import Row, changes, rows
+from muster_kube.nodehealth import CheckStatus, Finding, NodeHealth, Status
+from muster_kube.objects import Metadata, Node, NodeSpec, Taint
+
+OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
+
+
+def node(name: str, *taints: Taint) -> Node:
+    return Node(metadata=Metadata(name=name), spec=NodeSpec(taints=taints))
+
+
+def health(name: str, verdict: str, *findings: Finding) -> NodeHealth:
+    checks = (CheckStatus(name="dmesg", verdict=verdict, findings=findings),)
+    return NodeHealth(metadata=Metadata(name=name), status=Status(verdict=verdict, checks=checks))
+
+
+def test_a_node_without_a_word_from_its_agent_is_unknown() -> None:
+    assert rows({"a": node("a")}, {}, first="a") == [Row("a", "UNKNOWN", "no word from its agent yet", ())]
+
+
+def test_this_machine_stands_on_top_and_the_others_by_name() -> None:
+    fleet = {name: node(name) for name in ("b", "a", "me")}
+    assert [row.node for row in rows(fleet, {}, first="me")] == ["me", "a", "b"]
+
+
+def test_a_tainted_node_shows_its_worst_finding_and_the_taint_but_not_those_of_kubernetes() -> None:
+    bad = Finding(component="gpu/0", reason="Xid79", verdict="FAIL", message="fell off the bus")
+    other = Finding(component="gpu/1", reason="Xid31", verdict="WARN", message="page fault")
+    unreachable = Taint(key="node.kubernetes.io/unreachable", effect="NoExecute")
+    fleet = {"a": node("a", unreachable, OURS)}
+    assert rows(fleet, {"a": health("a", "FAIL", bad, other)}, first="a") == [
+        Row("a", "FAIL", "fell off the bus (+1 more)", ("muster.dev/faulty=true:NoSchedule",))
+    ]
+
+
+def test_only_what_changed_is_printed() -> None:
+    before = {"a": Row("a", "PASS", "", ()), "b": Row("b", "FAIL", "x", ("k:NoSchedule",))}
+    now = [Row("a", "PASS", "", ()), Row("b", "PASS", "", ())]
+    (line,) = changes(before, now)
+    assert "FAIL -> PASS" in line
+    assert "taint taken off" in line
