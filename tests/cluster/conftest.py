@@ -1,0 +1,135 @@
+"""A real control plane for a whole test session; a namespace and simulated nodes for each test.
+
+Where it cannot be had these tests fail, because a green run without them says little. On a person's own machine
+``MUSTER_SKIP_CLUSTER=1`` skips them instead, and says so.
+"""
+
+import os
+import signal
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from muster_kube.client import KubeClient
+from muster_kube.config import load_config
+from muster_testbed.binaries import NoControlPlane, find_or_build
+from muster_testbed.controlplane import ControlPlane
+from muster_testbed.install import install
+from muster_testbed.kubelets import Kubelets
+from muster_testbed.nodes import Fleet
+
+HERE = Path(__file__).parent
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts background jobs so, and children would inherit it: what is ended by Ctrl-C here would never end
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+_namespaces = iter(range(1, 1_000_000))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def binaries(pytestconfig: pytest.Config) -> Path:
+    """The folder with the control plane's programs, built first where there is none yet."""
+    if os.environ.get("MUSTER_SKIP_CLUSTER") == "1":
+        if os.environ.get("CI"):
+            pytest.fail("MUSTER_SKIP_CLUSTER is for a person's machine; CI runs the cluster tests")
+        pytest.skip("MUSTER_SKIP_CLUSTER=1: NOTHING that needs a control plane was tested")
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def tell(line: str) -> None:
+        # a build takes minutes: whoever waits has to see that it goes on
+        with capture.global_and_fixture_disabled():
+            print(f"\n{line}", end="", flush=True)
+
+    try:
+        return find_or_build(tell)
+    except NoControlPlane as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def control_plane(binaries: Path) -> Iterator[ControlPlane]:
+    """The session's control plane, with Muster's CRDs and roles. At its end nothing runs and no node is tainted."""
+    with ControlPlane(binaries) as running:
+        install(running.admin)
+        groups, data = running.process_ids, running.data
+        yield running
+        tainted = _tainted_nodes(running)
+    left = _left_running(groups, data)
+    assert not left, f"still running after the control plane was stopped: {left}"
+    assert not data.exists(), f"{data} was left behind"
+    assert not tainted, f"nodes left tainted by the tests: {tainted}"
+
+
+@pytest.fixture
+def kubeconfig(control_plane: ControlPlane) -> Path:
+    """An administrator's."""
+    return control_plane.kubeconfig
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace for one test, in which pods can be made at once."""
+    name = f"test-{next(_namespaces)}"
+    control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    control_plane.admin.wait_until_exists(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+    yield name
+    # nothing runs its pods any more: they would stay Terminating for the rest of the session
+    control_plane.admin.delete(f"/api/v1/namespaces/{name}/pods", grace_s=0)
+    control_plane.admin.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+async def api(control_plane: ControlPlane) -> AsyncIterator[KubeClient]:
+    """A connected client with an administrator's rights."""
+    config = load_config(control_plane.kubeconfig)
+    async with KubeClient(config, user_agent="muster-test", timeout_s=30.0) as client:
+        yield client
+
+
+@pytest.fixture
+async def fleet(api: KubeClient) -> AsyncIterator[Fleet]:
+    """Simulated nodes: ``await fleet.create(8)``; they go at the end of the test, with their NodeHealths."""
+    made = Fleet(api)
+    yield made
+    await made.delete()
+
+
+@pytest.fixture
+async def kubelets(api: KubeClient) -> AsyncIterator[Kubelets]:
+    """Runs the pods that are bound to simulated nodes, each by its own annotation."""
+    async with Kubelets(api) as running:
+        yield running
+
+
+def _tainted_nodes(running: ControlPlane) -> list[str]:
+    try:
+        nodes = running.admin.get("/api/v1/nodes")["items"]
+    except Exception as error:  # a test may have left the server dead; that must not hide what follows
+        warnings.warn(f"cannot look for tainted nodes: {error}", stacklevel=1)
+        return []
+    return [node["metadata"]["name"] for node in nodes if node["spec"].get("taints")]
+
+
+def _left_running(groups: dict[str, int], data: Path) -> list[str]:
+    left = []
+    for stat in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = stat.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(os.fsencode(data) in word for word in words):
+            left.append(b" ".join(words[:1]).decode() + f" (pid {stat.parent.name})")
+    for name, group in groups.items():
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            continue
+        left.append(f"{name} (group {group})")
+    return left

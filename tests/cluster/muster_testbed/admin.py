@@ -1,0 +1,132 @@
+"""A plain, synchronous way to the API server for setting a stage: fixtures and the sandbox use it, products do not."""
+
+import json
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+Object = dict[str, Any]  # an API object as it came: this is the edge, nothing is decided on it
+
+
+class Refused(RuntimeError):
+    """The API server said no. ``status`` is its HTTP code."""
+
+    def __init__(self, method: str, path: str, status: int, text: str) -> None:
+        super().__init__(f"{method} {path}: {status} {text[:500]}")
+        self.status = status
+
+
+class Admin:
+    """Calls the API server as the holder of a client certificate or a token.
+
+    Raises Refused for an answer that is no success, httpx2.TransportError where there was no answer.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        ca_file: Path,
+        *,
+        client: tuple[Path, Path] | None = None,
+        token: str = "",
+        user_agent: str = "muster-testbed",
+        timeout_s: float = 30.0,
+    ) -> None:
+        context = ssl.create_default_context(cafile=str(ca_file))
+        if client:
+            context.load_cert_chain(*client)
+        headers = {"user-agent": user_agent} | ({"authorization": f"Bearer {token}"} if token else {})
+        # trust_env=False: a proxy meant for the Internet must not see loopback calls
+        self._http = httpx2.Client(base_url=server, verify=context, headers=headers, timeout=timeout_s, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def ready(self) -> bool:
+        """Whether /readyz answers 200."""
+        try:
+            return self._http.get("/readyz", timeout=5.0).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    def get(self, path: str, params: Mapping[str, str] | None = None) -> Object:
+        return self._call("GET", path, params=params)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.get(path)
+        except Refused as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def create(self, path: str, body: Object, *, exist_ok: bool = False) -> Object:
+        try:
+            return self._call("POST", path, body)
+        except Refused as error:
+            if exist_ok and error.status == 409:
+                return self.get(f"{path}/{body['metadata']['name']}")
+            raise
+
+    def apply(self, path: str, body: Object) -> Object:
+        """Server-side apply; ours wins."""
+        return self._call(
+            "PATCH",
+            path,
+            body,
+            kind="application/apply-patch+yaml",
+            params={"fieldManager": "muster-testbed", "force": "true"},
+        )
+
+    def patch(self, path: str, body: Object) -> Object:
+        """JSON merge patch."""
+        return self._call("PATCH", path, body, kind="application/merge-patch+json")
+
+    def delete(self, path: str, *, grace_s: int | None = None) -> None:
+        """Gone already is fine."""
+        params = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
+        try:
+            self._call("DELETE", path, params=params)
+        except Refused as error:
+            if error.status != 404:
+                raise
+
+    def wait_until_exists(self, path: str, *, timeout_s: float = 30.0) -> None:
+        """Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while not self.exists(path):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} does not exist after {timeout_s:.0f} s")
+            time.sleep(0.03)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        kind: str = "application/json",
+        params: Mapping[str, str] | None = None,
+    ) -> Object:
+        content = None if body is None else json.dumps(body).encode()
+        answer = self._http.request(
+            method, path, content=content, params=dict(params or {}), headers={"content-type": kind}
+        )
+        if not answer.is_success:
+            raise Refused(method, path, answer.status_code, answer.text)
+        found: Object = answer.json()
+        return found

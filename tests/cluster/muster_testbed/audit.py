@@ -1,0 +1,134 @@
+"""Reading the API server's audit log: what was asked of it, by whom, between two moments.
+
+The server writes one JSON event a line (audit.k8s.io/v1) before it goes on (blocking mode). A watch is counted when it
+starts: its completion comes only when it closes.
+"""
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+"""
+
+READS = frozenset({"get", "list", "watch"})
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Reference(msgspec.Struct, rename="camel", frozen=True):
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    code: int = 0
+
+
+class _Event(msgspec.Struct, rename="camel", frozen=True):
+    stage: str
+    verb: str
+    request_uri: str = msgspec.field(name="requestURI", default="")
+    user: _User = _User()
+    user_agent: str = ""
+    object_ref: _Reference = _Reference()
+    response_status: _Answer = _Answer()
+
+
+@dataclass(frozen=True)
+class Request:
+    """resource: plural, with its subresource: ``nodes/status``; empty for paths such as /version."""
+
+    user: str
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    status: int
+    uri: str
+    user_agent: str
+
+    @property
+    def writes(self) -> bool:
+        return self.verb not in READS
+
+
+class AuditLog:
+    """The log of one API server. ``ping`` makes a request under a given user agent; marks are found by it."""
+
+    def __init__(self, path: Path, ping: Callable[[str], None]) -> None:
+        self._path = path
+        self._ping = ping
+
+    def mark(self, *, timeout_s: float = 10.0) -> int:
+        """This moment as an offset into the log: requests answered before this call lie below it.
+
+        Makes one request of its own and waits for its line, so what was answered earlier has been written.
+        Raises TimeoutError where the log does not move (audit off, disk full).
+        """
+        sign = f"muster-mark/{uuid.uuid4().hex}"
+        start = self._path.stat().st_size
+        self._ping(sign)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with self._path.open("rb") as log:
+                log.seek(start)
+                data = log.read()
+            at = data.find(sign.encode())
+            end = data.find(b"\n", at)
+            if at >= 0 and end >= 0:
+                return start + end + 1
+            time.sleep(0.01)
+        raise TimeoutError(f"{self._path}: the mark did not appear within {timeout_s:.0f} s")
+
+    def requests(self, since: int, until: int | None = None) -> Iterator[Request]:
+        """What was answered between two marks (``until`` None: now, which is marked first)."""
+        end = self.mark() if until is None else until
+        decoder = msgspec.json.Decoder(_Event)
+        with self._path.open("rb") as log:
+            log.seek(since)
+            while log.tell() < end:
+                event = decoder.decode(log.readline())
+                started = event.stage == "ResponseStarted"
+                if (event.verb == "watch") != started or event.user_agent.startswith("muster-mark/"):
+                    continue
+                reference = event.object_ref
+                yield Request(
+                    user=event.user.username,
+                    verb=event.verb,
+                    resource=f"{reference.resource}/{reference.subresource}".rstrip("/"),
+                    namespace=reference.namespace,
+                    name=reference.name,
+                    status=event.response_status.code,
+                    uri=event.request_uri,
+                    user_agent=event.user_agent,
+                )
+
+    def count(
+        self,
+        since: int,
+        until: int | None = None,
+        *,
+        keep: Callable[[Request], bool] | None = None,
+    ) -> Counter[tuple[str, str, str]]:
+        """How often each (user, verb, resource) was asked between two marks.
+
+        A watch refused before it started (403, 410) is no ``ResponseStarted`` and is not counted.
+        """
+        return Counter(
+            (each.user, each.verb, each.resource) for each in self.requests(since, until) if keep is None or keep(each)
+        )

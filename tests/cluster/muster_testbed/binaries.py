@@ -1,0 +1,59 @@
+"""Where the control plane's programs come from: named by the user, cached, or built once from Debian's own packages."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+BUILD_NAME = "debian12-kubernetes-1.20.2"
+
+
+class NoControlPlane(RuntimeError):
+    """There is no control plane to start, and why; the message says what to do."""
+
+
+def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """``$XDG_CACHE_HOME/muster/control-plane``, by default below ``~/.cache``."""
+    # The base directory specification: a relative value is to be ignored
+    configured = environ.get("XDG_CACHE_HOME", "")
+    base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+    return base / "muster" / "control-plane"
+
+
+def is_complete(directory: Path) -> bool:
+    return all(os.access(directory / program, os.X_OK) for program in PROGRAMS)
+
+
+def find(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder with the four programs: ``$KUBEBUILDER_ASSETS``, else the cache; None where they are to be built.
+
+    Raises NoControlPlane where ``$KUBEBUILDER_ASSETS`` is set and lacks one: a silent fall-back would test another
+    version than the one that was asked for.
+    """
+    named = environ.get("KUBEBUILDER_ASSETS", "")
+    if named:
+        directory = Path(named)
+        missing = [program for program in PROGRAMS if not os.access(directory / program, os.X_OK)]
+        if missing:
+            raise NoControlPlane(
+                f"KUBEBUILDER_ASSETS={named}: {', '.join(missing)} missing or not executable; expected "
+                f"{', '.join(PROGRAMS)} (envtest's archives hold the first two only: put the others of the same "
+                "version beside them, or unset the variable to have them built)"
+            )
+        return directory.resolve()
+    cached = cache_directory(environ) / BUILD_NAME
+    return cached if is_complete(cached) else None
+
+
+def find_or_build(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Path:
+    """As :func:`find`, and builds what is not there (about five minutes, once a user).
+
+    ``progress`` gets one line of text for each step. Raises NoControlPlane.
+    """
+    found = find(environ)
+    if found is not None:
+        return found
+    # imported here: nobody who has the programs pays for the builder
+    from muster_testbed.debian import build
+
+    return build(cache_directory(environ), BUILD_NAME, progress)

@@ -1,0 +1,143 @@
+"""Where the control plane's programs come from."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from muster_testbed import requirements
+from muster_testbed.binaries import BUILD_NAME, PROGRAMS, NoControlPlane, cache_directory, find
+from muster_testbed.debian import choose_mirrors, openapi_packages, remove_tree
+
+
+def programs(directory: Path, names: tuple[str, ...] = PROGRAMS) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (directory / name).write_text("#!/bin/sh\n")
+        (directory / name).chmod(0o755)
+    return directory
+
+
+def test_the_named_folder_outranks_the_cache(tmp_path: Path) -> None:
+    programs(tmp_path / "cache/muster/control-plane" / BUILD_NAME)
+    named = programs(tmp_path / "named")
+    assert find({"KUBEBUILDER_ASSETS": str(named), "XDG_CACHE_HOME": str(tmp_path / "cache")}) == named
+
+
+def test_a_named_folder_without_a_scheduler_is_an_error_that_says_so(tmp_path: Path) -> None:
+    named = programs(tmp_path, ("etcd", "kube-apiserver", "kubectl"))
+    with pytest.raises(NoControlPlane, match="kube-controller-manager, kube-scheduler missing"):
+        find({"KUBEBUILDER_ASSETS": str(named)})
+
+
+def test_half_a_cache_does_not_count(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    place = tmp_path / "muster/control-plane" / BUILD_NAME
+    programs(place, PROGRAMS[:3])
+    assert find(environ) is None
+    programs(place)
+    assert find(environ) == place
+
+
+def test_a_relative_cache_home_is_ignored() -> None:
+    assert cache_directory({"XDG_CACHE_HOME": "here"}) == Path.home() / ".cache/muster/control-plane"
+
+
+def test_mirrors_of_bookworm_come_first_and_partial_archives_not_at_all() -> None:
+    uris = (
+        "'https://example.org/tool/dists/bookworm/InRelease' a 0 \n"
+        "'http://mirror/debian/dists/trixie/InRelease' b 0 \n"
+        "'http://mirror/debian-security/dists/bookworm-security/InRelease' c 0 \n"
+        "'http://near/debian/dists/bookworm/InRelease' d 0 \n"
+        "'http://near/debian/dists/bookworm/main/binary-amd64/Packages.xz' e 0 \n"
+    )
+    assert choose_mirrors(uris) == ["http://near/debian", "https://example.org/tool", "http://mirror/debian"]
+
+
+def test_openapi_packages_are_found_through_links_and_examples_are_left_out(tmp_path: Path) -> None:
+    marked = "// +k8s:openapi-gen=true\npackage x\n"
+    for path, text in {
+        "pkg/a/doc.go": marked,
+        "pkg/a/deep/doc.go": "package deep\n",
+        "pkg/a/testdata/doc.go": marked,
+        "staging/api/core/doc.go": marked,
+        "vendor/k8s.io/code-generator/doc.go": marked,
+    }.items():
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "vendor/k8s.io/api").symlink_to("../../staging/api")
+    assert openapi_packages(tmp_path) == ["pkg/a", "vendor/k8s.io/api/core"]
+
+
+def test_a_tree_with_read_only_folders_goes(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "inner").mkdir(parents=True)
+    (tree / "inner/file").touch()
+    (tree / "inner").chmod(0o500)
+    remove_tree(tree)
+    remove_tree(tree)
+    assert not tree.exists()
+
+
+def test_missing_tools_are_named_with_their_packages(tmp_path: Path) -> None:
+    # an empty PATH: no apt-get, no dpkg-deb
+    done = subprocess.run(
+        [sys.executable, "-m", "muster_testbed.requirements"],
+        env={"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "KUBEBUILDER_ASSETS" in done.stderr
+    assert set(requirements.missing_packages()) <= set(requirements.REQUIRED_PACKAGES)
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C while a step runs: its process, our directory and the half-made result are gone."""
+    slow = tmp_path / "bin"
+    slow.mkdir()
+    for name in ("dpkg-deb", "tar", "gzip"):
+        (slow / name).write_text("#!/bin/sh\n")
+        (slow / name).chmod(0o755)
+    # an apt-get that lists a mirror, then hangs at the download
+    (slow / "apt-get").write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --print-uris ]; then echo "\'http://127.0.0.1:9/debian/dists/bookworm/InRelease\' x 0"; exit; fi\n'
+        f"echo $$ > {tmp_path}/pid; exec sleep 600\n"
+    )
+    (slow / "apt-get").chmod(0o755)
+    cache = tmp_path / "cache"
+    script = (
+        "from muster_testbed.debian import build; from pathlib import Path\n"
+        f"build(Path({str(cache)!r}), 'wanted', lambda line: print(line, flush=True))\n"
+    )
+    environ = {**os.environ, "PATH": f"{slow}:{os.environ['PATH']}"}
+    builder = subprocess.Popen(
+        [sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert builder.stdout is not None
+        assert "fetching the package lists" in builder.stdout.readline()
+        child = _wait_for_text(tmp_path / "pid")
+        builder.send_signal(2)
+        assert builder.wait(timeout=30) != 0
+    finally:
+        builder.kill()
+        builder.wait()
+        if builder.stdout is not None:
+            builder.stdout.close()
+    assert not Path(f"/proc/{child}").exists()
+    assert [path.name for path in cache.iterdir()] == ["lock"]
+
+
+def _wait_for_text(path: Path) -> str:
+    for _ in range(500):
+        if path.exists() and (text := path.read_text().strip()):
+            return text
+        time.sleep(0.02)
+    raise TimeoutError(path)

@@ -1,0 +1,517 @@
+"""The tainter as a process of its own, with its own account, on a real API server."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from muster_kube.client import KubeClient
+from muster_kube.errors import ApiError, NotFound
+from muster_testbed.nodes import NodeShape
+
+HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
+FAULTY = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
+WAIT_S = 20.0
+
+
+async def until(ask: Callable[[], Awaitable[Any]], what: str, timeout_s: float = WAIT_S) -> Any:
+    """What ``ask`` returns once that is true; an error of the server counts as not yet."""
+    deadline = time.monotonic() + timeout_s
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = await ask()
+        except ApiError as error:
+            last = error
+        if last and not isinstance(last, Exception):
+            return last
+        await asyncio.sleep(0.03)
+    raise AssertionError(f"not within {timeout_s} s: {what}; last: {last!r}")
+
+
+@dataclass
+class Replica:
+    """One running tainter. ``url``: of its HTTP side."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    log: Path
+
+    async def get(self, path: str) -> httpx2.Response:
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            return await http.get(self.url + path)
+
+    async def leads(self) -> bool:
+        return "muster_tainter_leader 1.0" in (await self.get("/metrics")).text
+
+    async def ready(self) -> bool:
+        return (await self.get("/readyz")).status_code == 200
+
+    def lines(self) -> str:
+        return self.log.read_text()
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        return await asyncio.wait_for(self.process.wait(), 15)
+
+
+@dataclass
+class Tainters:
+    kubeconfig: Path
+    folder: Path
+    replicas: list[Replica] = field(default_factory=list)
+
+    async def start(self, *flags: str, wait: bool = True) -> Replica:
+        log = self.folder / f"tainter-{len(self.replicas)}.log"
+        with log.open("wb") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "muster_tainter", "--kubeconfig", str(self.kubeconfig), "--namespace", "muster",
+                "--host", "127.0.0.1", "--port", "0", *flags, stdout=asyncio.subprocess.PIPE, stderr=errors,
+                env={k: v for k, v in os.environ.items() if not k.startswith("MUSTER_TAINTER_")},
+            )  # fmt: skip
+        assert process.stdout is not None
+        line = (await asyncio.wait_for(process.stdout.readline(), WAIT_S)).decode()
+        assert line.startswith("listening on "), log.read_text()
+        replica = Replica(process, "http://" + line.split()[-1], log)
+        self.replicas.append(replica)
+        await until(replica.ready, "the replica is ready")
+        if wait and "--dry-run" not in flags:
+            await until(replica.leads, "the replica leads")
+        return replica
+
+
+@pytest.fixture
+async def tainters(control_plane: Any, tmp_path: Path) -> AsyncIterator[Tainters]:
+    made = Tainters(control_plane.kubeconfig_for("muster-tainter", "muster"), tmp_path)
+    yield made
+    for replica in made.replicas:
+        await replica.stop()
+
+
+def finding(reason: str = "Xid79", occurrence: int = 1, **fields: Any) -> dict[str, Any]:
+    return {
+        "component": "gpu/0000:3b:00.0", "reason": reason, "verdict": "FAIL", "class": "reboot", "count": 1,
+        "occurrence": occurrence, "message": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+        "firstSeen": "2026-01-01T00:00:00.000Z",
+    } | fields  # fmt: skip
+
+
+@dataclass
+class Cluster:
+    api: KubeClient
+
+    async def report(
+        self, node: str, *findings: dict[str, Any], boot: str = "boot-1", cleared: tuple[dict[str, Any], ...] = ()
+    ) -> None:
+        """As the agent writes it."""
+        verdict = min((f["verdict"] for f in findings), key=["FAIL", "WARN", "UNKNOWN"].index, default="PASS")
+        check = {"name": "dmesg", "verdict": verdict, "findings": list(findings), "cleared": list(cleared)}
+        status = {"verdict": verdict, "bootID": boot, "checks": [check], "observedAt": "2026-01-01T00:00:01.000Z"}
+
+        async def written() -> bool:
+            await self.api.patch(f"{HEALTHS}/{node}/status", {"status": status})
+            return True
+
+        await until(written, f"the NodeHealth of {node} takes a status")
+
+    async def node(self, name: str) -> dict[str, Any]:
+        return await self.api.get(f"/api/v1/nodes/{name}")
+
+    async def taints(self, name: str) -> list[dict[str, Any]]:
+        return (await self.node(name))["spec"].get("taints", [])
+
+    async def faulty(self, name: str) -> bool:
+        return FAULTY in await self.taints(name)
+
+    async def labelled(self, name: str) -> bool:
+        return (await self.node(name))["metadata"]["labels"].get("muster.dev/faulty") == "true"
+
+    async def until_faulty(self, name: str) -> None:
+        await until(lambda: self.faulty(name), f"{name} is tainted")
+        assert await self.labelled(name)
+
+    async def until_free(self, name: str) -> None:
+        async def free() -> bool:
+            return not await self.faulty(name) and not await self.labelled(name)
+
+        await until(free, f"{name} is free")
+
+    async def settled(self, name: str, health: str) -> None:
+        async def labelled() -> bool:
+            return (await self.node(name))["metadata"]["labels"].get("muster.dev/health") == health
+
+        await until(labelled, f"{name} is labelled {health}")
+
+    async def condition(self, name: str) -> dict[str, Any] | None:
+        conditions = (await self.node(name))["status"]["conditions"]
+        return next((c for c in conditions if c["type"] == "muster.dev/Healthy"), None)
+
+    async def events(self, name: str) -> dict[str, dict[str, Any]]:
+        events = await self.api.get("/api/v1/namespaces/default/events")
+        return {e["reason"]: e for e in events["items"] if e["involvedObject"]["name"] == name}
+
+
+@pytest.fixture
+def cluster(api: KubeClient) -> Cluster:
+    return Cluster(api)
+
+
+async def test_a_failure_taints_labels_explains_and_is_told(tainters: Any, fleet: Any, cluster: Any) -> None:
+    replica = await tainters.start()
+    [good, bad] = await fleet.create(2, prefix="e2e")
+    await cluster.report(good)
+    await cluster.report(bad, finding())
+    await cluster.until_faulty(bad)
+
+    async def explained() -> bool:
+        condition = await cluster.condition(bad)
+        return bool(condition and condition["status"] == "False" and "fallen off the bus" in condition["message"])
+
+    await until(explained, "the condition")
+
+    async def told() -> bool:
+        return {"NodeFaultOpened", "NodeTainted"} <= (await cluster.events(bad)).keys()
+
+    await until(told, "the events")
+    event = (await cluster.events(bad))["NodeTainted"]
+    assert (event["source"]["component"], event["type"]) == ("muster-tainter", "Warning")
+    assert not await cluster.faulty(good)
+    assert f"Node {bad} tainted: muster.dev/faulty=true:NoSchedule rule hardware" in replica.lines()
+    seen = [json.loads(line) for line in replica.lines().splitlines() if line.startswith("{")]
+    assert any(line["node"] == bad and line["event"] == "finding" and line["to"] == "FAIL" for line in seen)
+    [fault] = [f for f in (await replica.get("/api/faults")).json() if f["node"] == bad]
+    assert fault["reason"] == "Xid79"
+    assert 'muster_tainter_faults_open{class="reboot",rule="hardware"} 1.0' in (await replica.get("/metrics")).text
+    assert bad in (await replica.get("/")).text
+
+
+async def test_pods_go_elsewhere(tainters: Any, fleet: Any, cluster: Any, namespace: str, kubelets: Any) -> None:
+    await tainters.start()
+    [good, bad] = await fleet.create(2, prefix="sched")
+    await cluster.report(bad, finding())
+    await cluster.until_faulty(bad)
+    names = [f"job-{n}" for n in range(6)]
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [good, bad]}]}
+    wanted = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    for name in names:
+        spec = {"containers": [{"name": "c", "image": "x"}], "affinity": wanted}
+        await cluster.api.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
+
+    async def bound() -> list[str] | None:
+        pods = (await cluster.api.get(f"/api/v1/namespaces/{namespace}/pods"))["items"]
+        nodes = [pod["spec"].get("nodeName") for pod in pods]
+        return nodes if all(nodes) else None
+
+    assert set(await until(bound, "all pods are bound")) == {good}
+
+
+async def test_every_node_has_a_health_of_its_own_again_when_deleted_and_gone_with_it(
+    tainters: Any, fleet: Any, cluster: Any
+) -> None:
+    await tainters.start()
+    [name] = await fleet.create(1, prefix="owned")
+    made = await until(lambda: cluster.api.get(f"{HEALTHS}/{name}"), "the NodeHealth is made")
+    [owner] = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Node", (await cluster.node(name))["metadata"]["uid"])
+    await cluster.api.delete(f"{HEALTHS}/{name}")
+
+    async def another() -> bool:
+        return bool((await cluster.api.get(f"{HEALTHS}/{name}"))["metadata"]["uid"] != made["metadata"]["uid"])
+
+    await until(another, "it is made again")
+    await cluster.api.delete(f"/api/v1/nodes/{name}")
+
+    async def gone() -> bool:
+        try:
+            await cluster.api.get(f"{HEALTHS}/{name}")
+        except NotFound:
+            return True
+        return False
+
+    await until(gone, "it is collected", 40)
+
+
+async def test_a_health_made_anew_knows_the_highest_number_that_was_closed(
+    tainters: Any, fleet: Any, cluster: Any
+) -> None:
+    await tainters.start()
+    [name] = await fleet.create(1, prefix="again")
+    await cluster.report(name, finding(occurrence=3))
+    await cluster.until_faulty(name)
+    await cluster.report(name, boot="boot-2")
+    await cluster.until_free(name)
+    await cluster.api.delete(f"{HEALTHS}/{name}")
+
+    async def numbers() -> list[int]:
+        made = await cluster.api.get(f"{HEALTHS}/{name}")
+        return [clear["occurrence"] for clear in made.get("spec", {}).get("clear", [])]
+
+    assert await until(numbers, "it is made again, and knows") == [3]
+
+
+async def test_clear_reboot_and_driver_release(tainters: Any, fleet: Any, cluster: Any) -> None:
+    await tainters.start()
+    cleared, rebooted, reset = await fleet.create(3, prefix="rel")
+    for name in (cleared, rebooted, reset):
+        await cluster.report(name, finding(occurrence=3))
+        await cluster.until_faulty(name)
+    clear = [{"check": "dmesg", "component": "*", "occurrence": 3, "by": "ada"}]
+    await cluster.api.patch(f"{HEALTHS}/{cleared}", {"spec": {"clear": clear}})
+    await cluster.until_free(cleared)
+    await cluster.report(rebooted, boot="boot-2")
+    await cluster.until_free(rebooted)
+    over = {
+        "component": "gpu/0000:3b:00.0",
+        "reason": "Xid79",
+        "occurrence": 3,
+        "how": "driver",
+        "at": "2026-01-01T00:00:02Z",
+    }
+    await cluster.report(reset, cleared=(over,))
+    await cluster.until_free(reset)
+    memory = json.loads((await cluster.node(cleared))["metadata"]["annotations"]["muster.dev/faults"])
+    assert [(c["how"], c["by"]) for c in memory["closed"]] == [("person", "ada")]
+
+
+@pytest.mark.skipif(
+    shutil.which("kubectl") is None and not os.environ.get("CI"), reason="needs kubectl (Debian: kubernetes-client)"
+)
+async def test_kubectl_taint_of_a_person_counts_as_cleared(
+    tainters: Any, fleet: Any, cluster: Any, kubeconfig: Path
+) -> None:
+    await tainters.start()
+    alone, beside = await fleet.create(2, prefix="hand")
+    await cluster.api.patch(f"/api/v1/nodes/{beside}", {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})
+    for name in (alone, beside):
+        await cluster.report(name, finding())
+        await cluster.until_faulty(name)
+        await asyncio.sleep(2.5)  # the list of taints has to have rested for this long: see vanished.py
+        kubectl = await asyncio.create_subprocess_exec(
+            "kubectl", "--kubeconfig", str(kubeconfig), "taint", "node", name, "muster.dev/faulty-",
+            stdout=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        assert await kubectl.wait() == 0
+        await cluster.until_free(name)
+
+        async def noted(name: str = name) -> bool:
+            return '"closed"' in (await cluster.node(name))["metadata"]["annotations"].get("muster.dev/faults", "")
+
+        await until(noted, "it is remembered as closed")
+        assert FAULTY not in await cluster.taints(name)
+    assert [t["key"] for t in await cluster.taints(beside)] == ["x"]
+
+
+async def test_a_writer_with_a_stale_copy_frees_no_node(tainters: Any, fleet: Any, cluster: Any) -> None:
+    await tainters.start()
+    [name] = await fleet.create(1, prefix="stale")
+    await cluster.report(name, finding())
+    await cluster.until_faulty(name)
+    theirs = {"key": "node.example.com/pressure", "effect": "NoSchedule"}
+    for manager in ("kube-controller-manager", "some-script"):
+        for taints in ([theirs], []):  # each from a copy of before
+            await cluster.api.patch(
+                f"/api/v1/nodes/{name}", {"spec": {"taints": taints}}, params={"fieldManager": manager}
+            )
+            await cluster.until_faulty(name)
+            assert [t for t in await cluster.taints(name) if t != FAULTY] == taints
+
+    async def told() -> bool:
+        return "TaintPutBack" in await cluster.events(name)
+
+    await until(told, "TaintPutBack")
+
+
+async def test_a_taint_of_another_controller_in_the_same_instant_survives(
+    tainters: Any, fleet: Any, cluster: Any
+) -> None:
+    await tainters.start()
+    names = await fleet.create(12, prefix="race")
+    for name in names:
+        await cluster.settled(name, "unknown")
+
+    async def add_theirs(name: str) -> None:
+        # as a careful controller does it: read, add, write with the version that was read
+        theirs = {"key": "example.com/theirs", "effect": "NoSchedule"}
+
+        async def added() -> bool:
+            node = await cluster.node(name)
+            taints = [*node["spec"].get("taints", []), theirs]
+            version = node["metadata"]["resourceVersion"]
+            await cluster.api.patch(
+                f"/api/v1/nodes/{name}", {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
+            )
+            return True
+
+        await until(added, "their taint")
+
+    await asyncio.gather(*(cluster.report(n, finding()) for n in names), *(add_theirs(n) for n in names))
+    for name in names:
+        await cluster.until_faulty(name)
+        assert {t["key"] for t in await cluster.taints(name)} == {"muster.dev/faulty", "example.com/theirs"}
+
+
+async def test_nonsense_in_a_health_moves_nothing(tainters: Any, fleet: Any, cluster: Any) -> None:
+    await tainters.start()
+    bad, good = await fleet.create(2, prefix="nons")
+    await cluster.report(bad, finding())
+    await cluster.until_faulty(bad)
+    await cluster.report(good)
+    await cluster.settled(good, "pass")
+    for name in (bad, good):
+        await cluster.report(name, finding("Xid95", occurrence=0), boot="boot-2")
+        await cluster.settled(name, "unknown")
+    assert await cluster.faulty(bad)
+    assert not await cluster.faulty(good)
+
+
+async def test_unmanaged_takes_everything_off_and_stays_away(tainters: Any, fleet: Any, cluster: Any) -> None:
+    await tainters.start()
+    [name] = await fleet.create(1, prefix="unman")
+    await cluster.report(name, finding())
+    await cluster.until_faulty(name)
+    await until(lambda: cluster.condition(name), "the condition is there")
+    await cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"muster.dev/managed": "false"}}})
+    await cluster.until_free(name)
+
+    async def bare() -> bool:
+        node = await cluster.node(name)
+        ours = [
+            k for k in {**node["metadata"]["labels"], **node["metadata"].get("annotations", {})} if "muster.dev/" in k
+        ]
+        ours = [k for k in ours if k.startswith("muster.dev/")]
+        return ours == ["muster.dev/managed"] and await cluster.condition(name) is None
+
+    await until(bare, "nothing of ours is left")
+    await cluster.report(name, finding(occurrence=9))
+    await cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"muster.dev/managed": None}}})
+    await cluster.until_faulty(name)
+
+
+async def test_a_policy_edit_takes_effect_and_a_bad_one_does_not(
+    tainters: Any, fleet: Any, cluster: Any, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{name: all, action: event}]\n")
+    replica = await tainters.start("--policy", str(policy))
+    [name] = await fleet.create(1, prefix="pol")
+    await cluster.report(name, finding())
+    await cluster.settled(name, "fail")
+    assert not await cluster.faulty(name)
+    policy.write_text("rules: [{name: all, action: tain}]\n")
+
+    async def said_bad() -> bool:
+        return "muster_tainter_policy_good 0.0" in (await replica.get("/metrics")).text
+
+    await until(said_bad, "the bad edit is told")
+    assert 'policy.yaml: rules[0].action: "tain": expected taint, event or ignore' in replica.lines()
+    (tmp_path / "new").write_text("rules: [{name: all, action: taint}]\n")
+    (tmp_path / "new").rename(policy)
+    await cluster.until_faulty(name)
+    events = (await cluster.api.get("/api/v1/namespaces/muster/events"))["items"]
+    assert "PolicyRejected" in {event["reason"] for event in events}
+
+
+async def test_dry_run_writes_nothing_on_nodes(tainters: Any, fleet: Any, cluster: Any, control_plane: Any) -> None:
+    replica = await tainters.start("--dry-run")
+    [name] = await fleet.create(1, prefix="dry")
+    since = control_plane.audit.mark()
+    await cluster.report(name, finding())
+
+    async def told() -> bool:
+        return f"Node {name} would be tainted: muster.dev/faulty=true:NoSchedule" in replica.lines()
+
+    await until(told, "it says what it would do")
+    writes = [r for r in control_plane.audit.requests(since) if r.writes and "muster-tainter" in r.user]
+    assert {r.resource for r in writes} <= {"nodehealths"}
+    assert await cluster.taints(name) == []
+
+
+async def test_only_the_leader_writes_and_another_takes_over(
+    tainters: Any, fleet: Any, cluster: Any, control_plane: Any
+) -> None:
+    first = await tainters.start()
+    second = await tainters.start(wait=False)
+    assert not await second.leads()
+    one, two, three = await fleet.create(3, prefix="lead")
+    await cluster.report(one, finding())
+    await cluster.until_faulty(one)
+    assert "tainted" not in second.lines()
+    assert await first.stop() == 0
+    await until(second.leads, "the second leads, as the lease was released", 6)
+    await cluster.report(two, finding())
+    await cluster.until_faulty(two)
+    third = await tainters.start(wait=False)
+    await second.stop(signal.SIGKILL)
+    await cluster.report(three, finding())
+    await until(third.leads, "the third leads once the lease has run out", 25)
+    await cluster.until_faulty(three)
+    assert [t["key"] for t in await cluster.taints(one)] == ["muster.dev/faulty"]
+
+
+async def test_an_outage_of_the_api_server_loses_nothing(
+    tainters: Any, fleet: Any, cluster: Any, control_plane: Any
+) -> None:
+    replica = await tainters.start()
+    one, two = await fleet.create(2, prefix="out")
+    await cluster.report(one, finding())
+    await cluster.until_faulty(one)
+    control_plane.kill_apiserver()
+
+    async def not_ready() -> bool:
+        return not await replica.ready()
+
+    await until(not_ready, "it says that its watches are down")
+    control_plane.restart_apiserver()
+    await cluster.report(two, finding())
+    await until(lambda: cluster.faulty(two), "the fault after the outage taints", 40)
+    assert await cluster.faulty(one)
+    assert replica.process.returncode is None
+
+
+async def test_a_failure_does_not_wait_for_a_fleet_that_is_being_taken_in(
+    tainters: Any, fleet: Any, cluster: Any, control_plane: Any
+) -> None:
+    theirs = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    names = await fleet.create(800, prefix="take", shape=NodeShape(taints=[theirs]))
+    last = names[-1]
+    kind = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth"}
+    await cluster.api.create(HEALTHS, kind | {"metadata": {"name": last}})
+    since = control_plane.audit.mark()
+    await tainters.start(wait=False)
+
+    async def begun() -> bool:
+        return len((await cluster.api.get(HEALTHS))["items"]) > 1
+
+    await until(begun, "it has begun")
+    await cluster.report(last, finding())
+    await cluster.until_faulty(last)
+    asked = [r for r in control_plane.audit.requests(since) if "muster-tainter" in r.user and r.verb == "patch"]
+    order = [r.name for r in asked if r.resource == "nodes"]
+    assert len(set(order)) < len(names) - 50, "all were taken in before the failure came: this test shows nothing"
+
+
+async def test_at_rest_nothing_is_listed_and_nothing_but_the_lease_is_written(
+    tainters: Any, fleet: Any, cluster: Any, control_plane: Any
+) -> None:
+    await tainters.start()
+    good, bad = await fleet.create(2, prefix="rest")
+    await cluster.report(good)
+    await cluster.report(bad, finding())
+    await cluster.until_faulty(bad)
+    await cluster.settled(good, "pass")
+    await asyncio.sleep(2.0)  # Events and conditions go behind
+    since = control_plane.audit.mark()
+    await asyncio.sleep(5.0)
+    asked = [r for r in control_plane.audit.requests(since) if "muster-tainter" in r.user]
+    assert {r.resource for r in asked} == {"leases"}, asked
