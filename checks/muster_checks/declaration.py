@@ -1,6 +1,6 @@
 """One declaration gives a check its name, cost, parameters and text; CLI, /status, chart schema and docs come from it.
 
-A check is either a snapshot (``probe``: run it, get findings) or a stream (``watch``: signs as they happen).
+A check is either a snapshot (``probe``: run it, get findings) or a stream (``stream``: signs as they happen).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
+from muster_checks.commands import Commands, LocalCommands
+from muster_checks.history import History
 from muster_checks.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict
 
 
@@ -25,14 +27,24 @@ class Cost(StrEnum):
 class Parameters(BaseModel):
     """Base of every check's parameters: unknown names are errors, units are in the names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # built when first used: thirty models would cost an agent 3 MB at its start
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """The node as a check sees it. ``root``: prefix of /proc, /sys and /dev (``/`` or a test's folder)."""
+    """The node as a check sees it: everything a check may ask of the world.
+
+    root:      prefix of /proc, /sys and /dev (``/`` or a test's folder)
+    commands:  runs the node's tools
+    history:   what counters read at earlier runs
+    name:      the node's name in the cluster; empty without one
+    """
 
     root: Path = Path("/")
+    commands: Commands = field(default_factory=LocalCommands)
+    history: History = field(default_factory=History)
+    name: str = ""
 
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")
@@ -71,6 +83,10 @@ class AllClear(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Probe = Callable[[NodeView, Any], Awaitable[Sequence[Finding]]]
+"""Reads and judges. Raises NotHere, CannotTell or Unreadable (muster_checks.running) when there is nothing to judge."""
+
+Recorded = Callable[[bytes, Any], Sequence[Finding] | None]
+"""Judges recorded output of the check's tool; None where the text is of another kind. Raises as a probe does."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +99,9 @@ class Check:
     devices:     device kinds it looks at (``gpu``, ``nic``, ``ipu``, ``host`` …)
     probe:       a snapshot's reader and judge
     stream:      a stream's factory; see :mod:`muster_checks.dmesg`
+    recorded:    judges a file of recorded output, for `muster check --sample`
+    reads:       what it reads or runs, for people: files, tools and the packages that have them
+    ran_on:      where it has run: real hardware, or recorded output of which origin
     """
 
     name: str
@@ -94,6 +113,9 @@ class Check:
     period_s: float | None = None
     probe: Probe | None = None
     stream: "Callable[[NodeView, Any, bytes | None], Stream] | None" = None
+    recorded: Recorded | None = None
+    reads: str = ""
+    ran_on: str = ""
     examples: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

@@ -1,0 +1,169 @@
+"""Runs the tools that checks rely on: with a time-out that ends the whole process group, and bounded output.
+
+Nothing here raises for what a tool does. A tool that is missing, hangs, is killed or prints without end gives an
+:class:`Output` that says so, and the check says UNKNOWN.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+OUTPUT_LIMIT_BYTES = 8 << 20  # of each of stdout and stderr; `nvidia-smi -q -x` of 16 GPUs prints 1 MB
+AFTER_KILL_S = 2.0  # a process in uninterruptible sleep does not even die of SIGKILL: it is left behind
+SANE_LOCALE = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": ""}  # numbers with points, messages in English
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one command.
+
+    exit_code:  None if it did not end by itself (missing, timed out); negative: minus the signal that killed it
+    missing:    why it could not be started; empty if it ran
+    timed_out:  it was killed by us after its time
+    truncated:  stdout or stderr was longer than the limit; the rest was read and thrown away
+    """
+
+    argv: tuple[str, ...]
+    exit_code: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    missing: str = ""
+    timed_out: bool = False
+    truncated: bool = False
+    duration_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """It ended by itself with 0, and all it printed is here."""
+        return self.exit_code == 0 and not self.truncated
+
+    @property
+    def trouble(self) -> str:
+        """What went wrong, for people; empty when nothing did."""
+        name = Path(self.argv[0]).name
+        if self.missing:
+            return f"{name}: {self.missing}"
+        if self.timed_out:
+            return f"{name}: no end after {self.duration_s:.0f} s, killed"
+        said = (self.stderr.strip() or self.stdout.strip())[-200:].decode("utf-8", "replace")
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"{name}: killed by {_signal_name(-self.exit_code)}" + (f": {said}" if said else "")
+        if self.exit_code:
+            return f"{name}: exit code {self.exit_code}" + (f": {said}" if said else "")
+        return f"{name}: printed more than {OUTPUT_LIMIT_BYTES >> 20} MiB" if self.truncated else ""
+
+
+class Commands(Protocol):
+    """How a check starts a program. Tests replay recorded output in its place."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+        limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    ) -> Output:
+        """Run ``argv`` to its end. ``environment`` is added to ours. When cancelled the group is killed, too."""
+        ...  # pragma: no cover - the interface
+
+    def which(self, name: str) -> str | None:
+        """The path of the program ``name``, or None."""
+        ...  # pragma: no cover - the interface
+
+
+class LocalCommands:
+    """Programs of this machine, each in a process group of its own."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+        limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    ) -> Output:
+        started = time.monotonic()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, **SANE_LOCALE, **(environment or {})},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
+            reason = "not found" if isinstance(error, FileNotFoundError) else str(error)
+            return Output(argv=tuple(argv), missing=reason)
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - asked for above
+        out, err = _Kept(limit_bytes), _Kept(limit_bytes)
+        timed_out = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                # a grandchild may hold the pipes open after the tool itself has ended: both are waited for
+                await asyncio.gather(out.drain(process.stdout), err.drain(process.stderr), process.wait())
+        except TimeoutError:
+            timed_out = True
+        finally:
+            # also after an orderly end: children it left behind are of the group
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if process.returncode is None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.shield(asyncio.wait_for(process.wait(), AFTER_KILL_S))
+            _close(process)
+        return Output(
+            argv=tuple(argv),
+            exit_code=None if timed_out else process.returncode,
+            stdout=bytes(out.data),
+            stderr=bytes(err.data),
+            timed_out=timed_out,
+            truncated=out.truncated or err.truncated,
+            duration_s=time.monotonic() - started,
+        )
+
+    def which(self, name: str) -> str | None:
+        return shutil.which(name)
+
+
+def python_child(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command line of one of our own modules in a process of its own, where vendor libraries may hang or crash."""
+    return (sys.executable, "-X", "utf8", "-P", "-m", module, *arguments)
+
+
+class _Kept:
+    """The first ``limit`` bytes of a pipe; the rest is read too, so that the tool does not block on a full pipe."""
+
+    def __init__(self, limit: int) -> None:
+        self.data = bytearray()
+        self.truncated = False
+        self._limit = limit
+
+    async def drain(self, pipe: asyncio.StreamReader) -> None:
+        while chunk := await pipe.read(1 << 16):
+            room = self._limit - len(self.data)
+            self.data += chunk[:room]
+            self.truncated = self.truncated or len(chunk) > room
+
+
+def _close(process: asyncio.subprocess.Process) -> None:
+    # asyncio offers no public way to let go of a process that will not die; its pipes must not stay open with it
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        transport.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,110 @@
+"""Reads what files and tools say, with bounds: a value that cannot be read is None or Unreadable, never a guess.
+
+Vendors write "N/A", "[Not Supported]" or "[Unknown Error]" where a number should stand; JSON comes after a line of
+warnings, cut short, or with a key twice.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+FILE_LIMIT_BYTES = 1 << 20
+DOCUMENT_LIMIT_BYTES = 16 << 20  # what no tool prints; a larger document is refused before it is parsed
+# what another locale writes ("1.234,5") is no number here: our own commands run in the C locale
+_NUMBER = re.compile(
+    r"\s*([-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?)(?![0-9.,]).{0,64}", re.S
+)
+
+
+class Unreadable(ValueError):
+    """Text is not what its tool should print. Says what was expected and where it stopped making sense."""
+
+
+def read_text(path: Path, limit_bytes: int = FILE_LIMIT_BYTES) -> str | None:
+    """The stripped text of a small file (sysfs, procfs), or None where it cannot be read, for whatever reason."""
+    try:
+        with path.open("rb") as file:
+            return file.read(limit_bytes).decode("utf-8", "replace").strip()
+    except (OSError, ValueError):  # ValueError: a name no file can have
+        return None
+
+
+def read_integer(path: Path) -> int | None:
+    """The number in a sysfs file, decimal or ``0x…``; None where there is none."""
+    text = read_text(path, 256)
+    if not text:
+        return None
+    try:
+        return int(text.split()[0], 0)
+    except ValueError:
+        try:
+            return int(text.split()[0])  # "0042" is decimal to everyone but Python
+        except ValueError:
+            return None
+
+
+def names_in(folder: Path) -> list[str]:
+    """The entries of a folder, sorted; none where it cannot be read."""
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except (OSError, ValueError):
+        return []
+
+
+def number(text: object) -> float | None:
+    """The number at the beginning of ``text`` (``"31.5 GB/s"``, ``"1,024 MiB"``, 31, ``"98 %"``), whatever its unit.
+
+    None for ``N/A``, ``[Unknown Error]``, ``inf``, ``nan``, a boolean, anything else.
+    """
+    if isinstance(text, bool) or not isinstance(text, (str, int, float)):
+        return None
+    if isinstance(text, str):
+        found = _NUMBER.fullmatch(text[:256])
+        if found is None:
+            return None
+        text = found[1].replace(",", "")
+    try:
+        value = float(text)
+    except (ValueError, OverflowError):
+        return None
+    return value if abs(value) < 1e300 else None  # neither inf nor nan
+
+
+def integer(text: object) -> int | None:
+    """Like :func:`number`, for whole numbers; ``0x…`` is read, too."""
+    if isinstance(text, str) and text.strip().lower().startswith("0x"):
+        try:
+            return int(text.strip().split()[0], 16)
+        except ValueError:
+            return None
+    value = number(text)
+    return int(value) if value is not None and value == int(value) else None
+
+
+def json_document(
+    text: bytes, pairs: Callable[[list[tuple[str, object]]], object] | None = None
+) -> dict[str, object] | list[object]:
+    """The first JSON object or array in ``text``; lines of warnings before it and text after it are passed over.
+
+    pairs: as ``object_pairs_hook``, for documents that repeat a key and mean each of them
+    Raises Unreadable.
+    """
+    if len(text) > DOCUMENT_LIMIT_BYTES:
+        raise Unreadable(f"{len(text) >> 20} MiB of text: expected a JSON document of at most 16 MiB")
+    whole = text.decode("utf-8", "replace").lstrip("\ufeff")
+    if not whole.strip():
+        raise Unreadable("empty: expected a JSON document")
+    decoder = json.JSONDecoder(object_pairs_hook=pairs)
+    trouble = "no { or [ at the beginning of a line: expected a JSON document"
+    for tried, start in enumerate(re.finditer(r"^[ \t]*(?=[{\[])", whole, re.M)):
+        if tried == 8:  # noise that looks like JSON again and again is not a tool's warning
+            break
+        try:
+            value, _ = decoder.raw_decode(whole, start.end())
+        except (ValueError, RecursionError) as error:
+            trouble = f"not a whole JSON document: {str(error)[:120]}"
+            continue
+        if isinstance(value, (dict, list)) and (value or not tried):
+            return value
+    raise Unreadable(trouble)

@@ -1,0 +1,70 @@
+"""Stands in for a node's hardware: replays recorded tool output, and lays out the files of a /sys or /proc."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from muster_checks.commands import OUTPUT_LIMIT_BYTES, Output
+from muster_checks.declaration import NodeView
+from muster_checks.history import History
+
+Answer = Output | bytes | str | Callable[[tuple[str, ...]], "Output | bytes | str"]
+
+
+class RecordedCommands:
+    """Answers a command line by the longest recorded beginning of it; what is not recorded is not installed.
+
+    ``answers``: ``{"gc-links": b"…", "gc-info -l": Output(…)}``; text alone is the stdout of a success. ``calls`` has
+    every command line that was run, with its time-out.
+    """
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self.answers = dict(answers)
+        self.calls: list[tuple[tuple[str, ...], float]] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+        limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    ) -> Output:
+        line = tuple(argv)
+        self.calls.append((line, timeout_s))
+        fitting = [key for key in self.answers if line[: len(key.split())] == tuple(key.split())]
+        if not fitting:
+            return Output(argv=line, missing="not found")
+        answer = self.answers[max(fitting, key=len)]
+        if callable(answer):
+            answer = answer(line)
+        if isinstance(answer, Output):
+            return answer
+        raw = answer.encode() if isinstance(answer, str) else answer
+        return Output(argv=line, exit_code=0, stdout=raw[:limit_bytes], truncated=len(raw) > limit_bytes)
+
+    def which(self, name: str) -> str | None:
+        return f"/usr/bin/{name}" if any(key.split()[0] == name for key in self.answers) else None
+
+
+def failed(argv: str, exit_code: int, stderr: bytes = b"", stdout: bytes = b"") -> Output:
+    """A command that ended badly; negative: killed by that signal."""
+    return Output(argv=tuple(argv.split()), exit_code=exit_code, stdout=stdout, stderr=stderr)
+
+
+def hung(argv: str, after_s: float = 10.0) -> Output:
+    return Output(argv=tuple(argv.split()), timed_out=True, duration_s=after_s)
+
+
+def lay_out(root: Path, files: Mapping[str, str | int]) -> Path:
+    """Write ``{"/sys/class/net/eth0/mtu": 1500}`` under ``root``. Returns ``root``."""
+    for name, content in files.items():
+        path = root / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content}\n")
+    return root
+
+
+def node(root: Path, answers: Mapping[str, Answer] | None = None, clock: Callable[[], float] | None = None) -> NodeView:
+    """A node whose files lie under ``root`` and whose tools answer as recorded."""
+    history = History() if clock is None else History(clock)
+    return NodeView(root, RecordedCommands(answers or {}), history)
