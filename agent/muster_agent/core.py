@@ -64,7 +64,7 @@ class Agent:
         if not caught_up and in_time and not self._passed and not self._blocked():
             return None
         return compose(
-            [running.view() for running in self.checks.values()],
+            [running.view() for running in self.checks.values() if running.known],
             # a boot is named only when its log has been read to the end: before that, nothing is known of it
             boot_id=self.context.boot_id if self._passed else self._told_boot,
             pod_uid=self.pod_uid,
@@ -123,7 +123,7 @@ class AgentReadings:
         self._agent = agent
 
     def checks(self) -> Sequence[CheckReading]:
-        return [running.reading() for running in self._agent.checks.values()]
+        return [running.reading() for running in self._agent.checks.values() if running.known]
 
     def unpublished_s(self) -> float:
         return self._agent.publication().unpublished_s

@@ -4,6 +4,7 @@ Starlette alone, for its memory: see openapi.py.
 """
 
 import asyncio
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
@@ -18,7 +19,14 @@ from muster_agent.core import Agent
 from muster_agent.layout import node_status, whole_answer
 from muster_agent.metrics import Metrics
 from muster_agent.running import Running
+from muster_checks.declaration import Cost
 from muster_checks.vocabulary import Result, worst
+
+# a port-forward comes over loopback, and is guarded by RBAC already
+HEAVY_REFUSED = (
+    "check: {}: heavy checks would disturb a job that runs here; they are taken over loopback only "
+    "(kubectl port-forward, or muster check on the node)\n"
+)
 
 
 def make_app(agent: Agent, metrics: Metrics) -> Starlette:
@@ -31,6 +39,9 @@ def make_app(agent: Agent, metrics: Metrics) -> Starlette:
             )
         except BadQuery as error:
             return PlainTextResponse(f"{error}\n", 400)
+        heavy = [running.name for running, _ in asked.checks if running.check.cost is Cost.HEAVY]
+        if heavy and not _loopback(request):
+            return PlainTextResponse(HEAVY_REFUSED.format(", ".join(heavy)), 403)
         started = agent.context.clock()
         results = await asyncio.gather(*(agent.refresh(running, given) for running, given in asked.checks))
         runtime_s = agent.context.clock() - started
@@ -78,6 +89,13 @@ def make_app(agent: Agent, metrics: Metrics) -> Starlette:
     return Starlette(routes=[Route(path, answer, methods=["GET"]) for path, answer in routes.items()])
 
 
+def _loopback(request: Request) -> bool:
+    try:
+        return request.client is not None and ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
 def _json(value: object) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
@@ -108,7 +126,7 @@ def _report(agent: Agent) -> dict[str, Any]:
     results = [running.result() for running in agent.checks.values()]
     return {
         "node": agent.node,
-        "verdict": worst([result.verdict for result in results]),
+        "verdict": worst([running.view().verdict for running in agent.checks.values() if running.known]),
         "bootID": agent.context.boot_id,
         "version": agent.version,
         "podUID": agent.pod_uid,

@@ -29,6 +29,7 @@ def document(agent: Agent) -> dict[str, Any]:
                 {
                     "200": {"description": "what was found", "content": _TEXT | _JSON},
                     "400": {"description": "what is wrong with the query", "content": _TEXT},
+                    "403": {"description": "a heavy check, asked for from elsewhere", "content": _TEXT},
                 },
                 query_parameters(checks),
             ),

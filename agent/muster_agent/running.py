@@ -78,6 +78,11 @@ class Running:
         """The first full pass of this process is done."""
         return True
 
+    @property
+    def known(self) -> bool:
+        """There is a verdict to tell. A check that has not run says nothing of its node, PASS least of all."""
+        return True
+
     def unready(self) -> str:
         """Why the published verdict may be stale; empty while it is not."""
         return ""
@@ -162,6 +167,9 @@ class Running:
         )
 
     def result(self, *, started: float = 0.0, duration_s: float = 0.0) -> Result:
+        if not self.known:
+            message = "has not run since this agent started"
+            return Result(check=self.name, verdict=Verdict.UNKNOWN, reason="NotRun", message=message)
         view = self.view()
         return Result(
             check=self.name,

@@ -9,6 +9,10 @@ from muster_checks.vocabulary import Result, Verdict
 class SnapshotCheck(Running):
     last: Result | None = None
 
+    @property
+    def known(self) -> bool:
+        return self.last is not None or bool(self.ledger.open_findings())
+
     async def refresh(self, parameters: Parameters) -> Result:
         """Run the probe once. Whatever goes wrong there is UNKNOWN, never a FAIL."""
         result = await run_probe(

@@ -1,7 +1,7 @@
 """What tools print on their bad days: every parser is fed all of it, and none may raise or call anything FAIL.
 
-Use: ``@pytest.mark.parametrize("text", TEXTS)`` on what a parser takes; ``@given(any_json())`` and ``@given(st.binary())``
-for what nobody thought of; ``mangled(sample)`` gives a real sample cut short, ``replaced`` one with other values in it.
+``@pytest.mark.parametrize("text", TEXTS)`` on what a parser takes; ``@given(any_json())`` and ``@given(st.binary())`` for
+what nobody thought of; ``mangled(sample)`` gives a real sample cut short, ``replaced`` one with other values in it.
 """
 
 import json

@@ -45,9 +45,9 @@ def test_json_is_a_list_of_results(sample: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["check", "dmesgg"], "no check dmesgg; there are: dmesg"),
+        (["check", "dmesgg"], "check: 'dmesgg': expected all or one of "),
         (["check", "--sample", "/nowhere"], "/nowhere: no such file"),
-        (["check", "--set", "colour=red"], "colour: 'red': unknown key; allowed: source"),
+        (["check", "dmesg", "--set", "colour=red"], "colour: 'red': unknown key; allowed: source"),
         (["check", "--set", "start=never"], "start: 'never'"),
         (["fly"], "no command 'fly'; there are: check"),
     ],
