@@ -61,11 +61,11 @@ class Origin(StrEnum):
 
 
 class Measurement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One number behind a verdict, e.g. ``("bandwidth", 3.1, "GB/s", 4.0)``."""
+    """One number behind a verdict, e.g. ``("bandwidth", 3.1, "GB/s", 4.0)``. ``unit``: empty for a plain number."""
 
     name: str
     value: float
-    unit: str
+    unit: str = ""
     threshold: float | None = None
 
 

@@ -39,7 +39,7 @@ REQUESTS_LIMIT = 16
 class Measurement(_Api, frozen=True):
     name: str
     value: float
-    unit: str
+    unit: str = ""  # left out when empty: the reason stands at agent/muster_agent/status.py, claim_patch
     threshold: float | None = None
 
 
