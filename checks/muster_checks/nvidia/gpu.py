@@ -1,0 +1,242 @@
+"""One GPU as its driver reports it. Values only; this file is loaded by the NVML child too, so it imports no pydantic.
+
+Every field is None where the driver said "N/A" or "not supported". Where it said something worse ("Unknown Error",
+"GPU is lost"), the field is None, too, and :attr:`Gpu.errors` names it.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Values(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Base of all: frozen, and only what was read is written."""
+
+
+class ClocksEvent(StrEnum):
+    """Why a GPU does not run at its highest clocks (nvmlClocksEventReason…, one bit each)."""
+
+    IDLE = "idle"
+    APPLICATION_CLOCKS = "application-clocks"
+    SW_POWER_CAP = "sw-power-cap"
+    HW_SLOWDOWN = "hw-slowdown"
+    SYNC_BOOST = "sync-boost"
+    SW_THERMAL = "sw-thermal-slowdown"
+    HW_THERMAL = "hw-thermal-slowdown"
+    HW_POWER_BRAKE = "hw-power-brake"
+    DISPLAY_CLOCKS = "display-clocks"
+
+
+class Recovery(StrEnum):
+    """What the driver asks for (nvmlDeviceGpuRecoveryAction_t)."""
+
+    NONE = "none"
+    RESET = "reset"
+    REBOOT = "reboot"
+    DRAIN_P2P = "drain-p2p"
+    DRAIN_AND_RESET = "drain-and-reset"
+    RECOVER_IMEX = "recover-imex-domain"
+    BUS_RESET = "bus-reset"
+    SYSTEM_REBOOT = "system-reboot"
+
+
+class EccCounts(Values):
+    """ECC errors since the driver was loaded (volatile) or since the GPU was made (aggregate)."""
+
+    corrected: int | None = None
+    uncorrected: int | None = None
+    sram_corrected: int | None = None
+    sram_uncorrected: int | None = None
+    sram_uncorrected_parity: int | None = None
+    dram_corrected: int | None = None
+    dram_uncorrected: int | None = None
+
+
+class Ecc(Values):
+    """``sram_threshold_exceeded``: the driver's own word that SRAM errors passed the limit for a replacement."""
+
+    enabled: bool | None = None
+    pending_enabled: bool | None = None
+    volatile: EccCounts = EccCounts()
+    aggregate: EccCounts = EccCounts()
+    sram_threshold_exceeded: bool | None = None
+    channel_repair_pending: bool | None = None
+    tpc_repair_pending: bool | None = None
+    unrepairable_memory: bool | None = None
+
+
+class Histogram(Values):
+    """Banks of memory by how many of their spare rows are left (Ampere and later)."""
+
+    maximum: int | None = None
+    high: int | None = None
+    partial: int | None = None
+    low: int | None = None
+    none: int | None = None
+
+
+class RemappedRows(Values):
+    """Rows of memory that were replaced by spare ones (Ampere and later)."""
+
+    corrected: int | None = None
+    uncorrected: int | None = None
+    pending: bool | None = None
+    failure: bool | None = None
+    histogram: Histogram | None = None
+
+
+class RetiredPages(Values):
+    """Pages of memory that are no longer used, by cause (before Ampere)."""
+
+    single_bit: int | None = None
+    double_bit: int | None = None
+    pending: bool | None = None
+
+
+class Pcie(Values):
+    """``generation_max``: of GPU and slot together; ``device_generation_max``: of the GPU alone. Width in lanes."""
+
+    generation: int | None = None
+    generation_max: int | None = None
+    device_generation_max: int | None = None
+    width: int | None = None
+    width_max: int | None = None
+    replays: int | None = None
+    replay_rollovers: int | None = None
+
+
+class Temperature(Values):
+    """Degrees Celsius. Since Hopper limits are margins ("T.Limit"): ``t_limit_c`` counts down to 0 at the hottest point
+    of the specification, and the ``…_t_limit_c`` say at which margin something happens (shutdown at -8, say)."""
+
+    gpu_c: float | None = None
+    memory_c: float | None = None
+    operating_max_c: float | None = None
+    slowdown_c: float | None = None
+    shutdown_c: float | None = None
+    memory_max_c: float | None = None
+    t_limit_c: float | None = None
+    operating_t_limit_c: float | None = None
+    slowdown_t_limit_c: float | None = None
+    shutdown_t_limit_c: float | None = None
+    memory_t_limit_c: float | None = None
+
+
+class Power(Values):
+    """Watts. ``limit_w`` is what is enforced now, ``default_limit_w`` what the GPU was made for."""
+
+    draw_w: float | None = None
+    limit_w: float | None = None
+    requested_limit_w: float | None = None
+    default_limit_w: float | None = None
+    max_limit_w: float | None = None
+
+
+class Clocks(Values):
+    """``events``: what holds the clocks down now; ``held_s``: seconds it did since the driver was loaded."""
+
+    graphics_mhz: float | None = None
+    graphics_max_mhz: float | None = None
+    memory_mhz: float | None = None
+    memory_max_mhz: float | None = None
+    events: tuple[ClocksEvent, ...] | None = None
+    held_s: dict[ClocksEvent, float] = {}
+
+
+class NvLink(Values):
+    """One NVLink of a GPU. Counters rise since the driver was loaded or the link was trained.
+
+    version:         ``4.0``; None where the driver does not say
+    remote:          ``gpu``, ``switch``, ``npu``; the kind of device at the other end
+    speed_mb_per_s:  of the link, one direction, as the driver reports it
+    crc:             flits and data together
+    effective_errors, symbol_errors, …_ber, recovery_failed:  NVLink 5 and later
+    """
+
+    link: int
+    active: bool | None = None
+    version: str | None = None
+    remote: str | None = None
+    speed_mb_per_s: float | None = None
+    replay: int | None = None
+    recovery: int | None = None
+    crc: int | None = None
+    ecc: int | None = None
+    effective_errors: int | None = None
+    effective_ber: float | None = None
+    symbol_errors: int | None = None
+    symbol_ber: float | None = None
+    recovery_failed: int | None = None
+
+
+class Fabric(Values):
+    """Registration of a GPU with its NVSwitch fabric (HGX H100 and later, NVL72).
+
+    state:   ``not-supported``, ``not-started``, ``in-progress``, ``completed``
+    status:  the error of a completed registration; empty where it went well
+    summary: ``healthy``, ``unhealthy``, ``limited-capacity``
+    misconfigured: what is wrong in its configuration; empty where nothing is
+    """
+
+    state: str | None = None
+    status: str | None = None
+    clique: int | None = None
+    cluster_uuid: str | None = None
+    summary: str | None = None
+    bandwidth_degraded: bool | None = None
+    route_recovery: bool | None = None
+    route_unhealthy: bool | None = None
+    access_timeout_recovery: bool | None = None
+    misconfigured: str | None = None
+
+
+class Gpu(Values):
+    """One GPU.
+
+    address: ``0000:3b:00.0``; empty where not even that could be read
+    lost:    why the driver cannot talk to it ("GPU is lost"); empty for one that answers
+    errors:  what could not be read, by field (``temperature.gpu_c``), with the driver's words; "not supported" is no
+             error
+    """
+
+    index: int
+    address: str = ""
+    lost: str = ""
+    errors: dict[str, str] = {}
+    uuid: str | None = None
+    name: str | None = None
+    serial: str | None = None
+    minor: int | None = None
+    vbios: str | None = None
+    memory_total_mib: float | None = None
+    memory_used_mib: float | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+    recovery: Recovery | None = None
+    pcie: Pcie = Pcie()
+    ecc: Ecc = Ecc()
+    remapped: RemappedRows = RemappedRows()
+    retired: RetiredPages = RetiredPages()
+    temperature: Temperature = Temperature()
+    power: Power = Power()
+    clocks: Clocks = Clocks()
+    nvlinks: tuple[NvLink, ...] | None = None
+    fabric: Fabric = Fabric()
+
+    @property
+    def component(self) -> str:
+        """As findings name it."""
+        return f"gpu/{self.address or f'index-{self.index}'}"
+
+    @property
+    def label(self) -> str:
+        """For messages: ``GPU 3 (0000:3b:00.0, NVIDIA H100 80GB HBM3)``."""
+        return f"GPU {self.index} ({', '.join(part for part in (self.address, self.name) if part)})"
+
+
+class Reading(Values):
+    """All GPUs at one moment. ``source``: ``nvml`` or ``nvidia-smi``."""
+
+    source: str
+    driver_version: str | None = None
+    gpus: tuple[Gpu, ...] = ()
