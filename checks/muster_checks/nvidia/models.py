@@ -1,0 +1,42 @@
+"""What each NVIDIA GPU should do: models.yaml, by the name that the driver gives the GPU."""
+
+from pathlib import Path
+
+import msgspec
+
+from muster_checks.expected import Table, load_table
+
+
+class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Expected values of one model; None where no public source gives one.
+
+    model:            glob over the driver's product name, case ignored
+    pcie_generation, pcie_width:  of the GPU's own interface; a slot or a virtual machine may offer less
+    h2d_gb_per_s, d2h_gb_per_s:   host to device and back, pinned memory, as public fleets expect them (1e9 bytes/s);
+                      a floor, not a peak
+    memory_gb_per_s:  peak of the datasheet
+    memory_gib:       nominal; the driver reports up to 8 % less (ECC, its own share)
+    fp64_tflops, fp64_tensor_tflops:  peaks of the datasheet, dense
+    nvlinks:          links that are all in use on NVIDIA's own boards; None where bridges are an option, 0 for none
+    nvlink_gb_per_s:  of one link in one direction
+    source:           of the row; ``measured``: of h2d and d2h
+    """
+
+    model: str
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    h2d_gb_per_s: float | None = None
+    d2h_gb_per_s: float | None = None
+    memory_gb_per_s: float | None = None
+    memory_gib: float | None = None
+    fp64_tflops: float | None = None
+    fp64_tensor_tflops: float | None = None
+    nvlinks: int | None = None
+    nvlink_gb_per_s: float | None = None
+    source: str = ""
+    measured: str = ""
+
+
+def gpu_models(own: Path | None = None) -> Table[GpuModel]:
+    """The shipped table, with the operator's file ``own`` over it. Raises CannotTell where that cannot be used."""
+    return load_table(GpuModel, "nvidia/models.yaml", own)
