@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +15,9 @@ from pydantic import BaseModel, ConfigDict
 from muster_checks.commands import Commands, LocalCommands
 from muster_checks.history import History
 from muster_checks.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict
+
+if TYPE_CHECKING:
+    from muster_checks.pvc.judge import Trial
 
 
 class Cost(StrEnum):
@@ -31,6 +34,23 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
+class Volumes(Protocol):
+    """Lends the right to try a volume claim."""
+
+    async def try_claim(
+        self,
+        node: str,
+        *,
+        storage_class: str,
+        size_mib: int,
+        image: str,
+        bind_timeout_s: float,
+        write_timeout_s: float,
+    ) -> "Trial":
+        """Never raises for what the cluster does, and leaves nothing behind."""
+        ...  # pragma: no cover - the interface
+
+
 @dataclass(frozen=True)
 class NodeView:
     """The node as a check sees it: everything a check may ask of the world.
@@ -39,12 +59,14 @@ class NodeView:
     commands:  runs the node's tools
     history:   what counters read at earlier runs
     name:      the node's name in the cluster; empty without one
+    volumes:   makes volume claims with rights that a check of its own does not have; None where nobody lends them
     """
 
     root: Path = Path("/")
     commands: Commands = field(default_factory=LocalCommands)
     history: History = field(default_factory=History)
     name: str = ""
+    volumes: "Volumes | None" = None
 
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")

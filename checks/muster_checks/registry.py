@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP = "muster.checks"
-SHIPPED = {"dmesg": "muster_checks.dmesg:DMESG"}
+SHIPPED = {
+    "dmesg": "muster_checks.dmesg:DMESG",
+    "pvc": "muster_checks.pvc:PVC",
+}
 _NAME = re.compile(r"[a-z][a-z0-9]{0,62}")
 
 

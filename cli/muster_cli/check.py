@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from muster_checks.registry import UnknownCheck, registry, select
 from muster_checks.vocabulary import worst
 from muster_cli.__main__ import EXIT_USAGE
 from muster_cli.checking import run_all
+from muster_cli.cluster import add_kubeconfig, node_name
+from muster_cli.lending import PersonsVolumes
 from muster_cli.report import exit_code
 from muster_cli.samples import BadSample, judge_sample
 from muster_cli.verdicts import print_results
@@ -29,6 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, default=Path("/"), help="another root for /proc, /sys and /dev")
     parser.add_argument("--details", action="store_true", help="every component with its measurements")
     parser.add_argument("--plugins", type=Path, metavar="DIR", help="a folder of plug-ins, see docs/plugins.md")
+    parser.add_argument(
+        "--node",
+        type=node_name,
+        default=socket.gethostname().lower(),
+        metavar="NAME",
+        help="this machine's name in its cluster (pvc: the node to try a claim on); default: the host name",
+    )
+    add_kubeconfig(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -49,7 +60,8 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.sample is not None:
             results = judge_sample(arguments.sample, chosen, parameters, named=bool(arguments.names))
         else:
-            results = asyncio.run(run_all(chosen, NodeView(arguments.root), parameters))
+            view = NodeView(arguments.root, name=arguments.node, volumes=PersonsVolumes(arguments.kubeconfig))
+            results = asyncio.run(run_all(chosen, view, parameters))
     except (Usage, BadSample, UnknownCheck) as error:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE

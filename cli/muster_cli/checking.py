@@ -78,7 +78,7 @@ async def _drain(stream: Stream, name: str) -> tuple[tuple[Finding, ...], str]:
 
 
 class Progress:
-    """Says on standard error what is still running: one line that renews itself on a terminal, a line each elsewhere."""
+    """Says on standard error what is still running: a line that renews itself on a terminal, a line each elsewhere."""
 
     def __init__(self, terminal: bool) -> None:
         self._terminal = terminal

@@ -1,0 +1,96 @@
+"""Judges one trial of a claim. What the storage system does is proven; what hindered the trial itself is UNKNOWN."""
+
+from enum import StrEnum
+from typing import Protocol
+
+from muster_checks.declaration import NodeView
+from muster_checks.pvc import PvcParameters
+from muster_checks.running import CannotTell, NotHere
+from muster_checks.vocabulary import Finding, Measurement, Verdict, shorten
+
+
+class Stage(StrEnum):
+    """How far a trial came. ``REFUSED``: the API took no claim or pod; ``UNPLACED``: the pod got no node."""
+
+    NO_CLASS = "no-class"
+    REFUSED = "refused"
+    UNBOUND = "unbound"
+    UNPLACED = "unplaced"
+    UNMOUNTED = "unmounted"
+    NOT_STARTED = "not-started"
+    UNWRITTEN = "unwritten"
+    WRITTEN = "written"
+
+
+class Trial(Protocol):
+    """What came of it. Times are seconds since the claim was made; None: not reached. ``said``: the cluster's words."""
+
+    @property
+    def stage(self) -> str: ...  # pragma: no cover - the interface
+    @property
+    def storage_class(self) -> str: ...  # pragma: no cover - the interface
+    @property
+    def bound_after_s(self) -> float | None: ...  # pragma: no cover - the interface
+    @property
+    def written_after_s(self) -> float | None: ...  # pragma: no cover - the interface
+    @property
+    def said(self) -> str: ...  # pragma: no cover - the interface
+
+
+async def probe(node: NodeView, parameters: PvcParameters) -> list[Finding]:
+    if node.volumes is None:
+        raise CannotTell(
+            "making a claim needs rights that an agent does not have: run `muster check pvc` with a kubeconfig",
+            "NoRights",
+        )
+    trial = await node.volumes.try_claim(
+        node.name,
+        storage_class=parameters.storage_class,
+        size_mib=parameters.size_mib,
+        image=parameters.image,
+        bind_timeout_s=parameters.bind_timeout_s,
+        write_timeout_s=parameters.write_timeout_s,
+    )
+    return judge(trial, parameters)
+
+
+def judge(trial: Trial, parameters: PvcParameters) -> list[Finding]:
+    """One finding on ``storage/<class>``.
+
+    No class of fault: a storage system that is away is away for every node, and tainting them all would help nobody. A
+    policy rule may still taint for it.
+    """
+    name = trial.storage_class or parameters.storage_class or "default"
+    match trial.stage:
+        case Stage.NO_CLASS:
+            raise NotHere(f"no StorageClass to ask: {trial.said}", "NoStorageClass")
+        case Stage.REFUSED:
+            raise CannotTell(f"the claim could not be tried: {trial.said}", "ClaimRefused")
+        case Stage.UNPLACED:
+            raise CannotTell(f"the pod that writes got no place on this node: {trial.said}", "PodNotPlaced")
+        case Stage.NOT_STARTED:
+            raise CannotTell(f"the pod that writes did not start, for another reason: {trial.said}", "PodNotStarted")
+        case Stage.UNBOUND:
+            reason, what = "ClaimNotBound", f"claim not bound after {parameters.bind_timeout_s:g} s"
+        case Stage.UNMOUNTED:
+            reason, what = "VolumeNotMounted", f"volume not mounted after {parameters.write_timeout_s:g} s"
+        case Stage.UNWRITTEN:
+            reason, what = "VolumeNotWritten", "the volume was mounted, but writing to it failed"
+        case _:
+            reason, what = "VolumeWritten", "bound and written"
+    return [
+        Finding(
+            component=f"storage/{name}"[:128],
+            verdict=Verdict.PASS if trial.stage == Stage.WRITTEN else Verdict.FAIL,
+            reason=reason,
+            message=shorten(f"{name}: {what}" + (f": {trial.said}" if trial.said else "")),
+            measurements=tuple(
+                Measurement(label, round(value, 3), "s", limit)
+                for label, value, limit in (
+                    ("bound", trial.bound_after_s, parameters.bind_timeout_s),
+                    ("written", trial.written_after_s, parameters.write_timeout_s),
+                )
+                if value is not None
+            ),
+        )
+    ]

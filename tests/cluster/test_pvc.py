@@ -1,0 +1,152 @@
+"""A volume claim tried on a node: the API server, the volume binder and the scheduler are real, the kubelet is not."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from muster_cli.__main__ import main
+from muster_kube.client import KubeClient
+from muster_kube.volumes import Trial, VolumeTrials
+from muster_testbed.controlplane import ControlPlane
+from muster_testbed.kubelets import Kubelets
+from muster_testbed.nodes import Fleet
+from muster_testbed.pods import Script
+
+NODE = "disk-0"
+
+
+@pytest.fixture
+async def node(fleet: Fleet) -> str:
+    (name,) = await fleet.create(1, prefix="disk")
+    return name
+
+
+@pytest.fixture
+def volume(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
+    """A class of its own with one volume, to which the real binder binds a claim. The value is the class."""
+    body = {
+        "metadata": {"name": namespace},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": namespace,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": "/nonexistent"},
+        },
+    }
+    path = "/api/v1/persistentvolumes"
+    control_plane.admin.create(path, body)
+    yield namespace
+    control_plane.admin.delete(f"{path}/{namespace}")
+
+
+async def tried(
+    api: KubeClient, namespace: str, storage_class: str, *, bind_s: float = 60.0, write_s: float = 60.0
+) -> Trial:
+    return await VolumeTrials(api, namespace).try_claim(
+        NODE,
+        storage_class=storage_class,
+        size_mib=8,
+        image="busybox",
+        bind_timeout_s=bind_s,
+        write_timeout_s=write_s,
+    )
+
+
+async def nothing_left(api: KubeClient, namespace: str) -> bool:
+    """A claim in use is held by a finalizer until its pod is gone: a moment."""
+    deadline = time.monotonic() + 30.0
+    while True:
+        pods = (await api.get(f"/api/v1/namespaces/{namespace}/pods"))["items"]
+        claims = (await api.get(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"))["items"]
+        if not pods and not claims:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.05)
+
+
+async def test_a_claim_is_bound_and_written_and_nothing_is_left(
+    api: KubeClient, namespace: str, node: str, volume: str
+):
+    async with Kubelets(api, script=lambda _: Script(run_s=0.1)):
+        trial = await tried(api, namespace, volume)
+    assert (trial.stage, trial.storage_class) == ("written", volume)
+    assert trial.bound_after_s is not None and trial.written_after_s is not None
+    assert trial.bound_after_s <= trial.written_after_s
+    assert await nothing_left(api, namespace)
+
+
+async def test_a_claim_that_nothing_fits_is_unbound_and_the_cluster_says_why(
+    api: KubeClient, namespace: str, node: str
+):
+    trial = await tried(api, namespace, "no-such-class", bind_s=2.0)
+    assert trial.stage == "unbound"
+    assert trial.bound_after_s is None
+    assert trial.said
+    assert await nothing_left(api, namespace)
+
+
+async def test_a_pod_that_cannot_write_says_so(api: KubeClient, namespace: str, node: str, volume: str):
+    async with Kubelets(api, script=lambda _: Script(run_s=0.1, exit_code=1)):
+        trial = await tried(api, namespace, volume)
+    assert trial.stage in ("unwritten", "not-started")  # the simulated kubelet reports no containers
+    assert trial.written_after_s is None
+
+
+async def test_a_node_that_starts_no_pod_proves_nothing_about_storage(
+    api: KubeClient, namespace: str, node: str, volume: str
+):
+    trial = await tried(api, namespace, volume, write_s=2.0)
+    assert trial.stage == "not-started"
+    assert trial.bound_after_s is not None
+
+
+async def test_without_a_class_and_a_default_there_is_nothing_to_try(api: KubeClient, namespace: str, node: str):
+    assert (await tried(api, namespace, "")).stage == "no-class"
+    assert await nothing_left(api, namespace)
+
+
+async def test_what_a_dead_run_left_behind_is_swept_by_the_next(api: KubeClient, namespace: str, node: str):
+    trials = VolumeTrials(api, namespace)
+    dying = asyncio.create_task(
+        trials.try_claim(
+            NODE, storage_class="none", size_mib=8, image="busybox", bind_timeout_s=600, write_timeout_s=600
+        )
+    )
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    async with asyncio.timeout(30):
+        while not (await api.get(pods))["items"]:
+            await asyncio.sleep(0.02)
+    left = (await api.get(pods))["items"][0]["metadata"]["name"]
+    later = VolumeTrials(api, namespace, wall=lambda: time.time() + 3600)
+    await later.try_claim(
+        NODE, storage_class="none", size_mib=8, image="busybox", bind_timeout_s=0.5, write_timeout_s=1
+    )
+    names = [item["metadata"]["name"] for item in (await api.get(pods))["items"]]
+    dying.cancel()
+    await asyncio.gather(dying, return_exceptions=True)
+    assert left not in names
+    assert await nothing_left(api, namespace)
+
+
+async def test_a_person_tries_it_with_their_own_rights(
+    control_plane: ControlPlane, api: KubeClient, node: str, volume: str, capsys: pytest.CaptureFixture[str]
+):
+    words = ["check", "pvc", "--kubeconfig", str(control_plane.kubeconfig), "--node", node]
+    async with Kubelets(api, script=lambda _: Script(run_s=0.1)):
+        code = await asyncio.to_thread(main, [*words, "--set", f"storage_class={volume}"])
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert f"storage/{volume} bound" in said
+
+
+async def test_rights_that_are_lacking_are_unknown_and_named(
+    control_plane: ControlPlane, api: KubeClient, node: str, capsys: pytest.CaptureFixture[str]
+):
+    kubeconfig = control_plane.kubeconfig_for_user("nobody")
+    words = ["check", "pvc", "--kubeconfig", str(kubeconfig), "--node", node, "--set", "storage_class=x"]
+    assert await asyncio.to_thread(main, words) == 3
+    assert "forbidden" in capsys.readouterr().out
