@@ -74,8 +74,7 @@ async def test_a_claim_is_bound_and_written_and_nothing_is_left(
     async with Kubelets(api, script=lambda _: Script(run_s=0.1)):
         trial = await tried(api, namespace, volume)
     assert (trial.stage, trial.storage_class) == ("written", volume)
-    assert trial.bound_after_s is not None and trial.written_after_s is not None
-    assert trial.bound_after_s <= trial.written_after_s
+    assert 0 <= (trial.bound_after_s or 0) <= (trial.written_after_s or -1)
     assert await nothing_left(api, namespace)
 
 
@@ -117,10 +116,10 @@ async def test_what_a_dead_run_left_behind_is_swept_by_the_next(api: KubeClient,
         )
     )
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    async with asyncio.timeout(30):
-        while not (await api.get(pods))["items"]:
-            await asyncio.sleep(0.02)
-    left = (await api.get(pods))["items"][0]["metadata"]["name"]
+    deadline = time.monotonic() + 30.0
+    while not (made := (await api.get(pods))["items"]) and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    left = made[0]["metadata"]["name"]
     later = VolumeTrials(api, namespace, wall=lambda: time.time() + 3600)
     await later.try_claim(
         NODE, storage_class="none", size_mib=8, image="busybox", bind_timeout_s=0.5, write_timeout_s=1

@@ -7,7 +7,8 @@ import pytest
 
 from muster_kube.volumes import TrialPod, claim_body, pod_body, stage_of
 
-READY_TO_MOUNT = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+NO_ROOM = "0/3 nodes are available: 3 Insufficient cpu."
+NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 
 
 def pod(status: dict[str, object], node: str = "n1") -> TrialPod:
@@ -43,12 +44,12 @@ def unscheduled(message: str) -> dict[str, object]:
         ),
         (waiting("ImagePullBackOff", "no such image"), "n1", True, ("not-started", "ImagePullBackOff: no such image")),
         (waiting("ContainerCreating"), "n1", True, ("unmounted", "")),
-        (unscheduled("0/3 nodes are available: 3 Insufficient cpu."), "", True, ("unplaced", "0/3 nodes are available: 3 Insufficient cpu.")),
-        (unscheduled("0/3 nodes are available: 3 Insufficient cpu."), "", False, ("unplaced", "0/3 nodes are available: 3 Insufficient cpu.")),
-        (unscheduled("node(s) didn't find available persistent volumes to bind"), "", False, ("unbound", "node(s) didn't find available persistent volumes to bind")),
+        (unscheduled(NO_ROOM), "", True, ("unplaced", NO_ROOM)),
+        (unscheduled(NO_ROOM), "", False, ("unplaced", NO_ROOM)),
+        (unscheduled(NO_VOLUME), "", False, ("unbound", NO_VOLUME)),
         ({}, "", False, ("unbound", "")),
     ],
-)  # fmt: skip
+)
 def test_the_stage_is_the_first_thing_that_stands_in_the_way(status, node, bound, expected):
     assert stage_of(pod(status, node), bound=bound) == expected
 
