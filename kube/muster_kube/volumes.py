@@ -1,8 +1,8 @@
 """Tries a volume claim on one node: a claim and a pod that writes to it, watched, and deleted again.
 
-The pod comes first and owns the claim, so whatever ends this process between the two, deleting the pod is enough: the
-garbage collector takes the claim along. A pod that was left behind ends by its own deadline and is swept by the next
-trial on that node.
+The claim comes first: a pod whose claim is not there yet is put back by the scheduler for seconds. Both carry a label;
+what a process left behind that died in between (the pod ends by its own deadline) is swept by the next trial on that
+node.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, NotFound
+from muster_kube.errors import ApiError, Forbidden, NotFound
 from muster_kube.objects import Api, Condition, Event, Metadata
 from muster_kube.reflector import Reflector
 from muster_kube.times import seconds
@@ -101,7 +101,7 @@ class TrialPod(Api, frozen=True):
         return self.status.container_statuses[0].state if self.status.container_statuses else _State()
 
 
-class _StorageClass(Api, frozen=True):
+class _Made(Api, frozen=True):
     metadata: Metadata
 
 
@@ -142,13 +142,8 @@ class VolumeTrials:
                 return Trial(stage="no-class", said="the cluster has no default StorageClass, and none was named")
             await self._sweep(node)
             deadline_s = int(bind_timeout_s + write_timeout_s) + _SPARE_S
+            claim = await self._client.create(self._claims, claim_body(name, node, storage_class, size_mib), type=Claim)
             pod = await self._client.create(self._pods, pod_body(name, node, image, deadline_s), type=TrialPod)
-        except ApiError as error:
-            return Trial(stage="refused", storage_class=storage_class, said=str(error))
-        try:
-            claim = await self._client.create(
-                self._claims, claim_body(name, pod.metadata.uid, storage_class, size_mib), type=Claim
-            )
             return await self._watch(pod, claim, bind_timeout_s, write_timeout_s)
         except ApiError as error:
             return Trial(stage="refused", storage_class=storage_class, said=str(error))
@@ -211,7 +206,7 @@ class VolumeTrials:
 
     async def _has_default_class(self) -> bool:
         try:
-            page = await self._client.list_page("/apis/storage.k8s.io/v1/storageclasses", _StorageClass)
+            page = await self._client.list_page("/apis/storage.k8s.io/v1/storageclasses", _Made)
         except ApiError:
             return True  # whether there is one is not known: the claim will tell
         return any(item.metadata.annotations.get(DEFAULT_CLASS) == "true" for item in page.items)
@@ -219,10 +214,11 @@ class VolumeTrials:
     async def _sweep(self, node: str) -> None:
         """Delete what a trial on this node left behind whose process died."""
         old = self._wall() - LEFT_BEHIND_S
-        page = await self._client.list_page(self._pods, TrialPod, params={"labelSelector": f"{LABEL}={_mark(node)}"})
-        for pod in page.items:
-            if seconds(pod.metadata.creation_timestamp) < old:
-                await self._delete(pod.metadata.name)
+        for path in (self._pods, self._claims):
+            page = await self._client.list_page(path, _Made, params={"labelSelector": f"{LABEL}={_mark(node)}"})
+            for made in page.items:
+                if seconds(made.metadata.creation_timestamp) < old:
+                    await self._delete(made.metadata.name)
 
     async def _delete(self, name: str) -> None:
         """Both, as far as they are there; tried until it is done or CLEAN_UP_S have passed."""
@@ -231,7 +227,7 @@ class VolumeTrials:
         while left and self._clock() < deadline:
             try:
                 await self._client.delete(left[0], {"gracePeriodSeconds": 0})
-            except NotFound:
+            except (NotFound, Forbidden):  # what may not be deleted could not be made either
                 pass
             except ApiError:
                 await asyncio.sleep(1.0)
@@ -307,9 +303,8 @@ def pod_body(name: str, node: str, image: str, deadline_s: int) -> dict[str, obj
     }
 
 
-def claim_body(name: str, pod_uid: str, storage_class: str, size_mib: int) -> dict[str, object]:
-    """The claim, owned by the pod. Without a class the cluster's default is taken."""
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod_uid}
+def claim_body(name: str, node: str, storage_class: str, size_mib: int) -> dict[str, object]:
+    """The claim. Without a class the cluster's default is taken."""
     spec: dict[str, object] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{size_mib}Mi"}},
@@ -319,7 +314,7 @@ def claim_body(name: str, pod_uid: str, storage_class: str, size_mib: int) -> di
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "ownerReferences": [owner]},
+        "metadata": {"name": name, "labels": {LABEL: _mark(node)}},
         "spec": spec,
     }
 

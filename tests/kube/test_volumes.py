@@ -68,5 +68,5 @@ def test_a_label_holds_the_longest_node_name():
 
 
 def test_without_a_class_the_claim_names_none_so_that_the_default_is_taken():
-    assert "storageClassName" not in claim_body("p", "uid", "", 16)["spec"]
-    assert claim_body("p", "uid", "fast", 16)["spec"]["storageClassName"] == "fast"
+    assert "storageClassName" not in claim_body("p", "n1", "", 16)["spec"]
+    assert claim_body("p", "n1", "fast", 16)["spec"]["storageClassName"] == "fast"
