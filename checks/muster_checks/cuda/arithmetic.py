@@ -1,0 +1,163 @@
+"""Child process: double-precision arithmetic and memory patterns on each GPU, every result verified.
+
+By hand: ``python -m muster_checks.cuda.arithmetic``.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from ctypes import c_double, c_uint64
+from functools import partial
+
+from muster_checks.cuda import kernels
+from muster_checks.cuda.child import parser, run
+from muster_checks.cuda.driver import CudaError, Device
+from muster_checks.cuda.protocol import Computed, Wrong
+
+VECTOR_DOUBLES = 1 << 26  # 512 MiB, ten times the largest cache
+MATRIX_EDGE = 4096  # 137 GFLOP a product: 7 ms at 20 TFLOP/s, half a second on a GPU with 1/32 of the FP64 units
+CHUNK_BYTES = 1 << 30
+FACTOR = 3.0  # a of y = a x + y
+TRIALS, TRIAL_S, LAUNCHES = 3, 0.1, 20  # as many launches in a trial as fill its time, at most that many
+NOWHERE = (1 << 64) - 1
+
+Place = tuple[int, int]
+"""Number of wrong values, and the place of the first."""
+
+
+class Bench:
+    """One GPU with its kernels and the two words in which checks report."""
+
+    def __init__(self, device: Device, wrong: c_uint64) -> None:
+        self.device = device
+        self.wrong = wrong
+        self._kernels = device.functions(kernels.ptx(), kernels.NAMES)
+
+    def each(self, name: str, n: int, *arguments: object) -> None:
+        """Queue kernel ``name`` for ``n`` places."""
+        grid = (-(-n // kernels.BLOCK), 1)
+        self.device.launch(self._kernels[name], grid, (kernels.BLOCK, 1), [c_uint64(n), *arguments])
+
+    def multiply(self, edge: int, matrices: Sequence[c_uint64]) -> None:
+        blocks, threads = edge // kernels.TILE, kernels.EDGE
+        self.device.launch(self._kernels["dgemm"], (blocks, blocks), (threads, threads), [c_uint64(edge), *matrices])
+
+    def checked(self, queue: Callable[[], None]) -> Place:
+        """What the check kernels that ``queue`` launches report."""
+        self.device.write(self.wrong, [0, NOWHERE])
+        queue()
+        count, first = self.device.read(self.wrong, 2)
+        return count, first
+
+    def seconds(self, launch: Callable[[], None]) -> tuple[float, int]:
+        """The best mean time of one launch, and how many launches it took to find out."""
+        once = self.device.seconds(launch)
+        number = min(LAUNCHES, max(1, int(TRIAL_S / max(once, 1e-6))))
+
+        def trial() -> None:
+            for _ in range(number):
+                launch()
+
+        best = min(self.device.seconds(trial) for _ in range(TRIALS)) / number
+        return max(best, 1e-9), 1 + TRIALS * number
+
+
+def computed(device: Device, index: int, arguments: argparse.Namespace) -> Computed:
+    wrong: list[Wrong] = []
+    with device.memory(16) as words:
+        bench = Bench(device, words)
+        daxpy = _daxpy(bench, wrong)
+        dgemm = _dgemm(bench, wrong)
+        tested = _memory(bench, arguments.memory_share, wrong)
+    return Computed(index, daxpy, dgemm, tested, tuple(wrong))
+
+
+def _daxpy(bench: Bench, wrong: list[Wrong]) -> float:
+    """GB/s."""
+    n = min(VECTOR_DOUBLES, bench.device.free_bytes() // 64) // 512 * 512
+    with bench.device.memory(8 * n) as x, bench.device.memory(8 * n) as y:
+
+        def trial() -> tuple[Place, float]:
+            bench.each("daxpy_start", n, x, y)
+            each_s, launches = bench.seconds(lambda: bench.each("daxpy", n // 2, x, y, c_double(FACTOR)))
+            total = c_double(FACTOR * launches)
+            return bench.checked(lambda: bench.each("daxpy_check", n, y, total, bench.wrong)), each_s
+
+        each_s = _twice_if_wrong("daxpy", n, trial, wrong)
+    return 24 * n / each_s / 1e9  # x and y are read, y is written
+
+
+def _dgemm(bench: Bench, wrong: list[Wrong]) -> float:
+    """GFLOP/s."""
+    room = int((bench.device.free_bytes() / 4 / 24) ** 0.5)  # three matrices of doubles in a quarter of what is free
+    edge = max(1, min(MATRIX_EDGE, room) // kernels.TILE) * kernels.TILE
+    n = edge * edge
+    with bench.device.memory(8 * n) as a, bench.device.memory(8 * n) as b, bench.device.memory(8 * n) as c:
+        sums = [c_double(float(sum(k % 5 for k in range(edge)))), c_double(float(sum(k % 3 for k in range(edge))))]
+        sums.append(c_double(float(sum((k % 5) * (k % 3) for k in range(edge)))))
+
+        def trial() -> tuple[Place, float]:
+            bench.each("dgemm_start", n, c_uint64(edge), a, b)
+            each_s, _ = bench.seconds(lambda: bench.multiply(edge, (a, b, c)))
+            return bench.checked(lambda: bench.each("dgemm_check", n, c_uint64(edge), c, *sums, bench.wrong)), each_s
+
+        each_s = _twice_if_wrong("dgemm", n, trial, wrong)
+    return 2 * edge**3 / each_s / 1e9
+
+
+def _memory(bench: Bench, share: float, wrong: list[Wrong]) -> int:
+    """Bytes tested: patterns in ``share`` of the free memory, all written before any is read back, so that two places
+    that are one are found, too; then the same turned over, so that every bit was 0 and 1."""
+    left = int(bench.device.free_bytes() * share) // 8 * 8
+    with ExitStack() as held:
+        chunks: list[tuple[c_uint64, int]] = []
+        while left >= 8:
+            size = min(left, CHUNK_BYTES)
+            try:
+                chunks.append((held.enter_context(bench.device.memory(size)), size))
+            except CudaError:  # free, but not in one piece, or taken by somebody meanwhile
+                break
+            left -= size
+        tested = sum(size for _, size in chunks)
+
+        def trial() -> tuple[Place, float]:
+            places = [_pattern(bench, chunks, mask) for mask in (0, NOWHERE)]
+            return (sum(count for count, _ in places), min(first for _, first in places)), 0.0
+
+        _twice_if_wrong("memory", 2 * tested // 8, trial, wrong)
+    return tested
+
+
+def _pattern(bench: Bench, chunks: Sequence[tuple[c_uint64, int]], mask: int) -> Place:
+    for seed, (memory, size) in enumerate(chunks):
+        bench.each("memory_write", size // 8, memory, c_uint64(seed), c_uint64(mask))
+    total, place, before = 0, NOWHERE, 0
+    for seed, (memory, size) in enumerate(chunks):
+        pattern = (memory, c_uint64(seed), c_uint64(mask), bench.wrong)
+        count, first = bench.checked(partial(bench.each, "memory_check", size // 8, *pattern))
+        if count:
+            total, place = total + count, min(place, before + 8 * first)
+        before += size
+    return total, place
+
+
+def _twice_if_wrong(test: str, of: int, trial: Callable[[], tuple[Place, float]], wrong: list[Wrong]) -> float:
+    """Seconds of one launch. A wrong result is run again: a bit that flipped once is not a GPU that cannot count."""
+    (count, first), each_s = trial()
+    if count:
+        (again, _), _ = trial()
+        wrong.append(Wrong(test, count, of, first, again))
+    return each_s
+
+
+def _options() -> argparse.ArgumentParser:
+    options = parser()
+    options.add_argument(
+        "--memory-share", type=float, default=0.9, help="share of the free memory to fill with patterns"
+    )
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(run(computed, None, _options()))

@@ -1,0 +1,86 @@
+"""What every child does: go through the GPUs, tell what it begins and what came of it, and die rather than hang.
+
+A GPU that does not come to an end within its time costs the process its life (SIGALRM in its default disposition ends
+it inside a driver call, too); whoever started it starts it again with ``--first`` behind that GPU.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from muster_checks.cuda.driver import LIBRARY, CudaError, Device, Driver
+from muster_checks.cuda.protocol import Begun, Failed, Line, Unavailable, encode
+
+UNAVAILABLE = 3  # exit code; 0: every GPU was told of, whatever came of it
+
+Work = Callable[[Device, int, argparse.Namespace], Line]
+"""Measures one GPU, whose context has been entered. Raises CudaError."""
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(description="works on each GPU in turn; prints one JSON object a line")
+    arguments.add_argument("--first", type=int, default=0, metavar="N", help="leave out the GPUs before this one")
+    arguments.add_argument("--per-gpu-s", type=float, default=60.0, help="the process ends when one GPU takes longer")
+    arguments.add_argument("--root", type=Path, default=Path("/"), help="another root for /sys")
+    arguments.add_argument("--library", default=LIBRARY, help="the driver's library")
+    return arguments
+
+
+def main(work: Work, arguments: argparse.Namespace, say: Callable[[Line], None] | None = None) -> int:
+    """The exit code. ``say`` is where lines go; by default stdout."""
+    say = say or _print
+    # who asks for the node's GPUs means all of them, in the order of their addresses
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, arguments.per_gpu_s)
+    try:
+        driver = Driver(arguments.library)
+        count = driver.count()
+    except (OSError, CudaError) as error:
+        say(Unavailable(str(error)))
+        return UNAVAILABLE
+    for index in range(arguments.first, count):
+        signal.setitimer(signal.ITIMER_REAL, arguments.per_gpu_s)
+        try:
+            device = driver.device(index)
+            address = device.address()
+            say(Begun(index, count, address, device.name()))
+            stay_near(address, arguments.root)
+            with device.context():
+                line = work(device, index, arguments)
+        except CudaError as error:
+            line = Failed(index, error.call, error.error)
+        say(line)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return 0
+
+
+def stay_near(address: str, root: Path) -> None:
+    """Run on the CPUs beside the GPU: memory across the sockets' link would show that link's bandwidth."""
+    try:
+        text = (root / "sys/bus/pci/devices" / address / "local_cpulist").read_text()
+        os.sched_setaffinity(0, cpus(text))
+    except (OSError, ValueError):  # no such file, or a container that may not use them: then wherever we are
+        return
+
+
+def cpus(text: str) -> set[int]:
+    """``0-3,8,10-11`` as a set. Raises ValueError."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _print(line: Line) -> None:
+    sys.stdout.buffer.write(encode(line))
+    sys.stdout.buffer.flush()
+
+
+def run(work: Work, arguments: Sequence[str] | None, options: argparse.ArgumentParser | None = None) -> int:
+    return main(work, (options or parser()).parse_args(arguments))

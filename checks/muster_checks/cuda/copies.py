@@ -1,0 +1,44 @@
+"""Child process: host-to-device and device-to-host bandwidth of each GPU, from pinned memory.
+
+By hand: ``python -m muster_checks.cuda.copies``.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from ctypes import c_size_t, c_void_p
+
+from muster_checks.cuda.child import run
+from muster_checks.cuda.driver import Device
+from muster_checks.cuda.protocol import Copied
+
+# large enough that starting a copy does not count (nvbandwidth: 512 MiB), small enough for any limit on pinned memory
+BUFFER_BYTES = 256 << 20
+COPIES, TRIALS = 4, 3
+
+
+def copied(device: Device, index: int, _: argparse.Namespace) -> Copied:
+    size = min(BUFFER_BYTES, device.free_bytes() // 8)
+    with device.pinned(size) as host, device.memory(size) as memory:
+        to_device = _bandwidth(device, size, lambda: device.call("cuMemcpyHtoDAsync_v2", memory, host, *_of(size)))
+        from_device = _bandwidth(device, size, lambda: device.call("cuMemcpyDtoHAsync_v2", host, memory, *_of(size)))
+    return Copied(index, to_device, from_device)
+
+
+def _of(size: int) -> tuple[c_size_t, c_void_p]:
+    return c_size_t(size), c_void_p()  # in the default stream
+
+
+def _bandwidth(device: Device, size: int, copy: Callable[[], None]) -> float:
+    """GB/s. The best trial: what else the host does slows a copy, nothing makes it faster than its link."""
+
+    def copies() -> None:
+        for _ in range(COPIES):
+            copy()
+
+    copies()  # a link that rests at a lower speed wakes up first
+    return COPIES * size / max(min(device.seconds(copies) for _ in range(TRIALS)), 1e-9) / 1e9
+
+
+if __name__ == "__main__":
+    sys.exit(run(copied, None))

@@ -1,0 +1,90 @@
+"""What a child process says of its GPUs: one JSON object a line, written as soon as it is known.
+
+A child that dies has told which GPU it had begun with. Values only; both sides import this file.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class Unavailable(msgspec.Struct, frozen=True, tag="unavailable"):
+    """No GPU can be used: no libcuda.so.1, or the driver said no to everything."""
+
+    message: str
+
+
+class Begun(msgspec.Struct, frozen=True, tag="begun"):
+    """The child turns to GPU ``index`` of ``count``. ``address``: ``0000:3b:00.0``; ``name``: as the driver names it."""
+
+    index: int
+    count: int
+    address: str
+    name: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The driver refused. ``error``: its name for it, e.g. ``CUDA_ERROR_OUT_OF_MEMORY``; ``call``: which function did."""
+
+    index: int
+    call: str
+    error: str
+
+
+class Copied(msgspec.Struct, frozen=True, tag="copied"):
+    """Copies between pinned host memory and the GPU, GB/s (1e9 bytes)."""
+
+    index: int
+    to_device_gb_per_s: float
+    from_device_gb_per_s: float
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """A test whose result was not what it must be.
+
+    test:   ``daxpy``, ``dgemm``, ``memory``
+    count:  wrong values, of ``of``; ``first``: place of the first of them (bytes into the buffer for ``memory``)
+    again:  wrong values when the same test was run a second time
+    """
+
+    test: str
+    count: int
+    of: int
+    first: int
+    again: int
+
+
+class Computed(msgspec.Struct, frozen=True, tag="computed"):
+    """Arithmetic and memory of one GPU.
+
+    daxpy_gb_per_s:     bytes read and written by y = a x + y, 1e9 bytes/s
+    dgemm_gflop_per_s:  of C = A B in double precision, 1e9 operations/s
+    tested_bytes:       device memory that held patterns
+    """
+
+    index: int
+    daxpy_gb_per_s: float
+    dgemm_gflop_per_s: float
+    tested_bytes: int
+    wrong: tuple[Wrong, ...] = ()
+
+
+Line: TypeAlias = Unavailable | Begun | Failed | Copied | Computed
+_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_LINES_LIMIT = 4096  # 16 GPUs write 32
+
+
+def encode(line: Line) -> bytes:
+    return msgspec.json.encode(line) + b"\n"
+
+
+def decode(text: bytes) -> list[Line]:
+    """The child's lines in ``text``; what else a library may have printed there is passed over."""
+    lines: list[Line] = []
+    for raw in text.splitlines()[:_LINES_LIMIT]:
+        if raw.startswith(b"{"):
+            try:
+                lines.append(_DECODER.decode(raw))
+            except (msgspec.MsgspecError, RecursionError):  # cut short, or not ours
+                continue
+    return lines
