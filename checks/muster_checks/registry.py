@@ -20,7 +20,10 @@ log = logging.getLogger(__name__)
 GROUP = "muster.checks"
 SHIPPED = {
     "dmesg": "muster_checks.dmesg:DMESG",
+    "ipu": "muster_checks.ipu:IPU",
+    "ipulink": "muster_checks.ipulink:IPULINK",
     "pvc": "muster_checks.pvc:PVC",
+    "services": "muster_checks.services:SERVICES",
 }
 _NAME = re.compile(r"[a-z][a-z0-9]{0,62}")
 

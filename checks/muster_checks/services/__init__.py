@@ -1,0 +1,47 @@
+"""The check ``services``: the system services an accelerator node stands on run, and do not start over and over."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+
+class ServicesParameters(Parameters):
+    units: str = Field(
+        default="",
+        max_length=2048,
+        description="comma list of systemd units that must run; empty: the known ones that are enabled on the node",
+    )
+    # node-problem-detector's FrequentKubeletRestart and its like: 5 starts in 20 minutes
+    max_restarts: int = Field(default=4, ge=0, description="restarts of one unit within the window that are still fine")
+    window_s: float = Field(default=1200.0, gt=0, description="seconds in which restarts are counted")
+
+
+async def _probe(node: NodeView, parameters: ServicesParameters) -> Sequence[Finding]:
+    from muster_checks.services.units import probe
+
+    return await probe(node, parameters)
+
+
+def _recorded(text: bytes, parameters: ServicesParameters) -> Sequence[Finding] | None:
+    from muster_checks.services.units import recorded
+
+    return recorded(text, parameters)
+
+
+SERVICES = Check(
+    name="services",
+    description="kubelet, container runtime and the vendors' services run, and do not start over and over",
+    cost=Cost.LIGHT,
+    parameters=ServicesParameters,
+    timeout_s=15.0,
+    devices=("host",),
+    period_s=60.0,
+    probe=_probe,
+    recorded=_recorded,
+    reads="systemctl show (systemd)",
+    ran_on="hand-made output in systemctl's documented form; systemd was not running where it was tested",
+    examples=("check=services", "check=services&units=kubelet.service,containerd.service"),
+)
