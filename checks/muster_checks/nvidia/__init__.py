@@ -1,5 +1,17 @@
 """What NVIDIA's driver says of its GPUs: one reading that every NVIDIA check shares.
 
 gpu.py has the values, nvml_child.py fills them from NVML in a process of its own, smi_xml.py from `nvidia-smi -q -x`,
-and reading.py chooses between the two and shares one reading among the checks that run at the same time.
+reading.py chooses between the two and shares one reading among the checks that run at the same time, and judging.py has
+what their judges share. models.yaml says what each GPU should do.
 """
+
+READS = (
+    "NVML (libnvidia-ml.so.1, part of the NVIDIA driver; Debian: libnvidia-ml1) in a child process, "
+    "else `nvidia-smi -q -x` (Debian: nvidia-smi, Ubuntu: nvidia-utils-*)"
+)
+RAN_ON = (
+    "nvidia-smi output that NVIDIA publishes in k8s-test-infra (8 H100 of driver 580, a T4 of driver 595, and from its "
+    "mock driver a GB200 node with a lost GPU); NVML against a stand-in library; on no real GPU"
+)
+READ_LIMIT_S = 75.0
+"""Time-out of a check: NVML's child and nvidia-smi have 30 s each."""

@@ -9,10 +9,6 @@ from enum import StrEnum
 import msgspec
 
 
-class Values(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Base of all: frozen, and only what was read is written."""
-
-
 class ClocksEvent(StrEnum):
     """Why a GPU does not run at its highest clocks (nvmlClocksEventReason…, one bit each)."""
 
@@ -40,7 +36,7 @@ class Recovery(StrEnum):
     SYSTEM_REBOOT = "system-reboot"
 
 
-class EccCounts(Values):
+class EccCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """ECC errors since the driver was loaded (volatile) or since the GPU was made (aggregate)."""
 
     corrected: int | None = None
@@ -52,7 +48,7 @@ class EccCounts(Values):
     dram_uncorrected: int | None = None
 
 
-class Ecc(Values):
+class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """``sram_threshold_exceeded``: the driver's own word that SRAM errors passed the limit for a replacement."""
 
     enabled: bool | None = None
@@ -65,7 +61,7 @@ class Ecc(Values):
     unrepairable_memory: bool | None = None
 
 
-class Histogram(Values):
+class Histogram(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Banks of memory by how many of their spare rows are left (Ampere and later)."""
 
     maximum: int | None = None
@@ -75,7 +71,7 @@ class Histogram(Values):
     none: int | None = None
 
 
-class RemappedRows(Values):
+class RemappedRows(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Rows of memory that were replaced by spare ones (Ampere and later)."""
 
     corrected: int | None = None
@@ -85,7 +81,7 @@ class RemappedRows(Values):
     histogram: Histogram | None = None
 
 
-class RetiredPages(Values):
+class RetiredPages(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Pages of memory that are no longer used, by cause (before Ampere)."""
 
     single_bit: int | None = None
@@ -93,7 +89,7 @@ class RetiredPages(Values):
     pending: bool | None = None
 
 
-class Pcie(Values):
+class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """``generation_max``: of GPU and slot together; ``device_generation_max``: of the GPU alone. Width in lanes."""
 
     generation: int | None = None
@@ -105,7 +101,7 @@ class Pcie(Values):
     replay_rollovers: int | None = None
 
 
-class Temperature(Values):
+class Temperature(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Degrees Celsius. Since Hopper limits are margins ("T.Limit"): ``t_limit_c`` counts down to 0 at the hottest point
     of the specification, and the ``…_t_limit_c`` say at which margin something happens (shutdown at -8, say)."""
 
@@ -122,7 +118,7 @@ class Temperature(Values):
     memory_t_limit_c: float | None = None
 
 
-class Power(Values):
+class Power(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Watts. ``limit_w`` is what is enforced now, ``default_limit_w`` what the GPU was made for."""
 
     draw_w: float | None = None
@@ -132,7 +128,7 @@ class Power(Values):
     max_limit_w: float | None = None
 
 
-class Clocks(Values):
+class Clocks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """``events``: what holds the clocks down now; ``held_s``: seconds it did since the driver was loaded."""
 
     graphics_mhz: float | None = None
@@ -143,7 +139,7 @@ class Clocks(Values):
     held_s: dict[ClocksEvent, float] = {}
 
 
-class NvLink(Values):
+class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One NVLink of a GPU. Counters rise since the driver was loaded or the link was trained.
 
     version:         ``4.0``; None where the driver does not say
@@ -169,7 +165,7 @@ class NvLink(Values):
     recovery_failed: int | None = None
 
 
-class Fabric(Values):
+class Fabric(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Registration of a GPU with its NVSwitch fabric (HGX H100 and later, NVL72).
 
     state:   ``not-supported``, ``not-started``, ``in-progress``, ``completed``
@@ -190,7 +186,7 @@ class Fabric(Values):
     misconfigured: str | None = None
 
 
-class Gpu(Values):
+class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One GPU.
 
     address: ``0000:3b:00.0``; empty where not even that could be read
@@ -234,9 +230,27 @@ class Gpu(Values):
         return f"GPU {self.index} ({', '.join(part for part in (self.address, self.name) if part)})"
 
 
-class Reading(Values):
-    """All GPUs at one moment. ``source``: ``nvml`` or ``nvidia-smi``."""
+class Reading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """All GPUs at one moment.
+
+    source:   ``nvml`` or ``nvidia-smi``
+    missing:  addresses of GPUs that earlier readings of this process had, and this one has not
+    visible:  minor numbers of the /dev/nvidia* that NVML could open: it does not list GPUs beyond them
+    """
 
     source: str
     driver_version: str | None = None
     gpus: tuple[Gpu, ...] = ()
+    missing: tuple[str, ...] = ()
+    visible: tuple[int, ...] | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the NVML child prints: a reading, or why there is none.
+
+    failed:  NVML's code of the failure (nvmlReturn_t), 0 where there is a reading
+    """
+
+    reading: Reading | None = None
+    failed: int = 0
+    text: str = ""

@@ -1,0 +1,87 @@
+"""Asks NVML about one GPU, call by call: a call that fails costs its own field and nothing else."""
+
+from collections.abc import Callable, Iterable
+from ctypes import byref
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+NOT_SUPPORTED = frozenset({2, 3, 6, 13, 21, 23, 25, 26})
+"""Codes that mean "this GPU or driver does not have it": invalid argument and version mismatch are what an older driver
+says to a newer question; not supported, not found, no function, no data, deprecated."""
+LOST = frozenset({11, 15, 16, 28})
+"""Codes that mean "nobody can work with this GPU": interrupt trouble, lost, reset required, not found."""
+
+
+class GpuLost(Exception):
+    """The driver gave this GPU up."""
+
+
+class Asker:
+    """Asks NVML about one GPU. ``nvml``: the module pynvml, or what stands in for it."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self.nvml = nvml
+        self.handle = handle
+        self.errors: dict[str, str] = {}
+
+    def ask(self, field: str, name: str, *arguments: object) -> Any:
+        """What ``nvmlDeviceGet<name>(handle, …)`` answers; None where it does not."""
+        function = getattr(self.nvml, f"nvmlDeviceGet{name}", None)
+        if function is None:  # this release of the library does not have it
+            return None
+        return self._try(field, lambda: function(self.handle, *arguments))
+
+    def first(self, field: str, *names: str) -> Any:
+        """The first answer of several functions: newer drivers drop what older ones have."""
+        return next((value for name in names if (value := self.ask(field, name)) is not None), None)
+
+    def flag(self, field: str, name: str, *arguments: object) -> bool | None:
+        value = self.ask(field, name, *arguments)
+        return None if value is None else bool(value)
+
+    def scaled(self, field: str, name: str, *arguments: object, by: float = 1.0) -> float | None:
+        value = self.ask(field, name, *arguments)
+        return None if value is None else value / by
+
+    def struct(self, field: str, name: str, *kinds: str) -> Any:
+        """A structure that the function fills, the newest of ``kinds`` that this driver knows."""
+        for kind in kinds:
+            make = getattr(self.nvml, kind, None)
+            info = None if make is None else make()
+            if info is not None and self.ask(field, name, byref(info)) is not None:
+                return info
+        return None
+
+    def fields(self, field: str, wanted: Iterable[int], scope: int = 0) -> dict[int, float]:
+        """Field values by number; those that the driver does not have are left out."""
+        numbers = list(wanted)
+        values = self.ask(field, "FieldValues", [(number, scope) for number in numbers])
+        found: dict[int, float] = {}
+        for number, value in zip(numbers, values or (), strict=False):
+            if value.nvmlReturn == 0:
+                found[number] = _value(value)
+            elif value.nvmlReturn in LOST:
+                raise GpuLost(str(self.nvml.NVMLError(value.nvmlReturn)))
+            elif value.nvmlReturn not in NOT_SUPPORTED:
+                self.errors[field] = str(self.nvml.NVMLError(value.nvmlReturn))
+        return found
+
+    def _try(self, field: str, call: Callable[[], T]) -> T | None:
+        try:
+            return call()
+        except self.nvml.NVMLError as error:
+            if error.value in LOST:
+                raise GpuLost(str(error)) from None
+            if error.value not in NOT_SUPPORTED:
+                self.errors[field] = str(error)
+        except Exception as error:  # a name that is no UTF-8, a structure that ctypes refuses
+            self.errors[field] = type(error).__name__
+        return None
+
+
+def _value(value: Any) -> float:
+    """A field value as NVML types it: double, three unsigned, two signed, short."""
+    names = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+    number: float = getattr(value.value, names[value.valueType] if value.valueType < len(names) else "ullVal")
+    return number

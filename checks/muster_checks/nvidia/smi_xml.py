@@ -1,0 +1,326 @@
+"""Reads `nvidia-smi -q -x`: the source where NVML's library cannot be used, and what `muster check --sample` takes.
+
+Element names: nvsmi_device_v12.dtd and v13.dtd, as in recorded output of drivers 580 and 595; those of older drivers
+(power_readings, clocks_throttle_reasons, single_bit and double_bit) from NVIDIA's nvidia-smi manual page.
+NVLinks are not in this document.
+"""
+
+from collections.abc import Iterable
+from xml.etree import ElementTree
+
+from muster_checks.nvidia.gpu import (
+    Clocks,
+    ClocksEvent,
+    Ecc,
+    EccCounts,
+    Fabric,
+    Gpu,
+    Histogram,
+    Pcie,
+    Power,
+    Reading,
+    Recovery,
+    RemappedRows,
+    RetiredPages,
+    Temperature,
+)
+from muster_checks.pci import normal_address
+from muster_checks.reading import DOCUMENT_LIMIT_BYTES, Unreadable, integer, number
+
+ROOT = "nvidia_smi_log"
+LOST = ("gpu is lost", "gpu is inaccessible", "gpu requires reset", "gpu requires restart")
+ERRORS = ("unknown error", "insufficient permissions", "timeout", "err!")
+TEXT_LIMIT = 120  # longer than any name or number
+TRUE, FALSE = ("yes", "enabled", "active", "true"), ("no", "disabled", "not active", "false")
+
+EVENTS = {
+    "gpu_idle": ClocksEvent.IDLE,
+    "applications_clocks_setting": ClocksEvent.APPLICATION_CLOCKS,
+    "sw_power_cap": ClocksEvent.SW_POWER_CAP,
+    "hw_slowdown": ClocksEvent.HW_SLOWDOWN,
+    "hw_thermal_slowdown": ClocksEvent.HW_THERMAL,
+    "hw_power_brake_slowdown": ClocksEvent.HW_POWER_BRAKE,
+    "sync_boost": ClocksEvent.SYNC_BOOST,
+    "sw_thermal_slowdown": ClocksEvent.SW_THERMAL,
+    "display_clocks_setting": ClocksEvent.DISPLAY_CLOCKS,
+}
+HELD = {
+    "sw_power_cap": ClocksEvent.SW_POWER_CAP,
+    "sync_boost": ClocksEvent.SYNC_BOOST,
+    "sw_therm_slowdown": ClocksEvent.SW_THERMAL,
+    "hw_therm_slowdown": ClocksEvent.HW_THERMAL,
+    "hw_power_brake": ClocksEvent.HW_POWER_BRAKE,
+}
+
+
+def is_smi_xml(text: bytes) -> bool:
+    """Whether ``text`` is meant to be this document, whole or not."""
+    return f"<{ROOT}".encode() in text[:4096]
+
+
+def recorded(text: bytes) -> Reading | None:
+    """For `muster check --sample`: None where ``text`` is of another kind. Raises as :func:`parse`."""
+    return parse(text) if is_smi_xml(text) else None
+
+
+def parse(text: bytes) -> Reading:
+    """The GPUs of one document. Raises Unreadable where it is none, is cut short, or is larger than 16 MiB."""
+    if len(text) > DOCUMENT_LIMIT_BYTES:
+        raise Unreadable(f"{len(text) >> 20} MiB of text: expected nvidia-smi -q -x of at most 16 MiB")
+    if b"<!ENTITY" in text:  # nvidia-smi defines none; whoever does wants them to expand
+        raise Unreadable("entities are defined: expected nvidia-smi -q -x")
+    try:
+        # with the encoding given, a declared one cannot hide anything from the line above
+        root = ElementTree.fromstring(text, ElementTree.XMLParser(encoding="utf-8"))  # noqa: S314 - guarded above
+    except (ElementTree.ParseError, ValueError) as error:
+        raise Unreadable(f"not a whole nvidia-smi -q -x document: {error}") from None
+    if root.tag != ROOT:
+        raise Unreadable(f"<{root.tag[:40]}>: expected <{ROOT}>, the output of nvidia-smi -q -x")
+    gpus = tuple(_gpu(place, element) for place, element in enumerate(root.findall("gpu")))
+    attached = integer(root.findtext("attached_gpus"))
+    if attached is not None and attached != len(gpus):
+        raise Unreadable(f"{len(gpus)} <gpu> elements, but attached_gpus says {attached}: it was cut short")
+    return Reading(source="nvidia-smi", driver_version=root.findtext("driver_version"), gpus=gpus)
+
+
+class _Element:
+    """One <gpu>. Values by path; what nvidia-smi wrote in the place of a value is kept by the field's name."""
+
+    def __init__(self, element: ElementTree.Element) -> None:
+        self._element = element
+        self.errors: dict[str, str] = {}
+
+    def text(self, field: str, *paths: str) -> str | None:
+        """The first of ``paths`` that is there and says something."""
+        for path in paths:
+            said = (self._element.findtext(path) or "").strip()[:TEXT_LIMIT]
+            plain = said.strip("[]").casefold()
+            if plain.startswith(ERRORS) or plain in LOST:
+                self.errors[field] = said
+            elif plain and plain not in ("n/a", "not supported") and not plain.startswith("requested functionality"):
+                return said
+        return None
+
+    def real(self, field: str, *paths: str) -> float | None:
+        return number(self.text(field, *paths))
+
+    def whole(self, field: str, *paths: str) -> int | None:
+        return integer(self._amount(self.text(field, *paths)))
+
+    def flag(self, field: str, *paths: str) -> bool | None:
+        said = (self.text(field, *paths) or "").casefold()
+        return True if said in TRUE else False if said in FALSE else None
+
+    @staticmethod
+    def _amount(text: str | None) -> float | None:
+        # "16x" is a width, which number() takes for half a hexadecimal number
+        return number(text.removesuffix("x") if text else None)
+
+    @property
+    def lost(self) -> str:
+        for element in self._element.iter():
+            said = (element.text or "").strip()
+            if said.casefold() in LOST:  # the same words wherever a value should stand
+                return said
+        return ""
+
+
+def _gpu(index: int, element: ElementTree.Element) -> Gpu:
+    said = _Element(element)
+    address = said.text("address", "pci/pci_bus_id") or element.get("id", "")[:TEXT_LIMIT]
+    return Gpu(
+        index=index,
+        address=normal_address(address) if address else "",
+        lost=said.lost,
+        uuid=said.text("uuid", "uuid"),
+        name=said.text("name", "product_name"),
+        serial=said.text("serial", "serial"),
+        minor=said.whole("minor", "minor_number"),
+        vbios=said.text("vbios", "vbios_version"),
+        memory_total_mib=said.real("memory", "fb_memory_usage/total"),
+        memory_used_mib=said.real("memory", "fb_memory_usage/used"),
+        mig=said.flag("mig", "mig_mode/current_mig"),
+        persistence=said.flag("persistence", "persistence_mode"),
+        recovery=_recovery(said),
+        pcie=_pcie(said),
+        ecc=_ecc(said),
+        remapped=_remapped(said),
+        retired=RetiredPages(
+            single_bit=said.whole("retired.sbe", "retired_pages/multiple_single_bit_retirement/retired_count"),
+            double_bit=said.whole("retired.dbe", "retired_pages/double_bit_retirement/retired_count"),
+            pending=said.flag("retired.pending", "retired_pages/pending_retirement"),
+        ),
+        temperature=_temperature(said),
+        power=_power(said),
+        clocks=_clocks(said),
+        fabric=_fabric(said),
+        errors=said.errors,
+    )
+
+
+def _recovery(said: _Element) -> Recovery | None:
+    action = said.text("recovery", "gpu_recovery_action")
+    if action is None:
+        return None
+    try:
+        return Recovery(action.casefold().replace(" ", "-"))
+    except ValueError:
+        said.errors["recovery"] = f"recovery action {action!r} is not known here"
+        return None
+
+
+def _pcie(said: _Element) -> Pcie:
+    generation, width = "pci/pci_gpu_link_info/pcie_gen", "pci/pci_gpu_link_info/link_widths"
+    return Pcie(
+        generation=said.whole("pcie.generation", f"{generation}/current_link_gen"),
+        generation_max=said.whole("pcie.generation_max", f"{generation}/max_link_gen"),
+        device_generation_max=said.whole("pcie.device_generation_max", f"{generation}/max_device_link_gen"),
+        width=said.whole("pcie.width", f"{width}/current_link_width"),
+        width_max=said.whole("pcie.width_max", f"{width}/max_link_width"),
+        replays=said.whole("pcie.replays", "pci/replay_counter"),
+        replay_rollovers=said.whole("pcie.replays", "pci/replay_rollover_counter"),
+    )
+
+
+def _ecc(said: _Element) -> Ecc:
+    return Ecc(
+        enabled=said.flag("ecc.enabled", "ecc_mode/current_ecc"),
+        pending_enabled=said.flag("ecc.enabled", "ecc_mode/pending_ecc"),
+        volatile=_counts(said, "volatile"),
+        aggregate=_counts(said, "aggregate"),
+        sram_threshold_exceeded=said.flag("ecc.sram", "ecc_errors/aggregate/sram_threshold_exceeded"),
+        channel_repair_pending=said.flag("ecc.repair", "ecc_errors/channel_repair_pending"),
+        tpc_repair_pending=said.flag("ecc.repair", "ecc_errors/tpc_repair_pending"),
+    )
+
+
+def _counts(said: _Element, span: str) -> EccCounts:
+    def count(name: str, *paths: str) -> int | None:
+        return said.whole(f"ecc.{span}.{name}", *(f"ecc_errors/{span}/{path}" for path in paths))
+
+    parity = count("sram_uncorrected", "sram_uncorrectable_parity")
+    protected = count("sram_uncorrected", "sram_uncorrectable_secded", "sram_uncorrectable")
+    sram = _sum((parity, protected))
+    sram_corrected = count("sram_corrected", "sram_correctable")
+    dram_corrected = count("dram_corrected", "dram_correctable", "single_bit/device_memory")
+    dram_uncorrected = count("dram_uncorrected", "dram_uncorrectable", "double_bit/device_memory")
+    corrected = count("corrected", "single_bit/total")
+    uncorrected = count("uncorrected", "double_bit/total")
+    return EccCounts(
+        corrected=_sum((sram_corrected, dram_corrected)) if corrected is None else corrected,
+        uncorrected=_sum((sram, dram_uncorrected)) if uncorrected is None else uncorrected,
+        sram_corrected=sram_corrected,
+        sram_uncorrected=sram,
+        sram_uncorrected_parity=parity,
+        dram_corrected=dram_corrected,
+        dram_uncorrected=dram_uncorrected,
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _remapped(said: _Element) -> RemappedRows:
+    said.text("remapped", "remapped_rows")  # "Unknown Error" may stand here for all of it
+    banks = {
+        name: said.whole("remapped.histogram", f"remapped_rows/row_remapper_histogram/row_remapper_histogram_{short}")
+        for name, short in (
+            ("maximum", "max"),
+            ("high", "high"),
+            ("partial", "partial"),
+            ("low", "low"),
+            ("none", "none"),
+        )
+    }
+    return RemappedRows(
+        corrected=said.whole("remapped", "remapped_rows/remapped_row_corr"),
+        uncorrected=said.whole("remapped", "remapped_rows/remapped_row_unc"),
+        pending=said.flag("remapped", "remapped_rows/remapped_row_pending"),
+        failure=said.flag("remapped", "remapped_rows/remapped_row_failure"),
+        histogram=Histogram(**banks) if any(count is not None for count in banks.values()) else None,
+    )
+
+
+def _temperature(said: _Element) -> Temperature:
+    def degrees(name: str, element: str) -> float | None:
+        return said.real(f"temperature.{name}", f"temperature/{element}")
+
+    return Temperature(
+        gpu_c=degrees("gpu_c", "gpu_temp"),
+        memory_c=degrees("memory_c", "memory_temp"),
+        operating_max_c=degrees("operating_max_c", "gpu_temp_max_gpu_threshold"),
+        slowdown_c=degrees("slowdown_c", "gpu_temp_slow_threshold"),
+        shutdown_c=degrees("shutdown_c", "gpu_temp_max_threshold"),
+        memory_max_c=degrees("memory_max_c", "gpu_temp_max_mem_threshold"),
+        t_limit_c=degrees("t_limit_c", "gpu_temp_tlimit"),
+        operating_t_limit_c=degrees("operating_t_limit_c", "gpu_temp_max_gpu_tlimit_threshold"),
+        slowdown_t_limit_c=degrees("slowdown_t_limit_c", "gpu_temp_slow_tlimit_threshold"),
+        shutdown_t_limit_c=degrees("shutdown_t_limit_c", "gpu_temp_max_tlimit_threshold"),
+        memory_t_limit_c=degrees("memory_t_limit_c", "gpu_temp_max_mem_tlimit_threshold"),
+    )
+
+
+def _power(said: _Element) -> Power:
+    new, old = "gpu_power_readings", "power_readings"
+    return Power(
+        draw_w=said.real(
+            "power.draw_w",
+            f"{new}/instant_power_draw",
+            f"{new}/average_power_draw",
+            f"{new}/power_draw",
+            f"{old}/power_draw",
+        ),
+        limit_w=said.real("power.limit_w", f"{new}/current_power_limit", f"{old}/enforced_power_limit"),
+        requested_limit_w=said.real("power.requested_limit_w", f"{new}/requested_power_limit", f"{old}/power_limit"),
+        default_limit_w=said.real("power.default_limit_w", f"{new}/default_power_limit", f"{old}/default_power_limit"),
+        max_limit_w=said.real("power.max_limit_w", f"{new}/max_power_limit", f"{old}/max_power_limit"),
+    )
+
+
+def _clocks(said: _Element) -> Clocks:
+    flags = {
+        event: said.flag(
+            "clocks.events",
+            f"clocks_event_reasons/clocks_event_reason_{name}",
+            f"clocks_throttle_reasons/clocks_throttle_reason_{name}",
+        )
+        for name, event in EVENTS.items()
+    }
+    counters = "clocks_event_reasons_counters"
+    held = {event: said.real("clocks.held", f"{counters}/{counters}_{name}") for name, event in HELD.items()}
+    return Clocks(
+        graphics_mhz=said.real("clocks.graphics_mhz", "clocks/graphics_clock"),
+        graphics_max_mhz=said.real("clocks.graphics_max_mhz", "max_clocks/graphics_clock"),
+        memory_mhz=said.real("clocks.memory_mhz", "clocks/mem_clock"),
+        memory_max_mhz=said.real("clocks.memory_max_mhz", "max_clocks/mem_clock"),
+        events=tuple(event for event, on in flags.items() if on)
+        if any(on is not None for on in flags.values())
+        else None,
+        held_s={event: microseconds / 1e6 for event, microseconds in held.items() if microseconds is not None},
+    )
+
+
+def _fabric(said: _Element) -> Fabric:
+    state = said.text("fabric", "fabric/state")
+    status = said.text("fabric", "fabric/status")
+    summary = said.text("fabric", "fabric/health/summary")
+    bandwidth = (said.text("fabric", "fabric/health/bandwidth") or "").casefold()
+    configuration = said.text("fabric", "fabric/health/incorrect_configuration")
+    return Fabric(
+        state=_dashed(state),
+        status=None if status is None else "" if status.casefold() == "success" else status,
+        clique=said.whole("fabric", "fabric/cliqueId"),
+        cluster_uuid=said.text("fabric", "fabric/clusterUuid"),
+        summary=_dashed(summary),
+        bandwidth_degraded={"full": False, "degraded": True}.get(bandwidth),
+        route_recovery=said.flag("fabric", "fabric/health/route_recovery_in_progress"),
+        route_unhealthy=said.flag("fabric", "fabric/health/route_unhealthy"),
+        access_timeout_recovery=said.flag("fabric", "fabric/health/access_timeout_recovery"),
+        misconfigured=None if configuration is None else "" if configuration.casefold() == "none" else configuration,
+    )
+
+
+def _dashed(text: str | None) -> str | None:
+    return None if text is None else text.casefold().replace(" ", "-")
