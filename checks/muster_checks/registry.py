@@ -22,6 +22,8 @@ SHIPPED = {
     "dmesg": "muster_checks.dmesg:DMESG",
     "ipu": "muster_checks.ipu:IPU",
     "ipulink": "muster_checks.ipulink:IPULINK",
+    "memory": "muster_checks.memory:MEMORY",
+    "os": "muster_checks.os:OS",
     "pvc": "muster_checks.pvc:PVC",
     "services": "muster_checks.services:SERVICES",
 }

@@ -53,9 +53,13 @@ def _finding(finding: Finding, coloured: bool) -> str:
 
 
 def _measurement(measurement: Measurement) -> str:
-    limit = f" (limit {measurement.threshold:g})" if measurement.threshold is not None else ""
+    limit = f" (limit {_number(measurement.threshold)})" if measurement.threshold is not None else ""
     unit = measurement.unit if measurement.unit in ("", "%") else f" {measurement.unit}"
-    return f"{measurement.name} {measurement.value:.4g}{unit}{limit}"
+    return f"{measurement.name} {_number(measurement.value)}{unit}{limit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _painted(verdict: Verdict, coloured: bool) -> str:

@@ -1,0 +1,41 @@
+"""The check ``os``: limits of the kernel that are about to be reached, and what it says of its own state."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+
+class OsParameters(Parameters):
+    # conntrack drops packets when full; 90 % leaves time to act, as for eviction thresholds of the kubelet
+    max_share: float = Field(default=0.9, gt=0, le=1, description="share of a kernel limit that may be in use")
+    modules: str = Field(
+        default="", max_length=2048, description="comma list of kernel modules that must be loaded, e.g. nvidia_peermem"
+    )
+    nfs_timeouts: int = Field(
+        default=0, ge=0, description="major time-outs of one NFS mount within the window that are still fine"
+    )
+    window_s: float = Field(default=600.0, gt=0, description="seconds in which NFS time-outs are counted")
+
+
+async def _probe(node: NodeView, parameters: OsParameters) -> Sequence[Finding]:
+    from muster_checks.os.state import probe
+
+    return await probe(node, parameters)
+
+
+OS = Check(
+    name="os",
+    description="kernel limits (connection tracking, files, threads), kernel state, modules, FUSE and NFS",
+    cost=Cost.LIGHT,
+    parameters=OsParameters,
+    timeout_s=10.0,
+    devices=("host",),
+    period_s=60.0,
+    probe=_probe,
+    reads="/proc/sys, /proc/loadavg, /proc/modules, /proc/1/mountstats, /sys/fs/fuse/connections",
+    ran_on="real hardware: the limits and the kernel's state; FUSE, modules and NFS on hand-made files",
+    examples=("check=os", "check=os&modules=nvidia_peermem"),
+)

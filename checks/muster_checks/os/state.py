@@ -1,0 +1,183 @@
+"""Reads kernel limits and states from /proc and /sys, and judges them.
+
+Formats: proc(5) and the kernel's Documentation/admin-guide/sysctl (file-nr, tainted), filesystems/fuse.rst
+(connections), fs/nfs/super.c (mountstats).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from muster_checks.declaration import NodeView
+from muster_checks.history import Rise
+from muster_checks.os import OsParameters
+from muster_checks.reading import names_in, read_integer, read_text
+from muster_checks.running import CannotTell
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+
+# bits of /proc/sys/kernel/tainted that tell of a fault since boot (kernel: admin-guide/tainted-kernels.rst)
+FAULT_BITS = {4: "a machine check", 5: "a bad page", 7: "an oops", 14: "a soft lockup"}
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """How much of one kernel limit is in use."""
+
+    name: str
+    used: int
+    limit: int
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """tainted: the kernel's taint bits, None where they cannot be read; modules: loaded ones, None likewise; fuse: by
+    connection (waiting requests, congestion threshold); nfs: major time-outs of each NFS mount since it was mounted."""
+
+    limits: Sequence[Limit] = ()
+    tainted: int | None = None
+    modules: frozenset[str] | None = None
+    fuse: Mapping[str, tuple[int, int]] = {}
+    nfs: Mapping[str, int] = {}
+
+
+async def probe(node: NodeView, parameters: OsParameters) -> list[Finding]:
+    state = read_state(node)
+    node.history.note("os", {mount: float(timeouts) for mount, timeouts in state.nfs.items()})
+    rises = {mount: series.rise(parameters.window_s) for mount, series in node.history.of("os").items()}
+    return judge(state, rises, parameters)
+
+
+def read_state(node: NodeView) -> State:
+    sys = "/proc/sys"
+    limits = []
+    files = (read_text(node.path(f"{sys}/fs/file-nr")) or "").split()
+    if len(files) == 3 and all(word.isdecimal() for word in files):
+        limits.append(Limit("files", int(files[0]), int(files[2])))
+    tracked = read_integer(node.path(f"{sys}/net/netfilter/nf_conntrack_count"))
+    most = read_integer(node.path(f"{sys}/net/netfilter/nf_conntrack_max"))
+    if tracked is not None and most:
+        limits.append(Limit("conntrack", tracked, most))
+    threads = _threads(read_text(node.path("/proc/loadavg")) or "")
+    ceilings = [read_integer(node.path(f"{sys}/kernel/{name}")) for name in ("pid_max", "threads-max")]
+    known = [ceiling for ceiling in ceilings if ceiling]
+    if threads is not None and known:
+        limits.append(Limit("threads", threads, min(known)))
+    modules = read_text(node.path("/proc/modules"))
+    return State(
+        limits=limits,
+        tainted=read_integer(node.path(f"{sys}/kernel/tainted")),
+        modules=None
+        if modules is None
+        else frozenset(line.split()[0] for line in modules.splitlines() if line.strip()),
+        fuse=_fuse(node),
+        # the node's own mounts: /proc/self would be those of this process's container
+        nfs=parse_mountstats(read_text(node.path("/proc/1/mountstats")) or ""),
+    )
+
+
+def parse_mountstats(text: str) -> dict[str, int]:
+    """Major time-outs of each NFS mount, summed over its operations. A per-op line is ``NAME: ops transmissions
+    major-time-outs …`` (fs/nfs, statvers 1.0 and 1.1)."""
+    found: dict[str, int] = {}
+    mount, in_operations = "", False
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith("device "):
+            is_nfs = " fstype nfs" in line and len(words) > 4
+            mount, in_operations = (words[4] if is_nfs else ""), False
+            if mount:
+                found[mount] = 0
+        elif mount and "per-op statistics" in line:
+            in_operations = True
+        elif mount and in_operations and len(words) > 3 and words[0].endswith(":") and words[3].isdecimal():
+            found[mount] += int(words[3])
+    return found
+
+
+def judge(state: State, nfs_rises: Mapping[str, Rise], parameters: OsParameters) -> list[Finding]:
+    """Everything here warns: a node at a limit is slow or refuses connections, but its hardware is sound."""
+    if not state.limits and state.tainted is None:
+        raise CannotTell("/proc/sys and /proc/loadavg cannot be read")
+    findings = [_limit(limit, parameters.max_share) for limit in state.limits]
+    if state.tainted is not None:
+        findings.append(_tainted(state.tainted))
+    wanted = [word for part in parameters.modules.split(",") if (word := part.strip().replace("-", "_"))]
+    findings += [_module(name, state.modules) for name in wanted]
+    findings += [_fuse_finding(name, *counts) for name, counts in state.fuse.items()]
+    findings += [_nfs(mount, nfs_rises.get(mount), parameters) for mount in state.nfs]
+    return findings
+
+
+def _limit(limit: Limit, max_share: float) -> Finding:
+    full = limit.used > max_share * limit.limit
+    return Finding(
+        component=f"limit/{limit.name}",
+        verdict=Verdict.WARN if full else Verdict.PASS,
+        reason="NearLimit" if full else "Room",
+        message=f"{limit.name}: {limit.used} of {limit.limit} in use"
+        + (f", more than {max_share:.0%}: raise the limit or find who uses them" if full else ""),
+        measurements=(Measurement("used", limit.used, "", round(max_share * limit.limit)),),
+    )
+
+
+def _tainted(bits: int) -> Finding:
+    told = [text for bit, text in FAULT_BITS.items() if bits >> bit & 1]
+    return Finding(
+        component="kernel",
+        verdict=Verdict.WARN if told else Verdict.PASS,
+        reason="FaultSinceBoot" if told else "NoFaultSinceBoot",
+        message=f"since boot there was {', '.join(told)}: the kernel log says more" if told else "no fault since boot",
+        fault_class=FaultClass.REBOOT if told else FaultClass.NONE,
+        measurements=(Measurement("tainted", bits),),
+    )
+
+
+def _module(name: str, loaded: frozenset[str] | None) -> Finding:
+    verdict, reason, said = Verdict.PASS, "Loaded", "loaded"
+    if loaded is None:
+        verdict, reason, said = Verdict.UNKNOWN, "NotReadable", "/proc/modules cannot be read"
+    elif name not in loaded:
+        verdict, reason, said = Verdict.WARN, "NotLoaded", f"not loaded, though it is expected: modprobe {name}"
+    return Finding(component=f"module/{name}"[:128], verdict=verdict, reason=reason, message=shorten(f"{name}: {said}"))
+
+
+def _fuse(node: NodeView) -> dict[str, tuple[int, int]]:
+    folder = node.path("/sys/fs/fuse/connections")
+    found = {}
+    for name in names_in(folder):
+        waiting = read_integer(folder / name / "waiting")
+        threshold = read_integer(folder / name / "congestion_threshold")
+        if waiting is not None and threshold:
+            found[name] = (waiting, threshold)
+    return found
+
+
+def _fuse_finding(name: str, waiting: int, threshold: int) -> Finding:
+    # at the congestion threshold the kernel itself calls the connection congested (filesystems/fuse.rst)
+    congested = waiting >= threshold
+    return Finding(
+        component=f"fuse/{name}"[:128],
+        verdict=Verdict.WARN if congested else Verdict.PASS,
+        reason="Congested" if congested else "Flowing",
+        message=f"FUSE connection {name}: {waiting} requests wait, congestion begins at {threshold}",
+        measurements=(Measurement("waiting", waiting, "", threshold),),
+    )
+
+
+def _nfs(mount: str, rise: Rise | None, parameters: OsParameters) -> Finding:
+    amount = rise.amount if rise is not None else 0.0
+    late = amount > parameters.nfs_timeouts
+    return Finding(
+        component=f"mount{mount if mount.startswith('/') else '/' + mount}"[:128],
+        verdict=Verdict.WARN if late else Verdict.PASS,
+        reason="NfsTimeouts" if late else "Answering",
+        message=shorten(
+            f"{mount}: the NFS server left {amount:g} requests unanswered in {rise.over_s if rise else 0:.0f} s"
+        ),
+        measurements=(Measurement("major_timeouts", amount, "", float(parameters.nfs_timeouts)),),
+    )
+
+
+def _threads(loadavg: str) -> int | None:
+    """``1.68 1.05 0.87 3/151 23990``: the fourth word is runnable/all scheduling entities."""
+    words = loadavg.split()
+    total = words[3].partition("/")[2] if len(words) == 5 else ""
+    return int(total) if total.isdecimal() else None
