@@ -23,7 +23,10 @@ SHIPPED = {
     "ipu": "muster_checks.ipu:IPU",
     "ipulink": "muster_checks.ipulink:IPULINK",
     "memory": "muster_checks.memory:MEMORY",
+    "ipmi": "muster_checks.ipmi:IPMI",
+    "nccl": "muster_checks.nccl:NCCL",
     "os": "muster_checks.os:OS",
+    "ping": "muster_checks.ping:PING",
     "pvc": "muster_checks.pvc:PVC",
     "services": "muster_checks.services:SERVICES",
 }

@@ -1,0 +1,150 @@
+"""Says who is at fault: a peer that does not answer, or this node that reaches none of them.
+
+One silent peer says nothing bad of this node: the other one is off, busy, or cut off. When nearly all of a sample drawn
+from the whole fleet are silent, this node is what they have in common.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+import msgspec
+
+from muster_checks.ping import PingParameters
+from muster_checks.ping.summary import Answers
+from muster_checks.running import CannotTell
+from muster_checks.vocabulary import Finding, Measurement, Verdict
+
+# 16 are asked in doubt. Were a quarter of the fleet off, 14 of them would be silent 3 times in ten million runs; were
+# half of it off, twice in a thousand. With 6 of 8 a sound node would be accused in 4 and 145 of a thousand (binomial).
+NEARLY_ALL = 7 / 8
+LEAST = 3  # of two silent peers, both may be off
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """One peer of the sample. ``answers`` is None where it could not be measured; ``trouble`` says why."""
+
+    name: str
+    address: str
+    answers: Answers | None = None
+    trouble: str = ""
+
+
+def suspects_itself(peers: Sequence[Peer]) -> bool:
+    """Half of what was measured is silent: worth asking as many again before anything is said."""
+    measured, silent = _measured(peers)
+    return len(measured) > 0 and 2 * len(silent) >= len(measured)
+
+
+def judge(peers: Sequence[Peer], limits: PingParameters, *, answered_before: bool) -> list[Finding]:
+    """answered_before: some peer has answered this node at an earlier run.
+
+    Raises CannotTell when no peer could be measured.
+    """
+    measured, silent = _measured(peers)
+    if not measured:
+        raise CannotTell(peers[0].trouble if peers else "no peer was asked")
+    findings = [
+        Finding(component=f"peer/{peer.name}", verdict=Verdict.UNKNOWN, reason="NotMeasured", message=peer.trouble)
+        for peer in peers
+        if peer.answers is None
+    ]
+    poor = [peer for peer in measured if peer not in silent and _poor(peer, limits)]
+    # what all have in common is not the peers' fault, and is said once
+    host_silent = len(measured) >= LEAST and len(silent) >= NEARLY_ALL * len(measured)
+    heard = len(measured) - len(silent)
+    host_poor = heard >= LEAST and len(poor) >= NEARLY_ALL * heard
+    for peer in measured:
+        if (peer in silent and not host_silent) or (peer in poor and not host_poor):
+            findings.append(_accused(peer, limits, silent=peer in silent, alone=heard > 0))
+        elif peer not in silent and peer not in poor:
+            findings.append(
+                Finding(
+                    component=f"peer/{peer.name}",
+                    verdict=Verdict.PASS,
+                    reason="Answers",
+                    message=f"{peer.address}: {_figures(peer)}",
+                    measurements=_measurements(peer, limits),
+                )
+            )
+    return [_host(measured, silent, poor if host_poor else [], limits, answered_before), *findings]
+
+
+def _host(
+    measured: Sequence[Peer], silent: Sequence[Peer], poor: Sequence[Peer], limits: PingParameters, before: bool
+) -> Finding:
+    verdict, reason = Verdict.PASS, "PeersAnswer"
+    message = f"{len(measured) - len(silent)} of {len(measured)} sampled peers answer"
+    if len(measured) >= LEAST and len(silent) >= NEARLY_ALL * len(measured):
+        reason, who = "PeersSilent", f"{len(silent)} of {len(measured)} sampled peers do not answer"
+        if len(silent) < len(measured) or before:
+            verdict = Verdict.FAIL
+            message = f"{who}: it is this node. See its link, cable, switch port and routes (ip route get ADDRESS)"
+        else:
+            verdict = Verdict.WARN
+            message = (
+                f"{who}, nor did any since this began to ask: this node is cut off, or ICMP is filtered between nodes"
+            )
+    elif len(measured) >= LEAST and 2 * len(silent) >= len(measured):
+        verdict, reason = Verdict.WARN, "PeersSilent"
+        message = f"{len(silent)} of {len(measured)} sampled peers do not answer: a part of the network, or this node"
+    elif poor:
+        verdict, reason = Verdict.WARN, "NetworkPoor"
+        message = f"loss or delay to {len(poor)} of {len(measured)} sampled peers: it is this node. {_figures(poor[0])}"
+    rtts = [peer.answers.rtt_ms for peer in measured if peer.answers and peer.answers.rtt_ms is not None]
+    figures = [
+        Measurement("peers", len(measured), ""),
+        Measurement("peers_silent", len(silent), "", NEARLY_ALL * len(measured)),
+    ]
+    if rtts:
+        figures.append(Measurement("rtt_median", median(rtts), "ms", limits.max_rtt_ms))
+    # class none: a switch that is off for ten minutes heals by itself, and a taint that only a person takes off would
+    # outlive it on a whole rack. Who wants the taint says so in a rule (check: ping, verdict: FAIL)
+    return Finding(component="host", verdict=verdict, reason=reason, message=message, measurements=tuple(figures))
+
+
+def _accused(peer: Peer, limits: PingParameters, *, silent: bool, alone: bool) -> Finding:
+    where = "look at that node" if alone else "no peer answers, so look at both ends"
+    what = "does not answer" if silent else f"answers badly ({_limits(limits)})"
+    return Finding(
+        component=f"peer/{peer.name}",
+        verdict=Verdict.WARN,
+        reason="NoAnswer" if silent else "Poor",
+        message=f"{peer.name} ({peer.address}) {what}: {_figures(peer)}; {where}",
+        measurements=_measurements(peer, limits),
+    )
+
+
+def _measured(peers: Sequence[Peer]) -> tuple[list[Peer], list[Peer]]:
+    """Those measured, and of them those that gave no answer at all."""
+    measured = [peer for peer in peers if peer.answers is not None]
+    return measured, [peer for peer in measured if peer.answers is not None and peer.answers.received == 0]
+
+
+def _poor(peer: Peer, limits: PingParameters) -> bool:
+    return any(
+        measurement.threshold is not None and measurement.value > measurement.threshold
+        for measurement in _measurements(peer, limits)
+    )
+
+
+def _measurements(peer: Peer, limits: PingParameters) -> tuple[Measurement, ...]:
+    assert peer.answers is not None  # noqa: S101 - asked for measured ones only
+    named = (
+        ("loss", peer.answers.loss_percent, "%", limits.max_loss_percent),
+        ("rtt", peer.answers.rtt_ms, "ms", limits.max_rtt_ms),
+        ("mdev", peer.answers.mdev_ms, "ms", limits.max_mdev_ms),
+    )
+    return tuple(Measurement(name, value, unit, limit) for name, value, unit, limit in named if value is not None)
+
+
+def _figures(peer: Peer) -> str:
+    answers = peer.answers
+    assert answers is not None  # noqa: S101 - as above
+    text = f"{answers.received} of {answers.sent} requests answered"
+    if answers.rtt_ms is not None:
+        text += f", round trip {answers.rtt_ms:.3g} ms"
+    return text + (f" +- {answers.mdev_ms:.3g} ms" if answers.mdev_ms is not None else "")
+
+
+def _limits(limits: PingParameters) -> str:
+    return f"limits: {limits.max_loss_percent:g} % lost, {limits.max_rtt_ms:g} ms, +- {limits.max_mdev_ms:g} ms"

@@ -1,0 +1,45 @@
+"""Whom to ask: peers as they are written down, and the sample whose turn it is."""
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from ipaddress import ip_address
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+
+
+def read_peers(value: object) -> dict[str, str]:
+    """Address by name, from ``"a=10.0.0.1,b=fd00::2"``, a list of such words, or a mapping. A bare address is its own
+    name. Raises ValueError."""
+    if isinstance(value, Mapping):
+        pairs = [(name, address) for name, address in value.items()]
+    elif isinstance(value, (str, list, tuple)):
+        words = value.split(",") if isinstance(value, str) else value
+        pairs = [_pair(word.strip()) for word in map(str, words) if word.strip()]
+    else:
+        raise ValueError("expected name=address, comma separated")  # noqa: TRY004 - what pydantic turns into its own
+    peers = {}
+    for name, address in pairs:
+        try:
+            # also what keeps an address from being read as an option of ping
+            normal = str(ip_address(str(address)))
+        except ValueError:
+            raise ValueError(f"{name}={address}: expected name=address with an IP address") from None
+        if name != address and not _NAME.fullmatch(str(name)):
+            raise ValueError(f"{name!r}: expected a node's name")
+        peers[str(name)] = normal
+    return peers
+
+
+def whose_turn(names: Sequence[str], own: str, size: int, turn: int) -> list[str]:
+    """The sample of turn number ``turn``; all are asked within ``ceil(len(names) / size)`` turns in a row.
+
+    Each node goes through the others in an order of its own, so that no peer is asked by all at once.
+    """
+    order = sorted(names, key=lambda name: blake2b(f"{own}/{name}".encode("utf-8", "replace"), digest_size=8).digest())
+    return [order[(turn * size + place) % len(order)] for place in range(min(size, len(order)))]
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, sign, address = word.partition("=")
+    return (name.strip(), address.strip()) if sign else (name, name)

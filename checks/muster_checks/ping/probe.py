@@ -1,0 +1,75 @@
+"""Asks the sample whose turn it is; in doubt whether this node is cut off, as many again."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from muster_checks.commands import Output
+from muster_checks.declaration import NodeView
+from muster_checks.ping import PingParameters
+from muster_checks.ping.judge import Peer, judge, suspects_itself
+from muster_checks.ping.peers import whose_turn
+from muster_checks.ping.summary import Answers, summaries
+from muster_checks.reading import Unreadable
+from muster_checks.running import NotHere, ToolMissing
+from muster_checks.vocabulary import Finding
+
+# what the kernel says when it knows no way at all, in the C locale: nothing is sent, so ping prints no summary
+NO_WAY = (b"Network is unreachable", b"No route to host", b"Network is down")
+
+
+async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
+    # a peer is the device this check looks at: none named is no device. A caller whose list should not be empty knows
+    # why it is, and says so itself
+    names = [name for name in parameters.peers if name != node.name]
+    if not names:
+        raise NotHere("no other node is known here (parameter peers: name=address,…)", "NoPeers")
+    if node.commands.which("ping") is None:
+        raise ToolMissing("ping", "iputils-ping")
+    seen = node.history.of("ping")
+    answered = (seen["answered"].latest if "answered" in seen else None) or 0.0
+    # the first turn differs from start to start: an agent that is restarted often still gets around
+    turn = int(seen["turn"].latest or 0) + 1 if "turn" in seen else int(node.history.clock() // 60)
+    sample = whose_turn(names, node.name, parameters.sample, turn)
+    peers = await _ask(node, sample, parameters)
+    if suspects_itself(peers):
+        turn += 1
+        more = whose_turn(names, node.name, parameters.sample, turn)
+        peers += await _ask(node, [name for name in more if name not in sample], parameters)
+    heard = sum(peer.answers is not None and peer.answers.received > 0 for peer in peers)
+    node.history.note("ping", {"turn": turn, "answered": answered + heard})
+    return judge(peers, parameters, answered_before=answered > 0)
+
+
+def recorded(text: bytes, parameters: PingParameters) -> list[Finding] | None:
+    """Judges one or more outputs of ping in one file; each address is a peer."""
+    if b"ping statistics ---" not in text and b"packets transmitted, " not in text:
+        return None
+    peers = [Peer(address, address, answers) for address, answers in summaries(text)]
+    return judge(peers, parameters, answered_before=False)
+
+
+async def _ask(node: NodeView, names: Sequence[str], parameters: PingParameters) -> list[Peer]:
+    return list(await asyncio.gather(*(_ping(node, name, parameters.peers[name], parameters) for name in names)))
+
+
+async def _ping(node: NodeView, name: str, address: str, parameters: PingParameters) -> Peer:
+    deadline_s = math.ceil(parameters.count * parameters.interval_s) + 2
+    output = await node.commands.run(
+        f"ping -n -q -c {parameters.count} -i {parameters.interval_s:g} -W 1 -w {deadline_s} {address}".split(),
+        timeout_s=deadline_s + 5.0,
+    )
+    return _read(name, address, output, parameters.count)
+
+
+def _read(name: str, address: str, output: Output, count: int) -> Peer:
+    # 1: answers are missing; 2: an error, and maybe a summary all the same
+    if output.exit_code in (0, 1, 2):
+        try:
+            return Peer(name, address, summaries(output.stdout)[-1][1])
+        except Unreadable as error:
+            trouble = str(error)
+        if any(way in output.stderr for way in NO_WAY):
+            return Peer(name, address, Answers(count, 0))
+        return Peer(name, address, trouble=output.trouble or trouble)
+    return Peer(name, address, trouble=output.trouble or f"ping: exit code {output.exit_code}")

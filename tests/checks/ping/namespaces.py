@@ -1,0 +1,95 @@
+"""Two network namespaces with a wire between them, made for one test: the only network that these tests send to.
+
+They need root. Without it the tests fail in CI; on a person's machine they are skipped, loudly.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from muster_checks.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
+
+_numbers = iter(range(1, 1_000_000))
+
+
+class Inside(LocalCommands):
+    """Runs commands of this machine inside a namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.calls: list[tuple[str, ...]] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+        limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    ) -> Output:
+        self.calls.append(tuple(argv))
+        wrapped = ["ip", "netns", "exec", self.namespace, *argv]
+        return await super().run(wrapped, timeout_s=timeout_s, environment=environment, limit_bytes=limit_bytes)
+
+
+class Wire:
+    """``here`` (10.77.0.1, fd77::1) and ``there`` (10.77.0.2, fd77::2 and what a test adds), by device ``wire``."""
+
+    def __init__(self, prefix: str) -> None:
+        self.here, self.there = f"{prefix}-here", f"{prefix}-there"
+
+    def ip(self, namespace: str, *words: str) -> None:
+        _run("ip", "-n", namespace, *words)
+
+    def inside(self, namespace: str, *argv: str) -> None:
+        _run("ip", "netns", "exec", namespace, *argv)
+
+    def add_addresses(self, *addresses: str) -> None:
+        for address in addresses:
+            self.ip(self.there, "addr", "add", address, "dev", "wire", *(["nodad"] if ":" in address else []))
+
+    def narrow(self, *how: str) -> None:
+        """A token bucket on what leaves ``here``: slow, late and lossy, by its numbers."""
+        self.inside(self.here, "tc", "qdisc", "replace", "dev", "wire", "root", "tbf", *how)
+
+
+@contextmanager
+def wire() -> Iterator[Wire]:
+    _need_rights()
+    made = Wire(f"muster-{os.getpid()}-{next(_numbers)}")
+    try:
+        for namespace in (made.here, made.there):
+            _run("ip", "netns", "add", namespace)
+            made.ip(namespace, "link", "set", "lo", "up")
+        made.ip(made.here, "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", made.there)
+        for namespace, number in ((made.here, 1), (made.there, 2)):
+            made.ip(namespace, "addr", "add", f"10.77.0.{number}/24", "dev", "wire")
+            made.ip(namespace, "addr", "add", f"fd77::{number}/64", "dev", "wire", "nodad")
+            made.ip(namespace, "link", "set", "wire", "up")
+        yield made
+    finally:
+        for namespace in (made.here, made.there):
+            subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False, timeout=20)
+        left = subprocess.run(["ip", "netns"], capture_output=True, check=False, timeout=20).stdout.decode()
+        assert made.here not in left and made.there not in left, left  # noqa: PT018 - one thought
+
+
+def _need_rights() -> None:
+    probe = f"muster-{os.getpid()}-may-i"
+    try:
+        tried = subprocess.run(["ip", "netns", "add", probe], capture_output=True, check=False, timeout=20)
+        why = tried.stderr.decode().strip() if tried.returncode else ""
+        subprocess.run(["ip", "netns", "del", probe], capture_output=True, check=False, timeout=20)
+    except FileNotFoundError:
+        why = "ip: not found (Debian: iproute2)"
+    if why and os.environ.get("CI"):
+        pytest.fail(f"network namespaces cannot be made: {why}", pytrace=False)
+    if why:
+        pytest.skip(f"NOTHING that needs a network was tested: network namespaces cannot be made: {why}")
+
+
+def _run(*argv: str) -> None:
+    subprocess.run(argv, check=True, capture_output=True, timeout=20)
