@@ -1,0 +1,44 @@
+"""The check ``ipmi``: what the board's management controller has seen: its event log and its sensors."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+
+class IpmiParameters(Parameters):
+    window_s: float = Field(
+        default=86_400.0, gt=0, description="seconds for which an entry of the event log counts, by the BMC's own clock"
+    )
+    entries: int = Field(default=256, ge=1, le=4096, description="how many of the newest entries are read")
+
+
+async def _probe(node: NodeView, parameters: IpmiParameters) -> Sequence[Finding]:
+    from muster_checks.ipmi.events import probe
+
+    return await probe(node, parameters)
+
+
+def _recorded(text: bytes, parameters: IpmiParameters) -> Sequence[Finding] | None:
+    from muster_checks.ipmi.events import recorded
+
+    return recorded(text, parameters)
+
+
+IPMI = Check(
+    name="ipmi",
+    description="the management controller's event log and sensors: memory, CPU, bus, power, fans, temperatures",
+    cost=Cost.LIGHT,
+    parameters=IpmiParameters,
+    timeout_s=90.0,
+    devices=("host",),
+    # a management controller answers slowly, and its log changes rarely
+    period_s=600.0,
+    probe=_probe,
+    recorded=_recorded,
+    reads="ipmitool sel time get, sel elist, sensor (ipmitool)",
+    ran_on="lines in ipmitool's published form, not on a real management controller",
+    examples=("check=ipmi", "check=ipmi&window_s=3600"),
+)

@@ -1,0 +1,151 @@
+"""What the management controller has seen, and what of it is a fault."""
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
+from tests.checks.recorded import Answer, failed, hung, lay_out, node
+
+from muster_checks.ipmi import IPMI, IpmiParameters
+from muster_checks.ipmi.events import judge_log, parse_log, parse_sensors, read_time, recorded, rules
+from muster_checks.running import judge_recorded, run_probe
+from muster_checks.vocabulary import FaultClass, Verdict
+
+SAMPLES = Path(__file__).parent / "samples"
+LOG = (SAMPLES / "sel_elist.txt").read_bytes()
+SENSORS = (SAMPLES / "sensor.txt").read_bytes()
+NOW = "07/13/2026 12:10:00\n"
+TOOL: dict[str, Answer] = {"ipmitool sel elist": LOG, "ipmitool sel time get": NOW, "ipmitool sensor": SENSORS}
+
+
+async def run(tmp_path: Path, answers: dict[str, Answer], **parameters: object):
+    lay_out(tmp_path, {"/dev/ipmi0": ""})
+    return await run_probe(IPMI, node(tmp_path, answers), IpmiParameters(**parameters))
+
+
+async def test_entries_of_the_window_and_sensors_are_judged(tmp_path: Path):
+    result = await run(tmp_path, TOOL)
+    assert {(f.component, f.reason): (f.verdict, f.fault_class) for f in result.findings} == {
+        ("sel/Memory_Mmry_ECC_Sensor", "MemoryUncorrectable"): (Verdict.FAIL, FaultClass.REPLACE),
+        ("sel/Power_Supply_PS2_Status", "PowerLost"): (Verdict.WARN, FaultClass.CONTACT),
+        ("sensor/CPU2_Temp", "SensorNonRecoverable"): (Verdict.WARN, FaultClass.CONTACT),
+        ("sensor/FAN1", "SensorCritical"): (Verdict.WARN, FaultClass.CONTACT),
+    }
+
+
+async def test_a_longer_window_sees_older_entries_and_what_was_deasserted_is_over(tmp_path: Path):
+    result = await run(tmp_path, TOOL, window_s=30 * 86400.0)
+    reasons = {f.component: f.reason for f in result.findings}
+    assert reasons["sel/Temperature_SSB_Temp"] == "Critical"
+    assert "sel/Fan_FAN3" not in reasons
+
+
+async def test_the_window_ends_by_the_bmcs_own_clock(tmp_path: Path):
+    result = await run(tmp_path, TOOL | {"ipmitool sel time get": "09/01/2026 00:00:00"})
+    assert not [f for f in result.findings if f.component.startswith("sel/")]
+
+
+async def test_a_quiet_board_passes(tmp_path: Path):
+    quiet = b"   1 | 07/13/2026 | 12:01:33 | System Event BIOS | Timestamp Clock Sync | Asserted\n"
+    fine = SENSORS.splitlines()[0]
+    result = await run(tmp_path, {"ipmitool sel elist": quiet, "ipmitool sel time get": NOW, "ipmitool sensor": fine})
+    assert result.verdict is Verdict.PASS
+    assert {f.component for f in result.findings} == {"sel", "sensors"}
+
+
+async def test_an_empty_log_is_a_quiet_one(tmp_path: Path):
+    result = await run(tmp_path, TOOL | {"ipmitool sel elist": b"SEL has no entries\n"})
+    assert ("sel", Verdict.PASS) in {(f.component, f.verdict) for f in result.findings}
+
+
+async def test_repeated_entries_are_one_finding_with_their_number(tmp_path: Path):
+    line = b" a | 07/13/2026 | 12:00:27 | Memory DIMM_A1 | Correctable ECC | Asserted\n"
+    result = await run(tmp_path, TOOL | {"ipmitool sel elist": line * 5})
+    (finding,) = [f for f in result.findings if f.component.startswith("sel/")]
+    assert (finding.verdict, finding.measurements[0].value) == (Verdict.WARN, 5)
+
+
+async def test_without_a_controller_it_is_skipped(tmp_path: Path):
+    assert (await run_probe(IPMI, node(tmp_path), IpmiParameters())).reason == "NoBmc"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        failed("ipmitool", 1, b"Could not open device"),
+        failed("ipmitool", 127),
+        failed("ipmitool", -9),
+        hung("ipmitool"),
+    ],
+)
+async def test_a_controller_that_does_not_answer_is_unknown(tmp_path: Path, answer: Answer):
+    result = await run(tmp_path, dict.fromkeys(TOOL, answer))
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "BmcNotAnswering")
+
+
+async def test_one_half_that_does_not_answer_leaves_the_other_judged(tmp_path: Path):
+    result = await run(tmp_path, TOOL | {"ipmitool sensor": hung("ipmitool")})
+    assert result.verdict is Verdict.FAIL
+    assert ("sensors", Verdict.UNKNOWN) in {(f.component, f.verdict) for f in result.findings}
+    result = await run(tmp_path, TOOL | {"ipmitool sel elist": failed("ipmitool", 1)})
+    assert ("sel", Verdict.UNKNOWN) in {(f.component, f.verdict) for f in result.findings}
+    assert result.verdict is Verdict.WARN
+
+
+async def test_without_the_tool_its_package_is_named(tmp_path: Path):
+    result = await run(tmp_path, {})
+    assert (result.reason, "install ipmitool" in result.message) == ("ToolMissing", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        (b"07/13/2026 12:00:27", datetime(2026, 7, 13, 12, 0, 27)),  # noqa: DTZ001 - as the BMC keeps it
+        (b"07/13/2026 12:00:27 UTC", datetime(2026, 7, 13, 12, 0, 27)),  # noqa: DTZ001 - as above
+        (b"07/13/2026 01:00:27 PM UTC", datetime(2026, 7, 13, 13, 0, 27)),  # noqa: DTZ001 - as above
+        (b"13/07/2026 12:00:27", None),
+        (b"yesterday", None),
+    ],
+)
+def test_times_are_read_as_the_tool_prints_them(text: bytes, moment: datetime | None):
+    assert read_time(text) == moment
+
+
+def test_recorded_output_is_told_apart_by_its_columns():
+    assert recorded(b"[ 1.0] a | b", IpmiParameters()) is None
+    assert {f.component for f in recorded(SENSORS, IpmiParameters()) or []} == {"sensor/CPU2_Temp", "sensor/FAN1"}
+    result = judge_recorded(IPMI, LOG, IpmiParameters())
+    assert result is not None
+    assert result.verdict is Verdict.FAIL
+
+
+def test_every_rule_can_be_met():
+    for rule in rules():
+        line = f" a | 07/13/2026 | 12:00:27 | {rule.sensor} x | {rule.event} | Asserted\n".encode()
+        assert [f.reason for f in judge_log(parse_log(line), datetime(2026, 7, 13, 13), 7200.0)] == [rule.reason]  # noqa: DTZ001 - as above
+
+
+@pytest.mark.parametrize("text", [*TEXTS, huge(LOG)])
+def test_text_of_another_kind_never_fails(text: bytes):
+    try:
+        findings = recorded(text, IpmiParameters())
+    except UNMEASURED:
+        return
+    assert findings is None
+
+
+def test_a_sample_cut_short_says_no_more_than_the_whole():
+    for text in mangled(LOG):
+        findings = recorded(text, IpmiParameters(window_s=30 * 86400.0)) or []
+        assert {f.component for f in findings if f.verdict is Verdict.FAIL} <= {"sel/Memory_Mmry_ECC_Sensor"}
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(alphabet="0a|/: \n1239PMnrcrok.", max_size=200))
+def test_any_text_is_read(text: str):
+    assert parse_log(text.encode()) is not None
+    assert verdicts_of(recorded(text.encode(), IpmiParameters()) or []) <= {Verdict.PASS, Verdict.WARN}
+    assert parse_sensors(text.encode()) is not None
