@@ -1,4 +1,5 @@
-"""Which checks there are: the shipped ones, and those of other packages (entry-point group ``muster.checks``).
+"""Which checks there are: the shipped ones, those of other packages (entry-point group ``muster.checks``), and those of a
+folder of plug-ins (:mod:`muster_checks.plugins`).
 
 A shipped check is one line here and a package of its own. A plug-in that cannot be loaded is left out and named: one
 broken package must not take a node's other checks with it.
@@ -8,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster_checks.declaration import Check
@@ -20,14 +22,21 @@ log = logging.getLogger(__name__)
 GROUP = "muster.checks"
 SHIPPED = {
     "dmesg": "muster_checks.dmesg:DMESG",
+    "gpucount": "muster_checks.gpucount:GPUCOUNT",
+    "gpuecc": "muster_checks.gpuecc:GPUECC",
+    "gpufabric": "muster_checks.gpufabric:GPUFABRIC",
+    "gpupower": "muster_checks.gpupower:GPUPOWER",
+    "gputemp": "muster_checks.gputemp:GPUTEMP",
+    "ipmi": "muster_checks.ipmi:IPMI",
     "ipu": "muster_checks.ipu:IPU",
     "ipulink": "muster_checks.ipulink:IPULINK",
     "memory": "muster_checks.memory:MEMORY",
-    "ipmi": "muster_checks.ipmi:IPMI",
     "nccl": "muster_checks.nccl:NCCL",
+    "nvlink": "muster_checks.nvlink:NVLINK",
     "os": "muster_checks.os:OS",
     "ping": "muster_checks.ping:PING",
     "pvc": "muster_checks.pvc:PVC",
+    "remapped": "muster_checks.remapped:REMAPPED",
     "services": "muster_checks.services:SERVICES",
 }
 _NAME = re.compile(r"[a-z][a-z0-9]{0,62}")
@@ -37,11 +46,16 @@ class UnknownCheck(ValueError):
     """A name that no check has; the text lists those that exist."""
 
 
-def registry(plug_ins: "Iterable[EntryPoint] | None" = None, broken: dict[str, str] | None = None) -> dict[str, Check]:
+def registry(
+    plug_ins: "Iterable[EntryPoint] | None" = None,
+    broken: dict[str, str] | None = None,
+    plugins_folder: Path | None = None,
+) -> dict[str, Check]:
     """All checks by name, shipped ones first.
 
     plug_ins: entry points to use instead of the installed ones
-    broken:   receives, by entry-point name, why a plug-in was left out (it is logged, too)
+    broken:   receives, by entry-point name or file, why a plug-in was left out (it is logged, too)
+    plugins_folder: files that are checks (docs/plugins.md)
     """
     checks = {name: _shipped(place) for name, place in SHIPPED.items()}
     refused = broken if broken is not None else {}
@@ -53,6 +67,8 @@ def registry(plug_ins: "Iterable[EntryPoint] | None" = None, broken: dict[str, s
             log.warning("check %s (%s) is left out: %s", plug_in.name, plug_in.value, refused[plug_in.name])
         else:
             checks[check.name] = check
+    if plugins_folder is not None:
+        _add_folder(plugins_folder, checks, refused)
     return checks
 
 
@@ -86,8 +102,34 @@ def _load(plug_in: "EntryPoint", known: Mapping[str, Check]) -> Check:
     check = plug_in.load()
     if not isinstance(check, Check):
         raise TypeError(f"{plug_in.value} is a {type(check).__name__}, expected a muster_checks.declaration.Check")
+    _take_name(check, known)
+    return check
+
+
+def _add_folder(folder: Path, checks: dict[str, Check], refused: dict[str, str]) -> None:
+    # here, not above: they load re2 and pydantic's forms, which only who has such a folder needs
+    from muster_checks.dmesg import with_rules
+    from muster_checks.plugins.folder import read_folder
+
+    broken: dict[str, str] = {}
+    found = read_folder(folder, broken)
+    for file, check in found.checks.items():
+        try:
+            _take_name(check, checks)
+        except ValueError as error:
+            broken[file] = str(error)
+        else:
+            checks[check.name] = check
+    if found.kernel_rules:
+        checks["dmesg"] = with_rules(checks["dmesg"], found.kernel_rules)
+    for file, why in broken.items():
+        log.warning("plug-in %s is left out: %s", file, why)
+    refused.update(broken)
+
+
+def _take_name(check: Check, known: Mapping[str, Check]) -> None:
+    """Raises ValueError for a name that no check may have, or that one has already."""
     if not _NAME.fullmatch(check.name) or check.name == "all":
         raise ValueError(f"name {check.name!r}: expected lower case letters and digits, not 'all'")
     if check.name in known:
         raise ValueError(f"name {check.name!r}: there is a check of that name already")
-    return check

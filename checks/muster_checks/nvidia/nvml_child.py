@@ -77,6 +77,7 @@ LINK_FIELDS = {
     "crc": 163,
     "speed_mb_per_s": 164,
     "recovery_failed": 214,
+    "recovery_events": 215,
     "effective_errors": 219,
     "effective_ber": 220,
     "symbol_errors": 221,
@@ -354,7 +355,10 @@ def _nvlink(asker: Asker, link: int, active: bool | None) -> NvLink:
         return NvLink(link=link, active=active)
     found = asker.fields(f"nvlink.{link}", LINK_FIELDS.values(), link)
     values = {name: found[number] for name, number in LINK_FIELDS.items() if number in found}
-    if "replay" not in values:  # before Hopper there is a function for it
+    events = values.pop("recovery_events", None)
+    if events is not None:  # NVLink 5 counts them under another name
+        values.setdefault("recovery", events)
+    elif "replay" not in values:  # before Hopper there is a function for it
         values |= _older_counters(asker, link)
     numbers = {
         name: bit_error_rate(value) if name in BERS else float(value) if name == "speed_mb_per_s" else int(value)

@@ -1,0 +1,58 @@
+"""Looks for GPUs in all places; a GPU that seems to be missing is looked for twice, since a reset takes seconds."""
+
+import asyncio
+import re
+
+from muster_checks.declaration import NodeView
+from muster_checks.gpucount import GpucountParameters
+from muster_checks.gpucount.judge import Count, judge
+from muster_checks.nvidia.gpu import Reading
+from muster_checks.nvidia.reading import SEEN, SHARED_S, read_gpus
+from muster_checks.pci import normal_address, nvidia_gpus
+from muster_checks.reading import names_in, read_text
+from muster_checks.running import CannotTell, NotHere
+from muster_checks.vocabulary import Finding, Verdict
+
+PROC = "/proc/driver/nvidia/gpus"
+_MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,4})\s*$", re.M)
+
+
+async def probe(node: NodeView, parameters: GpucountParameters) -> list[Finding]:
+    findings = await _look(node, parameters, SHARED_S)
+    if any(finding.verdict is Verdict.FAIL for finding in findings) and parameters.confirm_after_s:
+        await asyncio.sleep(parameters.confirm_after_s)
+        findings = await _look(node, parameters, 0.0)
+    return findings
+
+
+async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float) -> list[Finding]:
+    blind: CannotTell | NotHere | None = None
+    try:
+        reading = await read_gpus(node, max_age_s)
+    except (NotHere, CannotTell) as error:
+        # what is on the bus can be counted without the driver
+        blind = error
+        reading = None
+        if isinstance(error, NotHere):
+            reading = Reading(source="pci", missing=tuple(sorted(node.history.of(SEEN))))
+    count = Count(
+        reading=reading,
+        on_bus={device.address: device.driver for device in nvidia_gpus(node)},
+        minors=_minors(node),
+    )
+    try:
+        findings = judge(count, parameters)
+    except CannotTell as error:
+        raise blind or error from None
+    if blind is not None and not any(finding.verdict is Verdict.FAIL for finding in findings):
+        raise blind
+    return findings
+
+
+def _minors(node: NodeView) -> dict[str, int | None]:
+    """The GPUs that the kernel driver holds, with the number of their device file."""
+    minors: dict[str, int | None] = {}
+    for name in names_in(node.path(PROC)):
+        said = _MINOR.search(read_text(node.path(f"{PROC}/{name}/information"), 4096) or "")
+        minors[normal_address(name)] = None if said is None else int(said[1])
+    return minors

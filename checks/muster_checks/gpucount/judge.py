@@ -1,0 +1,129 @@
+"""Which GPUs are missing, by address.
+
+A GPU can be off the bus, on the bus without the driver, with the driver but lost to it, or sound. NVML lists only GPUs
+whose device file it may open, so one that is hidden from this process is UNKNOWN, not missing. One that was given to
+another driver (vfio-pci) counts as there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from muster_checks.gpucount import GpucountParameters
+from muster_checks.nvidia.gpu import Gpu, Reading
+from muster_checks.nvidia.judging import found
+from muster_checks.running import CannotTell
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+
+
+@dataclass(frozen=True)
+class Count:
+    """Where GPUs were found.
+
+    reading:  the driver's list; None where it could not be had
+    on_bus:   PCI address -> kernel driver bound to it, empty for none
+    minors:   PCI address -> number of its device file, as the kernel driver says
+    """
+
+    reading: Reading | None
+    on_bus: Mapping[str, str] = field(default_factory=dict)
+    minors: Mapping[str, int | None] = field(default_factory=dict)
+
+
+def judge(count: Count, limits: GpucountParameters) -> list[Finding]:
+    """Raises CannotTell where nothing was found anywhere."""
+    listed = () if count.reading is None else count.reading.gpus
+    findings = [_listed(gpu) for gpu in listed]
+    if count.reading is not None:
+        findings += [_unlisted(address, count, count.reading) for address in _not_listed(count)]
+    missing = set(() if count.reading is None else count.reading.missing) | set(count.minors)
+    findings += [_gone(address) for address in sorted(missing - set(count.on_bus) - {gpu.address for gpu in listed})]
+    there = _there(count, listed)
+    findings += _host(there, limits, findings)
+    if not findings:
+        raise CannotTell("no GPU on the PCI bus, none with the driver, and expected_count is not set", "NoGpuListed")
+    return findings
+
+
+def _listed(gpu: Gpu) -> Finding:
+    if not gpu.lost:
+        return found(gpu, Verdict.PASS, "Ok", "there")
+    # a GPU that only wants a reset says so; NVIDIA's word on a lost one is to restart the machine (Xid 79: RESTART_BM)
+    wants_reset = any(word in gpu.lost.casefold() for word in ("restart", "reset"))
+    advice = "reset it" if wants_reset else "reboot the node"
+    fault_class = FaultClass.RESET if wants_reset else FaultClass.REBOOT
+    return found(gpu, Verdict.FAIL, "GpuLost", f"the driver says {gpu.lost!r}: {advice}", (), fault_class)
+
+
+def _not_listed(count: Count) -> list[str]:
+    assert count.reading is not None  # noqa: S101 - asked before
+    listed = {gpu.address for gpu in count.reading.gpus}
+    return sorted(
+        address for address, driver in count.on_bus.items() if address not in listed and driver in ("", "nvidia")
+    )
+
+
+def _unlisted(address: str, count: Count, reading: Reading) -> Finding:
+    minor = count.minors.get(address)
+    if minor is not None and reading.visible is not None and minor not in reading.visible:
+        message = f"GPU {address} is hidden from the agent: /dev/nvidia{minor} cannot be opened"
+        return Finding(component=f"gpu/{address}", verdict=Verdict.UNKNOWN, reason="NotVisible", message=message)
+    if not count.on_bus[address]:
+        message = f"GPU {address} has no driver bound, which refused it at its start: see dmesg, then reboot the node"
+        reason = "NoDriverBound"
+    else:
+        message = f"GPU {address} is on the PCI bus, but the driver does not list it: see dmesg, then reboot the node"
+        reason = "GpuNotListed"
+    return Finding(
+        component=f"gpu/{address}",
+        verdict=Verdict.FAIL,
+        reason=reason,
+        message=message,
+        fault_class=FaultClass.REBOOT,
+    )
+
+
+def _gone(address: str) -> Finding:
+    message = f"GPU {address} was here and is gone from the PCI bus: see dmesg, then reboot the node"
+    return Finding(
+        component=f"gpu/{address}",
+        verdict=Verdict.FAIL,
+        reason="GpuMissing",
+        message=message,
+        fault_class=FaultClass.REBOOT,
+    )
+
+
+def _there(count: Count, listed: tuple[Gpu, ...]) -> int:
+    """GPUs that are on the bus (or, in recorded output, listed), sound or not."""
+    return len(set(count.on_bus) | {gpu.address or gpu.component for gpu in listed})
+
+
+def _host(there: int, limits: GpucountParameters, findings: list[Finding]) -> list[Finding]:
+    expected = limits.expected_count
+    if expected is None and not there:
+        return []
+    measured = (Measurement("gpus", there, "", expected),)
+    if expected is not None and there < expected:
+        message = f"{there} of {expected} GPUs are on the PCI bus: see dmesg, then reboot the node"
+        return [_of_host(Verdict.FAIL, "GpuCount", message, measured, FaultClass.REBOOT)]
+    if expected is not None and there > expected:
+        return [_of_host(Verdict.WARN, "GpuCount", f"{there} GPUs, {expected} expected: correct one", measured)]
+    sound = sum(finding.verdict is Verdict.PASS for finding in findings)
+    return [_of_host(Verdict.PASS, "Ok", f"{there} GPUs, {sound} of them answer", measured)]
+
+
+def _of_host(
+    verdict: Verdict,
+    reason: str,
+    message: str,
+    measured: tuple[Measurement, ...],
+    fault_class: FaultClass = FaultClass.NONE,
+) -> Finding:
+    return Finding(
+        component="host",
+        verdict=verdict,
+        reason=reason,
+        message=message,
+        measurements=measured,
+        fault_class=fault_class,
+    )

@@ -1,0 +1,49 @@
+"""The check ``gpuecc``: errors that the ECC of GPU memory and caches found."""
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS
+from muster_checks.vocabulary import Finding
+
+NAME = "gpuecc"
+CORRECTED_WINDOW_S = 3600.0
+
+
+class GpueccParameters(Parameters):
+    # no vendor names a rate; fleets run on with 50,000,000 in all (gcm) or 20,000,000 (Azure)
+    max_corrected_per_hour: int = Field(
+        default=100_000, ge=1, description="corrected errors of one GPU within an hour, above which it warns"
+    )
+
+
+async def _probe(node: NodeView, parameters: GpueccParameters) -> list[Finding]:
+    from muster_checks.gpuecc.judge import counters, judge
+    from muster_checks.nvidia.judging import counted
+
+    reading, series = await counted(node, NAME, counters)
+    return judge(reading, series, parameters)
+
+
+def _recorded(text: bytes, parameters: GpueccParameters) -> list[Finding] | None:
+    from muster_checks.gpuecc.judge import judge
+    from muster_checks.nvidia.smi_xml import recorded
+
+    reading = recorded(text)
+    return None if reading is None else judge(reading, {}, parameters)
+
+
+GPUECC = Check(
+    name=NAME,
+    description="GPU ECC: uncorrectable errors of memory and caches, caches beyond repair, a flood of corrected errors",
+    cost=Cost.LIGHT,
+    parameters=GpueccParameters,
+    timeout_s=READ_LIMIT_S,
+    devices=("gpu",),
+    period_s=60.0,
+    probe=_probe,
+    recorded=_recorded,
+    reads=READS,
+    ran_on=RAN_ON,
+    examples=("check=gpuecc", "check=gpuecc&max_corrected_per_hour=1000"),
+)

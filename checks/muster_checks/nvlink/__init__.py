@@ -1,0 +1,55 @@
+"""The check ``nvlink``: NVLinks that are down or slow, or whose errors rise."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS
+from muster_checks.vocabulary import Finding
+
+NAME = "nvlink"
+
+
+class NvlinkParameters(Parameters):
+    # DCGM: "CRC errors only matter at rates of 100+ per second" (dcgm_gpu_hardware_limits.h)
+    max_crc_per_s: float = Field(default=100.0, gt=0, description="CRC errors of a link, from which on it fails")
+    # DCGM reports from one a minute on
+    max_replays_per_hour: int = Field(default=60, ge=1, description="replays of a link, above which it warns")
+    # NVIDIA's wording for links (Xid 74) is "repeatedly", which is three times here as for the kernel log
+    max_recoveries_per_day: int = Field(
+        default=3, ge=1, description="times that a link was trained anew, from which on it fails; before that it warns"
+    )
+    # the limit at which NVIDIA's ibdiagnet reports a port
+    max_effective_ber: float = Field(
+        default=1e-12, gt=0, lt=1, description="bit error rate after correction (NVLink 5), above which a link warns"
+    )
+    expected: Path | None = Field(default=None, description="YAML file of GPU models that adds to the shipped table")
+
+
+async def _probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
+    from muster_checks.nvlink.probing import probe
+
+    return await probe(node, parameters)
+
+
+def _recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
+    from muster_checks.nvlink.probing import recorded
+
+    return recorded(text, parameters)
+
+
+NVLINK = Check(
+    name=NAME,
+    description="NVLinks: down though the board has them or once up, slow, or with rising errors",
+    cost=Cost.LIGHT,
+    parameters=NvlinkParameters,
+    timeout_s=READ_LIMIT_S,
+    devices=("gpu",),
+    period_s=60.0,
+    probe=_probe,
+    recorded=_recorded,
+    reads=f"{READS}, then `nvidia-smi nvlink --status` (states and speeds only)",
+    ran_on=f"{RAN_ON}; `nvidia-smi nvlink --status` in the form that public tools parse",
+    examples=("check=nvlink", "check=nvlink&max_recoveries_per_day=1"),
+)

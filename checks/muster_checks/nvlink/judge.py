@@ -1,0 +1,182 @@
+"""What the states, speeds and error counters of NVLinks mean.
+
+A link that is down is a fault where it has to be up: on boards that use all their links (models.yaml), or where it was
+up before. Cards that are joined by bridges have as many links up as somebody plugged in. A GPU that is alone on its
+node, a share of a board in a virtual machine say, has nobody to link with. Counters are judged by their rise.
+Source for what is to be done: NVIDIA Health Validation, NVLink checks (no inactive link is allowed; reset the GPU, then
+restart the system, then service).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from muster_checks.expected import Table
+from muster_checks.history import Series
+from muster_checks.nvidia.gpu import Gpu, NvLink, Reading
+from muster_checks.nvidia.judging import found, judge_each, unread
+from muster_checks.nvidia.models import GpuModel
+from muster_checks.nvlink import NvlinkParameters
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+
+NOTHING = "no GPU here has NVLinks in use"
+COUNTERS = ("replay", "recovery", "recovery_failed", "crc")
+CRC_WINDOW_S, HOUR_S, DAY_S = 600.0, 3600.0, 86_400.0
+# NVML reports 26,562 MB/s where the datasheet says 25 GB/s
+LEAST_SHARE_OF_SPEED = 0.9
+
+
+def counters(reading: Reading) -> dict[str, float]:
+    """Error counters by GPU and link, and by GPU which links are up, as bits of one number."""
+    values: dict[str, float] = {}
+    for gpu in reading.gpus:
+        if gpu.lost or not gpu.nvlinks:
+            continue
+        values[f"{gpu.component} up"] = float(sum(1 << link.link for link in gpu.nvlinks if link.active))
+        for link in gpu.nvlinks:
+            for name in COUNTERS:
+                if (value := getattr(link, name)) is not None:
+                    values[f"{gpu.component} {link.link} {name}"] = float(value)
+    return values
+
+
+def judge(
+    reading: Reading, series: Mapping[str, Series], models: Table[GpuModel], limits: NvlinkParameters
+) -> list[Finding]:
+    node = _Node(reading, series, models)
+    return judge_each(reading, lambda gpu: _judge(gpu, node, limits), NOTHING)
+
+
+class _Node:
+    """What the links of one GPU are compared with."""
+
+    def __init__(self, reading: Reading, series: Mapping[str, Series], models: Table[GpuModel]) -> None:
+        self.series = series
+        self.gpus = [gpu for gpu in reading.gpus if not gpu.lost]
+        self.alone = len(reading.gpus) < 2
+        self.any_up = any(_up(gpu) for gpu in self.gpus)
+        self._models = models
+
+    def model(self, gpu: Gpu) -> GpuModel | None:
+        return None if gpu.name is None else self._models.of(gpu.name)
+
+    def was_up(self, gpu: Gpu) -> set[int]:
+        """The links of ``gpu`` that were up at any reading of the last days."""
+        series, seen = self.series.get(f"{gpu.component} up"), 0
+        for _, mask in () if series is None else series.points:
+            seen |= int(mask)
+        return {link for link in range(seen.bit_length()) if seen >> link & 1}
+
+    def equals_up(self, gpu: Gpu) -> int:
+        """The most links that a GPU of the same model has up."""
+        return max((len(_up(other)) for other in self.gpus if other.name == gpu.name), default=0)
+
+
+def _up(gpu: Gpu) -> list[NvLink]:
+    return [link for link in gpu.nvlinks or () if link.active]
+
+
+def _judge(gpu: Gpu, node: _Node, limits: NvlinkParameters) -> list[Finding]:
+    findings = unread(gpu, "nvlink")
+    if not gpu.nvlinks:
+        return findings
+    up, measured = _up(gpu), _measurements(gpu, node)
+    findings += _states(gpu, node, measured)
+    findings += _errors(gpu, node, limits, measured)
+    slow = _slow(gpu, node)
+    if slow:
+        message = f"{_named(slow)} slower than the others or than the model's: see dmesg, then reset the GPU"
+        findings.append(found(gpu, Verdict.WARN, "LinkSlow", message, measured))
+    if not findings and up:
+        findings.append(found(gpu, Verdict.PASS, "Ok", f"{len(up)} links up", measured))
+    return findings
+
+
+def _states(gpu: Gpu, node: _Node, measured: Sequence[Measurement]) -> list[Finding]:
+    up = {link.link for link in _up(gpu)}
+    down = [link.link for link in gpu.nvlinks or () if link.active is False]
+    fell = sorted(set(down) & node.was_up(gpu))
+    model = node.model(gpu)
+    fixed = model is not None and bool(model.nvlinks)
+    if fell:
+        message = f"{_named(fell)} went down: see dmesg, then reset the GPU"
+        return [found(gpu, Verdict.FAIL, "LinkDown", message, measured, FaultClass.RESET)]
+    if not down or (node.alone and not up):
+        return []
+    if fixed and node.any_up:
+        message = f"{_named(down)} down, the board uses all {model.nvlinks if model else 0}: reset the GPU"
+        return [found(gpu, Verdict.FAIL, "LinkInactive", message, measured, FaultClass.RESET)]
+    if fixed:
+        message = "no NVLink is up on any GPU: is the fabric manager running? see gpufabric"
+        return [found(gpu, Verdict.WARN, "NoLinkUp", message, measured)]
+    if len(up) < node.equals_up(gpu):
+        message = f"{len(up)} links up, {node.equals_up(gpu)} on its equals: is its bridge plugged in?"
+        return [found(gpu, Verdict.WARN, "FewerLinksThanEquals", message, measured)]
+    return []
+
+
+def _errors(gpu: Gpu, node: _Node, limits: NvlinkParameters, measured: Sequence[Measurement]) -> list[Finding]:
+    def rising(counter: str, amount: Callable[[Series], float], least: float) -> dict[int, float]:
+        found_here: dict[int, float] = {}
+        for link in gpu.nvlinks or ():
+            series = node.series.get(f"{gpu.component} {link.link} {counter}")
+            if series is not None and (value := amount(series)) >= least:
+                found_here[link.link] = value
+        return found_here
+
+    findings = []
+    failed = rising("recovery_failed", lambda series: series.rise(DAY_S).amount, 1)
+    if failed:
+        message = f"{_named(failed)} could not be trained anew within a day: reset the GPU"
+        findings.append(found(gpu, Verdict.FAIL, "LinkRecoveryFailed", message, measured, FaultClass.RESET))
+    recovered = rising("recovery", lambda series: series.rise(DAY_S).amount, 1)
+    if recovered:
+        often = max(recovered.values()) >= limits.max_recoveries_per_day
+        message = f"{_named(recovered)} trained anew within a day, up to {max(recovered.values()):.0f} times"
+        advice = f" (fails from {limits.max_recoveries_per_day} on)" if not often else ": reset the GPU"
+        verdict, fault_class = (Verdict.FAIL, FaultClass.RESET) if often else (Verdict.WARN, FaultClass.NONE)
+        findings.append(found(gpu, verdict, "LinkRecovery", message + advice, measured, fault_class))
+    crc = rising("crc", lambda series: series.rise(CRC_WINDOW_S).per(1.0), limits.max_crc_per_s)
+    if crc:
+        message = (
+            f"{_named(crc)} with up to {max(crc.values()):.0f} CRC errors a second, limit {limits.max_crc_per_s:g}"
+        )
+        findings.append(found(gpu, Verdict.FAIL, "LinkCrc", f"{message}: reset the GPU", measured, FaultClass.RESET))
+    replays = rising("replay", lambda series: series.rise(HOUR_S).amount, limits.max_replays_per_hour + 1)
+    if replays:
+        message = f"{_named(replays)} with up to {max(replays.values()):.0f} replays within an hour"
+        message += f", limit {limits.max_replays_per_hour}"
+        findings.append(found(gpu, Verdict.WARN, "LinkReplays", message, measured))
+    noisy = {
+        link.link: link.effective_ber
+        for link in gpu.nvlinks or ()
+        if link.effective_ber is not None and link.effective_ber > limits.max_effective_ber
+    }
+    if noisy:
+        message = f"{_named(noisy)} with a bit error rate up to {max(noisy.values()):.1e}"
+        message += f", limit {limits.max_effective_ber:g}"
+        findings.append(found(gpu, Verdict.WARN, "LinkBitErrors", message, measured))
+    return findings
+
+
+def _slow(gpu: Gpu, node: _Node) -> list[int]:
+    speeds = {link.link: link.speed_mb_per_s for link in _up(gpu) if link.speed_mb_per_s}
+    model = node.model(gpu)
+    best = max(speeds.values(), default=0.0)
+    nominal = best if model is None or model.nvlink_gb_per_s is None else model.nvlink_gb_per_s * 1000
+    return [link for link, speed in speeds.items() if speed < LEAST_SHARE_OF_SPEED * max(best, nominal)]
+
+
+def _named(links: "Sequence[int] | Mapping[int, float]") -> str:
+    names = sorted(links)
+    told = ", ".join(str(link) for link in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return f"link{'s' if len(names) > 1 else ''} {told}"
+
+
+def _measurements(gpu: Gpu, node: _Node) -> list[Measurement]:
+    model = node.model(gpu)
+    measured = [Measurement("links_up", len(_up(gpu)), "", None if model is None else model.nvlinks)]
+    for counter in ("replay", "recovery", "crc"):
+        counts = [value for link in gpu.nvlinks or () if (value := getattr(link, counter)) is not None]
+        if counts:
+            measured.append(Measurement(f"{counter}_errors_total", sum(counts), ""))
+    bers = [link.effective_ber for link in gpu.nvlinks or () if link.effective_ber is not None]
+    return [*measured, Measurement("effective_ber_max", max(bers), "")] if bers else measured
