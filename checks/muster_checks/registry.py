@@ -1,5 +1,5 @@
-"""Which checks there are: the shipped ones, those of other packages (entry-point group ``muster.checks``), and those of a
-folder of plug-ins (:mod:`muster_checks.plugins`).
+"""Which checks there are: the shipped ones, those of other packages (entry-point group ``muster.checks``), and those of
+a folder of plug-ins (:mod:`muster_checks.plugins`).
 
 A shipped check is one line here and a package of its own. A plug-in that cannot be loaded is left out and named: one
 broken package must not take a node's other checks with it.
@@ -21,10 +21,12 @@ log = logging.getLogger(__name__)
 
 GROUP = "muster.checks"
 SHIPPED = {
+    "dcgm": "muster_checks.dcgm:DCGM",
     "dmesg": "muster_checks.dmesg:DMESG",
     "gpucount": "muster_checks.gpucount:GPUCOUNT",
     "gpuecc": "muster_checks.gpuecc:GPUECC",
     "gpufabric": "muster_checks.gpufabric:GPUFABRIC",
+    "gpumem": "muster_checks.gpumem:GPUMEM",
     "gpupower": "muster_checks.gpupower:GPUPOWER",
     "gputemp": "muster_checks.gputemp:GPUTEMP",
     "ipmi": "muster_checks.ipmi:IPMI",
@@ -34,6 +36,7 @@ SHIPPED = {
     "nccl": "muster_checks.nccl:NCCL",
     "nvlink": "muster_checks.nvlink:NVLINK",
     "os": "muster_checks.os:OS",
+    "pciebw": "muster_checks.pciebw:PCIEBW",
     "ping": "muster_checks.ping:PING",
     "pvc": "muster_checks.pvc:PVC",
     "remapped": "muster_checks.remapped:REMAPPED",
@@ -54,7 +57,7 @@ def registry(
     """All checks by name, shipped ones first.
 
     plug_ins: entry points to use instead of the installed ones
-    broken:   receives, by entry-point name or file, why a plug-in was left out (it is logged, too)
+    broken:   receives, by entry-point name or file, why a plug-in was left out
     plugins_folder: files that are checks (docs/plugins.md)
     """
     checks = {name: _shipped(place) for name, place in SHIPPED.items()}
@@ -68,7 +71,10 @@ def registry(
         else:
             checks[check.name] = check
     if plugins_folder is not None:
-        _add_folder(plugins_folder, checks, refused)
+        left_out = _add_folder(plugins_folder, checks)
+        refused.update(left_out)
+        for file, why in left_out.items() if broken is None else ():  # who asks for them tells of them
+            log.warning("plug-in %s is left out: %s", file, why)
     return checks
 
 
@@ -106,7 +112,8 @@ def _load(plug_in: "EntryPoint", known: Mapping[str, Check]) -> Check:
     return check
 
 
-def _add_folder(folder: Path, checks: dict[str, Check], refused: dict[str, str]) -> None:
+def _add_folder(folder: Path, checks: dict[str, Check]) -> dict[str, str]:
+    """Adds what a folder has to ``checks``; by file, why one was left out."""
     # here, not above: they load re2 and pydantic's forms, which only who has such a folder needs
     from muster_checks.dmesg import with_rules
     from muster_checks.plugins.folder import read_folder
@@ -122,9 +129,7 @@ def _add_folder(folder: Path, checks: dict[str, Check], refused: dict[str, str])
             checks[check.name] = check
     if found.kernel_rules:
         checks["dmesg"] = with_rules(checks["dmesg"], found.kernel_rules)
-    for file, why in broken.items():
-        log.warning("plug-in %s is left out: %s", file, why)
-    refused.update(broken)
+    return broken
 
 
 def _take_name(check: Check, known: Mapping[str, Check]) -> None:

@@ -274,7 +274,7 @@ next:{load}
     return _kernel("dgemm", "u64 e,u64 a,u64 b,u64 c", body)
 
 
-# word i = i times the golden ratio of 2^64 + seed, turned over where the mask says: neighbours differ in half their bits
+# word i = i times the golden ratio of 2^64 + seed, turned over where the mask says: neighbours differ in many bits
 _WORD = """
     ld.param.u64 %a3, [seed];
     ld.param.u64 %a4, [mask];

@@ -15,7 +15,7 @@ class Unavailable(msgspec.Struct, frozen=True, tag="unavailable"):
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """The child turns to GPU ``index`` of ``count``. ``address``: ``0000:3b:00.0``; ``name``: as the driver names it."""
+    """The child turns to GPU ``index`` of ``count``. ``address``: ``0000:3b:00.0``; ``name``: of the product."""
 
     index: int
     count: int
@@ -24,7 +24,7 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The driver refused. ``error``: its name for it, e.g. ``CUDA_ERROR_OUT_OF_MEMORY``; ``call``: which function did."""
+    """The driver refused ``call``. ``error``: its name for that, e.g. ``CUDA_ERROR_OUT_OF_MEMORY``."""
 
     index: int
     call: str

@@ -1,0 +1,50 @@
+"""The check ``dcgm``: NVIDIA's own diagnostic, `dcgmi diag`, at a level of choice.
+
+document.py reads what it prints, errors.py has what its error codes ask for, judge.py turns results into findings.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+
+class DcgmParameters(Parameters):
+    r: int = Field(
+        default=1,
+        ge=1,
+        le=4,
+        description="run level of dcgmi diag: 1 seconds, 2 two minutes, 3 a quarter of an hour, 4 hours",
+    )
+
+
+async def _probe(node: NodeView, parameters: DcgmParameters) -> Sequence[Finding]:
+    from muster_checks.dcgm.probe import probe
+
+    return await probe(node, parameters.r)
+
+
+def _recorded(text: bytes, _: DcgmParameters) -> Sequence[Finding] | None:
+    from muster_checks.dcgm.document import is_diagnosis, parse
+    from muster_checks.dcgm.judge import judge
+
+    return judge(parse(text), {}) if is_diagnosis(text) else None
+
+
+DCGM = Check(
+    name="dcgm",
+    description="NVIDIA's own diagnostic of GPUs, driver and installation (dcgmi diag)",
+    cost=Cost.HEAVY,
+    parameters=DcgmParameters,
+    timeout_s=7500.0,  # of level 4; each level has its own time within it
+    period_s=3600.0,
+    devices=("gpu", "host"),
+    probe=_probe,
+    recorded=_recorded,
+    reads="dcgmi diag -r N -j, dcgmi discovery -l (datacenter-gpu-manager-4-core; DCGM 3: datacenter-gpu-manager)",
+    ran_on="recorded output of dcgmi from public collections, and documents laid out as DCGM's source has them; not on "
+    "real hardware",
+    examples=("check=dcgm", "check=dcgm&r=3"),
+)

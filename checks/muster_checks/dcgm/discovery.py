@@ -1,0 +1,32 @@
+"""Which GPU DCGM means by which number: `dcgmi discovery -l`.
+
+Its table has a row "| 0 | Name: … |" for each GPU and below it "PCI Bus ID: 00000000:18:00.0" (DCGM user guide).
+"""
+
+import re
+
+from muster_checks.declaration import NodeView
+from muster_checks.pci import normal_address
+
+TIMEOUT_S = 30.0
+_ROW = re.compile(r"^\|\s*(\d{1,3})?\s*\|\s*(?:PCI Bus ID:\s*([0-9a-fA-F:.]{7,16}))?.*$")
+
+
+def parse(text: str) -> dict[int, str]:
+    """PCI addresses by DCGM's numbers."""
+    addresses: dict[int, str] = {}
+    number: int | None = None
+    for line in text[: 1 << 20].splitlines():
+        if line.startswith("+"):
+            number = None
+        elif (row := _ROW.fullmatch(line.rstrip()[:200])) is not None:
+            number = int(row[1]) if row[1] else number
+            if row[2] and number is not None:
+                addresses[number] = normal_address(row[2])
+    return addresses
+
+
+async def addresses_of(node: NodeView) -> dict[int, str]:
+    """Empty where dcgmi does not say; then findings have its numbers."""
+    output = await node.commands.run(("dcgmi", "discovery", "-l"), timeout_s=TIMEOUT_S)
+    return parse(output.stdout.decode("utf-8", "replace")) if output.ok else {}

@@ -1,0 +1,125 @@
+"""What a diagnosis says of each GPU. Pure.
+
+Every result of every test counts. A component with nothing against it gets one PASS with the number of its tests.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from muster_checks.dcgm.document import GPU, Diagnosis, Entity, Error, Outcome, Status
+from muster_checks.dcgm.errors import Meaning, Says, meaning_of
+from muster_checks.running import CannotTell
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, severity
+
+HOST = "host"
+# the worst of several classes: what a person has to look at is not settled by a reset
+_ORDER = (FaultClass.NONE, FaultClass.RESET, FaultClass.REBOOT, FaultClass.CONTACT)
+# DCGM 4 has all checks of the installation in this test, and begins the error with the name that the check had before
+_INSTALLATION = "software"
+_CHECK_NAME = re.compile(r"([A-Z][A-Za-z/ ]{2,39}): ")
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """One thing that a test says of one component."""
+
+    component: str
+    test: str
+    verdict: Verdict
+    fault_class: FaultClass = FaultClass.NONE
+    text: str = ""
+
+    @property
+    def reason(self) -> str:
+        return "Dcgm" + "".join(word.capitalize() for word in re.findall(r"[A-Za-z0-9]+", self.test))[:80]
+
+
+def judge(diagnosis: Diagnosis, addresses: Mapping[int, str]) -> list[Finding]:
+    """addresses: PCI addresses by DCGM's GPU numbers, as far as they are known.
+
+    Raises CannotTell when there are no results, or every test was skipped.
+    """
+    if diagnosis.runtime_error:
+        raise CannotTell(f"dcgmi diag: {diagnosis.runtime_error}", "DiagNotRun")
+    said = [one for outcome in diagnosis.outcomes for one in _said(outcome, addresses)]
+    if not said:
+        skipped = ", ".join(sorted({outcome.test for outcome in diagnosis.outcomes}))
+        raise CannotTell(f"dcgmi diag: every test was skipped ({skipped})", "AllSkipped")
+    bad: dict[tuple[str, str], list[_Said]] = {}
+    passed: dict[str, list[str]] = {}
+    for one in said:
+        if one.verdict is Verdict.PASS:
+            passed.setdefault(one.component, []).append(one.test)
+        else:
+            bad.setdefault((one.component, one.reason), []).append(one)
+    blamed = {component for component, _ in bad}
+    sound = [_passed(component, tests) for component, tests in passed.items() if component not in blamed]
+    return [_merged(everything) for everything in bad.values()] + sound
+
+
+def _said(outcome: Outcome, addresses: Mapping[int, str]) -> Iterator[_Said]:
+    if outcome.status is Status.SKIP:
+        return
+    components = [_component(entity, addresses) for entity in outcome.entities]
+    if outcome.status in (Status.PASS, Status.UNREADABLE):
+        verdict, text = (Verdict.PASS, "") if outcome.status is Status.PASS else (Verdict.UNKNOWN, "no status")
+        yield from (_Said(component, outcome.test, verdict, text=text) for component in components or [HOST])
+        return
+    blamed: set[str] = set()
+    for error in outcome.errors:
+        # of the GPU that it names where the result has several or none, else of all that the result is of
+        named = [Entity(GPU, error.gpu)] if error.gpu is not None and len(outcome.entities) != 1 else outcome.entities
+        for component in [_component(entity, addresses) for entity in named] or [HOST]:
+            blamed.add(component)
+            yield _of_error(outcome, component, error)
+    if not blamed:
+        for component in components or [HOST]:
+            yield _of_error(outcome, component, Error(None, ""))
+
+
+def _of_error(outcome: Outcome, component: str, error: Error) -> _Said:
+    meaning = meaning_of(error.code)
+    test = outcome.test
+    if test.casefold() == _INSTALLATION and (check := _CHECK_NAME.match(error.text)) is not None:
+        test = check[1]
+    verdict = Verdict.WARN if outcome.status is Status.WARN else meaning.says.verdict
+    fault_class = meaning.fault_class if meaning.name or verdict is Verdict.FAIL else FaultClass.NONE
+    return _Said(component, test, verdict, fault_class, _text(error, meaning))
+
+
+def _text(error: Error, meaning: Meaning) -> str:
+    why = f"; {meaning.why}" if meaning.says is Says.UNMEASURED else ""
+    return " ".join(part for part in (error.text, f"({meaning.name}{why})" if meaning.name else "") if part)
+
+
+def _component(entity: Entity, addresses: Mapping[int, str]) -> str:
+    if entity.group.casefold() != GPU.casefold():
+        return HOST  # the CPUs of a Grace node, say
+    return f"gpu/{addresses.get(entity.number, entity.number)}"
+
+
+def _merged(said: Iterable[_Said]) -> Finding:
+    everything = list(said)
+    worst = max(everything, key=lambda one: severity(one.verdict))
+    deciding = [one for one in everything if one.verdict is worst.verdict]
+    texts = "; ".join(dict.fromkeys(one.text for one in (*deciding, *everything) if one.text))
+    word = {Verdict.FAIL: "failed", Verdict.WARN: "warns"}.get(worst.verdict, "could not be measured")
+    return Finding(
+        component=worst.component,
+        verdict=worst.verdict,
+        reason=worst.reason,
+        message=f"{worst.test} {word}: {texts or 'dcgmi gives no reason, see dcgmi diag -v'}",
+        fault_class=max((one.fault_class for one in deciding), key=_ORDER.index),
+    )
+
+
+def _passed(component: str, tests: list[str]) -> Finding:
+    names = list(dict.fromkeys(tests))
+    return Finding(
+        component=component,
+        verdict=Verdict.PASS,
+        reason="Passed",
+        message=f"passed: {', '.join(names)}",
+        measurements=(Measurement("tests_passed", float(len(names)), ""),),
+    )

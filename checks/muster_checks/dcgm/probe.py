@@ -1,0 +1,79 @@
+"""Runs `dcgmi diag`, and says in plain words why it did not run."""
+
+from muster_checks.commands import Output
+from muster_checks.dcgm.discovery import addresses_of
+from muster_checks.dcgm.document import Diagnosis, parse
+from muster_checks.dcgm.judge import judge
+from muster_checks.declaration import NodeView
+from muster_checks.pci import nvidia_gpus
+from muster_checks.reading import Unreadable
+from muster_checks.running import CannotTell, NotHere, ToolMissing
+from muster_checks.vocabulary import Finding
+
+PACKAGE = "datacenter-gpu-manager-4-core (of DCGM 3 and older: datacenter-gpu-manager)"
+# NVIDIA's documentation: level 1 takes seconds, 2 about two minutes, 3 about fifteen, 4 longer; eight GPUs at level 4
+# have been seen to take an hour and more
+LEVEL_TIMEOUT_S = {1: 180.0, 2: 900.0, 3: 2400.0, 4: 7200.0}
+STOP_S = 30.0
+_TIMED_OUT = (124, 137)  # exit codes of timeout(1)
+# what dcgmi prints (Command.cpp, Diag.cpp, dcgm_structs.h), what it comes to, and what to do
+_TROUBLES = (
+    (("already running",), "Busy", "another diagnostic runs; it is tried again at the next run"),
+    (
+        ("unable to establish a connection", "unable to connect", "connection invalid", "connection is not valid"),
+        "NoHostEngine",
+        "start the host engine (systemctl start nvidia-dcgm), or run where it is",
+    ),
+    (
+        ("nvvs binary was not found",),
+        "ToolMissing",
+        "install datacenter-gpu-manager-4-cuda12 (or -cuda13), which has the diagnostic",
+    ),
+    (
+        ("recommended driver", "driver is not", "nvml", "libnvidia-ml", "driver version"),
+        "DriverMissing",
+        "see that the NVIDIA driver is loaded (nvidia-smi)",
+    ),
+)
+
+
+async def probe(node: NodeView, level: int) -> list[Finding]:
+    if not nvidia_gpus(node):
+        raise NotHere("no NVIDIA GPU on the PCI bus")
+    if node.commands.which("dcgmi") is None:
+        raise ToolMissing("dcgmi", PACKAGE)
+    addresses = await addresses_of(node)
+    return judge(await diagnose(node, ("-r", str(level), "-j"), LEVEL_TIMEOUT_S[level]), addresses)
+
+
+async def diagnose(node: NodeView, arguments: tuple[str, ...], timeout_s: float) -> Diagnosis:
+    """Run ``dcgmi diag``. Raises CannotTell."""
+    # a dcgmi that is killed leaves the host engine at work on the GPUs; at a SIGTERM it stops the diagnostic first
+    gently = ("timeout", "-k", f"{STOP_S:g}", f"{timeout_s:g}") if node.commands.which("timeout") else ()
+    argv = (*gently, "dcgmi", "diag", *arguments)
+    output = await node.commands.run(argv, timeout_s=timeout_s + 2 * STOP_S if gently else timeout_s)
+    if output.timed_out or (gently and output.exit_code in _TIMED_OUT):
+        raise CannotTell(f"dcgmi diag: no end within {timeout_s:g} s, stopped", "Timeout")
+    if output.missing:
+        raise ToolMissing("dcgmi", PACKAGE)
+    try:
+        # a failed test gives an exit code, too: what counts is the document
+        diagnosis = parse(output.stdout)
+    except Unreadable as error:
+        said = (output.stdout + output.stderr).decode("utf-8", "replace")
+        raise _refused(said, output, str(error)) from None
+    if diagnosis.runtime_error:
+        raise _refused(diagnosis.runtime_error, output, diagnosis.runtime_error)
+    return diagnosis
+
+
+def _refused(said: str, output: Output, otherwise: str) -> CannotTell:
+    """Why there are no results, with what to do where that is known."""
+    folded = said[:20_000].casefold()
+    for words, reason, advice in _TROUBLES:
+        if any(word in folded for word in words):
+            first = next(line.strip() for line in said.splitlines() if any(w in line.casefold() for w in words))
+            return CannotTell(f"dcgmi diag: {first[:120]}; {advice}", reason)
+    return CannotTell(
+        f"dcgmi diag: {otherwise[:150]}" + (f" ({output.trouble})" if output.trouble else ""), "DiagNotRun"
+    )

@@ -1,0 +1,65 @@
+"""The check ``gpumem``: arithmetic and memory of each GPU, by working with them and verifying every result.
+
+muster_checks.cuda does the work in a child process; judge.py compares with the model's peaks and with siblings.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+if TYPE_CHECKING:
+    from muster_checks.gpumem.judge import Limits
+
+
+class GpumemParameters(Parameters):
+    memory_share: float = Field(default=0.9, gt=0, le=0.95, description="of the free memory, filled with patterns")
+    # STREAM-like kernels reach 85 to 93 % of the datasheet's memory bandwidth on V100 to H100 (NVIDIA's and others'
+    # published figures). Our DGEMM does not use tensor cores, and what it reaches of the vector units' peak has been
+    # measured on no hardware yet: so that share only warns.
+    min_share_of_bandwidth: float = Field(default=0.5, ge=0, le=1, description="of the model's peak; below it fails")
+    warn_share_of_bandwidth: float = Field(default=0.7, ge=0, le=1, description="of the model's peak; below it warns")
+    warn_share_of_flops: float = Field(default=0.25, ge=0, le=1, description="of the model's FP64 peak; below it warns")
+    min_share_of_others: float = Field(default=0.5, ge=0, le=1, description="of the node's equal GPUs; below it fails")
+    warn_share_of_others: float = Field(default=0.8, ge=0, le=1, description="of the node's equal GPUs; below it warns")
+    expected: Path | None = Field(default=None, description="YAML file of GPU models over the shipped one")
+
+
+def _limits(parameters: GpumemParameters) -> "Limits":
+    from muster_checks.gpumem.judge import Limits
+
+    return Limits(**parameters.model_dump(exclude={"expected", "memory_share"}))
+
+
+async def _probe(node: NodeView, parameters: GpumemParameters) -> Sequence[Finding]:
+    from muster_checks.gpumem.probe import probe
+
+    return await probe(node, parameters.memory_share, _limits(parameters), parameters.expected)
+
+
+def _recorded(text: bytes, parameters: GpumemParameters) -> Sequence[Finding] | None:
+    from muster_checks.gpumem.probe import judge_recorded
+    from muster_checks.nvidia.models import gpu_models
+
+    return judge_recorded(text, _limits(parameters), gpu_models(parameters.expected))
+
+
+GPUMEM = Check(
+    name="gpumem",
+    description="DAXPY, DGEMM and memory patterns on each GPU: results verified, rates compared",
+    cost=Cost.HEAVY,
+    parameters=GpumemParameters,
+    timeout_s=1300.0,  # 8 GPUs take seconds; this is GPU after GPU hanging
+    period_s=3600.0,
+    devices=("gpu",),
+    probe=_probe,
+    recorded=_recorded,
+    reads="libcuda.so.1 (in a child process; no CUDA toolkit is needed)",
+    ran_on="a CUDA driver made for tests; the kernels were assembled for sm_60 to sm_120 and ran in an interpreter of "
+    "their PTX; not on real hardware",
+    examples=("check=gpumem", "check=gpumem&memory_share=0.5"),
+)

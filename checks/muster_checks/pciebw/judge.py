@@ -1,0 +1,123 @@
+"""Is an accelerator's way to the host as wide as it should be? Pure: figures in, findings out."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from muster_checks.pciebw.samples import Bandwidth, Way
+from muster_checks.siblings import share_of_others
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+
+UNKNOWN_WAY = Way()
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Below a ``min_…`` it fails, below a ``warn_…`` it warns. Shares are of 1."""
+
+    min_bandwidth_gb_per_s: float
+    min_share_of_link: float
+    warn_share_of_link: float
+    min_share_of_others: float
+    warn_share_of_others: float
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    verdict: Verdict
+    gb_per_s: float
+    what: str
+
+
+def judge(samples: Sequence[Bandwidth], ways: Mapping[str, Way], limits: Limits) -> list[Finding]:
+    """One finding for each sample. ``ways``: by component."""
+    shares_to = _shares(samples, ways, {s.component: s.to_device_gb_per_s for s in samples})
+    shares_from = _shares(samples, ways, {s.component: s.from_device_gb_per_s for s in samples})
+    return [
+        _judge_one(
+            sample,
+            ways.get(sample.component, UNKNOWN_WAY),
+            limits,
+            shares_to.get(sample.component),
+            shares_from.get(sample.component),
+        )
+        for sample in samples
+    ]
+
+
+def _judge_one(
+    sample: Bandwidth, way: Way, limits: Limits, share_to: float | None, share_from: float | None
+) -> Finding:
+    directions = (
+        ("to device", sample.to_device_gb_per_s, way.expected_to_device_gb_per_s, share_to),
+        ("from device", sample.from_device_gb_per_s, way.expected_from_device_gb_per_s, share_from),
+    )
+    measurements, broken = [], []
+    for name, value, expected, share in directions:
+        if value is None:
+            continue
+        bounds = _bounds(value, way, limits, expected, share)
+        floor = max(bound.gb_per_s for bound in bounds if bound.verdict is Verdict.FAIL)
+        measurements.append(Measurement(name.replace(" ", "_"), round(value, 2), "GB/s", round(floor, 2)))
+        broken += [(bound, name, value) for bound in bounds if value < bound.gb_per_s]
+    if not measurements:
+        return _finding(sample, Verdict.UNKNOWN, "NotMeasured", sample.trouble or "no bandwidth was measured")
+    if not broken:
+        return _finding(sample, Verdict.PASS, "Measured", _figures(directions), measurements)
+    worst = max(broken, key=lambda one: (one[0].verdict is Verdict.FAIL, one[0].gb_per_s - one[2]))
+    bound, name, value = worst
+    said = f"{name} {value:.1f} GB/s, below {bound.gb_per_s:.1f} ({bound.what})"
+    if way.held:
+        return _finding(sample, Verdict.UNKNOWN, "InUse", f"{said}, which proves nothing: {way.held}", measurements)
+    advice = "see the link's speed and width (lspci -vv), reseat or move the card"
+    fault_class = FaultClass.CONTACT if bound.verdict is Verdict.FAIL else FaultClass.NONE
+    return _finding(sample, bound.verdict, "LowBandwidth", f"{said}; {advice}", measurements, fault_class)
+
+
+def _bounds(value: float, way: Way, limits: Limits, expected: float | None, share: float | None) -> list[_Bound]:
+    bounds = [_Bound(Verdict.FAIL, limits.min_bandwidth_gb_per_s, "min_bandwidth_gb_per_s")]
+    if way.link_gb_per_s is not None:
+        link = way.link_gb_per_s
+        for verdict, part in ((Verdict.FAIL, limits.min_share_of_link), (Verdict.WARN, limits.warn_share_of_link)):
+            bounds.append(_Bound(verdict, part * link, f"{part:.0%} of what its PCIe links carry, {link:.1f}"))
+    if expected is not None:
+        bounds.append(_Bound(Verdict.WARN, expected, f"what {way.name} should do"))
+    if share is not None and share > 0:
+        others = value / share
+        for verdict, part in ((Verdict.FAIL, limits.min_share_of_others), (Verdict.WARN, limits.warn_share_of_others)):
+            bounds.append(_Bound(verdict, part * others, f"{part:.0%} of what its siblings do, {others:.1f}"))
+    return bounds
+
+
+def _shares(
+    samples: Sequence[Bandwidth], ways: Mapping[str, Way], values: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Each value as a share of the median of its equals: same kind, same name."""
+    groups: dict[tuple[str, str], dict[str, float]] = {}
+    for sample in samples:
+        value = values[sample.component]
+        if value is not None:
+            kind = sample.component.partition("/")[0]
+            name = ways.get(sample.component, UNKNOWN_WAY).name
+            groups.setdefault((kind, name), {})[sample.component] = value
+    return {component: share for group in groups.values() for component, share in share_of_others(group).items()}
+
+
+def _figures(directions: Sequence[tuple[str, float | None, float | None, float | None]]) -> str:
+    return ", ".join(f"{name} {value:.1f} GB/s" for name, value, _, _ in directions if value is not None)
+
+
+def _finding(
+    sample: Bandwidth,
+    verdict: Verdict,
+    reason: str,
+    message: str,
+    measurements: Sequence[Measurement] = (),
+    fault_class: FaultClass = FaultClass.NONE,
+) -> Finding:
+    return Finding(
+        component=sample.component,
+        verdict=verdict,
+        reason=reason,
+        message=message,
+        fault_class=fault_class,
+        measurements=tuple(measurements),
+    )

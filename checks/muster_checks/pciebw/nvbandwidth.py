@@ -1,0 +1,105 @@
+"""Output of NVIDIA's nvbandwidth, as text or with ``-j``, of its versions 0.4 to 0.10.
+
+Source: github.com/NVIDIA/nvbandwidth, output.cpp, json_output.cpp and README.md. A host test prints one row, a column a
+GPU. Devices have their PCI addresses up to 0.8 in text, and as "GPU Device list" in JSON; where they are missing the
+columns follow the addresses (CUDA_DEVICE_ORDER=PCI_BUS_ID).
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from muster_checks.pci import normal_address
+from muster_checks.reading import Unreadable, json_document, number
+
+TO_DEVICE, FROM_DEVICE = "host_to_device_memcpy_ce", "device_to_host_memcpy_ce"
+_DEVICE = re.compile(
+    r"(?:Device )?(\d{1,3}): (.{1,200}?)"  # number and name
+    r"(?: \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)\))?"  # address
+    r"(?:: .*)?"  # host
+)
+_COLUMNS_LIMIT = 64
+
+
+class Device(msgspec.Struct, frozen=True):
+    name: str
+    address: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """By CUDA's numbers of the devices. ``error``: what the tool said went wrong."""
+
+    to_device: dict[int, float]
+    from_device: dict[int, float]
+    devices: dict[int, Device]
+    error: str = ""
+
+
+def is_nvbandwidth(text: bytes) -> bool:
+    return b"nvbandwidth" in text[:4096] or TO_DEVICE.encode() in text or FROM_DEVICE.encode() in text
+
+
+def parse(text: bytes) -> Report:
+    """Either form. Raises Unreadable where no bandwidth and no error is in it."""
+    beginning = text[:4096].lstrip()
+    report = _json(text) if beginning.startswith(b"{") else _text(text.decode("utf-8", "replace"))
+    if not report.to_device and not report.from_device and not report.error:
+        raise Unreadable("nvbandwidth: no bandwidth between host and device in it")
+    return report
+
+
+def _json(text: bytes) -> Report:
+    document = json_document(text)
+    root = document.get("nvbandwidth") if isinstance(document, dict) else None
+    if not isinstance(root, dict):
+        raise Unreadable("nvbandwidth: expected an object of that name")
+    rows: dict[str, dict[int, float]] = {}
+    tests = root.get("testcases")
+    for test in tests if isinstance(tests, list) else []:
+        if isinstance(test, dict) and test.get("status") == "Passed":
+            rows[str(test.get("name"))] = _row(test.get("bandwidth_matrix"))
+    listed = root.get("GPU Device list")
+    return Report(
+        rows.get(TO_DEVICE, {}),
+        rows.get(FROM_DEVICE, {}),
+        _devices(line for line in (listed if isinstance(listed, list) else []) if isinstance(line, str)),
+        str(root.get("error") or "")[:300],
+    )
+
+
+def _row(matrix: object) -> dict[int, float]:
+    row = matrix[0] if isinstance(matrix, list) and matrix else None
+    return _numbered(row[:_COLUMNS_LIMIT]) if isinstance(row, list) else {}
+
+
+def _numbered(values: list[object]) -> dict[int, float]:
+    found = ((column, number(value)) for column, value in enumerate(values))
+    return {column: value for column, value in found if value is not None and value > 0}
+
+
+def _text(text: str) -> Report:
+    rows: dict[str, dict[int, float]] = {}
+    test = ""
+    columns = 0
+    lines = [line.strip()[:2000] for line in text[: 1 << 20].splitlines()]
+    for line in lines:
+        cells: list[object] = list(line.split())
+        if line.startswith("Running "):
+            test, columns = line.removeprefix("Running ").removesuffix("."), 0
+        elif test and cells == [str(column) for column in range(len(cells))] and cells and not columns:
+            columns = len(cells)
+        elif columns and cells[:1] == ["0"] and len(cells) == columns + 1:
+            rows[test], test = _numbered(cells[1:]), ""
+    said = [line for line in lines if line.startswith(("ERROR", "[CUDA_ERROR", "NVML_ERROR", "Error: "))]
+    devices = _devices(line for line in lines if line.startswith("Device "))
+    return Report(rows.get(TO_DEVICE, {}), rows.get(FROM_DEVICE, {}), devices, " ".join(said)[:300])
+
+
+def _devices(lines: Iterable[str]) -> dict[int, Device]:
+    found = {}
+    for line in lines:
+        match = _DEVICE.fullmatch(line[:500])
+        if match:
+            found[int(match[1])] = Device(match[2], normal_address(match[3]) if match[3] else "")
+    return found

@@ -1,0 +1,77 @@
+"""The bandwidth of every accelerator of a node: GPUs by :mod:`measuring`, IPUs by Graphcore's own tool."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from muster_checks.cuda.launching import NOT_OFFERED
+from muster_checks.cuda.occupied import occupied
+from muster_checks.declaration import NodeView
+from muster_checks.expected import Table
+from muster_checks.nvidia.models import GpuModel, gpu_models
+from muster_checks.pci import PciDevice, nvidia_gpus
+from muster_checks.pciebw.judge import Limits, judge
+from muster_checks.pciebw.link import GENERATIONS, link_gb_per_s
+from muster_checks.pciebw.measuring import measure
+from muster_checks.pciebw.samples import Bandwidth, Way
+from muster_checks.running import CannotTell, NotHere, ToolMissing
+from muster_checks.vocabulary import Finding
+
+PER_IPU_S = 60.0
+
+
+async def probe(node: NodeView, limits: Limits, expected: Path | None) -> list[Finding]:
+    from muster_checks.graphcore import host_traffic
+
+    models = gpu_models(expected)
+    # a GPU that was handed to a virtual machine is not ours to measure
+    gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
+    samples = await host_traffic.measure(node, PER_IPU_S)
+    if not gpus and not samples:
+        raise NotHere("no NVIDIA GPU on the PCI bus, and no IPU")
+    ways: dict[str, Way] = {}
+    if gpus:
+        measured, ways = await _gpus(node, gpus, models)
+        samples += measured
+    return judge(samples, ways, limits)
+
+
+async def _gpus(
+    node: NodeView, gpus: Sequence[PciDevice], models: Table[GpuModel]
+) -> tuple[list[Bandwidth], dict[str, Way]]:
+    """Raises CannotTell when nothing on the node can measure."""
+    held = await occupied(node)
+    measured = await measure(node, gpus)
+    if not measured.samples:
+        if not measured.troubles:
+            raise CannotTell(NOT_OFFERED, "NoCudaDevice")
+        if all("No such file" in trouble for trouble in measured.troubles):
+            raise ToolMissing("nvbandwidth, libcuda.so.1, dcgmi", "the NVIDIA driver, with its CUDA library (libcuda1)")
+        raise CannotTell("; ".join(measured.troubles), "NotMeasured")
+    samples, ways = [], {}
+    for gpu in gpus:
+        why = "; ".join(measured.troubles) or NOT_OFFERED
+        samples.append(measured.samples.get(gpu.address) or Bandwidth(f"gpu/{gpu.address}", None, None, why))
+        name = measured.names.get(gpu.address, "")
+        slice_of = "MIG is on, and a slice is not the whole GPU" if " MIG " in name else ""
+        link = link_gb_per_s(gpu)
+        ways[f"gpu/{gpu.address}"] = way(name, link, models.of(name), held.get(gpu.address) or slice_of)
+    return samples, ways
+
+
+def way(name: str, link_gb_per_s: float | None, model: GpuModel | None, held: str = "") -> Way:
+    """What is expected of the product counts only where its slot is as fast as the product."""
+    fitting = model is not None and not _slower(link_gb_per_s, model)
+    return Way(
+        name=name,
+        link_gb_per_s=link_gb_per_s,
+        expected_to_device_gb_per_s=model.h2d_gb_per_s if model is not None and fitting else None,
+        expected_from_device_gb_per_s=model.d2h_gb_per_s if model is not None and fitting else None,
+        held=held,
+    )
+
+
+def _slower(link_gb_per_s: float | None, model: GpuModel) -> bool:
+    lane = GENERATIONS.get(model.pcie_generation or 0)
+    if link_gb_per_s is None or lane is None or model.pcie_width is None:
+        return False
+    return link_gb_per_s < 0.99 * lane * model.pcie_width
