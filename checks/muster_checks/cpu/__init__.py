@@ -1,0 +1,65 @@
+"""The check ``cpu``: CPUs that are missing, throttled, set to the wrong clock or reporting errors; stuck processes."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+
+class CpuParameters(Parameters):
+    min_cpus: int | None = Field(default=None, ge=1, description="logical CPUs that must be online")
+    min_numa_nodes: int | None = Field(default=None, ge=1, description="NUMA nodes that must be there")
+    governor: str = Field(
+        default="", max_length=32, description="cpufreq governor that every CPU must have, e.g. performance"
+    )
+    # the kernel itself speaks of throttling when it lasts for 8 s (arch/x86 therm_throt.c): 1 % of a quarter of an hour
+    max_throttled_percent: float = Field(
+        default=1.0, gt=0, le=100, description="share of 15 minutes for which a socket may be throttled by heat"
+    )
+    # mcelog's default for corrected errors (10 in 24 h), as in the rows of the check dmesg
+    max_corrected_per_day: float = Field(
+        default=10, ge=0, description="corrected machine checks within 24 hours above which it warns"
+    )
+    min_frequency_mhz: float | None = Field(
+        default=None,
+        gt=0,
+        description="clock that the fastest CPU must reach while the node works (default: half of the highest)",
+    )
+    # Azure's health agent for its CycleCloud clusters warns at 50 a core
+    max_zombies_per_cpu: float = Field(default=50, gt=0, description="zombie processes for each CPU")
+    max_blocked_per_cpu: float = Field(
+        default=1.0, gt=0, description="processes in uninterruptible sleep for each CPU, in two runs one after another"
+    )
+    first_interval_s: float = Field(
+        default=1.0, ge=0, le=60, description="on the first run: seconds between the two readings of the counters"
+    )
+
+
+async def _probe(node: NodeView, parameters: CpuParameters) -> Sequence[Finding]:
+    from muster_checks.cpu.probing import probe
+
+    return await probe(node, parameters)
+
+
+CPU = Check(
+    name="cpu",
+    description="offline and missing CPUs, heat throttling, machine checks, governor and clock, stuck processes",
+    cost=Cost.LIGHT,
+    parameters=CpuParameters,
+    timeout_s=30.0,
+    # it reads ten files of each CPU and one of each process: 70 ms of CPU time with 256 CPUs and 2,000 processes
+    period_s=300.0,
+    devices=("host",),
+    probe=_probe,
+    reads=(
+        "/sys/devices/system/cpu, /sys/devices/system/node, /proc/interrupts, /proc/cpuinfo, /proc/loadavg, "
+        "/proc/pressure/cpu, /proc/*/stat"
+    ),
+    ran_on=(
+        "real /proc and /sys of a virtual machine (kernel 6.18); throttling, machine checks and cpufreq with files as "
+        "the kernel's documentation describes them, not on real hardware"
+    ),
+    examples=("check=cpu", "check=cpu&min_cpus=224&governor=performance"),
+)

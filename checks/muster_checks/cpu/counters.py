@@ -1,0 +1,87 @@
+"""Counters of trouble: heat throttling of each socket, and the interrupts by which CPUs report errors.
+
+Throttling (Documentation/ABI/testing/sysfs-devices-system-cpu; Intel only): the number of events, and since kernel 5.6
+the time, which is added when an event ends. Interrupts: ``MCE`` is taken by all CPUs at once, so the highest CPU tells
+how many there were; ``THR`` (corrected) and ``DFR`` (deferred, AMD) are taken by one. ``MCP`` counts polls: no error.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import BinaryIO
+
+import msgspec
+
+from muster_checks.cpu.topology import CPUS
+from muster_checks.declaration import NodeView
+from muster_checks.reading import names_in, read_integer
+
+INTERRUPTS = ("MCE", "THR", "DFR")
+LINE_LIMIT_BYTES = 1 << 16  # 5,000 CPUs
+FILE_LIMIT_BYTES = 64 << 20
+_CPU = re.compile(r"cpu\d+")
+_LEVELS = ("core", "package")
+
+
+class Throttling(msgspec.Struct, frozen=True):
+    """How long one socket, or its worst core, was throttled since boot. ms: None before kernel 5.6."""
+
+    socket: int
+    level: str  # "core" or "package"
+    events: int
+    ms: int | None
+
+    @property
+    def name(self) -> str:
+        return f"throttled.{self.level}.{self.socket}"
+
+
+def read_throttling(node: NodeView) -> list[Throttling]:
+    """Each socket's counters; none where CPUs have none."""
+    folder = node.path(CPUS)
+    worst: dict[tuple[int, str], tuple[int, int | None]] = {}
+    for cpu in filter(_CPU.fullmatch, names_in(folder)):
+        place = folder / cpu / "thermal_throttle"
+        if not place.is_dir():
+            continue
+        socket = read_integer(folder / cpu / "topology/physical_package_id") or 0
+        for level in _LEVELS:
+            events = read_integer(place / f"{level}_throttle_count")
+            if events is None:
+                continue
+            ms = read_integer(place / f"{level}_throttle_total_time_ms")
+            before = worst.get((socket, level), (0, None))
+            worst[socket, level] = max(before[0], events), ms if before[1] is None else max(before[1], ms or 0)
+    return [Throttling(socket, level, *counts) for (socket, level), counts in sorted(worst.items())]
+
+
+def parse_interrupts(lines: Iterable[bytes]) -> dict[str, int]:
+    """Events since boot, of ``MCE``, ``THR`` and ``DFR`` as far as the kernel has them."""
+    found: dict[str, int] = {}
+    for line in lines:
+        name, colon, rest = line.strip().partition(b":")
+        if not colon or name.decode("ascii", "replace") not in INTERRUPTS:
+            continue
+        counts = []
+        for word in rest.split():
+            if not word.isdigit():
+                break
+            counts.append(int(word[:18]))
+        if counts:
+            found[name.decode()] = max(counts) if name == b"MCE" else sum(counts)
+    return found
+
+
+def read_interrupts(node: NodeView) -> dict[str, int] | None:
+    """None where /proc/interrupts cannot be read. Line by line: on a large node it is megabytes."""
+    try:
+        with node.path("/proc/interrupts").open("rb") as file:
+            return parse_interrupts(_lines(file))
+    except OSError:
+        return None
+
+
+def _lines(file: BinaryIO) -> Iterable[bytes]:
+    size = 0
+    while size < FILE_LIMIT_BYTES and (line := file.readline(LINE_LIMIT_BYTES)):
+        size += len(line)
+        yield line

@@ -1,0 +1,56 @@
+"""Processes that are stuck: zombies, which nobody reaps, and those in uninterruptible sleep.
+
+An agent in a PID name space of its own counts only what it sees there.
+"""
+
+import os
+
+import msgspec
+
+from muster_checks.declaration import NodeView
+from muster_checks.reading import number, read_text
+
+PROCESS_LIMIT = 1_000_000
+
+
+class Processes(msgspec.Struct, frozen=True):
+    """load: mean number of running and blocked tasks in the last minute; pressure_percent: of the last minute in which
+    some task waited for a CPU (PSI, some avg60)."""
+
+    total: int
+    zombies: int
+    blocked: int
+    load: float | None
+    pressure_percent: float | None
+
+
+def read_processes(node: NodeView) -> Processes:
+    states: dict[bytes, int] = {}
+    root = node.path("/proc")
+    try:
+        with os.scandir(root) as entries:
+            names = [entry.name for entry, _ in zip(entries, range(PROCESS_LIMIT), strict=False)]
+    except OSError:
+        names = []
+    for name in names:
+        if name.isdigit() and (state := _state(f"{root}/{name}/stat")):
+            states[state] = states.get(state, 0) + 1
+    pressure = (read_text(node.path("/proc/pressure/cpu"), 4096) or "").partition("avg60=")[2]
+    return Processes(
+        total=sum(states.values()),
+        zombies=states.get(b"Z", 0),
+        blocked=states.get(b"D", 0),
+        load=number((read_text(node.path("/proc/loadavg"), 256) or "").split(" ")[0]),
+        pressure_percent=number(pressure.split(" ")[0]),
+    )
+
+
+def _state(path: str) -> bytes:
+    # no pathlib, no decoding: thousands of these are read in one go
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
+            text = file.read(512)
+    except OSError:
+        return b""  # it has ended meanwhile
+    # a name may hold anything, brackets too: its end is the last one
+    return text[text.rfind(b")") + 1 :].strip()[:1]
