@@ -1,0 +1,56 @@
+"""Which IPUs this node has: on its PCI bus, or over the network in a V-IPU partition."""
+
+import re
+
+import msgspec
+
+from muster_checks.declaration import NodeView
+from muster_checks.graphcore import SDK
+from muster_checks.graphcore.listing import Device, parse
+from muster_checks.graphcore.settings import Fabric
+from muster_checks.pci import Kind, pci_devices
+from muster_checks.reading import Unreadable, names_in
+from muster_checks.running import CannotTell, NotHere, ToolMissing
+
+# not /dev/ipu-psys0, which is Intel's camera
+_NODE = re.compile(r"ipu\d{1,4}")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """``unlisted``: components on the PCI bus that gc-info does not list."""
+
+    devices: tuple[Device, ...]
+    unlisted: tuple[str, ...]
+
+
+async def find(node: NodeView, reached: Fabric, all_partitions: bool, timeout_s: float) -> Found:
+    """The node's IPUs. Raises NotHere, ToolMissing or CannotTell."""
+    on_bus = [device.address for device in pci_devices(node) if device.kind is Kind.IPU]
+    signs = bool(on_bus or reached.configured or any(_NODE.fullmatch(name) for name in names_in(node.path("/dev"))))
+    argv = ["gc-info", "-l", *(["--all-partitions"] if all_partitions else [])]
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    if output.missing:
+        if signs:
+            raise ToolMissing("gc-info", SDK)
+        raise NotHere(
+            "no IPU: no PCI device of Graphcore (1d95), no /dev/ipu0, no V-IPU controller configured, no gc-info"
+        )
+    try:
+        if not output.ok:
+            raise CannotTell(output.trouble)  # noqa: TRY301 - one place decides whether it matters
+        devices = parse(output.stdout)
+    except (CannotTell, Unreadable) as error:
+        if signs:
+            raise CannotTell(f"IPUs cannot be listed: {error}") from None
+        raise NotHere(
+            f"no IPU: no PCI device of Graphcore (1d95), no /dev/ipu0, no V-IPU controller; {error}"
+        ) from None
+    listed = {device.pci for device in devices}
+    unlisted = tuple(f"ipu/{address}" for address in on_bus if address not in listed)
+    if not devices and not unlisted:
+        if reached.partition:
+            raise CannotTell(
+                f"gc-info lists no IPU in partition {reached.partition}: is the partition ACTIVE?", "NoIpus"
+            )
+        raise NotHere("gc-info lists no IPU: no partition is set up for this host")
+    return Found(tuple(devices), unlisted)
