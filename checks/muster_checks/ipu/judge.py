@@ -1,0 +1,212 @@
+"""Judges what IPUs say of themselves."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from muster_checks.expected import Table
+from muster_checks.graphcore.attributes import Attributes
+from muster_checks.graphcore.health import Unhealthy
+from muster_checks.graphcore.models import IpuModel
+from muster_checks.graphcore.reading import Health, Reading
+from muster_checks.history import Rise
+from muster_checks.siblings import share_of_others
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+
+NO_ERRORS = "no errors"
+FEWEST_ERRORS = 10  # in the few seconds of a first run one error looks like thousands an hour
+_FAILED = {
+    "device": "has failed: the IPU, an RNIC or another part of its IPU-Machine",
+    "connection": "cannot be reached over the network: check RNIC, cabling and switch of its IPU-Machine",
+}
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """``expected``: by board type; ``max_link_errors_per_hour``: of corrected errors."""
+
+    expected: Table[IpuModel]
+    max_link_errors_per_hour: float
+
+
+def counters(attributes: Attributes) -> dict[str, float]:
+    """The counters of which only the rise says something. The session's stands in where there is no total."""
+    link = attributes.link_errors if attributes.link_errors is not None else attributes.link_errors_session
+    both = {"link_errors": link, "host_link_errors": attributes.host_link_errors}
+    return {name: value for name, value in both.items() if value is not None}
+
+
+def judge(readings: Sequence[Reading], rises: Mapping[str, Mapping[str, Rise]], limits: Limits) -> list[Finding]:
+    """Every IPU by its attributes. ``rises``: by component, then counter."""
+    speeds: dict[str, dict[str, float]] = {}
+    for reading in readings:
+        said = reading.attributes
+        if said is not None and said.link_gt_per_s is not None and said.link_width is not None:
+            speeds.setdefault(said.board, {})[reading.device.component] = said.link_gt_per_s * said.link_width
+    shares = {component: share for board in speeds.values() for component, share in share_of_others(board).items()}
+    findings: list[Finding] = []
+    for reading in readings:
+        component = reading.device.component
+        if reading.attributes is None:
+            findings.append(_unknown(component, "NotReadable", reading.trouble))
+            continue
+        numbers = _measurements(reading.attributes)
+        found = [
+            *_error_state(component, reading.attributes),
+            *_link(component, reading.attributes, limits, shares.get(component)),
+            *_rates(component, reading.attributes, rises.get(component, {}), limits),
+            *_sensors(component, reading.attributes, limits),
+        ]
+        findings += [_with(finding, numbers) for finding in found]
+        if not found:
+            findings.append(_pass(component, reading.attributes.error_state or "it reports no trouble", numbers))
+    return findings
+
+
+def judge_health(health: Health, components: Mapping[str, str]) -> list[Finding]:
+    """What the library says. ``components``: of the IPUs that gc-info lists, by device id."""
+    if health.trouble:
+        return [_unknown("host", "HealthNotRead", health.trouble)]
+    findings = [_unhealthy(ipu, components) for ipu in health.unhealthy]
+    unseen = [] if health.seen is None else [name for device, name in components.items() if device not in health.seen]
+    return findings + [
+        Finding(
+            component=component,
+            verdict=Verdict.WARN,
+            reason="NotMonitored",
+            message="gc-info lists this IPU, but gc-monitor does not show it",
+        )
+        for component in unseen
+    ]
+
+
+def judge_unlisted(components: Sequence[str]) -> list[Finding]:
+    """IPUs on the PCI bus that the driver does not offer. UNKNOWN besides, so that nothing known of them is closed."""
+    said = "on the PCI bus, but not listed by gc-info: is Graphcore's driver loaded (dmesg)?"
+    return [
+        finding
+        for component in components
+        for finding in (
+            Finding(component=component, verdict=Verdict.WARN, reason="NotListed", message=said),
+            _unknown(component, "NotReadable", said),
+        )
+    ]
+
+
+def _with(finding: Finding, numbers: tuple[Measurement, ...]) -> Finding:
+    has = {measured.name for measured in finding.measurements}
+    more = tuple(measured for measured in numbers if measured.name not in has)
+    return msgspec.structs.replace(finding, measurements=finding.measurements + more)
+
+
+def _unhealthy(ipu: Unhealthy, components: Mapping[str, str]) -> Finding:
+    # the address says more than the id, which counts anew in every partition
+    listed = set(components.values())
+    component = ipu.component if ipu.component in listed else components.get(ipu.device_id, ipu.component)
+    where = f" (device {ipu.device_id}, partition {ipu.partition or 'unknown'})"
+    if ipu.error not in _FAILED:
+        return _unknown(component, "HealthNotRead", f"gcipuinfo lists it with the error {ipu.error!r}{where}")
+    return Finding(
+        component=component,
+        verdict=Verdict.FAIL,
+        reason=f"Unhealthy:{ipu.error}",
+        message=f"IPU {_FAILED[ipu.error]}{where}",
+        fault_class=FaultClass.QUARANTINE,
+    )
+
+
+def _error_state(component: str, said: Attributes) -> list[Finding]:
+    if said.error_state is None or said.error_state.lower() == NO_ERRORS:
+        return []
+    if not said.error_state:
+        return [_unknown(component, "ErrorStateNotRead", "gc-info gives no error state of this IPU")]
+    return [
+        Finding(
+            component=component,
+            verdict=Verdict.FAIL,
+            reason="IpuErrorState",
+            message=f"IPU error state: {said.error_state} (sound: {NO_ERRORS}); gc-reset it when idle, else replace it",
+            fault_class=FaultClass.QUARANTINE,
+        )
+    ]
+
+
+def _link(component: str, said: Attributes, limits: Limits, share: float | None) -> list[Finding]:
+    row = limits.expected.of(said.board) or IpuModel(model="")
+    for value, expected, what, unit in (
+        (said.link_width, row.link_width, "width", "lanes"),
+        (said.link_gt_per_s, row.link_gt_per_s, "speed", "GT/s"),
+    ):
+        if value is not None and expected is not None and value < expected:
+            message = f"link {what} {value:g} {unit} of {expected:g}, as of a {said.board}: reseat it, check its slot"
+            measured = Measurement(f"link_{what}", value, unit, expected)
+            return [_warn(component, "LinkDegraded", message, measured)]
+    if share is not None and share < 1.0:
+        message = f"link of {said.link_gt_per_s:g} GT/s x {said.link_width:g}: {share:.0%} of the other IPUs' here"
+        return [_warn(component, "LinkBelowSiblings", message, Measurement("link_share_of_siblings", share, "", 1.0))]
+    return []
+
+
+def _rates(component: str, said: Attributes, rises: Mapping[str, Rise], limits: Limits) -> list[Finding]:
+    findings = []
+    most = limits.max_link_errors_per_hour
+    for counter in counters(said):
+        rise = rises.get(counter, Rise(0.0, 0.0))
+        rate = rise.per(3600.0)
+        if rise.amount < FEWEST_ERRORS or rate <= most:
+            continue
+        what, reason = ("host link", "HostLinkErrors") if counter == "host_link_errors" else ("link", "LinkErrors")
+        message = (
+            f"{rate:.0f} corrected {what} errors an hour, limit {most:.0f} ({rise.amount:.0f} in {rise.over_s:.0f} s): "
+            "reseat it, check its cable or slot"
+        )
+        findings.append(_warn(component, reason, message, Measurement(f"{counter}_per_hour", rate, "1/h", most)))
+    return findings
+
+
+def _sensors(component: str, said: Attributes, limits: Limits) -> list[Finding]:
+    row = limits.expected.of(said.board) or IpuModel(model="")
+    return [
+        _warn(
+            component,
+            reason,
+            f"{what} {value:g} {unit}, limit {most:g}: check cooling",
+            Measurement(name, value, unit, most),
+        )
+        for value, most, reason, what, name, unit in (
+            (said.die_temp_c, row.max_die_temp_c, "DieHot", "die temperature", "die_temperature", "C"),
+            (said.board_temp_c, row.max_board_temp_c, "BoardHot", "board temperature", "board_temperature", "C"),
+            (said.board_power_w, row.max_board_power_w, "BoardPower", "board power", "board_power", "W"),
+        )
+        if value is not None and most is not None and value > most
+    ]
+
+
+def _measurements(said: Attributes) -> tuple[Measurement, ...]:
+    values = (
+        ("link_speed", said.link_gt_per_s, "GT/s"),
+        ("link_width", said.link_width, "lanes"),
+        ("link_errors", said.link_errors, "errors"),
+        ("link_errors_session", said.link_errors_session, "errors"),
+        ("host_link_errors", said.host_link_errors, "errors"),
+        ("parity_initialised", said.parity_initialised, ""),
+        ("parity_error_threshold", said.parity_threshold, "errors"),
+        ("parity_error_interval", said.parity_interval_s, "s"),
+        ("die_temperature", said.die_temp_c, "C"),
+        ("board_temperature", said.board_temp_c, "C"),
+        ("ipu_power", said.ipu_power_w, "W"),
+        ("board_power", said.board_power_w, "W"),
+        ("clock", said.clock_mhz, "MHz"),
+    )
+    return tuple(Measurement(name, value, unit) for name, value, unit in values if value is not None)
+
+
+def _pass(component: str, message: str, numbers: tuple[Measurement, ...]) -> Finding:
+    return Finding(component=component, verdict=Verdict.PASS, reason="Healthy", message=message, measurements=numbers)
+
+
+def _warn(component: str, reason: str, message: str, measured: Measurement) -> Finding:
+    return Finding(component=component, verdict=Verdict.WARN, reason=reason, message=message, measurements=(measured,))
+
+
+def _unknown(component: str, reason: str, message: str) -> Finding:
+    return Finding(component=component, verdict=Verdict.UNKNOWN, reason=reason, message=message)

@@ -1,0 +1,52 @@
+"""Reads a node's IPUs and has them judged."""
+
+import os
+from collections.abc import Mapping
+
+from muster_checks.declaration import NodeView
+from muster_checks.graphcore.discovery import find
+from muster_checks.graphcore.models import models
+from muster_checks.graphcore.reading import Reading, read_attributes, read_health
+from muster_checks.graphcore.settings import fabric
+from muster_checks.history import Rise, readings
+from muster_checks.ipu import IpuParameters
+from muster_checks.ipu.judge import Limits, counters, judge, judge_health, judge_unlisted
+from muster_checks.vocabulary import Finding
+
+WINDOW_S = 3600.0
+TOOL_TIMEOUT_S = 15.0
+
+
+async def probe(
+    node: NodeView, parameters: IpuParameters, environment: Mapping[str, str] = os.environ
+) -> list[Finding]:
+    limits = Limits(models(parameters.expected), parameters.max_link_errors_per_hour)
+    reached = fabric(parameters, environment)
+    found = await find(node, reached, parameters.all_partitions, TOOL_TIMEOUT_S)
+    latest: list[Reading] = []
+
+    async def read() -> dict[str, float]:
+        latest[:] = await read_attributes(node, reached, found.devices, TOOL_TIMEOUT_S)
+        return {
+            f"{reading.device.component} {name}": value
+            for reading in latest
+            if reading.attributes is not None
+            for name, value in counters(reading.attributes).items()
+        }
+
+    series = await readings(node.history, "ipu", read, parameters.first_interval_s)
+    rises: dict[str, dict[str, Rise]] = {}
+    for key, values in series.items():
+        component, _, name = key.rpartition(" ")
+        rises.setdefault(component, {})[name] = values.rise(WINDOW_S)
+    health = await read_health(node, reached, parameters.all_partitions, TOOL_TIMEOUT_S)
+    components = {device.device_id: device.component for device in found.devices}
+    findings = judge_health(health, components)
+    failed = {finding.component for finding in findings}
+    # an IPU that the library calls unhealthy is not sound besides, whatever its attributes say
+    sound = [
+        finding
+        for finding in judge(latest, rises, limits)
+        if finding.reason != "Healthy" or finding.component not in failed
+    ]
+    return findings + sound + judge_unlisted(found.unlisted)
