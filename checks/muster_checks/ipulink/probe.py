@@ -1,0 +1,140 @@
+"""Runs the tests one after the other: each takes the IPUs for itself. One that cannot run leaves the others judged."""
+
+import os
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from muster_checks.commands import Output
+from muster_checks.declaration import NodeView
+from muster_checks.graphcore import SDK, host_sync, ipu_traffic, links, partitions, poplar
+from muster_checks.graphcore.discovery import find
+from muster_checks.graphcore.listing import Device
+from muster_checks.graphcore.models import IpuModel, models
+from muster_checks.graphcore.reading import read_attributes
+from muster_checks.graphcore.settings import Fabric, fabric
+from muster_checks.ipulink import IpuLinkParameters
+from muster_checks.ipulink.judge import component, judge_links, judge_partitions, judge_sync, judge_traffic
+from muster_checks.reading import Unreadable
+from muster_checks.vocabulary import Finding, Verdict
+
+TOOL_TIMEOUT_S = 20.0
+SYNC_TIMEOUT_S = 60.0
+VIPU = "Graphcore's V-IPU command line (vipu)"
+
+
+class _Bench(msgspec.Struct, frozen=True):
+    """What every test needs. ``components``: device id -> component."""
+
+    node: NodeView
+    reached: Fabric
+    devices: tuple[Device, ...]
+    components: dict[str, str]
+    expected: IpuModel | None
+    parameters: IpuLinkParameters
+
+    async def run(self, argv: list[str], timeout_s: float) -> Output:
+        return await self.node.commands.run(argv, timeout_s=timeout_s, environment=self.reached.given)
+
+    def judged(
+        self, output: Output, where: str, reason: str, install: str, judge: Callable[[bytes], list[Finding]]
+    ) -> list[Finding]:
+        """What the output says. A tool may end badly just because it found a fault: then the fault counts, and nothing
+        that it called sound. Output that was cut off says nothing. ``where``: the component if it did not run."""
+        if output.missing:
+            return [_not_tested("host", reason, f"{output.argv[0]}: not found on this node; install {install}")]
+        if output.timed_out or output.truncated or output.exit_code is None or output.exit_code < 0:
+            return [_not_tested(where, reason, output.trouble)]
+        errors = poplar.parse(output.stdout + b"\n" + output.stderr)
+        findings = [poplar.judge(error, component(self.components, error.device_id)) for error in errors]
+        try:
+            findings += judge(output.stdout)
+        except Unreadable as error:
+            return [*findings, _not_tested(where, reason, output.trouble or str(error))]
+        if not output.trouble:
+            return findings
+        bad = [finding for finding in findings if finding.verdict is not Verdict.PASS]
+        if not any(finding.verdict is Verdict.FAIL for finding in bad):
+            bad.append(_not_tested(where, reason, output.trouble))
+        return bad
+
+
+async def probe(
+    node: NodeView, parameters: IpuLinkParameters, environment: Mapping[str, str] = os.environ
+) -> list[Finding]:
+    table = models(parameters.expected)
+    reached = fabric(parameters, environment)
+    found = await find(node, reached, parameters.all_partitions, TOOL_TIMEOUT_S)
+    boards = await read_attributes(node, reached, found.devices[:1], TOOL_TIMEOUT_S)
+    board = next((reading.attributes.board for reading in boards if reading.attributes), "")
+    components = {device.device_id: device.component for device in found.devices}
+    bench = _Bench(node, reached, found.devices, components, table.of(board), parameters)
+    findings = await _partitions(bench)
+    if len(found.devices) > 1:  # one IPU has nobody to talk to
+        findings += await _links(bench)
+        findings += await _traffic(bench)
+    findings += await _sync(bench)
+    said = "on the PCI bus, but not listed by gc-info"
+    return findings + [_not_tested(one, "NotListed", said) for one in found.unlisted]
+
+
+async def _links(bench: _Bench) -> list[Finding]:
+    output = await bench.run(["gc-links", "-j"], bench.parameters.links_timeout_s)
+    return bench.judged(
+        output,
+        "host",
+        "LinksNotTested",
+        SDK,
+        lambda text: judge_links(links.parse(text), bench.expected, bench.components),
+    )
+
+
+async def _traffic(bench: _Bench) -> list[Finding]:
+    output = await bench.run(["gc-iputraffictest", "--all-links", "-j"], bench.parameters.traffic_timeout_s)
+    share = bench.parameters.min_share_of_siblings
+    return bench.judged(
+        output,
+        "host",
+        "TrafficNotTested",
+        SDK,
+        lambda text: judge_traffic(ipu_traffic.parse(text), bench.expected, share, bench.components),
+    )
+
+
+async def _sync(bench: _Bench) -> list[Finding]:
+    findings: list[Finding] = []
+    left_s = bench.parameters.sync_timeout_s
+    for device in bench.devices:
+        if left_s <= 0:
+            findings.append(_not_tested(device.component, "SyncNotTested", "no time was left for it"))
+            continue
+        argv = ["gc-hostsynclatencytest", "-d", device.device_id, "-j"]
+        output = await bench.run(argv, min(SYNC_TIMEOUT_S, left_s))
+        left_s -= output.duration_s
+        findings += _judge_sync(bench, device.component, output)
+        if output.missing:
+            break
+    return findings
+
+
+def _judge_sync(bench: _Bench, ipu: str, output: Output) -> list[Finding]:
+    return bench.judged(output, ipu, "SyncNotTested", SDK, lambda text: [judge_sync(host_sync.parse(text), ipu)])
+
+
+async def _partitions(bench: _Bench) -> list[Finding]:
+    if not bench.reached.host:
+        return []
+    argv = ["vipu", "list", "partitions", "--api-host", bench.reached.host, "--api-port", str(bench.reached.port)]
+    output = await bench.run(argv, TOOL_TIMEOUT_S)
+    return bench.judged(
+        output,
+        "host",
+        "PartitionsNotRead",
+        VIPU,
+        lambda text: judge_partitions(partitions.parse(text), bench.reached.partition),
+    )
+
+
+def _not_tested(where: str, reason: str, message: str) -> Finding:
+    # on the host it stands for all IPUs: what is known of any of them is not closed by a test that did not run
+    return Finding(component=where, verdict=Verdict.UNKNOWN, reason=reason, message=message)
