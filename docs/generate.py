@@ -4,6 +4,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import yaml
+
+from muster_checks.declaration import Check
 from muster_checks.dmesg.catalogue import Catalogue, Meaning, load_catalogue
 from muster_checks.registry import registry
 from muster_checks.vocabulary import Verdict
@@ -108,23 +111,66 @@ def kernel_log(catalogue: Catalogue) -> str:
     return "\n".join(lines) + "\n"
 
 
+CHECKS_INTRODUCTION = """\
+`muster check` runs the light ones here and now, `muster check NAME …` any of them, `muster check NAME --sample FILE`
+judges what a tool printed elsewhere. Under `ran on` stands what each has been tried on: a check that has seen only
+recorded output may be wrong where real hardware speaks otherwise; a report with the sample helps.
+
+A verdict is PASS, WARN, FAIL, UNKNOWN (could not be measured; taints nothing) or SKIP (no such device). Executables of
+your own: [plug-ins](plugins.md). What each kernel line means: [kernel-log.md](kernel-log.md).""".splitlines()
+
+PEERS = ("NVSentinel", "Autopilot", "Konduktor", "NPD", "gcm", "gpud", "healthagent", "others")
+NOT_A_CHECK = "plug-ins"
+
+
 def checks() -> str:
-    lines = ["# The checks", "", NOTE, ""]
-    for check in sorted(registry().values(), key=lambda check: check.name):
-        rhythm = "a stream, always on" if check.period_s is None else f"every {check.period_s:g} s"
-        lines += [f"## {check.name}", "", f"{check.description}.", "", f"Cost: {check.cost}. {rhythm.capitalize()}."]
-        lines += [f"Time-out: {check.timeout_s:g} s. Looks at: {', '.join(check.devices)}.", ""]
-        properties = check.parameters.model_json_schema(mode="serialization")["properties"]
-        fields = check.parameters.model_fields
-        lines += table(
-            ("parameter", "default", "meaning"),
-            (
-                (f"`{name}`", f"`{properties[name].get('default')}`", fields[name].description or "")
-                for name in properties
-            ),
-        )
-        lines += ["", *(f"    curl 'localhost:3333/status?{example}'" for example in check.examples), ""]
+    declared = sorted(registry(plug_ins=[]).values(), key=lambda check: check.name)
+    lines = ["# The checks", "", NOTE, "", *CHECKS_INTRODUCTION, ""]
+    lines += table(
+        ("check", "cost", "sees", "ran on"),
+        ((f"[{each.name}](#{each.name})", each.cost, each.description, each.ran_on) for each in declared),
+    )
+    lines += ["", *peers({each.name for each in declared}), ""]
+    for check in declared:
+        lines += one_check(check)
     return "\n".join(lines)
+
+
+def one_check(check: Check) -> list[str]:
+    rhythm = "a stream, always on" if check.period_s is None else f"every {check.period_s:g} s"
+    lines = [f"## {check.name}", "", f"{check.description}.", "", f"Cost: {check.cost}. {rhythm.capitalize()}."]
+    lines.append(f"Time-out: {check.timeout_s:g} s. Looks at: {', '.join(check.devices)}.")
+    lines += [f"Reads: {check.reads}."] if check.reads else []
+    lines += [f"Ran on: {check.ran_on}."] if check.ran_on else []
+    properties = check.parameters.model_json_schema(mode="serialization").get("properties", {})
+    fields = check.parameters.model_fields
+    rows = [
+        (f"`{name}`", f"`{properties[name].get('default')}`", fields[name].description or "") for name in properties
+    ]
+    lines += ["", *table(("parameter", "default", "meaning"), rows)] if rows else []
+    return [*lines, "", *(f"    curl 'localhost:3333/status?{example}'" for example in check.examples), ""]
+
+
+def peers(known: set[str]) -> list[str]:
+    """Muster's checks beside those of other public systems. Raises SystemExit for a check that does not exist."""
+    rows = yaml.safe_load((HERE / "peers.yaml").read_text())
+    strangers = {name for row in rows for name in row["ours"]} - known - {NOT_A_CHECK}
+    if strangers:
+        sys.exit(f"docs/peers.yaml: no such check: {', '.join(sorted(strangers))}")
+    ours = [", ".join(f"`{name}`" if name in known else name for name in row["ours"]) for row in rows]
+    return [
+        "## Beside other systems",
+        "",
+        "What each of these public systems checks, by its own names (as read in 2026), and what sees it here.",
+        "",
+        *table(
+            ("what", "Muster", *PEERS),
+            (
+                (row["what"], named or f"- ({row['why']})", *(row["theirs"].get(peer, "") for peer in PEERS))
+                for row, named in zip(rows, ours, strict=True)
+            ),
+        ),
+    ]
 
 
 def main() -> int:

@@ -29,6 +29,7 @@ SHIPPED = {
     "gpumem": "muster_checks.gpumem:GPUMEM",
     "gpupower": "muster_checks.gpupower:GPUPOWER",
     "gputemp": "muster_checks.gputemp:GPUTEMP",
+    "inventory": "muster_checks.inventory:INVENTORY",
     "ipmi": "muster_checks.ipmi:IPMI",
     "ipu": "muster_checks.ipu:IPU",
     "ipulink": "muster_checks.ipulink:IPULINK",
