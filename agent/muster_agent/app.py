@@ -79,7 +79,7 @@ class _Wired:
         self._metrics = Metrics(settings.node, self._version)
         self._state = StateFile(settings.state_directory, settings.node)
         self._view = NodeView(settings.root)
-        self._checks = registry()
+        self._checks = registry(plugins_folder=settings.plugins)
         self._parameters = parameters_of(settings, self._checks)
         self._publisher: Publisher | None = None
         self._reflector: Reflector[NodeHealth] | None = None

@@ -164,7 +164,8 @@ class Ledger:
     def take_run(self, result: Result) -> list[Transition]:
         """Take in one run of a snapshot check: what it no longer finds is over, if it could look there.
 
-        A run that measured nothing (UNKNOWN, SKIP) closes nothing, nor does a component it could not measure.
+        A run that measured nothing (UNKNOWN, SKIP) closes nothing, nor does a component it could not measure, unless
+        the run says PASS of that very finding.
         """
         at = result.started + result.duration_s
         bad = [finding for finding in result.findings if finding.verdict not in (Verdict.PASS, Verdict.SKIP)]
@@ -172,9 +173,10 @@ class Ledger:
         if result.verdict is not Verdict.SKIP and (bad or result.verdict is not Verdict.UNKNOWN):
             found = {finding.key for finding in bad}
             blind = {finding.component for finding in bad if finding.verdict is Verdict.UNKNOWN}
+            sound = {finding.key for finding in result.findings if finding.verdict is Verdict.PASS}
             for key, finding in list(self._open.items()):
                 blocked = finding.verdict is not Verdict.UNKNOWN and not blind.isdisjoint({finding.component, "host"})
-                if key not in found and not blocked:
+                if key not in found and (key in sound or not blocked):
                     transitions.append(self._close(finding, How.RUN, at, ""))
         for finding in bad:
             transitions += self._take_sign(

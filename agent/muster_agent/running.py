@@ -1,5 +1,6 @@
 """One check as it runs on this node: its ledger, what stands in its way, and what is published of it."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +68,8 @@ class Running:
         return self.check.name
 
     async def run(self) -> None:
-        """Forever; cancel to stop."""
+        """Forever; cancel to stop. What runs only when it is asked just waits."""
+        await asyncio.get_running_loop().create_future()
 
     async def refresh(self, parameters: Parameters) -> Result:
         """The result as of now, for somebody who waits for it."""

@@ -41,6 +41,8 @@ class Settings(BaseModel):
     state_dir: Path | None = None
     pod_uid: str = Field(default="", max_length=64)
     log_format: Literal["text", "json"] = "text"
+    plugins: Path | None = None
+    """A folder of checks that an operator brings as files (docs/plugins.md)."""
     claim_grace_s: float = Field(default=5.0, gt=0, le=60)
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
 
