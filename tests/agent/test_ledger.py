@@ -188,6 +188,15 @@ def test_a_run_that_passed_closes_what_it_no_longer_finds():
     assert ledger.open_findings()[0].count == 2
 
 
+def test_what_a_run_finds_sound_is_over_whatever_else_it_could_not_measure():
+    ledger = Ledger("c", boot_id="b")
+    ledger.take_run(run(bad("host", reason="One"), bad("host", reason="Two")))
+    unknown = bad("host", Verdict.UNKNOWN, "Three")
+    steps = ledger.take_run(run(bad("host", Verdict.PASS, "One"), unknown, verdict=Verdict.UNKNOWN))
+    assert [(t.step, t.finding.reason) for t in steps] == [(Step.CLEARED, "One"), (Step.OPENED, "Three")]
+    assert {finding.reason for finding in ledger.open_findings()} == {"Two", "Three"}
+
+
 def test_a_run_that_measured_nothing_closes_nothing():
     ledger = Ledger("remapped", BOOT)
     ledger.take_run(run(bad("gpu/0")))
