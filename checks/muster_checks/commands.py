@@ -18,6 +18,8 @@ from typing import Protocol
 import msgspec
 
 OUTPUT_LIMIT_BYTES = 8 << 20  # of each of stdout and stderr; `nvidia-smi -q -x` of 16 GPUs prints 1 MB
+LOOK_S = 0.25  # whether a tool whose pipes are open has ended
+AFTER_END_S = 1.0  # what a tool has printed is read at once; only its children may still hold a pipe
 AFTER_KILL_S = 2.0  # a process in uninterruptible sleep does not even die of SIGKILL: it is left behind
 SANE_LOCALE = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": ""}  # numbers with points, messages in English
 
@@ -92,34 +94,40 @@ class LocalCommands:
         limit_bytes: int = OUTPUT_LIMIT_BYTES,
     ) -> Output:
         started = time.monotonic()
+        starting = asyncio.ensure_future(_start(argv, environment))
         try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, **SANE_LOCALE, **(environment or {})},
-                start_new_session=True,
-            )
+            process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # a start cancelled half-way would wait for its pipes, and so for every child that holds them: it is let
+            # finish, which takes milliseconds, and what it started is killed
+            starting.add_done_callback(_kill_group_of)
+            await asyncio.wait([starting], timeout=AFTER_END_S)
+            raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             reason = "not found" if isinstance(error, FileNotFoundError) else str(error)
             return Output(argv=tuple(argv), missing=reason)
-        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - asked for above
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - asked for in _start
         out, err = _Kept(limit_bytes), _Kept(limit_bytes)
+        drained = asyncio.gather(out.drain(process.stdout), err.drain(process.stderr))
         timed_out = False
         try:
             async with asyncio.timeout(timeout_s):
-                # a grandchild may hold the pipes open after the tool itself has ended: both are waited for
-                await asyncio.gather(out.drain(process.stdout), err.drain(process.stderr), process.wait())
+                # children that the tool left behind may hold its pipes open for ever, and wait() waits for the pipes
+                while process.returncode is None and not drained.done():
+                    await asyncio.wait([drained], timeout=LOOK_S)
+                await asyncio.wait([drained], timeout=AFTER_END_S)
+                if process.returncode is None:
+                    await process.wait()
         except TimeoutError:
-            timed_out = True
+            timed_out = process.returncode is None
         finally:
             # also after an orderly end: children it left behind are of the group
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill_group(process)
             if process.returncode is None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.shield(asyncio.wait_for(process.wait(), AFTER_KILL_S))
+            await asyncio.wait([drained], timeout=AFTER_END_S)
+            drained.cancel()
             _close(process)
         return Output(
             argv=tuple(argv),
@@ -153,6 +161,28 @@ class _Kept:
             room = self._limit - len(self.data)
             self.data += chunk[:room]
             self.truncated = self.truncated or len(chunk) > room
+
+
+async def _start(argv: Sequence[str], environment: Mapping[str, str] | None) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **SANE_LOCALE, **(environment or {})},
+        start_new_session=True,
+    )
+
+
+def _kill_group(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _kill_group_of(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        _kill_group(starting.result())
+        _close(starting.result())
 
 
 def _close(process: asyncio.subprocess.Process) -> None:

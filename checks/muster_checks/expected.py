@@ -76,5 +76,8 @@ def _pattern(row: msgspec.Struct) -> str:
 
 
 def _defaults(kind: type[msgspec.Struct]) -> list[object]:
-    fields = msgspec.structs.fields(kind)
-    return [field.default for field in fields]
+    # a default that is made anew each time ([], {}) is one, too: who leaves it out has not set it
+    return [
+        field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+    ]

@@ -13,7 +13,9 @@ FILE_LIMIT_BYTES = 1 << 20
 DOCUMENT_LIMIT_BYTES = 16 << 20  # what no tool prints; a larger document is refused before it is parsed
 # what another locale writes ("1.234,5") is no number here: our own commands run in the C locale
 _NUMBER = re.compile(
-    r"\s*([-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?)(?![0-9.,]).{0,64}", re.S
+    r"\s*(?![-+]?0[xX])([-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?)"
+    r"(?![0-9.,:]).{0,64}",
+    re.S,
 )
 
 
@@ -31,17 +33,18 @@ def read_text(path: Path, limit_bytes: int = FILE_LIMIT_BYTES) -> str | None:
 
 
 def read_integer(path: Path) -> int | None:
-    """The number in a sysfs file, decimal or ``0x…``; None where there is none."""
+    """The number in a sysfs file, decimal or ``0x…``; None where there is none, or none of 64 bits."""
     text = read_text(path, 256)
     if not text:
         return None
-    try:
-        return int(text.split()[0], 0)
-    except ValueError:
+    word = text.split()[0]
+    for base in (0, 10):  # "0042" is decimal to everyone but Python
         try:
-            return int(text.split()[0])  # "0042" is decimal to everyone but Python
+            value = int(word, base)
         except ValueError:
-            return None
+            continue
+        return value if -(2**63) <= value < 2**64 else None
+    return None
 
 
 def names_in(folder: Path) -> list[str]:
