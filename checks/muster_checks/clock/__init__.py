@@ -1,0 +1,48 @@
+"""The check ``clock``: whether the node knows the time, and reads it from a fast source."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+
+class ClockParameters(Parameters):
+    # the alert NodeClockSkewDetected of the Prometheus node exporter's mixin
+    max_offset_s: float = Field(default=0.05, gt=0, description="distance from the right time above which it warns")
+    # go-jose's DefaultLeeway, by which Kubernetes judges the times in a service account's token
+    fail_offset_s: float = Field(default=60.0, gt=0, description="distance from the right time above which it fails")
+    clocksource: str = Field(default="", max_length=64, description="clock source that must be in use, e.g. tsc")
+    timeout_s: float = Field(default=5.0, gt=0, le=30, description="for chronyc to answer")
+
+
+async def _probe(node: NodeView, parameters: ClockParameters) -> Sequence[Finding]:
+    from muster_checks.clock.probing import probe
+
+    return await probe(node, parameters)
+
+
+def _recorded(text: bytes, parameters: ClockParameters) -> Sequence[Finding] | None:
+    from muster_checks.clock.probing import recorded
+
+    return recorded(text, parameters)
+
+
+CLOCK = Check(
+    name="clock",
+    description="system clock synchronised, its offset, leap seconds, and the clock source",
+    cost=Cost.LIGHT,
+    parameters=ClockParameters,
+    timeout_s=15.0,
+    period_s=60.0,
+    devices=("host",),
+    probe=_probe,
+    recorded=_recorded,
+    reads="adjtimex(2), /sys/devices/system/clocksource, chronyc (package chrony; only where it is installed)",
+    ran_on=(
+        "the real system call and clock source of a virtual machine (kernel 6.18), unsynchronised; chronyc 4.3 asking "
+        "real daemons: synchronised, without sources, with a reference of its own"
+    ),
+    examples=("check=clock", "check=clock&max_offset_s=0.001&clocksource=tsc"),
+)
