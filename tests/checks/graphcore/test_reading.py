@@ -103,10 +103,19 @@ async def test_the_child_prints_what_the_library_answers(tmp_path, mode):
     assert (output.exit_code, output.stdout.decode()) == (0, f'{{"hosts": {{"{mode}": []}}}}\n')
 
 
-async def test_the_child_says_that_there_is_no_library_and_takes_no_file_beside_it_for_one():
+async def test_the_child_says_that_there_is_no_library():
     output = await LocalCommands().run([sys.executable, gcipuinfo_child.__file__, "active"], timeout_s=30.0)
     assert output.exit_code == gcipuinfo_child.NO_LIBRARY
     assert b"gcipuinfo" in output.stderr
+
+
+async def test_the_library_never_meets_the_files_beside_the_child(tmp_path):
+    (tmp_path / "gcipuinfo.py").write_text("from attributes import SPEED\n" + LIBRARY)
+    (tmp_path / "attributes.py").write_text("SPEED = 1\n")
+    output = await LocalCommands().run(
+        [sys.executable, gcipuinfo_child.__file__, "all"], timeout_s=30.0, environment={"PYTHONPATH": str(tmp_path)}
+    )
+    assert (output.exit_code, output.stderr) == (0, b"")
 
 
 def test_the_child_in_this_process(monkeypatch, tmp_path, capsys):

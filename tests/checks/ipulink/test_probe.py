@@ -110,6 +110,14 @@ async def test_a_failed_channel_counts_though_the_tool_ended_badly(tmp_path):
     assert ("host", "LinksNotTested") not in _verdicts(findings)
 
 
+@pytest.mark.parametrize("exit_code", [-9, -11])
+async def test_what_a_tool_said_before_it_was_killed_proves_nothing(tmp_path, exit_code):
+    killed = failed("gc-links", exit_code, stdout=sample("gc_links_failed_1.0.x.json"))
+    _, findings = await _findings(tmp_path, {"gc-links": killed})
+    assert _verdicts(findings)["host", "LinksNotTested"] is Verdict.UNKNOWN
+    assert Verdict.FAIL not in {finding.verdict for finding in findings}
+
+
 async def test_a_degraded_channel_of_a_run_that_ended_badly_is_not_the_whole_story(tmp_path):
     channel = '{"from": "%s", "to": "A", "status": "passed", "gen": "4", "lanes": "%d"}'
     channels = ",".join([channel % (name, 8) for name in "ABC"] + [channel % ("D", 4)])
