@@ -99,9 +99,9 @@ def _with(finding: Finding, numbers: tuple[Measurement, ...]) -> Finding:
 
 
 def _unhealthy(ipu: Unhealthy, components: Mapping[str, str]) -> Finding:
-    # the address says more than the id, which counts anew in every partition
-    listed = set(components.values())
-    component = ipu.component if ipu.component in listed else components.get(ipu.device_id, ipu.component)
+    # an address says more than the id, which counts anew in every partition; only a card has none
+    listed = components.get(ipu.device_id, ipu.component)
+    component = ipu.component if _is_address(ipu.component) and _is_address(listed) else listed
     where = f" (device {ipu.device_id}, partition {ipu.partition or 'unknown'})"
     if ipu.error not in _FAILED:
         return _unknown(component, "HealthNotRead", f"gcipuinfo lists it with the error {ipu.error!r}{where}")
@@ -112,6 +112,10 @@ def _unhealthy(ipu: Unhealthy, components: Mapping[str, str]) -> Finding:
         message=f"IPU {_FAILED[ipu.error]}{where}",
         fault_class=FaultClass.QUARANTINE,
     )
+
+
+def _is_address(component: str) -> bool:
+    return component.count("/") == 2  # ipu/<IPU-Machine>/<index>
 
 
 def _error_state(component: str, said: Attributes) -> list[Finding]:

@@ -157,9 +157,18 @@ def test_the_address_names_an_ipu_before_its_id_which_counts_anew_in_each_partit
     listed = {"2": "ipu/10.1.5.99/0", "7": "ipu/10.1.5.10/1"}
     (finding,) = judge_health(Health((Unhealthy("ipu/10.1.5.10/1", "2", "p1", "device"),)), listed)
     assert finding.component == "ipu/10.1.5.10/1"
+    (finding,) = judge_health(Health((Unhealthy("ipu/10.1.5.10/1", "2", "p1", "device"),)), {"2": "ipu/10.1.5.99/0"})
+    assert finding.component == "ipu/10.1.5.10/1"  # gc-info no longer lists it, and its id is another's
+
+
+def test_an_ipu_that_the_library_gives_no_address_of_is_named_by_its_id():
     card = {"2": "ipu/0000:1a:00.0"}
     (finding,) = judge_health(Health((Unhealthy("ipu/localhost/0", "2", "", "device"),)), card)
     assert finding.component == "ipu/0000:1a:00.0"
+    (finding,) = judge_health(Health((Unhealthy("ipu/2", "2", "", "device"),)), {"2": "ipu/10.1.5.10/1"})
+    assert finding.component == "ipu/10.1.5.10/1"
+    (finding,) = judge_health(Health((Unhealthy("ipu/10.1.5.10/1", "2", "", "device"),)), {})
+    assert finding.component == "ipu/10.1.5.10/1"
 
 
 def test_an_ipu_that_gc_monitor_does_not_show_is_worth_a_look():
