@@ -17,7 +17,7 @@ from muster_checks.cuda.protocol import Computed, Wrong
 
 VECTOR_DOUBLES = 1 << 26  # 512 MiB, ten times the largest cache
 MATRIX_EDGE = 4096  # 137 GFLOP a product: 7 ms at 20 TFLOP/s, half a second on a GPU with 1/32 of the FP64 units
-CHUNK_BYTES = 1 << 30
+CHUNK_BYTES, LEAST_BYTES = 1 << 30, 1 << 16
 FACTOR = 3.0  # a of y = a x + y
 TRIALS, TRIAL_S, LAUNCHES = 3, 0.1, 20  # as many launches in a trial as fill its time, at most that many
 NOWHERE = (1 << 64) - 1
@@ -112,13 +112,16 @@ def _memory(bench: Bench, share: float, wrong: list[Wrong]) -> int:
     left = int(bench.device.free_bytes() * share) // 8 * 8
     with ExitStack() as held:
         chunks: list[tuple[c_uint64, int]] = []
-        while left >= 8:
-            size = min(left, CHUNK_BYTES)
+        piece = CHUNK_BYTES
+        while left >= 8 and piece >= LEAST_BYTES:
+            size = min(left, piece)
             try:
                 chunks.append((held.enter_context(bench.device.memory(size)), size))
-            except CudaError:  # free, but not in one piece, or taken by somebody meanwhile
-                break
-            left -= size
+                left -= size
+            except CudaError as error:
+                if error.error != "CUDA_ERROR_OUT_OF_MEMORY":
+                    raise
+                piece = size // 16 * 8  # free, but not in one piece, or taken by somebody meanwhile
         tested = sum(size for _, size in chunks)
 
         def trial() -> tuple[Place, float]:

@@ -91,4 +91,5 @@ def _of(begun: dict[int, Begun], index: int, found: Found | None = None, trouble
 def _end_of(output: Output, per_gpu_s: float) -> str:
     if output.exit_code == -signal.SIGALRM:
         return f"no end within {per_gpu_s:g} s: the driver hangs"
-    return output.trouble or "ended without a result"
+    # its lines have been read; what is left to say is on stderr
+    return msgspec.structs.replace(output, stdout=b"").trouble or "ended without a result"
