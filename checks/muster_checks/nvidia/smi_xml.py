@@ -67,10 +67,10 @@ def parse(text: bytes) -> Reading:
     """The GPUs of one document. Raises Unreadable where it is none, is cut short, or is larger than 16 MiB."""
     if len(text) > DOCUMENT_LIMIT_BYTES:
         raise Unreadable(f"{len(text) >> 20} MiB of text: expected nvidia-smi -q -x of at most 16 MiB")
-    if b"<!ENTITY" in text:  # nvidia-smi defines none; whoever does wants them to expand
-        raise Unreadable("entities are defined: expected nvidia-smi -q -x")
+    # nvidia-smi defines no entities; whoever does wants them to expand, be they hidden in UTF-16
+    if b"<!ENTITY" in text or b"\0" in text:
+        raise Unreadable("entities are defined, or it is no UTF-8: expected nvidia-smi -q -x")
     try:
-        # with the encoding given, a declared one cannot hide anything from the line above
         root = ElementTree.fromstring(text, ElementTree.XMLParser(encoding="utf-8"))  # noqa: S314 - guarded above
     except (ElementTree.ParseError, ValueError) as error:
         raise Unreadable(f"not a whole nvidia-smi -q -x document: {error}") from None

@@ -1,0 +1,49 @@
+"""The recorded readings, and GPUs made for one test."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from muster_checks.history import History, Series
+from muster_checks.nvidia.gpu import Gpu, Reading
+from muster_checks.nvidia.smi_xml import parse
+
+SAMPLES = Path(__file__).parent / "samples"
+H100, T4, LOST = ((SAMPLES / f"{name}.xml").read_bytes() for name in ("qx-h100", "qx-t4", "qx-gb200-lost"))
+NVLINK_STATUS = (SAMPLES / "nvlink-h100.txt").read_bytes()
+
+
+def healthy() -> Gpu:
+    """GPU 0 of the 8 H100."""
+    return parse(H100).gpus[0]
+
+
+def of(*gpus: Gpu, missing: Sequence[str] = ()) -> Reading:
+    return Reading(source="nvml", gpus=gpus, missing=tuple(missing))
+
+
+def changed(gpu: Gpu, **parts: object) -> Gpu:
+    """``gpu`` with values replaced; a dict replaces values within a part: ``remapped={"pending": True}``."""
+    values = {
+        name: msgspec.structs.replace(getattr(gpu, name), **value)
+        if isinstance(value, dict) and name != "errors"
+        else value
+        for name, value in parts.items()
+    }
+    return msgspec.structs.replace(gpu, **values)
+
+
+def numbered(gpu: Gpu, *places: int) -> list[Gpu]:
+    """Equals of ``gpu`` with addresses of their own."""
+    return [msgspec.structs.replace(gpu, index=place, address=f"0000:{place:02x}:00.0") for place in places]
+
+
+def series(**points: Sequence[tuple[float, float]]) -> dict[str, Series]:
+    """Series as History makes them, of ``(seconds, value)``."""
+    now = [0.0]
+    history = History(lambda: now[0])
+    for at in sorted({at for values in points.values() for at, _ in values}):
+        now[0] = at
+        history.note("x", {name: value for name, values in points.items() for when, value in values if when == at})
+    return history.of("x")
