@@ -10,7 +10,7 @@ import msgspec
 
 from muster_checks.declaration import NodeView
 from muster_checks.history import Rise
-from muster_checks.reading import integer
+from muster_checks.reading import Unreadable, integer
 from muster_checks.running import CannotTell, NotHere, ToolMissing
 from muster_checks.services import ServicesParameters
 from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
@@ -21,6 +21,7 @@ VITAL = ("kubelet.service", "containerd.service", "crio.service", "docker.servic
 # what only makes a node worse or blind
 KNOWN = (*VITAL, "nvidia-persistenced.service", "nvidia-dcgm.service", "chrony.service", "chronyd.service",
          "systemd-timesyncd.service", "rdma-ndd.service", "openibd.service")  # fmt: skip
+TEXT_LIMIT_BYTES = 1 << 20
 _ASKED = "Id,LoadState,ActiveState,SubState,Result,NRestarts,UnitFileState"
 _ENABLED = ("enabled", "enabled-runtime")
 
@@ -61,7 +62,9 @@ def recorded(text: bytes, parameters: ServicesParameters) -> list[Finding] | Non
 
 
 def parse(text: bytes) -> list[Unit]:
-    """The units in what `systemctl show` printed; blocks without an Id are passed over."""
+    """The units in what `systemctl show` printed; blocks without an Id are passed over. Raises Unreadable."""
+    if len(text) > TEXT_LIMIT_BYTES:
+        raise Unreadable(f"{len(text) >> 20} MiB: expected at most 1 MiB from systemctl show")
     units = []
     for block in text.decode("utf-8", "replace").replace("\r\n", "\n").split("\n\n"):
         values = dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line)
