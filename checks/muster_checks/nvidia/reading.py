@@ -73,7 +73,7 @@ _REASONS = {
 async def read_gpus(node: NodeView, max_age_s: float = SHARED_S) -> Reading:
     """Every GPU that the driver knows.
 
-    max_age_s: a reading that is not older is shared
+    max_age_s: a reading that is younger is shared; 0 asks anew
     Raises NotHere (no NVIDIA GPU on the PCI bus), ToolMissing, CannotTell or Unreadable.
     """
     flight = _flights.get(node)
@@ -99,7 +99,7 @@ class _Flight:
             return self.task.get_loop() is asyncio.get_running_loop()
         if self.task.cancelled() or self.ended is None:
             return False
-        return 0 <= now - self.ended <= (HUNG_S if self.hung else max_age_s)
+        return 0 <= now - self.ended < (HUNG_S if self.hung else max_age_s)
 
     async def _read(self, node: NodeView) -> "Reading | Exception":
         try:
