@@ -83,10 +83,21 @@ def test_a_checks_parameters_are_its_own_and_kmsg_is_dmesgs_path():
     assert "dmesg" not in parameters_of(off, checks)
 
 
+def test_checks_of_the_plug_ins_folder_take_settings_as_the_shipped_ones_do(tmp_path):
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "disk.yaml").write_text("kind: nagios\nname: rootdisk\ncommand: [check_disk]\n")
+    settings = load(write(tmp_path, f"node: n\nplugins: {folder}\nchecks: {{rootdisk: {{enabled: true}}}}\n"), {}, {})
+    checks = registry(plug_ins=[], plugins_folder=settings.plugins)
+    assert "rootdisk" in parameters_of(settings, checks)
+    with pytest.raises(SettingsError, match="rootdisk"):
+        parameters_of(settings, registry(plug_ins=[]))
+
+
 @pytest.mark.parametrize(
     ("checks", "said"),
     [
-        ({"dmseg": {}}, r"checks: check: 'dmseg': expected all or one of dmesg"),
+        ({"dmseg": {}}, r"checks: check: 'dmseg': expected all or one of .*dmesg"),
         (
             {"dmesg": {"parameters": {"strat": "boot"}}},
             r"checks\.dmesg\.parameters\.strat: 'boot': unknown key; allowed:",

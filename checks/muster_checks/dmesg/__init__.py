@@ -4,13 +4,19 @@ A room of two halves. Reading: kmsg.py, logfile.py and journal.py turn their sou
 hands them on, position.py keeps the place. Judging: catalogue.py and judge.py say what a line means.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
 from muster_checks.declaration import Check, Cost, NodeView, Parameters, Stream
+
+if TYPE_CHECKING:
+    from muster_checks.dmesg.catalogue import Row
 
 
 class SourceKind(StrEnum):
@@ -45,7 +51,11 @@ class DmesgParameters(Parameters):
         default=Start.BOOT, description="without a saved position: all since boot, or only what comes from now on"
     )
     user_lines: UserLines = Field(default=UserLines.COUNT, description="lines that programs wrote into the kernel log")
-    catalogue: Path | None = Field(default=None, description="YAML file of rows that add to or change the shipped ones")
+    catalogue: Path | None = Field(
+        default=None,
+        description="rows that add to or change the shipped ones: a YAML file, a log monitor of node-problem-detector "
+        "(JSON), or a folder of both",
+    )
     complete: bool = Field(
         default=False, description="the file is a saved log: its last line counts without a newline, too"
     )
@@ -59,11 +69,13 @@ class DmesgParameters(Parameters):
         return self
 
 
-def _open_stream(node: NodeView, parameters: DmesgParameters, position: bytes | None) -> Stream:
+def _open_stream(
+    node: NodeView, parameters: DmesgParameters, position: bytes | None, *, rules: "Sequence[Row]" = ()
+) -> Stream:
     # here, not above: it loads re2 and the catalogue, which who only asks for the declaration does not need
     from muster_checks.dmesg.opening import open_stream
 
-    return open_stream(node, parameters, position)
+    return open_stream(node, parameters, position, rules=rules)
 
 
 DMESG = Check(
@@ -76,3 +88,8 @@ DMESG = Check(
     stream=_open_stream,
     examples=("check=dmesg", "check=dmesg&user_lines=refuse"),
 )
+
+
+def with_rules(check: Check, rules: "Sequence[Row]") -> Check:
+    """``check`` (dmesg) with ``rules`` of an operator's beside its own."""
+    return replace(check, stream=partial(_open_stream, rules=tuple(rules)))

@@ -8,7 +8,7 @@ restarted is a warning and never more, however often it comes.
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -120,6 +120,10 @@ class Row(Meaning, frozen=True, kw_only=True):
     after, after_s:  fires only within this many seconds after that row was seen
     covered_by:    reasons that say the same: while one is open for the component, this one is not raised
     status_set, status_clear:  bits that must be set or clear in the hexadecimal group ``status``
+    lines:    0: the patterns stand anywhere in one record; else they end where the last ``lines`` lines end
+    delay_s:  lines of the first so many seconds of a boot do not count
+
+    Several rows may have one name: what one of them has said of a record, the next says again only if it is worse.
     """
 
     name: str
@@ -136,6 +140,8 @@ class Row(Meaning, frozen=True, kw_only=True):
     covered_by: tuple[str, ...] = ()
     status_set: int = 0
     status_clear: int = 0
+    lines: int = 0
+    delay_s: float = 0.0
 
 
 def _read(name: str) -> Iterator[dict[str, str]]:
@@ -211,6 +217,10 @@ class Catalogue:
         self.xids = xids
         self.sxids = sxids
         self.rows = rows
+
+    def with_rows(self, rows: Iterable[Row]) -> "Catalogue":
+        """A catalogue of these rows and, after them, ``rows``."""
+        return Catalogue(self.xids, self.sxids, (*self.rows, *rows))
 
     def xid(self, code: int) -> XidRow:
         return self.xids.get(code, UNKNOWN_XID)
@@ -300,12 +310,24 @@ _CLEARS = {
 
 
 def load_catalogue(user_file: Path | None = None) -> Catalogue:
-    """The shipped rows, changed by ``user_file`` if one is given.
+    """The shipped rows, changed by ``user_file`` if one is given: YAML of ours (row_form.py), a log monitor of
+    node-problem-detector (npd_rules.py), or a folder of both.
 
     Raises :class:`CatalogueError` for a user's file that cannot be read or used.
     """
-    # here and not above: row_form needs the types of this module
+    # here and not above: they need the types of this module
+    from muster_checks.dmesg.npd_rules import apply_json
     from muster_checks.dmesg.row_form import apply_user_file, shipped_rows
 
     catalogue = Catalogue(read_xids(), read_sxids(), shipped_rows())
-    return catalogue if user_file is None else apply_user_file(catalogue, user_file)
+    if user_file is None:
+        return catalogue
+    if not user_file.is_dir():
+        return (apply_json if user_file.suffix == ".json" else apply_user_file)(catalogue, user_file)
+    # YAML first: it changes shipped rows, while rules of node-problem-detector stand beside them
+    for path in sorted(user_file.glob("[!.]*"), key=lambda path: (path.suffix == ".json", path.name)):
+        if path.suffix == ".json":
+            catalogue = apply_json(catalogue, path, others_too=True)
+        elif path.suffix in (".yaml", ".yml"):
+            catalogue = apply_user_file(catalogue, path)
+    return catalogue

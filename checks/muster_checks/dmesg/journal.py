@@ -1,4 +1,4 @@
-"""Reads the kernel's messages of this boot from the systemd journal, where there is no /dev/kmsg to read.
+"""Reads messages of this boot from the systemd journal: the kernel's, where there is no /dev/kmsg to read.
 
 ``journalctl -k -o export`` runs as a child. First without ``-f``: it ends at the journal's end, which is how the end is
 known. Then, after the last cursor, with ``-f``. Whoever waits for the end (``look_again``) gets the follower stopped
@@ -140,7 +140,7 @@ def _number(entry: Entry, name: bytes, default: int) -> int:
 class JournalSource:
     """A :class:`~muster_checks.dmesg.source.Source` on the journal.
 
-    ``command``: how journalctl is called, up to its options; ``root``: whose journal.
+    ``command``: how journalctl is called, up to its options; ``select``: which messages; ``root``: whose journal.
     """
 
     def __init__(
@@ -152,6 +152,7 @@ class JournalSource:
         *,
         root: Path = Path("/"),
         command: Sequence[str] = ("journalctl",),
+        select: Sequence[str] = ("-k",),
     ) -> None:
         self.counts = Counts()
         self._timeline = timeline
@@ -159,7 +160,7 @@ class JournalSource:
         self._cursor = place.cursor
         self._skipping = place.skipping
         self._boot_id = boot_id
-        self._command = [*command, "-k", "-o", "export", "--all", "--quiet", "--no-pager"]
+        self._command = [*command, *select, "-o", "export", "--all", "--quiet", "--no-pager"]
         if root != Path("/"):
             self._command.append(f"--root={root}")
         self._child: subprocess.Popen[bytes] | None = None
@@ -244,7 +245,7 @@ class JournalSource:
                 start_new_session=True,
             )
         except OSError as error:
-            self._trouble = f"{command[0]}: {error.strerror} (the kernel log is read from the journal by this program)"
+            self._trouble = f"{command[0]}: {error.strerror} (the journal is read by this program)"
             return False
         for pipe in (self._child.stdout, self._child.stderr):
             if pipe is not None:

@@ -15,15 +15,16 @@ from muster_checks.dmesg import decode
 from muster_checks.dmesg.catalogue import COUNT_LIMIT, SXID_REASON, XID_REASON, Catalogue, Meaning, Row, XidRow
 from muster_checks.dmesg.match import Matcher
 from muster_checks.dmesg.open_findings import Event, OpenFinding, OpenFindings
+from muster_checks.dmesg.recent import RecentLines
 from muster_checks.dmesg.records import KernelLine
 from muster_checks.dmesg.source import JudgeCounts
+from muster_checks.dmesg.taking import Taking
 from muster_checks.dmesg.templates import PART_CHARACTERS, bits_fit, fill, plain, template_names
 from muster_checks.dmesg.windows import Dump, Windows
 from muster_checks.vocabulary import FaultClass, Origin, Verdict, shorten
 
 STATE_VERSION = 1
 GPUS_LIMIT = 256  # GPUs whose UUID is remembered
-LINE_CHARACTERS = 8192
 LINK_WINDOW_S = 7 * 86400.0  # "more than 2 times on the same link": NVIDIA names no time
 
 _KINDS = {"nvidia": "gpu", "nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
@@ -56,6 +57,7 @@ class JudgeState(msgspec.Struct):
     gpus: dict[str, str]  # address by UUID
     contexts: dict[str, Context]  # by row
     seen: dict[str, float]  # when a row that another one waits for was last seen
+    recent: list[str] = []  # the last lines, where a row reaches over several
 
 
 def identity(component: str) -> str:
@@ -79,6 +81,7 @@ class Judge:
         self._refuse_user = refuse_user
         self._names = names
         self._clock = clock
+        self._recent = RecentLines([row for row in catalogue.rows if row.lines])
         self._reset_state()
         patterns: list[str] = []
         self._handlers: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -87,13 +90,16 @@ class Judge:
             self._handlers.append((handler, (*arguments, len(patterns))))
             patterns.append(pattern)
 
-        # in the order in which one record's matches are taken: what names a device comes before what needs its name
-        on(decode.GPU_UUID, self._take_uuid)
-        on(decode.XID, self._take_xids)
-        on(decode.SXID, self._take_sxids)
+        # in the order in which one record's matches are taken: what names a device comes before what needs its name;
+        # a catalogue without codes is for another log than the kernel's
+        if catalogue.xids:
+            on(decode.GPU_UUID, self._take_uuid)
+            on(decode.XID, self._take_xids)
+            on(decode.SXID, self._take_sxids)
         # a row that a user has switched off may still be what another one waits for
         self._awaited = {row.after for row in catalogue.rows if row.after and row.verdict is not Verdict.PASS}
         rows = [row for row in catalogue.rows if row.verdict is not Verdict.PASS or row.name in self._awaited]
+        rows = [row for row in rows if not row.lines]
         for row in rows:
             if row.context:
                 on(row.context, self._take_context, row)
@@ -103,7 +109,8 @@ class Judge:
         for row in rows:
             if row.clear_pattern:
                 on(row.clear_pattern, self._take_clear, row)
-        on(decode.RESET_DONE, self._take_reset)
+        if catalogue.xids:
+            on(decode.RESET_DONE, self._take_reset)
         self._matcher = Matcher(patterns)
 
     def _reset_state(self) -> None:
@@ -112,12 +119,13 @@ class Judge:
         self._gpus: dict[str, str] = {}
         self._contexts: dict[str, Context] = {}
         self._seen: dict[str, float] = {}
+        self._recent.load([])
 
     # ---- in and out ---------------------------------------------------------------------------------------------
 
     def interesting(self, raw: bytes) -> bool:
         """May ``take`` make something of a record with this text? Never False wrongly; about 1 us."""
-        return self._matcher.interesting(raw)
+        return self._recent.wanted or self._matcher.interesting(raw)
 
     def take(self, line: KernelLine) -> list[Event]:
         """Judge one line. Never raises, whatever stands in it."""
@@ -127,12 +135,15 @@ class Judge:
             return []
         text = line.text.encode("utf-8", "replace")
         hits = self._matcher.which(text)
-        if not hits:
+        spans = self._recent.push(line.text) if self._recent.wanted else ()
+        if not hits and not spans:
             return []
-        one = _Taking(line, text, min(line.at, self._clock()))
+        one = Taking(line, text, min(line.at, self._clock()))
         for index in hits:
             handler, arguments = self._handlers[index]
             handler(one, *arguments)
+        for row, told in spans:
+            self._take_lines(one, row, told)
         self.counters.forgotten = self._open.evicted
         return one.events
 
@@ -159,6 +170,7 @@ class Judge:
             gpus=dict(self._gpus),
             contexts=dict(self._contexts),
             seen=dict(self._seen),
+            recent=self._recent.dump(),
         )
 
     def restore(self, state: object) -> str:
@@ -181,18 +193,19 @@ class Judge:
         self._gpus = dict(list(taken.gpus.items())[-GPUS_LIMIT:])
         self._contexts = {name: context for name, context in taken.contexts.items() if name in rows}
         self._seen = {name: at for name, at in taken.seen.items() if name in rows}
+        self._recent.load(taken.recent)
         return ""
 
     # ---- NVIDIA's own lines -------------------------------------------------------------------------------------
 
-    def _take_uuid(self, one: "_Taking", _index: int) -> None:
+    def _take_uuid(self, one: Taking, _index: int) -> None:
         for uuid, address in decode.gpu_uuids(one.text):
             self._gpus.pop(uuid, None)
             self._gpus[uuid] = address
             if len(self._gpus) > GPUS_LIMIT:
                 del self._gpus[next(iter(self._gpus))]
 
-    def _take_xids(self, one: "_Taking", _index: int) -> None:
+    def _take_xids(self, one: Taking, _index: int) -> None:
         for xid in decode.xids(one.text):
             row = self._catalogue.xid(xid.code)
             component = self._names(f"gpu/{xid.address}")
@@ -216,7 +229,7 @@ class Judge:
             else:
                 self._raise(one, component, reason, row.verdict, row.fault_class, told + row.description, row.quiet_s)
 
-    def _take_recovery(self, one: "_Taking", component: str, reason: str, row: XidRow, action: str) -> None:
+    def _take_recovery(self, one: Taking, component: str, reason: str, row: XidRow, action: str) -> None:
         asked: Meaning = self._catalogue.recoveries.get(action.lower(), row)
         if asked.verdict is Verdict.PASS:
             self._clear(one, component, (reason,))
@@ -224,7 +237,7 @@ class Judge:
         message = f"Xid 154 on {component}: the driver asks for: {action or 'what cannot be read'}"
         self._raise(one, component, reason, asked.verdict, asked.fault_class, message, row.quiet_s)
 
-    def _judge_link(self, one: "_Taking", component: str, row: XidRow, rest: str) -> tuple[Verdict, FaultClass, str]:
+    def _judge_link(self, one: Taking, component: str, row: XidRow, rest: str) -> tuple[Verdict, FaultClass, str]:
         error = decode.link_error(rest, self._catalogue.link_bits)
         if error is None or error.unlisted or not error.bits:
             where = "" if error is None else f" on link {error.link}"
@@ -246,7 +259,7 @@ class Judge:
         fails, _, asks, meaning = cast("tuple[bool, bool, FaultClass, str]", worst)
         return Verdict.FAIL if fails else Verdict.WARN, asks, f"{meaning}, link {error.link}"
 
-    def _take_sxids(self, one: "_Taking", _index: int) -> None:
+    def _take_sxids(self, one: Taking, _index: int) -> None:
         for sxid in decode.sxids(one.text):
             row = self._catalogue.sxid(sxid.code)
             component = self._names(f"nvswitch/{sxid.address}")
@@ -265,7 +278,7 @@ class Judge:
                 one, component, reason, verdict, asks, f"SXid {sxid.code} on {component}: {what}{link}", row.quiet_s
             )
 
-    def _take_reset(self, one: "_Taking", _index: int) -> None:
+    def _take_reset(self, one: Taking, _index: int) -> None:
         for uuid in decode.resets_done(one.text):
             address = self._gpus.get(uuid)
             failed_as = self._names(f"gpu/{address or plain(uuid)}")
@@ -285,17 +298,17 @@ class Judge:
 
     # ---- rows of kernel.yaml and of users -----------------------------------------------------------------------
 
-    def _take_context(self, one: "_Taking", row: Row, index: int) -> None:
+    def _take_context(self, one: Taking, row: Row, index: int) -> None:
         groups = {name: text[:PART_CHARACTERS] for name, text in self._matcher.groups(index, one.text).items()}
         self._contexts[row.name] = Context(one.at, groups)
 
-    def _take_row(self, one: "_Taking", row: Row, index: int) -> None:
-        if row.name in one.rows:
+    def _take_row(self, one: Taking, row: Row, index: int) -> None:
+        if one.has_said(row):
             return  # another of its patterns
         groups = self._matcher.groups(index, one.text)
-        if not bits_fit(row, groups):
+        if not bits_fit(row, groups) or one.line.uptime_s < row.delay_s:
             return
-        one.rows.add(row.name)
+        one.rows[row.name] = row.verdict
         if row.name in self._awaited:
             self._seen[row.name] = one.at
         if row.after and not 0 <= one.at - self._seen.get(row.after, float("-inf")) <= row.after_s:
@@ -315,11 +328,19 @@ class Judge:
                 return
             if not self._open.is_open(component, row.name):
                 lines = row.count  # those that led up to it
-        told = fill(row.message, {**groups, "count": str(row.count)})
+        told = fill(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
         where = "" if component == "host" else f" on {component}"
         self._raise(one, component, row.name, row.verdict, row.fault_class, told + where, row.quiet_s, lines)
 
-    def _take_clear(self, one: "_Taking", row: Row, index: int) -> None:
+    def _take_lines(self, one: Taking, row: Row, lines: str) -> None:
+        """The last lines end as a row wants it; ``lines``: those that its pattern reaches over."""
+        if one.has_said(row) or one.line.uptime_s < row.delay_s:
+            return
+        one.rows[row.name] = row.verdict
+        told = fill(row.message, {"line": lines})
+        self._raise(one, row.component, row.name, row.verdict, row.fault_class, told, row.quiet_s)
+
+    def _take_clear(self, one: Taking, row: Row, index: int) -> None:
         self._clear(one, self._component(row, self._matcher.groups(index, one.text)), (row.name,))
 
     def _component(self, row: Row, groups: dict[str, str]) -> str:
@@ -337,13 +358,13 @@ class Judge:
 
     # ---- what goes out ------------------------------------------------------------------------------------------
 
-    def _clear(self, one: "_Taking", component: str, reasons: tuple[str, ...]) -> None:
+    def _clear(self, one: Taking, component: str, reasons: tuple[str, ...]) -> None:
         cleared = AllClear(component=component, at=one.at, how="driver", reasons=reasons, line=one.whole)
         one.events += self._open.clear(cleared)
 
     def _raise(
         self,
-        one: "_Taking",
+        one: Taking,
         component: str,
         reason: str,
         verdict: Verdict,
@@ -372,24 +393,3 @@ class Judge:
             line=one.whole,
         )
         one.events += self._open.take(sign, quiet_s)
-
-
-class _Taking:
-    """One line while it is judged: its bytes, its time, what came out so far, the rows that have had it."""
-
-    __slots__ = ("_whole", "at", "events", "line", "rows", "text")
-
-    def __init__(self, line: KernelLine, text: bytes, at: float) -> None:
-        self.line = line
-        self.text = text
-        self.at = at
-        self.events: list[Event] = []
-        self.rows: set[str] = set()
-        self._whole: str | None = None
-
-    @property
-    def whole(self) -> str:
-        if self._whole is None:
-            # a lone surrogate could never be written out again
-            self._whole = self.line.whole[:LINE_CHARACTERS].encode("utf-8", "replace").decode()
-        return self._whole

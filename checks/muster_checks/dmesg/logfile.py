@@ -21,8 +21,7 @@ from pathlib import Path
 import msgspec
 from inotify_simple import INotify, flags
 
-from muster_checks.dmesg.source import LINES_PER_TURN, Backoff, Batch, Counts
-from muster_checks.dmesg.textforms import TextReader
+from muster_checks.dmesg.source import LINES_PER_TURN, Backoff, Batch, Counts, LineReader
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class FileSource:
     ``complete``: it is a saved log that nobody goes on writing: its last line counts without a newline, too.
     """
 
-    def __init__(self, path: Path, reader: TextReader, place: FilePlace, *, complete: bool = False) -> None:
+    def __init__(self, path: Path, reader: LineReader, place: FilePlace, *, complete: bool = False) -> None:
         self.counts = Counts()
         self._path = path
         self._complete = complete

@@ -48,6 +48,14 @@ class Pattern:
         spans = self._match(_UNANCHORED, text, start, len(text))
         return None if spans[0] == _NOWHERE else self._named(text, spans)
 
+    def last_group(self, text: bytes) -> bytes | None:
+        """What the last group of the first match holds (the whole match where there is no group); None without one."""
+        spans = self._match(_UNANCHORED, text, 0, len(text))
+        if spans[0] == _NOWHERE:
+            return None
+        start, end = spans[-1]
+        return text[max(0, start) : max(0, end)]
+
     def find_all(self, text: bytes, limit: int) -> list[dict[str, str]]:
         """The named groups of the first ``limit`` matches, none of them empty."""
         found: list[dict[str, str]] = []

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,13 +11,14 @@ import msgspec
 
 from muster_checks.declaration import NodeView
 from muster_checks.dmesg import DmesgParameters, SourceKind, Start, UserLines
-from muster_checks.dmesg.catalogue import load_catalogue
+from muster_checks.dmesg.catalogue import Row, load_catalogue
 from muster_checks.dmesg.device_names import sysfs_names
 from muster_checks.dmesg.journal import JournalPlace, JournalSource
 from muster_checks.dmesg.judge import Judge
 from muster_checks.dmesg.kmsg import Device, KmsgDevice, KmsgPlace, KmsgSource
 from muster_checks.dmesg.logfile import FilePlace, FileSource
 from muster_checks.dmesg.position import Position, load_position, read_boot_id
+from muster_checks.dmesg.row_form import check_size
 from muster_checks.dmesg.source import Interesting, Source
 from muster_checks.dmesg.stream import KernelLog
 from muster_checks.dmesg.textforms import TextReader
@@ -32,11 +33,13 @@ def open_stream(
     parameters: DmesgParameters,
     saved: bytes | None,
     *,
+    rules: Sequence[Row] = (),
     clocks: Clocks | None = None,
     device: Callable[[Path], Device] = KmsgDevice,
 ) -> KernelLog:
     """The stream of a node's kernel log, going on from ``saved``.
 
+    ``rules``: rows beside those of the catalogue, from the folder of plug-ins.
     In another boot than that of ``saved`` the judge begins anew: what it remembered is over or must show itself again.
     Raises CatalogueError for a user's catalogue that cannot be used; a source that cannot be read is no error here.
     """
@@ -47,14 +50,18 @@ def open_stream(
     timeline = (
         SavedTimeline(clocks) if parameters.complete else Timeline(clocks, same_boot.booted if same_boot else None)
     )
+    catalogue = load_catalogue(parameters.catalogue)
+    if rules:
+        catalogue = catalogue.with_rows(rules)
+        check_size("catalogue and plug-ins", catalogue.rows)
     judge = Judge(
-        load_catalogue(parameters.catalogue),
+        catalogue,
         refuse_user=parameters.user_lines is UserLines.REFUSE,
         names=sysfs_names(node),
         clock=timeline.now,
     )
     if same_boot is not None:
-        _restore(judge, same_boot)
+        restore(judge, same_boot)
     kind, path = choose_source(node, parameters)
     source_name = f"{kind}:{path}"
     if position is not None and position.source != source_name:
@@ -111,18 +118,19 @@ def _open_source(
 ) -> Source:
     skipping = position is None and parameters.start is Start.NOW
     if kind is SourceKind.FILE:
-        file_place = _place(position, FilePlace) or FilePlace(skipping=skipping)
+        file_place = place_of(position, FilePlace) or FilePlace(skipping=skipping)
         return FileSource(path, TextReader(timeline, interesting), file_place, complete=parameters.complete)
     if kind is SourceKind.JOURNAL:
-        journal_place = _place(position, JournalPlace) or JournalPlace(skipping=skipping)
+        journal_place = place_of(position, JournalPlace) or JournalPlace(skipping=skipping)
         return JournalSource(timeline, interesting, journal_place, boot_id, root=node.root)
-    kmsg_place = _place(position, KmsgPlace) or KmsgPlace(skipping=skipping)
+    kmsg_place = place_of(position, KmsgPlace) or KmsgPlace(skipping=skipping)
     if position is not None and position.boot_id != boot_id:
         kmsg_place = KmsgPlace(seq=-1)  # numbers begin at 0: what is missing below the oldest was lost in this boot
     return KmsgSource(path, timeline, interesting, kmsg_place, device)
 
 
-def _place(position: Position | None, kind: type[_Place]) -> _Place | None:
+def place_of(position: Position | None, kind: type[_Place]) -> _Place | None:
+    """Where ``position`` stands in a source of that kind; None where it says nothing of one."""
     if position is None:
         return None
     try:
@@ -132,7 +140,8 @@ def _place(position: Position | None, kind: type[_Place]) -> _Place | None:
         return None
 
 
-def _restore(judge: Judge, position: Position) -> None:
+def restore(judge: Judge, position: Position) -> None:
+    """Give the judge back what it remembered; what cannot be read begins anew."""
     try:
         trouble = judge.restore(msgspec.json.decode(position.judge))
     except msgspec.DecodeError as error:

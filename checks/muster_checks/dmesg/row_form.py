@@ -9,7 +9,7 @@ A user's file::
     sxid: {20034: {verdict: FAIL, class: reset}}
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from muster_checks.dmesg.catalogue import (
     COUNT_LIMIT,
+    QUIET_S,
     UNKNOWN_SXID,
     UNKNOWN_XID,
     Catalogue,
@@ -139,8 +140,14 @@ class RowForm(Form):
             covered_by=tuple(self.covered_by),
             status_set=sum(1 << bit for bit in set(self.status_set)),
             status_clear=sum(1 << bit for bit in set(self.status_clear)),
-            **({"quiet_s": self.quiet_s} if self.quiet_s else {}),
+            quiet_s=self.quiet_s or QUIET_S,
         )
+
+
+def instructions(rows: Iterable[Row]) -> int:
+    """The size of all their patterns together, in RE2's own measure."""
+    patterns = [p for row in rows for p in (*row.patterns, row.clear_pattern, row.context) if p]
+    return sum(Pattern(pattern).instructions for pattern in patterns)
 
 
 class CodeForm(Form):
@@ -228,7 +235,7 @@ def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
         if row.after and row.after not in rows:
             where = f"{path.name}: rows[{index}] ({row.name}).after.row"
             raise CatalogueError(f'{where}: "{row.after}": expected the name of a row')
-    _check_size(path.name, tuple(rows.values()))
+    check_size(path.name, tuple(rows.values()))
     return Catalogue(
         {**catalogue.xids, **{code: _xid(catalogue, code, form) for code, form in user.xid.items()}},
         {**catalogue.sxids, **{code: _sxid(catalogue, code, form) for code, form in user.sxid.items()}},
@@ -302,9 +309,9 @@ def _tell(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
     return f"{where}{path}: {found}: {message}"
 
 
-def _check_size(file: str, rows: tuple[Row, ...]) -> None:
-    patterns = [p for row in rows for p in (*row.patterns, row.clear_pattern, row.context) if p]
-    total = sum(Pattern(pattern).instructions for pattern in patterns)
+def check_size(file: str, rows: tuple[Row, ...]) -> None:
+    """Raises CatalogueError for more patterns than one scan may look for."""
+    total = instructions(rows)
     if total > SET_INSTRUCTIONS:
         raise CatalogueError(
             f"{file}: its patterns come to {total} RE2 instructions with the shipped ones; expected at most "

@@ -71,6 +71,18 @@ class Batch(msgspec.Struct):
     more: bool = False
 
 
+class LineReader(Protocol):
+    """What makes messages of the physical lines of a file."""
+
+    malformed: int
+
+    def take(self, raw: bytes) -> KernelLine | None:
+        """The message of one line without its newline; None when it cannot matter."""
+
+    def forget(self) -> None:
+        """Another file begins: nothing carries over."""
+
+
 class Source(Protocol):
     """A source of kernel messages.
 

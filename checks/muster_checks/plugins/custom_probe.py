@@ -1,0 +1,129 @@
+"""Runs the rules of a custom plug-in monitor when each is due, and says what their exit codes mean.
+
+0 is OK, 1 NonOK, anything else Unknown; the trimmed beginning of stdout is the message. A permanent rule that is NonOK
+is a FAIL that asks for nothing, as a condition of node-problem-detector does nothing to the node by itself: a rule of
+the policy may. A temporary one is an event there and a WARN here. Unknown is UNKNOWN and never more, although that
+program raises its event for it too. All rules run at first; later one that is not yet due says what it said last.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+import msgspec
+
+from muster_checks.commands import Output
+from muster_checks.declaration import NodeView, Parameters
+from muster_checks.plugins.custom import OUTPUT_BYTES, Monitor, Rule
+from muster_checks.vocabulary import Finding, Measurement, Verdict, severity, shorten
+
+log = logging.getLogger(__name__)
+
+EARLY = 0.1  # of a period: a run that comes so much early must not put a rule off to the next
+
+
+class Status(Enum):
+    OK = 0
+    NON_OK = 1
+    UNKNOWN = 2
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: Status
+    message: str
+
+
+NOT_YET = Answer(Status.UNKNOWN, "its first run has not ended yet")
+
+
+def answer_of(rule: Rule, output: Output, max_bytes: int) -> Answer:
+    """What one run of the executable says."""
+    said = output.stdout.strip()
+    if output.timed_out:
+        quoted = json.dumps(said.decode("utf-8", "replace"), ensure_ascii=False)
+        text = f"Timeout when running plugin {json.dumps(rule.path)}: state - signal: killed. output - {quoted}"
+        return Answer(Status.UNKNOWN, _cut(text.encode(), max_bytes))
+    status = {0: Status.OK, 1: Status.NON_OK}.get(-1 if output.exit_code is None else output.exit_code, Status.UNKNOWN)
+    message = _cut(said, max_bytes) if not output.missing else ""
+    return Answer(status, message or output.trouble)
+
+
+def judge(answers: Iterable[tuple[Rule, Answer]]) -> list[Finding]:
+    """One finding for each reason: rules of one reason are one matter, and the worst of them is told."""
+    findings: dict[str, Finding] = {}
+    for rule, answer in answers:
+        finding = _finding(rule, answer)
+        known = findings.get(rule.reason)
+        if known is None or severity(finding.verdict) > severity(known.verdict):
+            findings[rule.reason] = finding
+    return list(findings.values())
+
+
+def _finding(rule: Rule, answer: Answer) -> Finding:
+    verdict = {Status.OK: Verdict.PASS, Status.UNKNOWN: Verdict.UNKNOWN}.get(
+        answer.status, Verdict.FAIL if rule.condition else Verdict.WARN
+    )
+    message = answer.message
+    measurements: tuple[Measurement, ...] = ()
+    if rule.condition and answer.status is Status.OK:
+        message = rule.sound or message
+    elif rule.condition:
+        message = f"{rule.condition}{' unknown' if answer.status is Status.UNKNOWN else ''}: {message}"
+    if rule.condition and answer.status is not Status.UNKNOWN:
+        measurements = (Measurement(rule.condition, float(answer.status.value), ""),)
+    return Finding(
+        component="host", verdict=verdict, reason=rule.reason, message=shorten(message), measurements=measurements
+    )
+
+
+class _State:
+    """What one rule said last, when it was last started, and whether it runs now."""
+
+    def __init__(self) -> None:
+        self.answer = NOT_YET
+        self.started: float | None = None
+        self.running = False
+
+
+class CustomProbe:
+    """The probe of one file. It remembers between runs what each rule said."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._states = [_State() for _ in monitor.rules]
+
+    async def __call__(self, node: NodeView, _parameters: Parameters) -> Sequence[Finding]:
+        now, early_s = node.history.clock(), EARLY * self._monitor.period_s
+        room = asyncio.Semaphore(self._monitor.concurrency)
+        async with asyncio.TaskGroup() as group:
+            for rule, state in zip(self._monitor.rules, self._states, strict=True):
+                due = state.started is None or now - state.started >= rule.interval_s - early_s
+                if due and not state.running:  # a rule never overlaps itself
+                    state.started, state.running = now, True
+                    group.create_task(self._run(node, rule, state, room))
+        return judge((rule, state.answer) for rule, state in zip(self._monitor.rules, self._states, strict=True))
+
+    async def _run(self, node: NodeView, rule: Rule, state: _State, room: asyncio.Semaphore) -> None:
+        try:
+            async with room:
+                output = await node.commands.run(rule.argv, timeout_s=rule.timeout_s, limit_bytes=OUTPUT_BYTES)
+            answer = answer_of(rule, output, self._monitor.max_output_bytes)
+            changed = answer.status is not state.answer.status
+            if output.stderr:
+                log.log(
+                    logging.INFO if changed and answer.status is not Status.OK else logging.DEBUG,
+                    "plug-in %s wrote to stderr: %s",
+                    rule.path,
+                    shorten(output.stderr.decode("utf-8", "replace"), 1024),
+                )
+            still_true = not changed and answer.status is Status.NON_OK and rule.condition
+            if not still_true or self._monitor.follow_messages:
+                state.answer = answer
+        finally:
+            state.running = False
+
+
+def _cut(text: bytes, limit: int) -> str:
+    return text[:limit].decode("utf-8", "ignore").replace("\x00", "")

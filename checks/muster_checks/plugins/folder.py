@@ -1,0 +1,130 @@
+"""Reads the folder of plug-ins: every file becomes a check, rules of the check dmesg, or a line that says why not.
+
+One broken file never takes the others with it. Names of checks come from ``source`` of a file, those of files that
+share one from their own names, whether they can be used or not: a file that breaks renames no other's check.
+"""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from muster_checks.declaration import Check, Cost, Parameters
+from muster_checks.dmesg.catalogue import Row
+from muster_checks.dmesg.npd_rules import check_instructions, read_log_monitor, rows_of
+from muster_checks.plugins.custom import read_custom
+from muster_checks.plugins.custom_probe import CustomProbe
+from muster_checks.plugins.nagios import nagios_check, read_nagios
+from muster_checks.plugins.npd_json import FileRefused, read_document
+from muster_checks.plugins.otherlog import log_check
+from muster_checks.reading import names_in
+
+FILES_LIMIT = 500
+SPARE_S = 1.0  # a run is never given up while its rules still keep to their time-outs
+_LOGS = ("kmsg", "journald", "filelog")
+_STATS = frozenset(("cpu", "disk", "gpu", "host", "memory", "net", "osFeature", "invokeInterval"))
+
+
+class Folder(msgspec.Struct):
+    """checks: by the path of the file they come from; kernel_rules: for the check dmesg, which reads the kernel log."""
+
+    checks: dict[str, Check] = {}
+    kernel_rules: tuple[Row, ...] = ()
+
+
+def load_folder(path: Path, broken: dict[str, str] | None = None) -> list[Check]:
+    """The checks of a folder; see :func:`read_folder`."""
+    return list(read_folder(path, broken if broken is not None else {}).checks.values())
+
+
+def read_folder(path: Path, broken: dict[str, str]) -> Folder:
+    """Every ``*.json``, ``*.yaml`` and ``*.yml`` in the order of names; hidden ones are not looked at.
+
+    broken: receives, by path, why a file was left out
+    """
+    folder = Folder()
+    if not path.is_dir():
+        broken[str(path)] = "no such folder"
+        return folder
+    names = [name for name in names_in(path) if name.endswith((".json", ".yaml", ".yml")) and name[0] != "."]
+    for name in names[FILES_LIMIT:]:
+        broken[str(path / name)] = f"there are {len(names)} files; expected at most {FILES_LIMIT}"
+    files = [path / name for name in names[:FILES_LIMIT]]
+    documents: dict[Path, object] = {}
+    for file in files:
+        if file.suffix == ".json":
+            try:
+                documents[file] = read_document(file)
+            except FileRefused as error:
+                broken[str(file)] = str(error)
+    shared = Counter(_letters(_source(document)) for document in documents.values())
+    for file in files:
+        try:
+            if file in documents:
+                source = _letters(_source(documents[file]))
+                name = source if source and shared[source] == 1 else _letters(file.stem)
+                _add(folder, file, name, documents[file])
+            elif file.suffix != ".json":
+                folder.checks[str(file)] = nagios_check(read_nagios(file), file.parent)
+        except FileRefused as error:
+            broken[str(file)] = str(error)
+    return _without_doubles(folder, broken)
+
+
+def _add(folder: Folder, file: Path, name: str, document: object) -> None:
+    if not isinstance(document, dict):
+        raise FileRefused(f"a {type(document).__name__}: expected the configuration of a monitor, a JSON object")
+    plugin = document.get("plugin")
+    if plugin == "custom":
+        folder.checks[str(file)] = _custom_check(name, file, document)
+    elif plugin in _LOGS:
+        monitor = read_log_monitor(document)
+        if monitor.is_for_the_kernel_log:
+            rules = (*folder.kernel_rules, *rows_of(monitor, file.name))
+            check_instructions(rules)
+            folder.kernel_rules = rules
+        else:
+            folder.checks[str(file)] = log_check(name, monitor, file.name)
+    elif plugin is None and document and document.keys() <= _STATS:
+        raise FileRefused("a system-stats monitor: it makes metrics and finds no problems")
+    else:
+        found = "missing" if plugin is None else f'"{plugin}"'
+        raise FileRefused(f"plugin: {found}: expected custom, {', '.join(_LOGS)}")
+
+
+def _custom_check(name: str, file: Path, document: object) -> Check:
+    monitor = read_custom(document, file.parent)
+    reasons = dict.fromkeys(rule.reason for rule in monitor.rules)
+    return Check(
+        name=name,
+        description=f"executables of {file.name}: {', '.join(reasons)}",
+        cost=Cost.LIGHT,
+        parameters=Parameters,
+        timeout_s=monitor.longest_s + SPARE_S,
+        devices=("host",),
+        period_s=monitor.period_s,
+        probe=CustomProbe(monitor),
+        reads=", ".join(dict.fromkeys(rule.argv[0] for rule in monitor.rules)),
+        ran_on="executables of the operator's own",
+    )
+
+
+def _without_doubles(folder: Folder, broken: dict[str, str]) -> Folder:
+    owners: dict[str, str] = {}
+    for file, check in list(folder.checks.items()):
+        owner = owners.setdefault(check.name, file)
+        if owner != file:
+            del folder.checks[file]
+            broken[file] = f"name {check.name!r}: {Path(owner).name} has it already"
+    return folder
+
+
+def _source(document: object) -> str:
+    source = document.get("source") if isinstance(document, dict) else None
+    return source if isinstance(source, str) else ""
+
+
+def _letters(text: str) -> str:
+    """``text`` as the name of a check: lower case letters and digits, a letter first."""
+    return re.sub(r"^[0-9]+", "", re.sub(r"[^a-z0-9]", "", text.lower()))[:63]
