@@ -3,7 +3,7 @@
  * not depend on the machine they run on.
  *
  * Strict where a real driver is: memory is bounded and every access checked, calls need a current context, a kernel has
- * to be in the PTX that was loaded. Environment:
+ * to be in the PTX that was loaded, and after an uncorrectable memory error (214) a context is lost. Environment:
  *   FAKE_COUNT=8           devices (1)                FAKE_FREE_MIB=2      memory of each
  *   FAKE_NAME=…            product name               FAKE_SLOW=5          this one runs at a tenth of its speed
  *   FAKE_INIT=100          cuInit's answer            FAKE_ERROR=5:cuMemAlloc:2   function of a device fails with a code
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201,
-       INVALID_PTX = 218, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
+       ECC = 214, INVALID_PTX = 218, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
 enum { DEVICES = 16, BLOCKS = 64, KERNELS = 8 };
 static const double LINK = 25e9, MEMORY = 2000e9, FLOPS = 10e12; /* bytes/s, bytes/s, operations/s */
 static const char *NAMES[KERNELS] = {"daxpy_start", "daxpy", "daxpy_check", "dgemm_start",
@@ -29,7 +29,7 @@ static const char *NAMES[KERNELS] = {"daxpy_start", "daxpy", "daxpy_check", "dge
 typedef struct { char *at; size_t size; } Block;
 static Block blocks[BLOCKS];
 static double clocks[DEVICES];
-static int count, current = -1, wrong_left;
+static int count, current = -1, wrong_left, lost;
 static size_t capacity, used;
 static char *ptx;
 
@@ -44,8 +44,8 @@ static int fails(const char *function, int device) {
     if (is("FAKE_HANG", device) && !strcmp(function, "cuMemAlloc")) for (;;) pause();
     if (is("FAKE_CRASH", device) && !strcmp(function, "cuMemAlloc")) raise(SIGSEGV);
     if (sscanf(setting("FAKE_ERROR", ""), "%d:%63[^:]:%d", &at, name, &code) == 3 && at == device && !strcmp(name, function))
-        return code;
-    return OK;
+        return lost = code == ECC ? ECC : 0, code;
+    return lost;
 }
 static void pass(double amount, double rate) { clocks[current] += amount / (is("FAKE_SLOW", current) ? rate / 10 : rate); }
 static int inside(const void *at, size_t size) {
@@ -69,7 +69,7 @@ int cuGetErrorName(int code, const char **name) {
     case NO_DEVICE: *name = "CUDA_ERROR_NO_DEVICE"; break;
     case INVALID_DEVICE: *name = "CUDA_ERROR_INVALID_DEVICE"; break;
     case INVALID_CONTEXT: *name = "CUDA_ERROR_INVALID_CONTEXT"; break;
-    case 214: *name = "CUDA_ERROR_ECC_UNCORRECTABLE"; break;
+    case ECC: *name = "CUDA_ERROR_ECC_UNCORRECTABLE"; break;
     case INVALID_PTX: *name = "CUDA_ERROR_INVALID_PTX"; break;
     case NOT_FOUND: *name = "CUDA_ERROR_NOT_FOUND"; break;
     case ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
@@ -97,7 +97,9 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
 }
 int cuCtxSetCurrent(void *context) { current = (int)(intptr_t)context - 1; return OK; }
 int cuDevicePrimaryCtxRelease_v2(int device) {
-    if (device == current && used) fprintf(stderr, "device %d: %zu bytes were not freed\n", device, used);
+    if (device == current && used && !lost) fprintf(stderr, "device %d: %zu bytes were not freed\n", device, used);
+    for (Block *b = blocks; b < blocks + BLOCKS; b++) free(b->at), b->at = NULL;
+    used = lost = 0;
     current = -1;
     free(ptx);
     ptx = NULL;
@@ -137,6 +139,7 @@ int cuMemAlloc_v2(uint64_t *pointer, size_t size) {
     return code;
 }
 int cuMemFree_v2(uint64_t pointer) {
+    if (lost) return lost;
     size_t size = 0;
     int code = give_back((void *)pointer, &size);
     used -= size;
@@ -147,7 +150,7 @@ int cuMemHostAlloc(void **pointer, size_t size, unsigned flags) {
     int code = fails("cuMemHostAlloc", current);
     return code ? code : take(pointer, size, SIZE_MAX);
 }
-int cuMemFreeHost(void *pointer) { size_t size; return give_back(pointer, &size); }
+int cuMemFreeHost(void *pointer) { size_t size; return lost ? lost : give_back(pointer, &size); }
 
 static int copy(void *to, const void *from, size_t size, const void *device) {
     if (current < 0) return INVALID_CONTEXT;
