@@ -1,0 +1,70 @@
+"""The check ``disk``: what disks say of themselves, arrays, and file systems that are read-only or full."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+# where the kubelet, container runtimes and the system itself write
+NODE_PATHS = "/,/var,/var/lib/kubelet,/var/lib/containerd,/var/lib/docker,/var/lib/containers,/var/log,/tmp"
+
+
+class DiskParameters(Parameters):
+    # the kubelet's default hard eviction thresholds nodefs.available and nodefs.inodesFree
+    min_free_percent: float = Field(
+        default=10, ge=0, le=100, description="free space of a file system that the node itself needs"
+    )
+    min_free_inodes_percent: float = Field(
+        default=5, ge=0, le=100, description="free inodes of a file system that the node itself needs"
+    )
+    paths: str = Field(
+        default=NODE_PATHS,
+        max_length=4096,
+        description="comma list of folders: the file systems that hold them are those the node needs",
+    )
+    min_nvme: int | None = Field(default=None, ge=1, description="local NVMe disks that must be there")
+    # NVMe base specification, Percentage Used: at 100 the rated endurance is consumed
+    max_wear_percent: float = Field(default=100, gt=0, le=255, description="wear of an NVMe disk above which it warns")
+    smart: bool = Field(
+        default=True,
+        description="ask disks for their own view (SMART): needs root, and smartctl or nvme",
+    )
+    command_timeout_s: float = Field(default=15.0, gt=0, le=120, description="for one disk to answer")
+    mount_timeout_s: float = Field(default=5.0, gt=0, le=60, description="for one file system to answer")
+
+
+async def _probe(node: NodeView, parameters: DiskParameters) -> Sequence[Finding]:
+    from muster_checks.disk.probing import probe
+
+    return await probe(node, parameters)
+
+
+def _recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding] | None:
+    from muster_checks.disk.probing import recorded
+
+    return recorded(text, parameters)
+
+
+DISK = Check(
+    name="disk",
+    description="NVMe and SATA disks (state, SMART), RAID arrays, file systems that are read-only or full",
+    cost=Cost.LIGHT,
+    parameters=DiskParameters,
+    timeout_s=60.0,
+    # a disk's own view changes in hours, and asking costs a process for each; a remount is in the kernel log at once
+    period_s=300.0,
+    devices=("disk", "host"),
+    probe=_probe,
+    recorded=_recorded,
+    reads=(
+        "/sys/class/nvme, /sys/block, /sys/bus/pci/devices, /proc/1/mountinfo, statvfs(2), "
+        "smartctl (package smartmontools) or nvme (package nvme-cli)"
+    ),
+    ran_on=(
+        "real file systems of a virtual machine (kernel 6.18): ext4 after an error, XFS after a shutdown, a full one, "
+        "btrfs, squashfs; smartctl and nvme on output after the form of published samples, not on real disks"
+    ),
+    examples=("check=disk", "check=disk&min_nvme=8&paths=/,/var/lib/kubelet,/scratch"),
+)

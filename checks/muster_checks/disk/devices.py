@@ -1,0 +1,97 @@
+"""Disks and arrays as sysfs shows them: what the kernel still talks to, and what it gave up.
+
+NVMe states: drivers/nvme/host/core.c; SCSI states: drivers/scsi/scsi_sysfs.c; md: Documentation/admin-guide/md.rst.
+SCSI's ``ioerr_cnt`` is left alone: it counts every command that did not end with plain success, smartctl's own
+questions too, so it rises on sound disks.
+"""
+
+import re
+
+import msgspec
+
+from muster_checks.declaration import NodeView
+from muster_checks.pci import Kind, pci_devices, port_name
+from muster_checks.reading import names_in, read_integer, read_text
+
+_CONTROLLER = re.compile(r"nvme\d+")
+_SCSI = re.compile(r"sd[a-z]{1,4}")
+_ARRAY = re.compile(r"md(?:\d+|_[\w.-]{1,32})")
+
+
+class Controller(msgspec.Struct, frozen=True):
+    """One NVMe controller. state: ``live``, ``resetting``, ``dead`` …; local: on PCIe, not over a network."""
+
+    name: str
+    state: str
+    local: bool
+
+
+class ScsiDisk(msgspec.Struct, frozen=True):
+    """One SATA, SAS or virtual disk that is built in. state: ``running``, ``offline`` …"""
+
+    name: str
+    state: str
+
+
+class Array(msgspec.Struct, frozen=True):
+    """One md array. missing: members that are not there; None for levels without redundancy. action: ``recover`` …"""
+
+    name: str
+    level: str
+    state: str
+    missing: int | None
+    action: str
+
+
+class Devices(msgspec.Struct, frozen=True):
+    """unbound: NVMe disks on PCI that no driver took, as components (``disk/<address>``)."""
+
+    controllers: tuple[Controller, ...] = ()
+    scsi: tuple[ScsiDisk, ...] = ()
+    arrays: tuple[Array, ...] = ()
+    unbound: tuple[str, ...] = ()
+
+
+def read_devices(node: NodeView) -> Devices:
+    return Devices(
+        controllers=tuple(_controllers(node)),
+        scsi=tuple(_scsi(node)),
+        arrays=tuple(_arrays(node)),
+        unbound=tuple(port_name(node, d) for d in pci_devices(node) if d.kind is Kind.NVME and not d.driver),
+    )
+
+
+def _controllers(node: NodeView) -> list[Controller]:
+    folder = node.path("/sys/class/nvme")
+    return [
+        Controller(
+            name=name,
+            state=read_text(folder / name / "state", 64) or "",
+            # before kernel 4.15 there is no such file, nor much else than PCIe
+            local=(read_text(folder / name / "transport", 64) or "pcie") == "pcie",
+        )
+        for name in filter(_CONTROLLER.fullmatch, names_in(folder))
+    ]
+
+
+def _scsi(node: NodeView) -> list[ScsiDisk]:
+    folder = node.path("/sys/block")
+    return [
+        ScsiDisk(name, read_text(folder / name / "device/state", 64) or "")
+        for name in filter(_SCSI.fullmatch, names_in(folder))
+        if read_integer(folder / name / "removable") != 1
+    ]
+
+
+def _arrays(node: NodeView) -> list[Array]:
+    folder = node.path("/sys/block")
+    return [
+        Array(
+            name=name,
+            level=read_text(folder / name / "md/level", 64) or "",
+            state=read_text(folder / name / "md/array_state", 64) or "",
+            missing=read_integer(folder / name / "md/degraded"),
+            action=read_text(folder / name / "md/sync_action", 64) or "",
+        )
+        for name in filter(_ARRAY.fullmatch, names_in(folder))
+    ]

@@ -1,0 +1,113 @@
+"""What a disk says of its own health: `smartctl -j` (7.0 and later) or `nvme smart-log -o json`.
+
+The fields of the NVMe log are those of the NVMe base specification (SMART / Health Information, log 02h). The two tools
+name them differently, and nvme gives kelvin.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+import msgspec
+
+from muster_checks.reading import Unreadable, integer, json_document, number
+
+SMARTCTL = ("smartctl", "-j", "-i", "-H", "-A")
+NVME = ("nvme", "smart-log", "-o", "json")
+_NO_RIGHT = ("Permission denied", "Operation not permitted")
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """None where the disk does not say.
+
+    device:  ``nvme0``, ``sda``; ``nvme`` where the text does not name it
+    passed:  the disk's own verdict (ATA, SCSI; for NVMe the same as no critical warning)
+    critical_warning:  bits, see judging
+    spare_percent, spare_threshold_percent, wear_percent:  wear may exceed 100
+    media_errors:  times that data could not be recovered, since the disk was made
+    """
+
+    device: str
+    passed: bool | None = None
+    critical_warning: int | None = None
+    spare_percent: float | None = None
+    spare_threshold_percent: float | None = None
+    wear_percent: float | None = None
+    media_errors: int | None = None
+    temperature_c: float | None = None
+
+    @property
+    def says_something(self) -> bool:
+        return self.passed is not None or self.critical_warning is not None
+
+
+class NotAsked(Exception):
+    """The tool could not ask the disk. ``forbidden``: for want of rights."""
+
+    def __init__(self, message: str, forbidden: bool) -> None:
+        super().__init__(message)
+        self.forbidden = forbidden
+
+
+def parse_smartctl(text: bytes) -> Health:
+    """Raises Unreadable, or NotAsked when smartctl could not open the disk. A disk without SMART says nothing."""
+    document = _object(json_document(text))
+    run = _object(document.get("smartctl"))
+    if not run:
+        raise Unreadable("no member smartctl: expected the output of smartctl -j")
+    status = _object(document.get("smart_status")).get("passed")
+    log = _object(document.get("nvme_smart_health_information_log"))
+    if not isinstance(status, bool) and not log and (said := _messages(run)):
+        raise NotAsked(said, any(word in said for word in _NO_RIGHT))
+    return Health(
+        device=PurePosixPath(str(_object(document.get("device")).get("name", "disk"))[:64]).name or "disk",
+        passed=status if isinstance(status, bool) else None,
+        critical_warning=_byte(log.get("critical_warning")),
+        spare_percent=_percent(log.get("available_spare")),
+        spare_threshold_percent=_percent(log.get("available_spare_threshold")),
+        wear_percent=_percent(log.get("percentage_used")),
+        media_errors=_count(log.get("media_errors")),
+        temperature_c=number(_object(document.get("temperature")).get("current")),
+    )
+
+
+def parse_nvme(text: bytes) -> Health:
+    """Raises Unreadable."""
+    log = _object(json_document(text))
+    if "critical_warning" not in log or "spare_thresh" not in log:
+        raise Unreadable("no critical_warning: expected the output of nvme smart-log -o json")
+    kelvin = number(log.get("temperature"))
+    return Health(
+        device="nvme",
+        critical_warning=_byte(log.get("critical_warning")),
+        spare_percent=_percent(log.get("avail_spare")),
+        spare_threshold_percent=_percent(log.get("spare_thresh")),
+        wear_percent=_percent(log.get("percent_used")),
+        media_errors=_count(log.get("media_errors")),
+        temperature_c=None if kelvin is None else kelvin - 273,
+    )
+
+
+def _messages(run: Mapping[str, object]) -> str:
+    found = run.get("messages")
+    texts = [str(_object(entry).get("string", "")) for entry in found[:4]] if isinstance(found, list) else []
+    return "; ".join(filter(None, texts))[:300]
+
+
+def _object(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _byte(value: object) -> int | None:
+    found = integer(value)
+    # all ones is what anything reads that has left the bus
+    return found if found is not None and 0 <= found < 0xFF else None
+
+
+def _percent(value: object) -> float | None:
+    found = number(value)
+    return found if found is not None and 0 <= found <= 255 else None
+
+
+def _count(value: object) -> int | None:
+    found = integer(value)
+    return found if found is not None and found >= 0 else None
