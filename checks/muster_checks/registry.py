@@ -30,6 +30,7 @@ SHIPPED = {
     "gpupower": "muster_checks.gpupower:GPUPOWER",
     "gputemp": "muster_checks.gputemp:GPUTEMP",
     "inventory": "muster_checks.inventory:INVENTORY",
+    "iperf": "muster_checks.iperf:IPERF",
     "ipmi": "muster_checks.ipmi:IPMI",
     "ipu": "muster_checks.ipu:IPU",
     "ipulink": "muster_checks.ipulink:IPULINK",

@@ -40,6 +40,7 @@ class Wire:
 
     def __init__(self, prefix: str) -> None:
         self.here, self.there = f"{prefix}-here", f"{prefix}-there"
+        self._residents: list[subprocess.Popen[bytes]] = []
 
     def ip(self, namespace: str, *words: str) -> None:
         _run("ip", "-n", namespace, *words)
@@ -50,6 +51,17 @@ class Wire:
     def add_addresses(self, *addresses: str) -> None:
         for address in addresses:
             self.ip(self.there, "addr", "add", address, "dev", "wire", *(["nodad"] if ":" in address else []))
+
+    def resident(self, namespace: str) -> int:
+        """A process that lives in ``namespace`` until the wire goes; its /proc shows the namespace's sockets."""
+        argv = ["ip", "netns", "exec", namespace, "sleep", "300"]
+        self._residents.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
+        return self._residents[-1].pid
+
+    def end_residents(self) -> None:
+        for process in self._residents:
+            process.kill()
+            process.wait(timeout=20)
 
     def narrow(self, *how: str) -> None:
         """A token bucket on what leaves ``here``: slow, late and lossy, by its numbers."""
@@ -71,6 +83,7 @@ def wire() -> Iterator[Wire]:
             made.ip(namespace, "link", "set", "wire", "up")
         yield made
     finally:
+        made.end_residents()
         for namespace in (made.here, made.there):
             subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False, timeout=20)
         left = subprocess.run(["ip", "netns"], capture_output=True, check=False, timeout=20).stdout.decode()

@@ -76,7 +76,7 @@ async def test_no_route_at_all_is_silence_and_not_an_error(made: Wire):
 
 async def test_peers_that_ignore_icmp_are_silent(made: Wire):
     made.add_addresses(*EIGHT)
-    made.inside(made.there, "sysctl", "-qw", "net.ipv4.icmp_echo_ignore_all=1")
+    made.inside(made.there, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all")
     result = await ping(made, PEERS)
     assert (result.verdict, result.reason) == (Verdict.WARN, "PeersSilent")
     assert "filtered" in result.message

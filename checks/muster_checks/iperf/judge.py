@@ -1,0 +1,201 @@
+"""Which node is slow, when many pairs of nodes have been measured.
+
+One slow pair says that one of two is slow, not which. blame.py lays it on a NIC where other pairs show that; the rest
+is a warning about the pair, on the pages of both.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import msgspec
+
+from muster_checks.iperf import IperfParameters
+from muster_checks.iperf.blame import Culprit, culprits
+from muster_checks.iperf.pair import Pair, Place, Side
+from muster_checks.iperf.report import Report
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
+
+LEAST_ALIKE = 4  # pairs of like links whose median says what such a pair does
+
+Least = Mapping[Pair, float | None]
+_Pages = dict[str, dict[tuple[str, str], Finding]]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """Slow or lossy: what it is worth on a NIC's page, and its names there and on a pair's."""
+
+    verdict: Verdict
+    fault_class: FaultClass
+    reason: str
+    pair_reason: str
+
+
+# a cable, an optic, a port: somebody has to go and look
+_SLOW = _Kind(Verdict.FAIL, FaultClass.CONTACT, "SlowNetwork", "SlowPair")
+_LOSSY = _Kind(Verdict.WARN, FaultClass.NONE, "Retransmits", "PairRetransmits")
+
+
+def pairs_of(report: Report, client: Side, server: Side) -> list[Pair]:
+    """A report as pairs: one, or two of a bidirectional test."""
+    return [
+        Pair(
+            sender=client if flow.to_server else server,
+            receiver=server if flow.to_server else client,
+            gbit_per_s=flow.gbit_per_s,
+            retransmits_per_gb=flow.retransmits_per_gb,
+            limited=report.limited,
+            cpu_bound=report.cpu_bound,
+        )
+        for flow in report.flows
+    ]
+
+
+def judge(pairs: Sequence[Pair], limits: IperfParameters) -> dict[str, list[Finding]]:
+    """The findings of each node that took part, by node name."""
+    least = _least(pairs, limits)
+    below = {pair for pair in pairs if not pair.trouble and _is_below(pair, least)}
+    # without processor time left the network may be faster, unless nothing at all came through
+    unclear = {pair for pair in below if pair.cpu_bound and pair.gbit_per_s > 0}
+    clear = [pair for pair in pairs if not pair.trouble and pair not in unclear]
+    slow = below - unclear
+    enough = [pair for pair in clear if pair not in slow]
+    lossy = {pair for pair in enough if (pair.retransmits_per_gb or 0) > limits.max_retransmits_per_gb}
+    pages: _Pages = defaultdict(dict)
+    for pair in pairs:
+        if pair.trouble:
+            _add(pages, pair.sender, _unknown(pair, "NotMeasured", pair.trouble))
+        elif pair in unclear:
+            said = f"{pair.gbit_per_s:.3g} Gbit/s with no processor time left: the network may be faster"
+            _add(pages, pair.sender, _unknown(pair, "CpuBound", f"{said} (from 3.16 on iperf3 uses several cores)"))
+    to_blame = {
+        *_lay_blame(pages, clear, slow, _SLOW, least, limits),
+        *_lay_blame(pages, enough, lossy, _LOSSY, least, limits),
+    }
+    good: dict[Place, list[Pair]] = defaultdict(list)
+    for pair in enough:
+        for place in {pair.sender.place, pair.receiver.place} - to_blame:
+            good[place].append(pair)
+    for (node, nic), theirs in good.items():
+        _add(pages, Side(node), _sound(nic, theirs, least, limits))
+    return {node: sorted(page.values(), key=lambda each: -severity(each.verdict)) for node, page in pages.items()}
+
+
+def _least(pairs: Sequence[Pair], limits: IperfParameters) -> dict[Pair, float | None]:
+    """By pair the bandwidth below which it is slow, in Gbit/s; None where nothing says what it should do."""
+    alike: dict[float | None, list[float]] = defaultdict(list)
+    for pair in pairs:
+        if not (pair.trouble or pair.limited or pair.cpu_bound):
+            alike[pair.link_gbit_per_s].append(pair.gbit_per_s)
+    usual = {link: median(rates) for link, rates in alike.items() if len(rates) >= LEAST_ALIKE}
+    least: dict[Pair, float | None] = {}
+    for pair in pairs:
+        link = pair.link_gbit_per_s
+        bounds = [
+            limits.min_share_of_link * link if link is not None else None,
+            limits.min_share_of_peers * usual[link] if link in usual else None,
+        ]
+        known = [bound for bound in bounds if bound is not None]
+        least[pair] = None if pair.limited else max(known, default=None)
+    return least
+
+
+def _is_below(pair: Pair, least: Least) -> bool:
+    return pair.gbit_per_s == 0 or pair.gbit_per_s < (least[pair] or 0)
+
+
+def _lay_blame(
+    pages: _Pages, pairs: Sequence[Pair], bad: set[Pair], kind: _Kind, least: Least, limits: IperfParameters
+) -> set[Place]:
+    """Writes down whose fault the ``bad`` ones of ``pairs`` are. The NICs to blame."""
+    found = culprits(pairs, bad)
+    for culprit in found:
+        _add(pages, Side(culprit.node), _blame(culprit, bad, kind, least, limits))
+    explained = {pair for culprit in found for pair in culprit.pairs}
+    for pair in pairs:
+        if pair not in bad or pair in explained:
+            continue
+        for side, other in ((pair.sender, pair.receiver), (pair.receiver, pair.sender)):
+            _add(pages, side, _suspicion(pair, other, kind, least, limits))
+    return {(culprit.node, nic) for culprit in found for nic in culprit.nics}
+
+
+def _blame(culprit: Culprit, bad: set[Pair], kind: _Kind, least: Least, limits: IperfParameters) -> Finding:
+    guilty = [pair for pair in culprit.pairs if pair in bad]
+    name = " ".join([culprit.node, *culprit.nics]).strip()
+    text = f"{name}: {_what(guilty, least)} when it {culprit.direction or 'sends or receives'}"
+    text += f", in {len(guilty)} of {len(culprit.pairs)} pairs; its peers are fine without it"
+    fine = {side.node for pair in culprit.pairs if pair not in bad for side in (pair.sender, pair.receiver)}
+    if with_whom := sorted(fine - {culprit.node}):
+        text += f" (fine with {', '.join(with_whom[:3])}: a switch they share?)"
+    return Finding(
+        component=_component(culprit.nics[0] if len(culprit.nics) == 1 else ""),
+        verdict=kind.verdict,
+        reason=kind.reason,
+        fault_class=kind.fault_class,
+        message=shorten(f"{text}. See NIC, cable, switch port"),
+        measurements=_figures(guilty, least, limits),
+    )
+
+
+def _suspicion(pair: Pair, other: Side, kind: _Kind, least: Least, limits: IperfParameters) -> Finding:
+    way = f"{pair.sender.node} to {pair.receiver.node}"
+    return Finding(
+        component=f"peer/{other.node}",
+        verdict=Verdict.WARN,
+        reason=kind.pair_reason,
+        message=shorten(f"{way}: {_what([pair], least)}; which of the two it is, pairs with others show"),
+        measurements=_figures([pair], least, limits),
+    )
+
+
+def _what(pairs: Sequence[Pair], least: Least) -> str:
+    worst = min(pairs, key=lambda pair: pair.gbit_per_s)
+    bound = least[worst]
+    if worst.gbit_per_s == 0:
+        return "connected, but no data came through (is an MTU on the way smaller than both ends believe?)"
+    if bound is not None and _is_below(worst, least):
+        return f"slow ({worst.gbit_per_s:.3g} Gbit/s, expected {bound:.3g})"
+    return f"loses packets ({max(pair.retransmits_per_gb or 0 for pair in pairs):.0f} TCP retransmits a GB)"
+
+
+def _unknown(pair: Pair, reason: str, text: str) -> Finding:
+    component = f"peer/{pair.receiver.node}"
+    return Finding(component=component, verdict=Verdict.UNKNOWN, reason=reason, message=shorten(text))
+
+
+def _sound(nic: str, pairs: Sequence[Pair], least: Least, limits: IperfParameters) -> Finding:
+    figures = _figures(pairs, least, limits)
+    return Finding(
+        component=_component(nic),
+        verdict=Verdict.PASS,
+        reason="Bandwidth",
+        message=f"{figures[0].value:.3g} Gbit/s" + (f", median of {len(pairs)} pairs" if len(pairs) > 1 else ""),
+        measurements=figures,
+    )
+
+
+def _figures(pairs: Sequence[Pair], least: Least, limits: IperfParameters) -> tuple[Measurement, ...]:
+    """Medians over ``pairs``."""
+    bounds = [bound for pair in pairs if (bound := least[pair]) is not None]
+    rate = median(pair.gbit_per_s for pair in pairs)
+    figures = [Measurement("bandwidth", rate, "Gbit/s", median(bounds) if bounds else None)]
+    retransmits = [pair.retransmits_per_gb for pair in pairs if pair.retransmits_per_gb is not None]
+    if retransmits:
+        figures.append(Measurement("retransmits", median(retransmits), "1/GB", limits.max_retransmits_per_gb))
+    return tuple(figures)
+
+
+def _add(pages: _Pages, side: Side, finding: Finding) -> None:
+    """Of two findings with one key the worse one stays: a pair may be measured both ways, and over several NICs."""
+    there = pages[side.node].get(finding.key)
+    if there is None or _bandwidth(finding) < _bandwidth(there):
+        pages[side.node][finding.key] = finding
+
+
+def _bandwidth(finding: Finding) -> float:
+    return finding.measurements[0].value if finding.measurements else 0.0
+
+
+def _component(nic: str) -> str:
+    return f"nic/{nic}" if nic else "host"

@@ -1,0 +1,61 @@
+"""Runs one pair from this node towards a server; judges recorded reports."""
+
+from muster_checks.commands import Output
+from muster_checks.declaration import NodeView
+from muster_checks.iperf import IperfParameters
+from muster_checks.iperf.judge import judge, pairs_of
+from muster_checks.iperf.link import device_towards, link_gbit_per_s, nic_name
+from muster_checks.iperf.pair import Side
+from muster_checks.iperf.report import Report, read_report
+from muster_checks.reading import Unreadable
+from muster_checks.running import CannotTell, NotHere, ToolMissing
+from muster_checks.vocabulary import Finding
+
+CONNECT_S = 3
+
+
+async def probe(node: NodeView, parameters: IperfParameters) -> list[Finding]:
+    if parameters.server is None:
+        # the far end is half of the device: without one there is nothing here to measure. UNKNOWN would mark every idle
+        # node each time its heavy checks come round
+        raise NotHere("no server was named (parameter server): a bandwidth has two ends", "NoServer")
+    if node.commands.which("iperf3") is None:
+        raise ToolMissing("iperf3", "iperf3")
+    device = await device_towards(node, parameters.server)
+    link = parameters.link_gbit_per_s or (link_gbit_per_s(node, device) if device else None)
+    report = await run_client(node, parameters.server, parameters)
+    here = Side(node.name or "this node", nic_name(node, device), link)
+    return judge(pairs_of(report, here, Side(parameters.server)), parameters).get(here.node, [])
+
+
+async def run_client(node: NodeView, server: str, parameters: IperfParameters) -> Report:
+    """One test from this node towards ``server``. Raises CannotTell."""
+    seconds = parameters.seconds + parameters.omit_seconds
+    output = await node.commands.run(
+        f"iperf3 -J -c {server} -p {parameters.port} -t {parameters.seconds} -O {parameters.omit_seconds} "
+        f"-P {parameters.clients} -Z --connect-timeout {1000 * CONNECT_S}".split(),
+        timeout_s=seconds + CONNECT_S + 15.0,
+    )
+    return _read(output)
+
+
+def recorded(text: bytes, parameters: IperfParameters) -> list[Finding] | None:
+    """Judges one recorded report, from the client's side."""
+    try:
+        report = read_report(text)
+    except Unreadable:
+        if b'"intervals"' in text and b'"start"' in text:
+            raise
+        return None
+    here = Side("this node", "", parameters.link_gbit_per_s)
+    return judge(pairs_of(report, here, Side(report.server or "server")), parameters).get(here.node, [])
+
+
+def _read(output: Output) -> Report:
+    # the report says more than the exit code, which is 0 for most errors
+    if output.missing or output.timed_out or output.truncated or (output.exit_code or 0) < 0:
+        raise CannotTell(output.trouble)
+    try:
+        return read_report(output.stdout)
+    except Unreadable as error:
+        raise CannotTell(output.trouble or f"iperf3: {error}") from None

@@ -1,0 +1,54 @@
+"""Serves one test of iperf3, and leaves nothing behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from muster_checks.declaration import NodeView
+from muster_checks.reading import read_text
+from muster_checks.running import CannotTell, ToolMissing
+
+_LISTEN = "0A"  # TCP_LISTEN in the kernel's include/net/tcp_states.h
+_LOOK_S = 0.02
+
+
+@asynccontextmanager
+async def server(
+    node: NodeView, address: str, port: int, *, limit_s: float = 120.0, start_s: float = 5.0
+) -> AsyncIterator[None]:
+    """iperf3 listens at ``address``:``port`` for one test while the block runs.
+
+    It ends with the test, with the block, or after ``limit_s``, whatever comes first. Raises CannotTell, also when it
+    does not listen within ``start_s``.
+    """
+    if node.commands.which("iperf3") is None:
+        raise ToolMissing("iperf3", "iperf3")
+    if _listens(node, port):
+        raise CannotTell(f"port {port}: something listens there already", "PortTaken")
+    serving = asyncio.create_task(
+        node.commands.run(["iperf3", "-s", "-1", "-B", address, "-p", str(port)], timeout_s=limit_s)
+    )
+    try:
+        try:
+            async with asyncio.timeout(start_s):
+                # a trial connection would be the one test that it serves
+                while not serving.done() and not _listens(node, port):
+                    await asyncio.wait({serving}, timeout=_LOOK_S)
+        except TimeoutError:
+            raise CannotTell(f"iperf3 -s: does not listen at {address}:{port} after {start_s:g} s") from None
+        if serving.done():
+            raise CannotTell(f"iperf3 -s at {address}:{port}: {serving.result().trouble or 'ended at once'}")
+        yield
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+def _listens(node: NodeView, port: int) -> bool:
+    ending = f":{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (read_text(node.path(table), 16 << 20) or "").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 3 and fields[3] == _LISTEN and fields[1].endswith(ending):
+                return True
+    return False
