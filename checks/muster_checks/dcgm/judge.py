@@ -84,7 +84,8 @@ def _of_error(outcome: Outcome, component: str, error: Error) -> _Said:
     if test.casefold() == _INSTALLATION and (check := _CHECK_NAME.match(error.text)) is not None:
         test = check[1]
     verdict = Verdict.WARN if outcome.status is Status.WARN else meaning.says.verdict
-    fault_class = meaning.fault_class if meaning.name or verdict is Verdict.FAIL else FaultClass.NONE
+    known = verdict is Verdict.FAIL or (verdict is Verdict.WARN and error.code is not None)
+    fault_class = meaning.fault_class if known else FaultClass.NONE
     return _Said(component, test, verdict, fault_class, _text(error, meaning))
 
 

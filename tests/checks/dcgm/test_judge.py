@@ -1,0 +1,187 @@
+"""What a diagnosis says of each GPU of a node."""
+
+from pathlib import Path
+
+import pytest
+from tests.checks.bad_input import TEXTS
+
+from muster_checks.dcgm import DCGM, DcgmParameters
+from muster_checks.dcgm.document import Diagnosis, Entity, Error, Outcome, Status, parse
+from muster_checks.dcgm.errors import Says, meaning_of, meanings
+from muster_checks.dcgm.judge import judge
+from muster_checks.running import CannotTell, judge_recorded
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Result, Verdict
+
+SAMPLES = Path(__file__).parent / "samples"
+GPU5 = (Entity("GPU", 5),)
+
+
+def recorded(name: str) -> Result:
+    result = judge_recorded(DCGM, (SAMPLES / name).read_bytes(), DcgmParameters())
+    assert result is not None
+    return result
+
+
+def judged(*outcomes: Outcome) -> list[Finding]:
+    return judge(Diagnosis(outcomes), {5: "0000:bd:00.0"})
+
+
+def failed(
+    *errors: Error, test: str = "pcie", status: Status = Status.FAIL, entities: tuple[Entity, ...] = GPU5
+) -> Finding:
+    (finding,) = judged(Outcome(test, status, entities, errors))
+    return finding
+
+
+def test_a_node_that_passed_everything_passes() -> None:
+    result = recorded("diag_pass.json")
+    assert (result.verdict, len(result.findings)) == (Verdict.PASS, 1)
+    assert result.findings[0].measurements == (Measurement("tests_passed", 9.0, ""),)
+
+
+def test_a_failed_test_without_a_code_fails_and_asks_for_a_person() -> None:
+    result = recorded("diag_fail.json")
+    assert [(one.component, one.verdict, one.reason, one.fault_class) for one in result.findings] == [
+        ("host", Verdict.FAIL, "DcgmPersistenceMode", FaultClass.CONTACT),
+        ("host", Verdict.WARN, "DcgmEnvironmentVariables", FaultClass.NONE),
+    ]
+    assert result.message.startswith("Persistence Mode failed")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("dcgm4-sixth-fails.json", "DcgmMemory"),
+        ("dcgm3-sixth-fails.json", "DcgmGpuMemory"),
+        ("nvvs-sixth-fails.json", "DcgmMemory"),
+    ],
+)
+def test_of_eight_gpus_the_sixth_is_named(name: str, reason: str) -> None:
+    result = recorded(name)
+    blamed = {finding.component for finding in result.findings if finding.verdict is Verdict.FAIL}
+    assert blamed == {"gpu/5"}
+    assert reason in {finding.reason for finding in result.findings}
+
+
+def test_the_other_seven_pass() -> None:
+    passed = [one.component for one in recorded("dcgm4-sixth-fails.json").findings if one.verdict is Verdict.PASS]
+    assert passed == [f"gpu/{number}" for number in (0, 1, 2, 3, 4, 6, 7)]
+
+
+def test_a_gpu_is_named_by_its_address_where_it_is_known() -> None:
+    diagnosis = parse((SAMPLES / "dcgm4-sixth-fails.json").read_bytes())
+    assert judge(diagnosis, {5: "0000:bd:00.0"})[0].component == "gpu/0000:bd:00.0"
+
+
+def test_a_check_of_the_installation_has_its_own_reason() -> None:
+    (finding,) = recorded("dcgm4-gb10.json").findings
+    assert (finding.component, finding.reason) == ("gpu/0", "DcgmPersistenceMode")
+    assert "(DCGM_FR_PERSISTENCE_MODE)" in finding.message
+
+
+def test_an_error_of_the_installation_without_a_name_goes_by_its_test() -> None:
+    assert failed(Error(22, "cannot open libcuda"), test="software").reason == "DcgmSoftware"
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "fault_class"),
+    [
+        (4, Verdict.FAIL, FaultClass.RESET),
+        (14, Verdict.FAIL, FaultClass.REBOOT),
+        (120, Verdict.FAIL, FaultClass.REBOOT),
+        (58, Verdict.FAIL, FaultClass.CONTACT),
+        (63, Verdict.WARN, FaultClass.NONE),
+        (101, Verdict.WARN, FaultClass.NONE),
+        (56, Verdict.UNKNOWN, FaultClass.NONE),
+        (26, Verdict.UNKNOWN, FaultClass.NONE),
+        (4711, Verdict.FAIL, FaultClass.CONTACT),
+        (None, Verdict.FAIL, FaultClass.CONTACT),
+    ],
+)
+def test_what_a_failure_asks_for_is_its_codes_action(
+    code: int | None, verdict: Verdict, fault_class: FaultClass
+) -> None:
+    finding = failed(Error(code, "text"))
+    assert (finding.verdict, finding.fault_class) == (verdict, fault_class)
+
+
+def test_a_failure_that_measured_nothing_says_why() -> None:
+    assert failed(Error(56, "Cannot allocate memory")).message == (
+        "pcie could not be measured: Cannot allocate memory (DCGM_FR_MEMORY_ALLOC; somebody else holds the memory)"
+    )
+
+
+def test_of_several_errors_the_worst_decides() -> None:
+    finding = failed(Error(56, "busy"), Error(4, "broken"), Error(58, "mismatch"))
+    assert (finding.verdict, finding.fault_class) == (Verdict.FAIL, FaultClass.CONTACT)
+    assert finding.message.startswith("pcie failed: broken (DCGM_FR_VOLATILE_DBE_DETECTED); mismatch")
+
+
+def test_a_warning_warns_whatever_its_code() -> None:
+    assert failed(Error(58, "text"), status=Status.WARN).verdict is Verdict.WARN
+    assert failed(status=Status.WARN).fault_class is FaultClass.NONE
+
+
+def test_a_failure_of_many_gpus_is_that_of_those_it_names() -> None:
+    entities = tuple(Entity("GPU", number) for number in range(8))
+    named = judged(Outcome("Memory", Status.FAIL, entities, (Error(None, "GPU 5 mismatch"), Error(None, "GPU 6 too"))))
+    assert [one.component for one in named] == ["gpu/0000:bd:00.0", "gpu/6"]
+    assert len(judged(Outcome("Memory", Status.FAIL, entities, (Error(None, "mismatch"),)))) == 8
+    assert len(judged(Outcome("Memory", Status.FAIL, entities))) == 8
+
+
+def test_a_gpu_that_an_error_of_its_result_does_not_name_is_still_blamed() -> None:
+    assert failed(Error(None, "GPU 7 did not answer")).component == "gpu/0000:bd:00.0"
+
+
+def test_what_is_of_no_gpu_is_of_the_host() -> None:
+    assert failed(entities=()).component == "host"
+    assert failed(entities=(Entity("CPU", 0),)).component == "host"
+
+
+def test_a_result_without_a_status_is_unknown() -> None:
+    finding = failed(status=Status.UNREADABLE)
+    assert (finding.verdict, finding.component) == (Verdict.UNKNOWN, "gpu/0000:bd:00.0")
+
+
+def test_skipped_tests_say_nothing() -> None:
+    findings = judged(Outcome("memtest", Status.SKIP, GPU5), Outcome("pcie", Status.PASS, GPU5))
+    assert [one.verdict for one in findings] == [Verdict.PASS]
+
+
+def test_a_run_in_which_all_was_skipped_measured_nothing() -> None:
+    with pytest.raises(CannotTell, match="every test was skipped"):
+        judged(Outcome("memtest", Status.SKIP, GPU5))
+
+
+def test_a_run_that_broke_off_measured_nothing() -> None:
+    with pytest.raises(CannotTell, match="Error: no GPU"):
+        judge(Diagnosis((), "Error: no GPU"), {})
+
+
+def test_a_gpu_with_something_against_it_has_no_pass() -> None:
+    findings = judged(Outcome("pcie", Status.PASS, GPU5), Outcome("memory", Status.WARN, GPU5))
+    assert [one.verdict for one in findings] == [Verdict.WARN]
+
+
+def test_reasons_are_words_of_a_condition() -> None:
+    assert failed(test="Page Retirement/Row Remap").reason == "DcgmPageRetirementRowRemap"
+    assert failed(test="targeted_power").reason == "DcgmTargetedPower"
+
+
+def test_every_code_of_dcgm_has_its_row() -> None:
+    assert sorted(meanings()) == list(range(1, 130))
+    assert meaning_of(29).name == "DCGM_FR_PERSISTENCE_MODE"
+
+
+def test_every_code_that_measures_nothing_says_why() -> None:
+    assert all(bool(meaning.why) == (meaning.says is Says.UNMEASURED) for meaning in meanings().values())
+
+
+def test_what_asks_for_nothing_does_not_fail() -> None:
+    assert {m.says for m in meanings().values() if m.fault_class is FaultClass.NONE} <= {Says.NOTICE, Says.UNMEASURED}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_of_another_kind_is_not_ours(text: bytes) -> None:
+    assert judge_recorded(DCGM, text, DcgmParameters()) is None

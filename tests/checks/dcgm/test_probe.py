@@ -1,0 +1,154 @@
+"""The check ``dcgm`` as it is run, on recorded tools."""
+
+from pathlib import Path
+
+import pytest
+from tests.checks.bad_input import TEXTS
+from tests.checks.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
+
+from muster_checks.dcgm import DCGM, DcgmParameters
+from muster_checks.dcgm.probe import LEVEL_TIMEOUT_S, diagnose
+from muster_checks.declaration import NodeView
+from muster_checks.registry import registry
+from muster_checks.running import CannotTell, run_probe
+from muster_checks.vocabulary import Result, Verdict
+
+SAMPLES = Path(__file__).parent / "samples"
+DISCOVERY = (SAMPLES / "discovery.txt").read_bytes()
+SIXTH_FAILS = (SAMPLES / "dcgm4-sixth-fails.json").read_bytes()
+
+
+def gpu_node(root: Path, diag: Answer, **answers: Answer) -> NodeView:
+    entry = "/sys/bus/pci/devices/0000:18:00.0"
+    lay_out(root, {f"{entry}/vendor": "0x10de", f"{entry}/device": "0x2330", f"{entry}/class": "0x030200"})
+    return node(root, {"dcgmi discovery": DISCOVERY, "dcgmi diag": diag, **answers})
+
+
+async def run(view: NodeView, **parameters: object) -> Result:
+    return await run_probe(DCGM, view, DcgmParameters.model_validate(parameters))
+
+
+def calls(view: NodeView) -> list[tuple[tuple[str, ...], float]]:
+    assert isinstance(view.commands, RecordedCommands)
+    return view.commands.calls
+
+
+async def test_the_sixth_of_eight_gpus_is_named_by_its_address(tmp_path: Path) -> None:
+    # a failed test has exit code 226 (DCGM_ST_NVVS_ERROR), with the whole document
+    view = gpu_node(tmp_path, failed("dcgmi", 226, stdout=SIXTH_FAILS))
+    result = await run(view)
+    assert [one.component for one in result.findings if one.verdict is Verdict.FAIL] == ["gpu/0000:bd:00.0"]
+    assert calls(view)[-1] == (("dcgmi", "diag", "-r", "1", "-j"), 180.0)
+
+
+async def test_without_discovery_gpus_have_dcgms_numbers(tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, SIXTH_FAILS, **{"dcgmi discovery": failed("dcgmi", 1)})
+    assert (await run(view)).findings[0].component == "gpu/5"
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4])
+async def test_each_level_has_its_time(tmp_path: Path, level: int) -> None:
+    view = gpu_node(tmp_path, SIXTH_FAILS)
+    await run(view, r=level)
+    assert calls(view)[-1] == (("dcgmi", "diag", "-r", str(level), "-j"), LEVEL_TIMEOUT_S[level])
+    assert LEVEL_TIMEOUT_S[level] + 2 * 30 < DCGM.timeout_s
+
+
+@pytest.mark.parametrize("level", [0, 5, "long"])
+def test_other_levels_are_refused(level: object) -> None:
+    with pytest.raises(ValueError, match="r"):
+        DcgmParameters.model_validate({"r": level})
+
+
+async def test_a_diagnostic_that_takes_too_long_is_asked_to_stop(tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, SIXTH_FAILS, **{"timeout -k 30 180 dcgmi diag": failed("timeout", 124)})
+    result = await run(view)
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "Timeout")
+    assert calls(view)[-1][1] == 240.0  # after timeout(1) had its turn
+
+
+async def test_a_dcgmi_out_of_time_can_tell_its_host_engine_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "dcgmi"
+    program.write_text(f"#!/bin/sh\ntrap 'echo stopped > {tmp_path}/told; exit 0' TERM\nwhile :; do sleep 0.05; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(CannotTell, match=r"no end within 0\.3 s"):
+        await diagnose(NodeView(), ("-r", "1", "-j"), 0.3)
+    assert (tmp_path / "told").read_text() == "stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "advice"),
+    [
+        (hung("dcgmi diag", 180.0), "Timeout", "no end within 180 s"),
+        (
+            failed(
+                "dcgmi diag",
+                1,
+                stdout=b"Error: unable to establish a connection to the specified host: localhost\n"
+                b"Error: Unable to connect to host engine. Host engine connection invalid/disconnected.\n",
+            ),
+            "NoHostEngine",
+            "systemctl start nvidia-dcgm",
+        ),
+        (
+            b'{"DCGM Diagnostic": {"runtime_error": "Error: Unable to complete diagnostic for group 2147483647. '
+            b'Return: (-39) : A diag instance is already running, cannot run a new diag until the current one finishes."}}',
+            "Busy",
+            "another diagnostic runs",
+        ),
+        (
+            b'{"DCGM GPU Diagnostic": {"runtime_error": "Error: Diagnostic could not be run because the Tesla '
+            b'recommended driver is not being used."}}',
+            "DriverMissing",
+            "nvidia-smi",
+        ),
+        (
+            b'{"DCGM Diagnostic": {"runtime_error": "Error: The NVVS binary was not found in the specified location"}}',
+            "ToolMissing",
+            "datacenter-gpu-manager-4-cuda12",
+        ),
+        (
+            b'{"DCGM Diagnostic": {"runtime_error": "Error: Diagnostic can only be performed on a homogeneous group of '
+            b'GPUs."}}',
+            "DiagNotRun",
+            "homogeneous group",
+        ),
+        (failed("dcgmi diag", 127, b"libdcgm.so.4: cannot open"), "DiagNotRun", "libdcgm.so.4"),
+        (failed("dcgmi diag", -9), "DiagNotRun", "SIGKILL"),
+        (failed("dcgmi diag", 255, stdout=b"Error: PARSE ERROR"), "DiagNotRun", "exit code 255"),
+        *[(text, "DiagNotRun", "") for text in TEXTS],
+    ],
+)
+async def test_a_diagnostic_that_did_not_run_is_unknown_and_says_what_to_do(
+    tmp_path: Path, answer: Answer, reason: str, advice: str
+) -> None:
+    result = await run(gpu_node(tmp_path, answer))
+    assert (result.verdict, result.reason, result.findings) == (Verdict.UNKNOWN, reason, ())
+    assert advice in result.message
+
+
+async def test_without_dcgmi_it_says_what_to_install(tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, b"")
+    assert isinstance(view.commands, RecordedCommands)
+    view.commands.answers.clear()
+    result = await run(view)
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "ToolMissing")
+    assert "datacenter-gpu-manager-4-core" in result.message
+
+
+async def test_a_dcgmi_that_vanishes_is_missing(tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, b"")
+    assert isinstance(view.commands, RecordedCommands)
+    del view.commands.answers["dcgmi diag"]
+    assert (await run(view)).reason == "ToolMissing"
+
+
+async def test_a_node_without_gpus_is_left_out(tmp_path: Path) -> None:
+    assert (await run(node(tmp_path, {"dcgmi": b""}))).verdict is Verdict.SKIP
+
+
+def test_the_check_is_shipped() -> None:
+    assert registry(())["dcgm"] is DCGM
