@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-NOT_SUPPORTED = frozenset({2, 3, 6, 13, 21, 23, 25, 26})
+NOT_SUPPORTED = frozenset({2, 3, 6, 13, 21, 22, 23, 25, 26})
 """Codes that mean "this GPU or driver does not have it": invalid argument and version mismatch are what an older driver
-says to a newer question; not supported, not found, no function, no data, deprecated."""
+says to a newer question; not supported, not found, no function, no data, no ECC in a virtual GPU, deprecated."""
 LOST = frozenset({11, 15, 16, 28})
 """Codes that mean "nobody can work with this GPU": interrupt trouble, lost, reset required, not found."""
 

@@ -90,15 +90,15 @@ class _Flight:
     """One reading, under way or done. ``ended``: when, by the history's clock."""
 
     def __init__(self, node: NodeView) -> None:
-        self.ended: float | None = None
+        self.ended = 0.0
         self.hung = False
         self.task = asyncio.create_task(self._read(node))
 
     def serves(self, now: float, max_age_s: float) -> bool:
-        if not self.task.done():
-            return self.task.get_loop() is asyncio.get_running_loop()
-        if self.task.cancelled() or self.ended is None:
+        if self.task.cancelled():
             return False
+        if not self.task.done():
+            return True
         return 0 <= now - self.ended < (HUNG_S if self.hung else max_age_s)
 
     async def _read(self, node: NodeView) -> "Reading | Exception":

@@ -17,11 +17,10 @@ STATUS_TIMEOUT_S = 10.0
 
 
 async def probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
-    models = gpu_models(parameters.expected)
     reading, series = await counted(node, NAME, counters)
     if reading.source == "nvidia-smi":
         reading = await _with_links(node, reading)
-    return judge(reading, series, models, parameters)
+    return judge(reading, series, gpu_models(parameters.expected), parameters)
 
 
 def recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
