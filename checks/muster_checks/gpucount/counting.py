@@ -15,6 +15,7 @@ from muster_checks.vocabulary import Finding, Verdict
 
 PROC = "/proc/driver/nvidia/gpus"
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,4})\s*$", re.M)
+_EXCLUDED = re.compile(r"^GPU Excluded:\s*Yes\b", re.M)
 
 
 async def probe(node: NodeView, parameters: GpucountParameters) -> list[Finding]:
@@ -35,10 +36,15 @@ async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float
         reading = None
         if isinstance(error, NotHere):
             reading = Reading(source="pci", missing=tuple(sorted(node.history.of(SEEN))))
+    said = _said_by_driver(node)
     count = Count(
         reading=reading,
-        on_bus={device.address: device.driver for device in nvidia_gpus(node)},
-        minors=_minors(node),
+        # somebody told the driver to leave a GPU alone (NVreg_ExcludedGpus): it is in nobody's hands, and not missing
+        on_bus={
+            device.address: "excluded" if _EXCLUDED.search(said.get(device.address, "")) else device.driver
+            for device in nvidia_gpus(node)
+        },
+        minors={address: int(minor[1]) if (minor := _MINOR.search(text)) else None for address, text in said.items()},
     )
     try:
         findings = judge(count, parameters)
@@ -49,10 +55,9 @@ async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float
     return findings
 
 
-def _minors(node: NodeView) -> dict[str, int | None]:
-    """The GPUs that the kernel driver holds, with the number of their device file."""
-    minors: dict[str, int | None] = {}
-    for name in names_in(node.path(PROC)):
-        said = _MINOR.search(read_text(node.path(f"{PROC}/{name}/information"), 4096) or "")
-        minors[normal_address(name)] = None if said is None else int(said[1])
-    return minors
+def _said_by_driver(node: NodeView) -> dict[str, str]:
+    """What the kernel driver tells of each GPU that it holds, by PCI address."""
+    return {
+        normal_address(name): read_text(node.path(f"{PROC}/{name}/information"), 4096) or ""
+        for name in names_in(node.path(PROC))
+    }

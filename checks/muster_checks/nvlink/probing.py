@@ -6,7 +6,6 @@ from muster_checks.declaration import NodeView
 from muster_checks.nvidia.gpu import Reading
 from muster_checks.nvidia.judging import counted
 from muster_checks.nvidia.models import gpu_models
-from muster_checks.nvidia.smi_xml import is_smi_xml
 from muster_checks.nvlink import NAME, NvlinkParameters
 from muster_checks.nvlink.judge import counters, judge
 from muster_checks.nvlink.status_text import parse
@@ -24,6 +23,8 @@ async def probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
 
 
 def recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
+    from muster_checks.nvidia.smi_xml import is_smi_xml  # an agent never needs its XML parser
+
     if is_smi_xml(text):
         raise NotHere("nvidia-smi -q -x has no NVLinks in it: record `nvidia-smi nvlink --status`", "NotRecorded")
     reading = parse(text)

@@ -62,6 +62,12 @@ async def test_device_numbers_come_from_proc(tmp_path: Path) -> None:
     ]
 
 
+async def test_a_gpu_that_the_driver_was_told_to_leave_alone_is_not_missing(tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, listed(A), A, B)
+    lay_out(tmp_path, {f"/proc/driver/nvidia/gpus/{B}/information": "Device Minor: \t 1\nGPU Excluded:\t Yes"})
+    assert (await run_probe(GPUCOUNT, view, AT_ONCE)).verdict is Verdict.PASS
+
+
 async def test_what_proc_does_not_say_hides_nothing(tmp_path: Path) -> None:
     view = gpu_node(tmp_path, Reading(source="nvml", gpus=listed(A).gpus, visible=(0,)), A, B)
     lay_out(tmp_path, {f"/proc/driver/nvidia/gpus/{B}/information": "Device Minor: \t many"})
