@@ -4,6 +4,8 @@ A GPU whose driver is gone, or which NVML has lost, is still a PCI function; one
 Class and vendor numbers: the PCI ID repository (pci.ids), and `lspci -n` of the devices named.
 """
 
+import os
+import re
 from enum import StrEnum
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from muster_checks.declaration import NodeView
 from muster_checks.reading import names_in, read_integer
 
 NVIDIA, AMD, GRAPHCORE, INTEL, HABANA = 0x10DE, 0x1002, 0x1D95, 0x8086, 0x1DA3
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class Kind(StrEnum):
@@ -72,6 +75,16 @@ def pci_devices(node: NodeView) -> list[PciDevice]:
     return found
 
 
+def upstream(device: PciDevice) -> list[Path]:
+    """The folders of the bridges above the device, the nearest first, up to its root port."""
+    above = []
+    for parent in device.path.parents:
+        if not _ADDRESS.fullmatch(parent.name):  # pci0000:00: a host bridge, or a controller with a bus of its own
+            break
+        above.append(parent)
+    return above
+
+
 def nvidia_gpus(node: NodeView) -> list[PciDevice]:
     return [device for device in pci_devices(node) if device.kind is Kind.GPU]
 
@@ -107,14 +120,10 @@ def normal_address(text: str) -> str:
 
 
 def _driver(entry: Path) -> str:
-    try:
-        return (entry / "driver").resolve().name if (entry / "driver").exists() else ""
-    except OSError:
-        return ""
+    link = entry / "driver"
+    return _resolved(link).name if link.exists() else ""
 
 
 def _resolved(entry: Path) -> Path:
-    try:
-        return entry.resolve()
-    except OSError:
-        return entry
+    # not Path.resolve(): it raises RuntimeError for links in a circle
+    return Path(os.path.realpath(entry))

@@ -39,6 +39,7 @@ SHIPPED = {
     "nvlink": "muster_checks.nvlink:NVLINK",
     "os": "muster_checks.os:OS",
     "pciebw": "muster_checks.pciebw:PCIEBW",
+    "pcielink": "muster_checks.pcielink:PCIELINK",
     "ping": "muster_checks.ping:PING",
     "pvc": "muster_checks.pvc:PVC",
     "remapped": "muster_checks.remapped:REMAPPED",

@@ -1,0 +1,65 @@
+"""Reads the PCIe links of a node twice the first time, once later, and has them judged with what was read before."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from muster_checks.declaration import NodeView
+from muster_checks.history import readings
+from muster_checks.nvidia.gpu import Gpu
+from muster_checks.nvidia.reading import read_gpus
+from muster_checks.pci import Kind
+from muster_checks.pcielink import PcielinkParameters
+from muster_checks.pcielink.judge import counters, judge
+from muster_checks.pcielink.reading import PciReading, read_node
+from muster_checks.reading import Unreadable
+from muster_checks.recorded_tree import tree
+from muster_checks.running import CannotTell, NotHere
+from muster_checks.vocabulary import Finding
+
+NAME = "pcielink"
+GPUS_TIMEOUT_S = 6.0  # sysfs alone is enough: a driver that hangs is other checks' business
+
+
+async def probe(node: NodeView, parameters: PcielinkParameters) -> Sequence[Finding]:
+    reading, gpus = PciReading((), {}), dict[str, Gpu]()
+
+    async def read() -> Mapping[str, float]:
+        nonlocal reading, gpus
+        # a device that does not answer holds up whoever reads its registers
+        reading = await asyncio.to_thread(read_node, node)
+        gpus = await gpus_of(node, reading)
+        return counters(reading, gpus)
+
+    seen = await readings(node.history, NAME, read, parameters.first_interval_s)
+    findings = judge(reading, seen, gpus, parameters, node.history.clock())
+    _refuse_none(reading, findings)
+    return findings
+
+
+def recorded(text: bytes, parameters: PcielinkParameters) -> Sequence[Finding] | None:
+    """A tar of a node's /sys. There is nothing to compare with: widths and speeds are judged, counters are not."""
+    with tree(text) as root:
+        if root is None or not (root / "sys/bus/pci/devices").is_dir():
+            return None
+        reading = read_node(NodeView(root))
+        findings = judge(reading, {}, {}, parameters, 0.0)
+    _refuse_none(reading, findings)
+    return findings
+
+
+def _refuse_none(reading: PciReading, findings: Sequence[Finding]) -> None:
+    if not findings and not reading.devices:
+        raise NotHere("no GPU, IPU, NIC or NVMe disk on the PCI bus")
+    if not findings:
+        raise NotHere("none of its PCI devices shows a PCIe link: virtual machine", "NoLink")
+
+
+async def gpus_of(node: NodeView, reading: PciReading, timeout_s: float = GPUS_TIMEOUT_S) -> dict[str, Gpu]:
+    """What the NVIDIA driver says, by address; nothing where it does not answer."""
+    if not any(device.kind is Kind.GPU for device in reading.devices):
+        return {}
+    try:
+        async with asyncio.timeout(timeout_s):
+            return {gpu.address: gpu for gpu in (await read_gpus(node)).gpus}
+    except (TimeoutError, NotHere, CannotTell, Unreadable):
+        return {}
