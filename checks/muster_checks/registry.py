@@ -21,7 +21,10 @@ log = logging.getLogger(__name__)
 
 GROUP = "muster.checks"
 SHIPPED = {
+    "clock": "muster_checks.clock:CLOCK",
+    "cpu": "muster_checks.cpu:CPU",
     "dcgm": "muster_checks.dcgm:DCGM",
+    "disk": "muster_checks.disk:DISK",
     "dmesg": "muster_checks.dmesg:DMESG",
     "gpucount": "muster_checks.gpucount:GPUCOUNT",
     "gpuecc": "muster_checks.gpuecc:GPUECC",
