@@ -315,13 +315,14 @@ def load_catalogue(user_file: Path | None = None) -> Catalogue:
 
     Raises :class:`CatalogueError` for a user's file that cannot be read or used.
     """
-    # here and not above: they need the types of this module
-    from muster_checks.dmesg.npd_rules import apply_json
+    # here and not above: it needs the types of this module
     from muster_checks.dmesg.row_form import apply_user_file, shipped_rows
 
     catalogue = Catalogue(read_xids(), read_sxids(), shipped_rows())
     if user_file is None:
         return catalogue
+    from muster_checks.dmesg.npd_rules import apply_json
+
     if not user_file.is_dir():
         return (apply_json if user_file.suffix == ".json" else apply_user_file)(catalogue, user_file)
     # YAML first: it changes shipped rows, while rules of node-problem-detector stand beside them

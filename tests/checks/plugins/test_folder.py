@@ -99,6 +99,15 @@ def test_what_is_no_monitor_says_what_was_expected(document, told, bench):
     assert told in broken[str(path)]
 
 
+def test_rules_of_all_files_together_are_no_more_than_one_scan_can_look_for(bench):
+    half = {**KERNEL, "rules": [{**KERNEL["rules"][0], "pattern": "x{300}y{300}" * 8}]}
+    bench.config("a.json", half)
+    bench.config("b.json", half)
+    broken: dict[str, str] = {}
+    assert len(read_folder(bench.folder, broken).kernel_rules) == 1
+    assert "with those of the files before it; expected at most 8000" in broken[str(bench.folder / "b.json")]
+
+
 def test_hidden_files_folders_and_other_suffixes_are_not_looked_at(bench, fill):
     fill(good_json="good")
     (bench.folder / "..data").mkdir()

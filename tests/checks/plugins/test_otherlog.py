@@ -16,7 +16,7 @@ from muster_checks.plugins.npd_json import FileRefused
 from muster_checks.plugins.otherlog import log_check
 
 BOOTED = 1_772_600_000.0  # 2026-03-04 04:53:20 UTC
-CLOCKS = Clocks(realtime=lambda: BOOTED + 3600, monotonic=lambda: 3600.0)
+CLOCKS = Clocks(realtime=lambda: BOOTED + 1800, monotonic=lambda: 1800.0)
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +139,7 @@ async def test_the_kernel_log_of_a_file_gives_only_these_rules(node, sample):
 async def test_lines_of_the_skip_list_are_passed_over(node, sample):
     log = node.path("/var/log/messages")
     line = "Mar  4 05:00:00 n1 smartd[1]:{} /dev/sda, 123 Currently unreadable (pending) sectors\n"
-    log.write_text(line.format("") + line.format(" audit:"))
+    log.write_text(line.format(" audit:") + line.format(""))
     # the shipped file's own message leaves the number out that its rule wants, so there it never fires
     everything = {"timestamp": "^.{15}", "message": ".*", "timestampFormat": "Jan _2 15:04:05"}
     check = log_check("disk", sample("disk-log-message-filelog.json", pluginConfig=everything), "x.json")
@@ -231,6 +231,12 @@ def test_any_line_is_a_message_or_none(text, sample):
     assert lines.take(text[:100_000]) is None
     assert lines.take(b"Mar  4 05:00:00 n1 kernel: [1] " + text.replace(b"\n", b" ")[:1000]) is not None
     lines.forget()
+
+
+def test_a_line_from_before_the_boot_is_none(sample):
+    lines = FileLines(sample("kernel-monitor-filelog.json"), Timeline(CLOCKS), lambda _text: True)
+    assert lines.take(b"Mar  4 04:53:19 n1 kernel: [1] x") is None
+    assert lines.take(b"Mar  4 04:53:20 n1 kernel: [1] x") is not None
 
 
 def test_a_group_that_took_no_part_is_an_empty_message(sample):
