@@ -11,7 +11,7 @@ from tests.checks.cuda.fake_driver import address, gpu_node
 
 from muster_checks.cuda import arithmetic, copies
 from muster_checks.cuda.child import UNAVAILABLE, cpus, main, parser, stay_near
-from muster_checks.cuda.driver import CudaError, Driver
+from muster_checks.cuda.driver import CudaError, Device, Driver
 from muster_checks.cuda.launching import Sweep, each_gpu
 from muster_checks.cuda.protocol import Begun, Computed, Copied, Failed, Line, Unavailable
 
@@ -153,6 +153,21 @@ def test_no_library_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_library_that_is_no_driver_is_an_error() -> None:
     with pytest.raises(CudaError, match="cuInit: not in this driver"):
         Driver("libc.so.6")
+
+
+def test_every_gpu_has_its_time_anew(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_COUNT", "3")
+    left_s = []
+
+    def work(_: Device, index: int, __: argparse.Namespace) -> Line:
+        left_s.append(signal.getitimer(signal.ITIMER_REAL)[0])
+        signal.setitimer(signal.ITIMER_REAL, 5.0)  # as if this one had taken long
+        return Failed(index, "", "")
+
+    main(work, parser().parse_args(["--per-gpu-s", "60", "--library", str(library)]), lambda _: None)
+    assert all(seconds > 50 for seconds in left_s)
+    assert len(left_s) == 3
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 def test_every_gpu_is_looked_at_whatever_the_environment_hides(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,15 @@ def test_a_pattern_is_found_as_it_was_written(gpu: Gpu, seed: int, mask: int) ->
     assert len(set(gpu.memory.unpack("u64", memory, N))) == N
 
 
+def test_the_second_pattern_is_the_first_turned_over(gpu: Gpu) -> None:
+    words = []
+    for mask in (0, NOWHERE):
+        memory = gpu.memory.take(8 * N)
+        gpu.each("memory_write", N, memory, 3, mask)
+        words.append(gpu.memory.unpack("u64", memory, N))
+    assert all(int(one) ^ int(other) == NOWHERE for one, other in zip(*words, strict=True))
+
+
 def test_one_flipped_bit_of_memory_is_found(gpu: Gpu) -> None:
     memory = gpu.memory.take(8 * N)
     gpu.each("memory_write", N, memory, 1, 0)

@@ -95,7 +95,7 @@ async def test_a_dcgmi_out_of_time_can_tell_its_host_engine_to_stop(
         ),
         (
             b'{"DCGM Diagnostic": {"runtime_error": "Error: Unable to complete diagnostic for group 2147483647. '
-            b'Return: (-39) : A diag instance is already running, cannot run a new diag until the current one finishes."}}',
+            b'Return: (-39) : A diag instance is already running, cannot run a new one until it finishes."}}',
             "Busy",
             "another diagnostic runs",
         ),

@@ -156,6 +156,26 @@ async def test_figures_of_fewer_gpus_than_there_are_go_to_none(library: Path, tm
     assert [finding.measurements[0].value for finding in result.findings] == [25.0, 25.0]  # our own copies
 
 
+async def test_what_nvbandwidth_measured_is_not_measured_again(library: Path, tmp_path: Path) -> None:
+    text = addressed({i: address(i) for i in range(8)}).replace(b'"13.8066"', b'"N/A"')
+    result = await run(gpu_node(tmp_path, 8, {"nvbandwidth": text}), min_share_of_others=0.0)
+    measured = {finding.component: finding.measurements[0].value for finding in result.findings}
+    assert measured[f"gpu/{address(4)}"] == 55.36
+    assert measured[f"gpu/{address(5)}"] == 25.0
+
+
+async def test_figures_that_belong_to_no_gpu_count_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = gpu_node(tmp_path, 2, {"nvbandwidth": sample("nvbandwidth-0.10.txt")})
+    assert (await run(without_driver(view, monkeypatch))).findings == ()
+
+
+async def test_dcgm_is_left_alone_where_the_driver_refuses_a_gpu(library: Path, tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, 2, {"dcgmi": sample("dcgm4-pcie.json")}, error="1:cuDevicePrimaryCtxRetain:46")
+    assert by_address(await run(view)) == ["PASS", "UNKNOWN"]
+    assert isinstance(view.commands, Commands)
+    assert not any(line[0] == "dcgmi" for line, _ in view.commands.calls)
+
+
 async def test_an_nvbandwidth_without_json_is_asked_for_text(tmp_path: Path) -> None:
     def answer(argv: tuple[str, ...]) -> Answer:
         text = sample("nvbandwidth-0.10.txt")
