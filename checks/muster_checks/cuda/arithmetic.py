@@ -19,7 +19,7 @@ VECTOR_DOUBLES = 1 << 26  # 512 MiB, ten times the largest cache
 MATRIX_EDGE = 4096  # 137 GFLOP a product: 7 ms at 20 TFLOP/s, half a second on a GPU with 1/32 of the FP64 units
 CHUNK_BYTES, LEAST_BYTES = 1 << 30, 1 << 16
 FACTOR = 3.0  # a of y = a x + y
-TRIALS, TRIAL_S, LAUNCHES = 3, 0.1, 20  # as many launches in a trial as fill its time, at most that many
+TRIALS, TRIAL_S, LAUNCHES = 3, 0.1, 100  # as many launches in a trial as fill its time, at most that many
 NOWHERE = (1 << 64) - 1
 
 Place = tuple[int, int]
