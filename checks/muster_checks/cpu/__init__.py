@@ -14,7 +14,8 @@ class CpuParameters(Parameters):
     governor: str = Field(
         default="", max_length=32, description="cpufreq governor that every CPU must have, e.g. performance"
     )
-    # the kernel itself speaks of throttling when it lasts for 8 s (arch/x86 therm_throt.c): 1 % of a quarter of an hour
+    # No vendor names a limit: what is cooled well is not throttled at all. 1 % is 9 s of 15 minutes; the kernel's own
+    # warning needs 6 s of growing heat (drivers/thermal/intel/therm_throt.c: two means of three samples, one a second)
     max_throttled_percent: float = Field(
         default=1.0, gt=0, le=100, description="share of 15 minutes for which a socket may be throttled by heat"
     )

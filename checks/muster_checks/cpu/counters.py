@@ -1,7 +1,7 @@
 """Counters of trouble: heat throttling of each socket, and the interrupts by which CPUs report errors.
 
-Throttling (Documentation/ABI/testing/sysfs-devices-system-cpu; Intel only): the number of events, and since kernel 5.6
-the time, which is added when an event ends. Interrupts: ``MCE`` is taken by all CPUs at once, so the highest CPU tells
+Throttling (drivers/thermal/intel/therm_throt.c; Intel only): the number of events and, but for old kernels, the time,
+which is added when an event ends. Interrupts: ``MCE`` is taken by all CPUs at once, so the highest CPU tells
 how many there were; ``THR`` (corrected) and ``DFR`` (deferred, AMD) are taken by one. ``MCP`` counts polls: no error.
 """
 
@@ -23,7 +23,7 @@ _LEVELS = ("core", "package")
 
 
 class Throttling(msgspec.Struct, frozen=True):
-    """How long one socket, or its worst core, was throttled since boot. ms: None before kernel 5.6."""
+    """How long one socket, or its worst core, was throttled since boot. ms: None where the kernel does not count it."""
 
     socket: int
     level: str  # "core" or "package"

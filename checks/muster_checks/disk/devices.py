@@ -67,7 +67,7 @@ def _controllers(node: NodeView) -> list[Controller]:
         Controller(
             name=name,
             state=read_text(folder / name / "state", 64) or "",
-            # before kernel 4.15 there is no such file, nor much else than PCIe
+            # kernels without such a file know PCIe only
             local=(read_text(folder / name / "transport", 64) or "pcie") == "pcie",
         )
         for name in filter(_CONTROLLER.fullmatch, names_in(folder))

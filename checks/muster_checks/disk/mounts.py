@@ -1,9 +1,9 @@
 """Local file systems and how they are mounted, from mountinfo (proc_pid_mountinfo(5)).
 
 A file system that was put read-only by an error differs from one that was mounted so: the mount itself still says
-``rw``, the file system below it ``ro`` (btrfs, xfs, ext4 before 6.15) or ``emergency_ro`` or ``shutdown`` (ext4 since
-6.15, which no longer says ``ro``; seen on 6.18). Types that can only be read (squashfs, iso9660, erofs) also show rw
-over ro, so only types that can be written are looked at.
+``rw``, the file system below it ``ro`` (btrfs, older ext4), or no longer ``ro`` but ``emergency_ro`` or ``shutdown``
+(newer ext4, seen on kernel 6.18). XFS shows nothing here, but its folders give EIO. Types that can only be read
+(squashfs, iso9660, erofs) say rw over ro, too, so only types that can be written are looked at.
 """
 
 import re

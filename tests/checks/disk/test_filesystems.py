@@ -69,7 +69,7 @@ def test_a_file_system_goes_by_its_block_device_as_in_the_kernel_log(tmp_path: P
 @pytest.mark.parametrize(
     ("line", "stopped"),
     [
-        (STOPPED, True),
+        *((line, True) for line in STOPPED.splitlines()),
         ("27 1 8:1 / / rw - ext4 /dev/sda1 ro,errors=remount-ro", True),
         ("27 1 8:1 / / rw - ext4 /dev/sda1 rw,shutdown", True),
         ("27 1 0:31 /@ / rw - btrfs /dev/sda1 ro,subvolid=256", True),
