@@ -1,0 +1,239 @@
+"""A block of memory at one NUMA node, and what is done to it: copied, written full of patterns, compared.
+
+Through ctypes, because libc's memcpy and memcmp let go of the interpreter lock, so threads work side by side: as fast
+as the memory is, without numpy (30 MB in every agent's image) or a compiler.
+"""
+
+import ctypes
+import mmap
+import os
+import platform
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from muster_checks.membw.topology import NUMA_LIMIT
+
+CHUNK = 1 << 20
+COPY_LIMIT = 64 << 20  # of one memcpy, so that all threads stop at about the same time
+MISMATCHES_LIMIT = 8
+ROUND_S = 0.5
+BARRIER_S = 20.0  # when one thread has failed, the others do not wait for it for ever
+_WORD = 8
+# mbind: the kernel's arch/*/entry/syscalls tables and include/uapi/asm-generic/unistd.h
+_MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259, "s390x": 268}
+_MPOL_BIND = 2  # include/uapi/linux/mempolicy.h
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.memcpy.argtypes = _libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_libc.memcpy.restype = ctypes.c_void_p
+_libc.memcmp.restype = ctypes.c_int
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """One word that is not what was written. offset: from the block's beginning; physical: None where only root of the
+    whole machine may know it."""
+
+    pattern: str
+    offset: int
+    expected: int
+    found: int
+    physical: int | None = None
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """The best round's copy bandwidth; cpu_share: how much of it its slowest thread had a CPU."""
+
+    gb_per_s: float
+    cpu_share: float
+
+
+class Block(msgspec.Struct, frozen=True):
+    address: int
+    size: int
+
+
+@contextmanager
+def block(size: int, numa: int | None) -> Iterator[Block]:
+    """Anonymous memory, bound to node ``numa`` where that is allowed (a container may not be); not yet touched."""
+    held = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):
+        held.madvise(mmap.MADV_HUGEPAGE)  # else its figures hang on a setting of the kernel
+    view = ctypes.c_char.from_buffer(held)
+    address = ctypes.addressof(view)
+    try:
+        if numa is not None and platform.machine() in _MBIND:
+            mask = (ctypes.c_ulong * (NUMA_LIMIT // 64))()
+            mask[numa // 64] = 1 << numa % 64
+            _libc.syscall(
+                ctypes.c_long(_MBIND[platform.machine()]),
+                ctypes.c_void_p(address),
+                ctypes.c_ulong(size),
+                ctypes.c_long(_MPOL_BIND),
+                mask,
+                ctypes.c_ulong(NUMA_LIMIT),
+                ctypes.c_ulong(0),
+            )
+        yield Block(address, size)
+    finally:
+        del view
+        held.close()
+
+
+def pinned(cpus: Sequence[int], work: Callable[[int], None]) -> None:
+    """``work(place)`` on each of ``cpus`` at once, in a thread of its own; raises what the first one raised."""
+    failures: list[BaseException] = []
+
+    def run(place: int, cpu: int) -> None:
+        try:
+            os.sched_setaffinity(0, {cpu})  # 0: this thread alone
+            work(place)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(cpus)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def copy_rate(taken: Block, cpus: Sequence[int], seconds: float) -> Rate:
+    """Copies the block's lower half to its upper half again and again; bandwidth is counted as STREAM counts it."""
+    half = taken.size // 2
+    rounds = max(2, round(seconds / ROUND_S))
+    results: list[list[tuple[float, float]]] = [[] for _ in range(rounds)]
+    start = threading.Barrier(len(cpus))
+
+    def work(place: int) -> None:
+        begin, end = _slice(half, len(cpus), place)
+        pieces = [(at, min(COPY_LIMIT, end - at)) for at in range(begin, end, COPY_LIMIT)]
+        for result in results:
+            start.wait(BARRIER_S)
+            began, used, copied = time.perf_counter(), time.thread_time(), 0
+            while True:
+                for at, length in pieces:
+                    _libc.memcpy(taken.address + half + at, taken.address + at, length)
+                    copied += length
+                    if (took := time.perf_counter() - began) >= ROUND_S:
+                        break
+                else:
+                    continue
+                break
+            result.append((copy_bandwidth(copied, took), (time.thread_time() - used) / took))
+
+    pinned(cpus, work)
+    return best_round(results)
+
+
+def best_round(rounds: Sequence[Sequence[tuple[float, float]]]) -> Rate:
+    """Of rounds with a (bandwidth, share of a CPU) for each thread the fastest counts, as with STREAM: whatever disturbs
+    makes it slower, nothing makes it faster."""
+    best = max(rounds, key=lambda threads: sum(rate for rate, _ in threads))
+    return Rate(sum(rate for rate, _ in best), min(share for _, share in best))
+
+
+def copy_bandwidth(copied_bytes: int, seconds: float) -> float:
+    """In GB/s. What is copied is read and written, so it counts twice."""
+    return 2 * copied_bytes / seconds / 1e9
+
+
+def patterns(size: int) -> Iterator[tuple[str, bytes]]:
+    """What is written: (name, one chunk and as many words more as there are chunks). Chunk ``n`` is written from word
+    ``n`` on, so with ``address`` no two words whose addresses differ in one bit hold the same: a line of the address
+    that is stuck shows."""
+    length = CHUNK + _WORD * (size // CHUNK + 1)
+    for byte in (0x00, 0xFF, 0xAA, 0x55):
+        yield f"0x{byte:02X}", bytes([byte]) * length
+    yield "address", Random(length).randbytes(length)  # noqa: S311 - words that differ, no secret
+
+
+def write(taken: Block, cpus: Sequence[int], content: bytes) -> None:
+    """Fill the block. Each CPU writes its part first, so the kernel takes the memory near it."""
+    source = ctypes.create_string_buffer(content, len(content))
+    base = ctypes.addressof(source)
+
+    def work(place: int) -> None:
+        for at, length in _chunks(taken, len(cpus), place):
+            _libc.memcpy(taken.address + at, base + _WORD * (at // CHUNK), length)
+
+    pinned(cpus, work)
+
+
+def compare(taken: Block, cpus: Sequence[int], name: str, content: bytes) -> tuple[int, list[Mismatch]]:
+    """(chunks that do not hold what was written, the first words of them)."""
+    source = ctypes.create_string_buffer(content, len(content))
+    base = ctypes.addressof(source)
+    wrong: list[int] = []
+    words: list[Mismatch] = []
+    lock = threading.Lock()
+
+    def work(place: int) -> None:
+        for at, length in _chunks(taken, len(cpus), place):
+            if _libc.memcmp(taken.address + at, base + _WORD * (at // CHUNK), length) != 0:
+                with lock:
+                    wrong.append(at)
+                    words.extend(islice(_mismatches(taken, at, length, name, content), MISMATCHES_LIMIT - len(words)))
+
+    pinned(cpus, work)
+    return len(wrong), words
+
+
+def local_share(taken: Block, numa: int, maps: Path = Path("/proc/self/numa_maps")) -> float | None:
+    """How much of the block lies at node ``numa``; None where the kernel does not tell."""
+    pages: dict[int, int] = {}
+    with suppress(OSError):
+        for line in maps.read_text().splitlines():
+            start, _, rest = line.partition(" ")
+            if re.fullmatch(r"[0-9a-f]{1,16}", start) and 0 <= int(start, 16) - taken.address < taken.size:
+                for number, count in re.findall(r"\bN(\d+)=(\d+)", rest):
+                    pages[int(number)] = pages.get(int(number), 0) + int(count)
+    return pages.get(numa, 0) / sum(pages.values()) if pages else None
+
+
+def physical_address(address: int, pagemap: Path = Path("/proc/self/pagemap")) -> int | None:
+    """Of a virtual one; None without the right (CAP_SYS_ADMIN). Format: Documentation/admin-guide/mm/pagemap.rst."""
+    page = os.sysconf("SC_PAGESIZE")
+    with suppress(OSError), pagemap.open("rb", buffering=0) as file:
+        file.seek(address // page * 8)
+        entry = int.from_bytes(file.read(8), "little")
+        frame = entry & ((1 << 55) - 1)
+        if entry >> 63 and frame:
+            return frame * page + address % page
+    return None
+
+
+def _mismatches(taken: Block, at: int, length: int, name: str, content: bytes) -> Iterator[Mismatch]:
+    found = ctypes.string_at(taken.address + at, length)
+    shift = _WORD * (at // CHUNK)
+    for place in range(0, length, _WORD):
+        is_there, should_be = found[place : place + _WORD], content[shift + place : shift + place + _WORD]
+        if is_there != should_be:
+            yield Mismatch(
+                pattern=name,
+                offset=at + place,
+                expected=int.from_bytes(should_be, "little"),
+                found=int.from_bytes(is_there, "little"),
+                physical=physical_address(taken.address + at + place),
+            )
+
+
+def _slice(size: int, of: int, place: int) -> tuple[int, int]:
+    """The part of one of ``of`` threads, in whole chunks."""
+    chunks = size // CHUNK
+    return chunks * place // of * CHUNK, chunks * (place + 1) // of * CHUNK
+
+
+def _chunks(taken: Block, of: int, place: int) -> Iterator[tuple[int, int]]:
+    begin, end = _slice(taken.size, of, place)
+    for at in range(begin, end, CHUNK):
+        yield at, CHUNK
