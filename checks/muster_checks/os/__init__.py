@@ -14,6 +14,9 @@ class OsParameters(Parameters):
     modules: str = Field(
         default="", max_length=2048, description="comma list of kernel modules that must be loaded, e.g. nvidia_peermem"
     )
+    min_free_2mib_blocks: int = Field(
+        default=0, ge=0, description="free memory blocks of 2 MiB and more below which it warns; 0: only measured"
+    )
     nfs_timeouts: int = Field(
         default=0, ge=0, description="major time-outs of one NFS mount within the window that are still fine"
     )
@@ -35,7 +38,7 @@ OS = Check(
     devices=("host",),
     period_s=60.0,
     probe=_probe,
-    reads="/proc/sys, /proc/loadavg, /proc/modules, /proc/1/mountstats, /sys/fs/fuse/connections",
+    reads="/proc/sys, /proc/loadavg, /proc/buddyinfo, /proc/modules, /proc/1/mountstats, /sys/fs/fuse/connections",
     ran_on="real hardware: the limits and the kernel's state; FUSE, modules and NFS on hand-made files",
     examples=("check=os", "check=os&modules=nvidia_peermem"),
 )

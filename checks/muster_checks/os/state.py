@@ -16,6 +16,7 @@ from muster_checks.running import CannotTell
 from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 
 # bits of /proc/sys/kernel/tainted that tell of a fault since boot (kernel: admin-guide/tainted-kernels.rst)
+LARGE_ORDER = 9  # 2 MiB, a huge page, of pages of 4 KiB (proc(5), buddyinfo)
 FAULT_BITS = {4: "a machine check", 5: "a bad page", 7: "an oops", 14: "a soft lockup"}
 
 
@@ -29,11 +30,12 @@ class Limit(msgspec.Struct, frozen=True):
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """tainted: the kernel's taint bits, None where they cannot be read; modules: loaded ones, None likewise; fuse: by
-    connection (waiting requests, congestion threshold); nfs: major time-outs of each NFS mount since it was mounted."""
+    connection (waiting requests, congestion threshold); free_blocks: of 2 MiB and more, in all zones; nfs: major time-outs of each NFS mount since it was mounted."""
 
     limits: Sequence[Limit] = ()
     tainted: int | None = None
     modules: frozenset[str] | None = None
+    free_blocks: int | None = None
     fuse: Mapping[str, tuple[int, int]] = {}
     nfs: Mapping[str, int] = {}
 
@@ -67,10 +69,23 @@ def read_state(node: NodeView) -> State:
         modules=None
         if modules is None
         else frozenset(line.split()[0] for line in modules.splitlines() if line.strip()),
+        free_blocks=parse_buddyinfo(read_text(node.path("/proc/buddyinfo")) or ""),
         fuse=_fuse(node),
         # the node's own mounts: /proc/self would be those of this process's container
         nfs=parse_mountstats(read_text(node.path("/proc/1/mountstats")) or ""),
     )
+
+
+def parse_buddyinfo(text: str) -> int | None:
+    """Free blocks of at least 2 MiB: those of order 9 and up of 4 KiB pages, as ``Node 0, zone Normal N0 N1 …``, each
+    counted as so many of 2 MiB. None where there is no such line."""
+    found = None
+    for line in text.splitlines():
+        counts = line.split()[4:]
+        if line.startswith("Node ") and len(counts) > LARGE_ORDER and all(word.isdecimal() for word in counts):
+            large = counts[LARGE_ORDER:]
+            found = (found or 0) + sum(int(count) << order for order, count in enumerate(large[:8]))
+    return found
 
 
 def parse_mountstats(text: str) -> dict[str, int]:
@@ -99,6 +114,8 @@ def judge(state: State, nfs_rises: Mapping[str, Rise], parameters: OsParameters)
     findings = [_limit(limit, parameters.max_share) for limit in state.limits]
     if state.tainted is not None:
         findings.append(_tainted(state.tainted))
+    if state.free_blocks is not None:
+        findings.append(_free_blocks(state.free_blocks, parameters.min_free_2mib_blocks))
     wanted = [word for part in parameters.modules.split(",") if (word := part.strip().replace("-", "_"))]
     findings += [_module(name, state.modules) for name in wanted]
     findings += [_fuse_finding(name, *counts) for name, counts in state.fuse.items()]
@@ -127,6 +144,17 @@ def _tainted(bits: int) -> Finding:
         message=f"since boot there was {', '.join(told)}: the kernel log says more" if told else "no fault since boot",
         fault_class=FaultClass.REBOOT if told else FaultClass.NONE,
         measurements=(Measurement("tainted", bits),),
+    )
+
+
+def _free_blocks(free: int, least: int) -> Finding:
+    short = free < least
+    return Finding(
+        component="memory/blocks",
+        verdict=Verdict.WARN if short else Verdict.PASS,
+        reason="Fragmented" if short else "Whole",
+        message=f"{free} free blocks of 2 MiB" + (f", fewer than {least}: huge pages cannot be had" if short else ""),
+        measurements=(Measurement("free_2mib_blocks", free, "", float(least)),),
     )
 
 

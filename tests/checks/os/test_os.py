@@ -22,6 +22,7 @@ HEALTHY = {
     "/proc/sys/kernel/threads-max": 192731,
     "/proc/sys/kernel/tainted": 0,
     "/proc/loadavg": "1.68 1.05 0.87 3/151 23990",
+    "/proc/buddyinfo": "Node 0, zone DMA32 2 2 4 2 5 4 3 3 4 2 752\nNode 0, zone Normal 2 1 1 5 3 2 7 3 2 173 133",
     "/proc/modules": "nvidia_peermem 16384 0 - Live 0x0\nnvidia 56717312 1 nvidia_peermem, Live 0x0",
 }
 # the form of fs/nfs (statvers 1.1), shortened; a local mount before and behind it
@@ -49,7 +50,20 @@ async def test_a_healthy_node_passes_with_what_is_in_use(tmp_path: Path):
     result = await run_probe(OS, node(lay_out(tmp_path, HEALTHY)), OsParameters())
     assert result.verdict is Verdict.PASS
     used = {f.component: f.measurements[0].value for f in result.findings}
-    assert used == {"limit/files": 1115, "limit/conntrack": 12, "limit/threads": 151, "kernel": 0}
+    assert used == {
+        "limit/files": 1115,
+        "limit/conntrack": 12,
+        "limit/threads": 151,
+        "kernel": 0,
+        "memory/blocks": 2 + 2 * 752 + 173 + 2 * 133,
+    }
+
+
+def test_memory_in_small_pieces_warns_where_somebody_needs_large_ones():
+    state = State(tainted=0, free_blocks=9)
+    assert {f.verdict for f in judge(state, {}, OsParameters())} == {Verdict.PASS}
+    finding = judge(state, {}, OsParameters(min_free_2mib_blocks=10))[-1]
+    assert (finding.verdict, finding.reason) == (Verdict.WARN, "Fragmented")
 
 
 @pytest.mark.parametrize(
