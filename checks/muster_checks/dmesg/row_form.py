@@ -32,6 +32,7 @@ from muster_checks.dmesg.catalogue import (
 )
 from muster_checks.dmesg.match import SET_INSTRUCTIONS, Pattern
 from muster_checks.dmesg.templates import template_names
+from muster_checks.dmesg.user_yaml import FAST_LOADER, load_yaml, shown
 from muster_checks.vocabulary import FaultClass, Verdict
 
 FILE_BYTES = 1 << 20
@@ -196,12 +197,9 @@ def _default_clears(verdict: Verdict) -> str:
     return {Verdict.FAIL: "boot", Verdict.WARN: "quiet"}.get(verdict, "")
 
 
-def _load(text: str) -> Any:
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
-
-
 def _shipped_forms() -> dict[str, dict[str, Any]]:
-    loaded = _load((files(__package__) / "rows" / "kernel.yaml").read_text("utf-8"))
+    text = (files(__package__) / "rows" / "kernel.yaml").read_text("utf-8")
+    loaded = yaml.load(text, Loader=FAST_LOADER)  # noqa: S506 - a safe loader
     return {form["name"]: form for form in loaded["rows"]}
 
 
@@ -262,7 +260,7 @@ def _read_user_file(path: Path) -> Any:
             raw = file.read(FILE_BYTES + 1)
         if len(raw) > FILE_BYTES:
             raise CatalogueError(f"{path.name}: longer than {FILE_BYTES} bytes")
-        return _load(raw.decode("utf-8")) or {}
+        return load_yaml(raw.decode("utf-8")) or {}
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -305,8 +303,7 @@ def _tell(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
         return f"{where}{path}: missing"
     if not path:  # a rule over several keys names its key itself
         return f"{where}{message}" if isinstance(given, Mapping) else f"{where}{message.lower()}"
-    found = msgspec.json.encode(error["input"], enc_hook=str).decode()[:200]
-    return f"{where}{path}: {found}: {message}"
+    return f"{where}{path}: {shown(error['input'])}: {message}"
 
 
 def check_size(file: str, rows: tuple[Row, ...]) -> None:

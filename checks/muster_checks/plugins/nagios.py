@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from muster_checks.commands import AFTER_KILL_S, Output
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.dmesg.user_yaml import load_yaml
 from muster_checks.plugins.npd_json import FILE_BYTES, FileRefused, tell
 from muster_checks.plugins.perfdata import read_figures, split_output
 from muster_checks.running import ToolMissing
@@ -71,7 +72,7 @@ def read_nagios(path: Path) -> NagiosFile:
             raw = file.read(FILE_BYTES + 1)
         if len(raw) > FILE_BYTES:
             raise FileRefused(f"longer than {FILE_BYTES >> 20} MiB")
-        return NagiosFile.model_validate(yaml.safe_load(raw))
+        return NagiosFile.model_validate(load_yaml(raw))
     except ValidationError as error:
         raise FileRefused(_told(error)) from None
     except OSError as error:

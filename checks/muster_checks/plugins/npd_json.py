@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from muster_checks.dmesg.user_yaml import shown
+
 FILE_BYTES = 1 << 20
 _NOT_IN_A_REASON = re.compile(r"[^A-Za-z0-9_:,]")
 _OF_WINDOWS = re.compile(r"[A-Za-z]:\\")
@@ -89,5 +91,5 @@ def tell(error: ValidationError) -> str:
         return f"{path}: missing"
     if first["type"] == "extra_forbidden":
         return f"{path}: unknown key"
-    found = json.dumps(first["input"], ensure_ascii=False, default=str)[:200]
+    found = shown(first["input"])
     return f"{path}: {found}: {message}" if path else f"{found}: {message}"

@@ -114,6 +114,10 @@ BAD = [
     ("xid: {abc: {verdict: FAIL}}", "mine.yaml: xid"),
     ("xid: {79: {verdict: FAIL, quiet_s: 5}}", "a FAIL never goes by silence"),
     ("rows: [", "mine.yaml: line 2: "),
+    ("[" * 500_000, "mine.yaml: nested more than 50 deep; expected YAML"),
+    ("- " * 200_000, "mine.yaml: nested more than 50 deep; expected YAML"),
+    ("rows: &a [*a]", "mine.yaml: rows[0]: [[["),
+    ("rows: [[&a [x, x], &b [*a, *a], &c [*b, *b]]]", "mine.yaml: rows[0]: [['x', 'x'], [['x', 'x'], ['x', 'x']]"),
     (b"\xff", "mine.yaml: not UTF-8 at byte 0"),
     (b"#" * 1_100_000, "mine.yaml: longer than"),
 ]  # fmt: skip

@@ -49,7 +49,7 @@ PERMANENT = {"type": "permanent", "condition": "Broken"}
 BAD = [
     ({"rules": []}, "rules: []: List should have at least 1 item"),
     ({"rules": None}, "rules: missing"),
-    ({"rules": {"a": 1}}, 'rules: {"a": 1}: Input should be a valid list'),
+    ({"rules": {"a": 1}}, "rules: {'a': 1}: Input should be a valid list"),
     ({"pluginConfig": {"timeout": "5x"}}, 'pluginConfig.timeout: "5x": expected a duration such as 30s'),
     ({"pluginConfig": {"timeout": 5}}, "pluginConfig.timeout: 5: expected a duration such as 30s"),
     ({"pluginConfig": {"timeout": "0s"}}, 'pluginConfig.timeout: "0s": Input should be greater than 0'),

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.checks.recorded import RecordedCommands
 
 from muster_checks.commands import Output
+from muster_checks.declaration import NodeView
 from muster_checks.plugins.custom import Rule, read_custom
 from muster_checks.plugins.custom_probe import Answer, CustomProbe, Status, answer_of, judge
 from muster_checks.running import run_probe
@@ -95,7 +97,7 @@ async def test_one_that_hangs_is_killed_with_all_its_children(run, bench):
     pids = bench.folder / "pids"
     finding = await run(
         f"sleep 60 & echo $! >> {pids}; (sleep 60 & echo $! >> {pids}; wait) & echo half; wait",
-        {**PERMANENT, "timeout": "400ms"},
+        {**PERMANENT, "timeout": "1.5s"},
         max_output_length=200,
     )
     told = 'Broken unknown: Timeout when running plugin "./plugin.sh": state - signal: killed. output - "half"'
@@ -167,15 +169,26 @@ async def test_of_rules_with_one_reason_the_worst_is_told(bench, probe):
     assert [(f.reason, *short(f)) for f in findings] == [("Same", "FAIL", "Broken: bad"), ("Reason3", "PASS", "")]
 
 
-async def test_no_more_run_at_once_than_is_allowed(bench, probe):
-    log = bench.folder / "log"
-    path = bench.script("plugin.sh", f"echo + >> {log}; sleep 0.1; echo - >> {log}")
-    await probe(*[{"path": path}] * 5, concurrency=2)(bench.node, None)
-    running = peak = 0
-    for step in log.read_text().split():
-        running += 1 if step == "+" else -1
-        peak = max(peak, running)
-    assert (peak, running) == (2, 0)
+class Counting(RecordedCommands):
+    """Counts how many commands run at once."""
+
+    active = peak = 0
+
+    async def run(self, argv, **options) -> Output:
+        self.active += 1
+        self.peak = max(self.peak, self.active)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.active -= 1
+        return await super().run(argv, **options)
+
+
+@pytest.mark.parametrize(("concurrency", "peak"), [(1, 1), (2, 2), (9, 5)])
+async def test_no_more_run_at_once_than_is_allowed(concurrency, peak, bench, probe):
+    commands = Counting({})
+    path = bench.script("plugin.sh", "exit 0")
+    await probe(*[{"path": path}] * 5, concurrency=concurrency)(NodeView(commands=commands), None)
+    assert (commands.peak, len(commands.calls)) == (peak, 5)
 
 
 async def test_a_rule_that_is_not_due_says_what_it_said_last(bench, probe):

@@ -132,7 +132,9 @@ def test_a_bad_file_names_key_value_and_what_is_allowed(form, told, write):
     assert told in str(caught.value)
 
 
-@pytest.mark.parametrize("text", [*TEXTS, b"kind: nagios", b"- kind: nagios", b"a: [", b"!!python/object:os.system {}"])
+@pytest.mark.parametrize(
+    "text", [*TEXTS, b"kind: nagios", b"- kind: nagios", b"a: [", b"!!python/object:os.system {}", b"&a [*a]"]
+)
 def test_a_file_that_is_none_is_refused(text, bench):
     path = bench.folder / "x.yaml"
     path.write_bytes(text)
