@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 
@@ -110,6 +110,7 @@ def pinned(cpus: Sequence[int], work: Callable[[int], None]) -> None:
 def copy_rate(taken: Block, cpus: Sequence[int], seconds: float) -> Rate:
     """Copies the block's lower half to its upper half again and again; bandwidth is counted as STREAM counts it."""
     half = taken.size // 2
+    cpus = cpus[: half // CHUNK]  # none without a part of its own
     rounds = max(2, round(seconds / ROUND_S))
     results: list[list[tuple[float, float]]] = [[] for _ in range(rounds)]
     start = threading.Barrier(len(cpus))
@@ -120,15 +121,11 @@ def copy_rate(taken: Block, cpus: Sequence[int], seconds: float) -> Rate:
         for result in results:
             start.wait(BARRIER_S)
             began, used, copied = time.perf_counter(), time.thread_time(), 0
-            while True:
-                for at, length in pieces:
-                    _libc.memcpy(taken.address + half + at, taken.address + at, length)
-                    copied += length
-                    if (took := time.perf_counter() - began) >= ROUND_S:
-                        break
-                else:
-                    continue
-                break
+            for at, length in cycle(pieces):
+                _libc.memcpy(taken.address + half + at, taken.address + at, length)
+                copied += length
+                if (took := time.perf_counter() - began) >= ROUND_S:
+                    break
             result.append((copy_bandwidth(copied, took), (time.thread_time() - used) / took))
 
     pinned(cpus, work)
@@ -136,8 +133,8 @@ def copy_rate(taken: Block, cpus: Sequence[int], seconds: float) -> Rate:
 
 
 def best_round(rounds: Sequence[Sequence[tuple[float, float]]]) -> Rate:
-    """Of rounds with a (bandwidth, share of a CPU) for each thread the fastest counts, as with STREAM: whatever disturbs
-    makes it slower, nothing makes it faster."""
+    """Of rounds with a (bandwidth, share of a CPU) for each thread the fastest counts, as with STREAM: whatever
+    disturbs makes it slower, nothing makes it faster."""
     best = max(rounds, key=lambda threads: sum(rate for rate, _ in threads))
     return Rate(sum(rate for rate, _ in best), min(share for _, share in best))
 

@@ -97,6 +97,13 @@ def test_all_cpus_copy_together():
     assert 0 < rate.cpu_share <= 1.05
 
 
+def test_more_cpus_than_chunks_are_no_endless_loop():
+    with block(2 * CHUNK, None) as taken:
+        many = [*CPUS, *CPUS]
+        write(taken, many, next(patterns(taken.size))[1])
+        assert copy_rate(taken, many, 0.5).gb_per_s > 0.1
+
+
 def test_the_copy_copies():
     with block(SIZE, None) as taken:
         *_, (_, content) = patterns(SIZE)
