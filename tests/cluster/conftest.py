@@ -5,7 +5,6 @@ Where it cannot be had these tests fail, because a green run without them says l
 """
 
 import os
-import signal
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,9 +20,6 @@ from muster_testbed.kubelets import Kubelets
 from muster_testbed.nodes import Fleet
 
 HERE = Path(__file__).parent
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # a shell starts background jobs so, and children would inherit it: what is ended by Ctrl-C here would never end
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 _namespaces = iter(range(1, 1_000_000))
 
 
