@@ -163,7 +163,7 @@ class Saver:
         self._urgent = asyncio.Event()
         self._failing = ""
         self._under_way: asyncio.Future[None] | None = None
-        self._last_saved: Stored | None = None
+        self._handed_over: Stored | None = None  # to the disk; the future above knows what came of it
 
     def now(self) -> None:
         """A finding has changed."""
@@ -196,9 +196,10 @@ class Saver:
         while self._under_way is not None and not self._under_way.done():  # two would write one file at once
             await asyncio.wait([self._under_way])
         stored = self._snapshot()
-        if stored == self._last_saved:
+        if stored == self._handed_over and self._under_way is not None and self._under_way.exception() is None:
             return True
         saving = self._under_way = _in_thread(self._save, stored)
+        self._handed_over = stored
         if not (await asyncio.wait([saving], timeout=self._slow_s))[0]:
             self._tell(f"no answer from the disk for {self._slow_s:g} s")
             await asyncio.wait([saving])
@@ -210,7 +211,6 @@ class Saver:
         if self._failing:
             log.info("state is saved again")
         self._failing = ""
-        self._last_saved = stored
         return True
 
     def _tell(self, why: str) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import json
 import os
 import subprocess
 import sys
 import threading
 
 import pytest
+from tests.agent.kernel_log_only import kernel_log_only
 
 from muster_agent.ledger import Memory
 from muster_agent.state import BEHIND_CHANGE_S, POSITIONS_EVERY_S, Saver, StateFile, Stored, StoredCheck
@@ -105,7 +107,7 @@ class Bench:
         self.errors += 1
 
     async def until(self, look) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not look():  # noqa: ASYNC110 - what is waited for happens on another thread or task
                 await asyncio.sleep(0.001)
 
@@ -143,6 +145,25 @@ async def test_what_is_the_same_is_not_saved_again(bench: Bench):
     assert len(bench.disk.saved) == 1
 
 
+async def test_what_has_just_been_saved_is_not_saved_again_before_its_saver_knows():
+    disk = Disk()
+    saver = Saver(stored, disk.save)
+    first = asyncio.create_task(saver.flush())
+    while saver._under_way is None or not saver._under_way.done():  # noqa: ASYNC110 - `first` has no turn since
+        await asyncio.sleep(0)
+    assert await saver.flush()
+    assert await first
+    assert len(disk.saved) == 1
+
+
+async def test_what_the_disk_refused_is_saved_again(bench: Bench):
+    bench.disk.full = True
+    assert not await bench.saver.flush()
+    bench.disk.full = False
+    assert await bench.saver.flush()
+    assert len(bench.disk.saved) == 1
+
+
 async def test_a_full_disk_is_told_once_counted_and_survived(bench: Bench, caplog):
     bench.disk.full = True
     bench.saver.now()
@@ -161,7 +182,7 @@ async def test_two_saves_never_write_one_file_at_once(bench: Bench):
         nonlocal busy, most
         busy += 1
         most = max(most, busy)
-        go.wait(5)
+        go.wait(60)
         busy -= 1
 
     saver = Saver(lambda: stored(bench.counter), save)
@@ -178,7 +199,7 @@ async def test_two_saves_never_write_one_file_at_once(bench: Bench):
 
 async def test_a_disk_that_does_not_answer_is_told_of(bench: Bench, caplog):
     go = threading.Event()
-    saver = Saver(stored, lambda _: go.wait(5) and None, on_error=bench._error, slow_s=0.01)
+    saver = Saver(stored, lambda _: go.wait(60) and None, on_error=bench._error, slow_s=0.01)
     flushing = asyncio.create_task(saver.flush())
     await bench.until(lambda: bench.errors)
     assert "no answer from the disk" in caplog.text
@@ -199,10 +220,15 @@ def test_an_agent_whose_disk_hangs_still_ends_when_told_to(tmp_path):
     log.touch()
     (tmp_path / "state").mkdir()
     os.mkfifo(tmp_path / "state" / "agent.json.new")  # opening it waits for a reader, who never comes
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}  # nobody answers there
+    context = {"name": "c", "context": {"cluster": "c", "user": ""}}
+    (tmp_path / "kubeconfig").write_text(
+        json.dumps({"current-context": "c", "clusters": [cluster], "contexts": [context]})
+    )
     flags = ["--port", "0", "--host", "127.0.0.1", "--node", "n1", "--kmsg", str(log)]
-    environ = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"} | {"HOME": str(tmp_path)}
+    flags += ["--kubeconfig", str(tmp_path / "kubeconfig"), "--config", str(kernel_log_only(tmp_path))]
     command = [sys.executable, "-m", "muster_agent", *flags, "--state-dir", str(tmp_path / "state")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as agent:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as agent:
         try:
             assert agent.stdout is not None
             assert agent.stderr is not None
@@ -213,6 +239,6 @@ def test_an_agent_whose_disk_hangs_still_ends_when_told_to(tmp_path):
                 if "Xid" in line:
                     break
             agent.terminate()
-            assert agent.wait(20) == 0
+            assert agent.wait(60) == 0
         finally:
             agent.kill()
