@@ -100,7 +100,7 @@ class Bench:
         await asyncio.sleep(0)
 
     async def until(self, look) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not look():  # noqa: ASYNC110 - what is waited for happens on another thread or task
                 await asyncio.sleep(0)
 
