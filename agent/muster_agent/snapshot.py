@@ -18,6 +18,10 @@ class SnapshotCheck(Running):
         result = await run_probe(
             self.check, self.context.view, parameters, wall=self.context.wall, clock=self.context.clock
         )
+        if parameters != self.parameters:
+            # asked with other limits or another depth: it answers whoever asked. The node's own verdict it must not
+            # change: anybody could have a node tainted by a stricter limit, or a fault closed by a shallower test
+            return result
         self.announce(self.ledger.take_run(result))
         self.last = result
         blind = result.verdict is Verdict.UNKNOWN and not result.findings

@@ -74,7 +74,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _chosen(arguments: argparse.Namespace) -> list[Check]:
     broken: dict[str, str] = {}
-    checks = registry(broken=broken) if arguments.plugins is None else registry(None, broken, arguments.plugins)
+    checks = registry(None, broken, arguments.plugins)
     for name, why in broken.items():
         print(f"muster: {name} is left out: {why}", file=sys.stderr)
     if arguments.names:

@@ -2,16 +2,22 @@
 
 import argparse
 import json
+import sys
+from pathlib import Path
 
 from muster_checks.registry import registry
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as a JSON list")
+    parser.add_argument("--plugins", type=Path, metavar="DIR", help="a folder of plug-ins, see docs/plugins.md")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    declared = sorted(registry().values(), key=lambda check: check.name)
+    broken: dict[str, str] = {}
+    declared = sorted(registry(None, broken, arguments.plugins).values(), key=lambda check: check.name)
+    for name, why in broken.items():
+        print(f"muster: {name} is left out: {why}", file=sys.stderr)
     if arguments.json:
         print(
             json.dumps(

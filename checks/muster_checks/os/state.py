@@ -29,8 +29,12 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """tainted: the kernel's taint bits, None where they cannot be read; modules: loaded ones, None likewise; fuse: by
-    connection (waiting requests, congestion threshold); free_blocks: of 2 MiB and more, in all zones; nfs: major time-outs of each NFS mount since it was mounted."""
+    """What the kernel says of itself; None where it cannot be read.
+
+    tainted: the kernel's taint bits; modules: the loaded ones; free_blocks: of 2 MiB, in all zones
+    fuse:    by connection, waiting requests and congestion threshold
+    nfs:     major time-outs of each NFS mount since it was mounted
+    """
 
     limits: Sequence[Limit] = ()
     tainted: int | None = None

@@ -1,0 +1,115 @@
+"""Checks that run when asked: what of a run becomes the node's own verdict."""
+
+import asyncio
+from collections.abc import Sequence
+
+import httpx2
+import pytest
+
+from muster_agent.core import Agent
+from muster_agent.http import make_app
+from muster_agent.metrics import Metrics
+from muster_agent.running import Context
+from muster_agent.snapshot import SnapshotCheck
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding, Verdict
+
+
+class Limits(Parameters):
+    limit: float = 4.0
+
+
+def slow(reason: str = "Slow") -> Finding:
+    return Finding(component="gpu/0000:3b:00.0", verdict=Verdict.FAIL, reason=reason, message="slow")
+
+
+class Bench:
+    """A light and two heavy checks; ``found`` is what they find, ``beside`` which ran at the same time."""
+
+    def __init__(self) -> None:
+        self.found: Sequence[Finding] = ()
+        self.running: set[str] = set()
+        self.beside: dict[str, set[str]] = {}
+        context = Context(node="node-1", view=NodeView(), boot_id="boot")
+        self.checks = [
+            SnapshotCheck(self.check(name, cost), Limits(), context, None)
+            for name, cost in (("heavy", Cost.HEAVY), ("link", Cost.LIGHT), ("other", Cost.HEAVY))
+        ]
+        self.agent = Agent(self.checks, context, pod_uid="pod-1", version="1")
+
+    def check(self, name: str, cost: Cost) -> Check:
+        async def probe(_node: NodeView, parameters: Limits) -> Sequence[Finding]:
+            self.running.add(name)
+            for _ in range(5):
+                await asyncio.sleep(0)
+                self.beside.setdefault(name, set()).update(self.running - {name})
+            self.running.discard(name)
+            return self.found if parameters.limit == 4.0 else [slow("Stricter")]
+
+        return Check(
+            name=name, description="", cost=cost, parameters=Limits, timeout_s=5.0, devices=("gpu",), probe=probe
+        )
+
+    def get(self, query: str, client: str = "127.0.0.1") -> "asyncio.Task[httpx2.Response]":
+        app = make_app(self.agent, Metrics("node-1", "1"))
+        transport = httpx2.ASGITransport(app=app, client=(client, 5000))
+
+        async def ask() -> httpx2.Response:
+            async with httpx2.AsyncClient(transport=transport, base_url="http://10.0.0.1:3333") as http:
+                return await http.get(f"/status?{query}")
+
+        return asyncio.create_task(ask())
+
+    def published(self) -> dict[str, tuple[str, list[str]]]:
+        status = self.agent.desired()
+        assert status is not None
+        return {check.name: (check.verdict, [finding.reason for finding in check.findings]) for check in status.checks}
+
+
+async def test_what_has_not_run_is_not_published_and_unknown_in_the_report():
+    bench = Bench()
+    assert bench.published() == {}
+    await bench.get("check=link")
+    assert bench.published() == {"link": ("PASS", [])}
+    assert bench.checks[0].result().reason == "NotRun"
+
+
+async def test_a_run_with_other_parameters_answers_but_changes_no_verdict():
+    bench = Bench()
+    await bench.get("check=link")
+    answer = await bench.get("check=link&limit=100&format=json")
+    assert answer.json()["nodes"][0]["verdict"] == "FAIL"
+    assert bench.published() == {"link": ("PASS", [])}
+
+
+async def test_a_run_with_other_parameters_closes_nothing():
+    bench = Bench()
+    bench.found = [slow()]
+    await bench.get("check=link")
+    bench.found = ()
+    await bench.get("check=link&limit=5")
+    assert bench.published() == {"link": ("FAIL", ["Slow"])}
+    await bench.get("check=link")
+    assert bench.published() == {"link": ("PASS", [])}
+
+
+async def test_heavy_checks_run_one_after_another_and_in_the_order_asked():
+    bench = Bench()
+    answer = await bench.get("check=heavy,link,other&format=json")
+    assert [result["check"] for result in answer.json()["nodes"][0]["results"]] == ["heavy", "link", "other"]
+    assert bench.beside == {"heavy": set(), "link": set(), "other": set()}
+
+
+@pytest.mark.parametrize("client", ["10.0.0.9", "2001:db8::1", "unix"])
+async def test_heavy_checks_are_refused_to_whoever_comes_from_elsewhere(client: str):
+    bench = Bench()
+    answer = await bench.get("check=link,heavy", client)
+    assert answer.status_code == 403
+    assert "heavy" in answer.text
+    assert bench.beside == {}
+    assert (await bench.get("check=link", client)).status_code == 200
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.8.8.8", "::1"])
+async def test_over_loopback_heavy_checks_run(client: str):
+    assert (await Bench().get("check=heavy", client)).status_code == 200
