@@ -12,7 +12,7 @@ import msgspec
 from muster_checks.ping import PingParameters
 from muster_checks.ping.summary import Answers
 from muster_checks.running import CannotTell
-from muster_checks.vocabulary import Finding, Measurement, Verdict
+from muster_checks.vocabulary import Finding, Measurement, Verdict, shorten
 
 # 16 are asked in doubt. Were a quarter of the fleet off, 14 of them would be silent 3 times in ten million runs; were
 # half of it off, twice in a thousand. With 6 of 8 a sound node would be accused in 4 and 145 of a thousand (binomial).
@@ -44,7 +44,9 @@ def judge(peers: Sequence[Peer], limits: PingParameters, *, answered_before: boo
     if not measured:
         raise CannotTell(peers[0].trouble if peers else "no peer was asked")
     findings = [
-        Finding(component=f"peer/{peer.name}", verdict=Verdict.UNKNOWN, reason="NotMeasured", message=peer.trouble)
+        Finding(
+            component=f"peer/{peer.name}", verdict=Verdict.UNKNOWN, reason="NotMeasured", message=shorten(peer.trouble)
+        )
         for peer in peers
         if peer.answers is None
     ]
@@ -109,7 +111,7 @@ def _accused(peer: Peer, limits: PingParameters, *, silent: bool, alone: bool) -
         component=f"peer/{peer.name}",
         verdict=Verdict.WARN,
         reason="NoAnswer" if silent else "Poor",
-        message=f"{peer.name} ({peer.address}) {what}: {_figures(peer)}; {where}",
+        message=shorten(f"{peer.name} ({peer.address}) {what}: {_figures(peer)}; {where}"),
         measurements=_measurements(peer, limits),
     )
 

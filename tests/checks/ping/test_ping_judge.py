@@ -75,6 +75,11 @@ def test_a_peer_that_could_not_be_asked_is_unknown_and_the_others_are_judged():
     }
 
 
+def test_however_long_a_name_or_a_trouble_is_the_message_is_bounded():
+    long = [Peer("n" * 253, "10.0.0.1", SILENT), Peer("b", "10.0.0.2", None, "x" * 900), Peer("c", "10.0.0.3", SOUND)]
+    assert all(len(f.message.encode()) <= 256 for f in judge(long, LIMITS, answered_before=True))
+
+
 @pytest.mark.parametrize("count", [0, 1, 8])
 def test_when_none_could_be_asked_nothing_is_known(count: int):
     with pytest.raises(CannotTell):
