@@ -15,6 +15,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Below a ``min_…`` it fails, below a ``warn_…`` it warns. Shares are of 1."""
 
     min_bandwidth_gb_per_s: float
+    min_ipu_bandwidth_gb_per_s: float
     min_share_of_link: float
     warn_share_of_link: float
     min_share_of_others: float
@@ -54,7 +55,7 @@ def _judge_one(
     for name, value, expected, share in directions:
         if value is None:
             continue
-        bounds = _bounds(value, way, limits, expected, share)
+        bounds = _bounds(_floor(sample, limits), value, way, limits, expected, share)
         floor = max(bound.gb_per_s for bound in bounds if bound.verdict is Verdict.FAIL)
         measurements.append(Measurement(name.replace(" ", "_"), round(value, 2), "GB/s", round(floor, 2)))
         broken += [(bound, name, value) for bound in bounds if value < bound.gb_per_s]
@@ -68,12 +69,29 @@ def _judge_one(
     if way.held:
         return _finding(sample, Verdict.UNKNOWN, "InUse", f"{said}, which proves nothing: {way.held}", measurements)
     advice = "see the link's speed and width (lspci -vv), reseat or move the card"
-    fault_class = FaultClass.CONTACT if bound.verdict is Verdict.FAIL else FaultClass.NONE
+    fault_class = _asks(sample) if bound.verdict is Verdict.FAIL else FaultClass.NONE
     return _finding(sample, bound.verdict, "LowBandwidth", f"{said}; {advice}", measurements, fault_class)
 
 
-def _bounds(value: float, way: Way, limits: Limits, expected: float | None, share: float | None) -> list[_Bound]:
-    bounds = [_Bound(Verdict.FAIL, limits.min_bandwidth_gb_per_s, "min_bandwidth_gb_per_s")]
+def _is_ipu(sample: Bandwidth) -> bool:
+    return sample.component.startswith("ipu/")
+
+
+def _asks(sample: Bandwidth) -> FaultClass:
+    # a slow IPU is kept out of partitions; its host serves the others
+    return FaultClass.QUARANTINE if _is_ipu(sample) else FaultClass.CONTACT
+
+
+def _floor(sample: Bandwidth, limits: Limits) -> _Bound:
+    if _is_ipu(sample):
+        return _Bound(Verdict.FAIL, limits.min_ipu_bandwidth_gb_per_s, "min_ipu_bandwidth_gb_per_s")
+    return _Bound(Verdict.FAIL, limits.min_bandwidth_gb_per_s, "min_bandwidth_gb_per_s")
+
+
+def _bounds(
+    floor: _Bound, value: float, way: Way, limits: Limits, expected: float | None, share: float | None
+) -> list[_Bound]:
+    bounds = [floor]
     if way.link_gb_per_s is not None:
         link = way.link_gb_per_s
         for verdict, part in ((Verdict.FAIL, limits.min_share_of_link), (Verdict.WARN, limits.warn_share_of_link)):

@@ -23,7 +23,7 @@ def judge_recorded(text: bytes, limits: Limits, models: Table[GpuModel]) -> Sequ
     if is_diagnosis(text):
         found = list(bandwidths(parse_diagnosis(text)).values())
         return judge(found, {}, limits) if found else None
-    if b"gc-hosttraffictest" in text or b"host_transfer_speed" in text:
+    if b'"host_transfer_speed' in text or b'"tile_transfer_speed' in text:
         from muster_checks.graphcore import host_traffic
 
         return judge([host_traffic.parse(text)], {}, limits)

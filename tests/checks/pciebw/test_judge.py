@@ -111,3 +111,12 @@ def test_every_sample_gets_one_finding_and_without_a_figure_none_fails(
     assert [finding.component for finding in findings] == [sample.component for sample in samples]
     for (to_device, from_device), finding in zip(values, findings, strict=True):
         assert (finding.verdict is Verdict.UNKNOWN) == (to_device is None and from_device is None)
+
+
+def test_an_ipu_has_no_fixed_floor_and_a_slow_one_asks_for_quarantine() -> None:
+    ipus = [Bandwidth(f"ipu/10.1.5.1/{board}", 3.0 if board else 1.0, 3.0) for board in range(4)]
+    found = {finding.component: (finding.verdict, finding.fault_class) for finding in judge(ipus, {}, LIMITS)}
+    assert found.pop("ipu/10.1.5.1/0") == (Verdict.FAIL, FaultClass.QUARANTINE)
+    assert set(found.values()) == {(Verdict.PASS, FaultClass.NONE)}
+    strict = Limits(**PciebwParameters(min_ipu_bandwidth_gb_per_s=5).model_dump(exclude={"expected"}))
+    assert {finding.verdict for finding in judge(ipus, {}, strict)} == {Verdict.FAIL}
