@@ -127,7 +127,7 @@ async def test_the_time_limit_is_for_the_whole_answer_not_for_each_byte(api, con
         started = time.monotonic()
         with pytest.raises(errors.Unreachable, match=r"timeout: no answer within 0\.2 s"):
             await client.get(PATH)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10, "the whole answer takes twenty seconds"
 
 
 async def test_a_call_may_have_its_own_time_limit(api, client, wire):
@@ -209,9 +209,9 @@ async def test_a_cancelled_call_gives_its_connection_back(api, config, wire):
     api.on("GET", PATH, wire.Stream())
     api.on("GET", "/x", wire.Reply())
     async with KubeClient(config, max_connections=1) as client:
-        for _ in range(3):
+        for n in range(3):
             call = asyncio.create_task(client.get(PATH))
-            await asyncio.sleep(0.02)
+            await wire.until(lambda n=n: len(api.asked) > n)
             call.cancel()
             await asyncio.wait([call])
         assert await client.get("/x") == {}

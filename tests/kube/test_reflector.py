@@ -237,7 +237,7 @@ async def test_a_watch_silent_beyond_its_time_is_dropped(api, client, fake_time,
     api.on("GET", PATH, wire.Reply(200, wire.listing(10)))
     api.on("WATCH", PATH, wire.Stream(then="hang"))
     async with running(watched.reflector):
-        await wire.until(lambda: len(api.asked_for("WATCH")) == 2)
+        await wire.until(lambda: len(api.asked_for("WATCH")) >= 2)
         assert "timeout" in watched.reflector.error or watched.reflector.connected
 
 
