@@ -186,6 +186,38 @@ class Fabric(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     misconfigured: str | None = None
 
 
+class ComputeMode(StrEnum):
+    """Who may run on a GPU: everybody, one thread, nobody, one process."""
+
+    DEFAULT = "default"
+    EXCLUSIVE_THREAD = "exclusive-thread"
+    PROHIBITED = "prohibited"
+    EXCLUSIVE_PROCESS = "exclusive-process"
+
+
+class Config(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a GPU is set up, and what uses it.
+
+    inforom_valid: False where the checksums of its InfoROM are wrong; nvidia-smi tells of wrong ones only
+    mig_pending:   the mode after the next reset
+    processes:     that the driver lists, of the reader's PID namespace; None in MIG mode
+    memory_allocated_mib:  without what the driver keeps for itself; None where it does not tell the two apart
+    numa_memory:   the GPU's memory is a NUMA node of the host (Grace), of which the kernel allocates, too
+    application_…: the clocks that somebody set (nvidia-smi -ac), None since driver 595, which has them no more
+    """
+
+    inforom_valid: bool | None = None
+    mig_pending: bool | None = None
+    compute_mode: ComputeMode | None = None
+    processes: int | None = None
+    memory_allocated_mib: float | None = None
+    numa_memory: bool | None = None
+    application_graphics_mhz: float | None = None
+    application_memory_mhz: float | None = None
+    default_application_graphics_mhz: float | None = None
+    default_application_memory_mhz: float | None = None
+
+
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One GPU.
 
@@ -218,6 +250,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     clocks: Clocks = Clocks()
     nvlinks: tuple[NvLink, ...] | None = None
     fabric: Fabric = Fabric()
+    config: Config = Config()
 
     @property
     def component(self) -> str:

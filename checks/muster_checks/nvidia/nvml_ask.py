@@ -9,6 +9,7 @@ T = TypeVar("T")
 NOT_SUPPORTED = frozenset({2, 3, 6, 13, 21, 22, 23, 25, 26})
 """Codes that mean "this GPU or driver does not have it": invalid argument and version mismatch are what an older driver
 says to a newer question; not supported, not found, no function, no data, no ECC in a virtual GPU, deprecated."""
+CORRUPTED_INFOROM = 14
 LOST = frozenset({11, 15, 16, 28})
 """Codes that mean "nobody can work with this GPU": interrupt trouble, lost, reset required, not found."""
 
@@ -66,6 +67,23 @@ class Asker:
             elif value.nvmlReturn not in NOT_SUPPORTED:
                 self.errors[field] = str(self.nvml.NVMLError(value.nvmlReturn))
         return found
+
+    def inforom_valid(self, field: str) -> bool | None:
+        """Whether the checksums of the InfoROM are right."""
+        validate = getattr(self.nvml, "nvmlDeviceValidateInforom", None)
+        if validate is None:  # this release of the library does not have it
+            return None
+
+        def valid() -> bool:
+            try:
+                validate(self.handle)
+            except self.nvml.NVMLError as error:
+                if error.value != CORRUPTED_INFOROM:
+                    raise
+                return False
+            return True
+
+        return self._try(field, valid)
 
     def _try(self, field: str, call: Callable[[], T]) -> T | None:
         try:

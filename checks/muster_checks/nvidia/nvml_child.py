@@ -34,6 +34,7 @@ from muster_checks.nvidia.gpu import (
     Temperature,
 )
 from muster_checks.nvidia.nvml_ask import LOST, Asker, GpuLost
+from muster_checks.nvidia.nvml_config import config
 
 EVENTS = {
     0x1: ClocksEvent.IDLE,
@@ -183,6 +184,7 @@ def _parts(asker: Asker, held: Mapping[int, ClocksEvent]) -> Iterable[tuple[str,
     yield "power", _power(asker, found)
     yield "clocks", _clocks(asker, found, held)
     yield "fabric", _fabric(asker)
+    yield "config", config(asker, mig)
     yield "nvlinks", _nvlinks(asker, found.get(LINK_COUNT))
 
 

@@ -5,12 +5,15 @@ Element names: nvsmi_device_v12.dtd and v13.dtd, as in recorded output of driver
 NVLinks are not in this document.
 """
 
+import re
 from collections.abc import Iterable
 from xml.etree import ElementTree
 
 from muster_checks.nvidia.gpu import (
     Clocks,
     ClocksEvent,
+    ComputeMode,
+    Config,
     Ecc,
     EccCounts,
     Fabric,
@@ -51,6 +54,8 @@ HELD = {
     "hw_therm_slowdown": ClocksEvent.HW_THERMAL,
     "hw_power_brake": ClocksEvent.HW_POWER_BRAKE,
 }
+# nvidia-smi prints these lines to stdout, before or behind its document (gpu-operator's page on return code 14)
+_CORRUPT_INFOROM = re.compile(rb"^WARNING: infoROM is corrupted at gpu ([0-9A-Fa-f:.]{1,20})[ \t\r]*$", re.M)
 
 
 def is_smi_xml(text: bytes) -> bool:
@@ -70,13 +75,16 @@ def parse(text: bytes) -> Reading:
     # nvidia-smi defines no entities; whoever does wants them to expand, be they hidden in UTF-16
     if b"<!ENTITY" in text or b"\0" in text:
         raise Unreadable("entities are defined, or it is no UTF-8: expected nvidia-smi -q -x")
+    corrupt = {normal_address(address.decode()) for address in _CORRUPT_INFOROM.findall(text)}
+    if corrupt:
+        text = _CORRUPT_INFOROM.sub(b"", text).lstrip()
     try:
         root = ElementTree.fromstring(text, ElementTree.XMLParser(encoding="utf-8"))  # noqa: S314 - guarded above
     except (ElementTree.ParseError, ValueError) as error:
         raise Unreadable(f"not a whole nvidia-smi -q -x document: {error}") from None
     if root.tag != ROOT:
         raise Unreadable(f"<{root.tag[:40]}>: expected <{ROOT}>, the output of nvidia-smi -q -x")
-    gpus = tuple(_gpu(place, element) for place, element in enumerate(root.findall("gpu")))
+    gpus = tuple(_gpu(place, element, corrupt) for place, element in enumerate(root.findall("gpu")))
     attached = integer(root.findtext("attached_gpus"))
     if attached is not None and attached != len(gpus):
         raise Unreadable(f"{len(gpus)} <gpu> elements, but attached_gpus says {attached}: it was cut short")
@@ -116,6 +124,12 @@ class _Element:
         # "16x" is a width, which number() takes for half a hexadecimal number
         return number(text.removesuffix("x") if text else None)
 
+    def processes(self) -> int | None:
+        listed = self._element.find("processes")
+        if listed is None or (listed.text or "").strip():  # "N/A" where it does not tell
+            return None
+        return len({process.findtext("pid") for process in listed.findall("process_info")})
+
     @property
     def lost(self) -> str:
         for element in self._element.iter():
@@ -125,12 +139,12 @@ class _Element:
         return ""
 
 
-def _gpu(index: int, element: ElementTree.Element) -> Gpu:
+def _gpu(index: int, element: ElementTree.Element, corrupt: set[str]) -> Gpu:
     said = _Element(element)
-    address = said.text("address", "pci/pci_bus_id") or element.get("id", "")[:TEXT_LIMIT]
+    address = normal_address(said.text("address", "pci/pci_bus_id") or element.get("id", "")[:TEXT_LIMIT])
     return Gpu(
         index=index,
-        address=normal_address(address) if address else "",
+        address=address,
         lost=said.lost,
         uuid=said.text("uuid", "uuid"),
         name=said.text("name", "product_name"),
@@ -154,6 +168,7 @@ def _gpu(index: int, element: ElementTree.Element) -> Gpu:
         power=_power(said),
         clocks=_clocks(said),
         fabric=_fabric(said),
+        config=_config(said, False if address in corrupt else None),
         errors=said.errors,
     )
 
@@ -299,6 +314,30 @@ def _clocks(said: _Element) -> Clocks:
         if any(on is not None for on in flags.values())
         else None,
         held_s={event: microseconds / 1e6 for event, microseconds in held.items() if microseconds is not None},
+    )
+
+
+def _config(said: _Element, inforom_valid: bool | None) -> Config:
+    def clock(element: str) -> float | None:
+        return said.real("config.application_clocks", element)
+
+    # drivers before 510 have no <reserved>, and count it as used
+    reserved = said.real("config.memory_allocated_mib", "fb_memory_usage/reserved")
+    used = said.real("config.memory_allocated_mib", "fb_memory_usage/used")
+    mode = (said.text("config.compute_mode", "compute_mode") or "").casefold().replace("_", "-")
+    addressing = said.text("config.numa_memory", "addressing_mode")
+    mig = said.flag("mig", "mig_mode/current_mig")
+    return Config(
+        inforom_valid=inforom_valid,
+        mig_pending=said.flag("mig", "mig_mode/pending_mig"),
+        compute_mode=ComputeMode(mode) if mode in tuple(ComputeMode) else None,
+        processes=None if mig else said.processes(),
+        memory_allocated_mib=None if reserved is None else used,
+        numa_memory=None if addressing is None else addressing == "ATS",
+        application_graphics_mhz=clock("applications_clocks/graphics_clock"),
+        application_memory_mhz=clock("applications_clocks/mem_clock"),
+        default_application_graphics_mhz=clock("default_applications_clocks/graphics_clock"),
+        default_application_memory_mhz=clock("default_applications_clocks/mem_clock"),
     )
 
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, CORRUPTED_INFOROM = 14, GPU_IS_LOST = 15 };
 typedef struct { int index; } Device;
 static Device devices[2] = {{0}, {1}};
 
@@ -94,5 +94,34 @@ int nvmlDeviceGetNvLinkState(Device *device, unsigned link, unsigned *active) {
     (void)device;
     if (is("nothing") || link > 0) return NOT_SUPPORTED;
     *active = 1;
+    return SUCCESS;
+}
+
+int nvmlDeviceValidateInforom(Device *device) {
+    (void)device;
+    return is("nothing") ? NOT_SUPPORTED : CORRUPTED_INFOROM;
+}
+
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory;
+
+int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory *memory) {
+    (void)device;
+    if (is("nothing")) return NOT_SUPPORTED;
+    if (memory->version != (sizeof *memory | 2u << 24)) return NOT_SUPPORTED;
+    memory->total = 81559ull << 20, memory->reserved = 480ull << 20, memory->used = 300ull << 20;
+    memory->free = memory->total - memory->reserved - memory->used;
+    return SUCCESS;
+}
+
+typedef struct { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; } Process;
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
+    (void)device;
+    if (is("nothing")) return NOT_SUPPORTED;
+    unsigned room = *count;
+    *count = 1;
+    if (room < 1 || processes == NULL) return INSUFFICIENT_SIZE;
+    memset(processes, 0, sizeof *processes);
+    processes->pid = 4711;
     return SUCCESS;
 }

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 
 NOT_SUPPORTED, UNKNOWN, LOST, RESET_REQUIRED, NO_PERMISSION = 3, 999, 15, 16, 4
-NOT_LOADED, NO_LIBRARY, MISMATCH = 9, 12, 18
+NOT_LOADED, NO_LIBRARY, MISMATCH, CORRUPTED_INFOROM = 9, 12, 18, 14
 
 
 class Error:
@@ -43,6 +43,9 @@ class FakeNvml:
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802 - NVML's name
         return self._answer(self._gpus[index])
+
+    def nvmlDeviceValidateInforom(self, handle: dict[str, Any]) -> Any:  # noqa: N802 - NVML's name
+        return self._answer(handle.get("ValidateInforom", Error(NOT_SUPPORTED)))
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nvmlDeviceGet"):
@@ -138,5 +141,13 @@ def h100(**changes: Any) -> dict[str, Any]:
         "NvLinkState": 1,
         "NvLinkVersion": 6,
         "NvLinkRemoteDeviceType": 2,
+        "ValidateInforom": None,
+        "ComputeMode": 0,
+        "ComputeRunningProcesses_v3": [],
+        "GraphicsRunningProcesses_v3": [],
+        "MPSComputeRunningProcesses_v3": [],
+        "AddressingMode": 1,
+        "ApplicationsClock": 1980,
+        "DefaultApplicationsClock": 1980,
         **changes,
     }

@@ -72,6 +72,8 @@ async def test_the_child_reads_a_real_library(tmp_path: Path, library: Path) -> 
     assert (sound.temperature.memory_c, sound.temperature.slowdown_t_limit_c) == (37, -2)
     assert sound.clocks.held_s == {ClocksEvent.HW_THERMAL: 5.0}
     assert sound.nvlinks == (NvLink(link=0, active=True),)
+    config = sound.config
+    assert (config.inforom_valid, config.memory_allocated_mib, config.processes) == (False, 300.0, 1)
     assert (lost.lost, lost.address) == ("GPU is lost", "0000:64:00.0")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.checks.nvidia.fake_nvml import (
+    CORRUPTED_INFOROM,
     LOST,
     MISMATCH,
     NO_PERMISSION,
@@ -21,7 +22,7 @@ from tests.checks.nvidia.fake_nvml import (
     h100,
 )
 
-from muster_checks.nvidia.gpu import Answer, ClocksEvent, Fabric, Gpu, Histogram, Recovery
+from muster_checks.nvidia.gpu import Answer, ClocksEvent, ComputeMode, Config, Fabric, Gpu, Histogram, Recovery
 from muster_checks.nvidia.nvml_child import bit_error_rate, read_all
 
 
@@ -192,6 +193,112 @@ def test_retired_pages_are_counted_by_cause() -> None:
     pages: dict[int, list[int]] = {0: [1, 2, 3], 1: [4]}
     (gpu,) = read(h100(RetiredPages=lambda cause: pages[cause], RetiredPagesPendingStatus=1))
     assert (gpu.retired.single_bit, gpu.retired.double_bit, gpu.retired.pending) == (3, 1, True)
+
+
+def test_the_configuration_of_a_gpu_is_read() -> None:
+    (gpu,) = read(h100())
+    assert gpu.config == Config(
+        inforom_valid=True,
+        mig_pending=False,
+        compute_mode=ComputeMode.DEFAULT,
+        processes=0,
+        memory_allocated_mib=0.0,
+        numa_memory=False,
+        application_graphics_mhz=1980,
+        application_memory_mhz=1980,
+        default_application_graphics_mhz=1980,
+        default_application_memory_mhz=1980,
+    )
+
+
+def test_a_corrupt_inforom_is_a_finding_and_no_error() -> None:
+    (gpu,) = read(h100(ValidateInforom=Error(CORRUPTED_INFOROM)))
+    assert (gpu.config.inforom_valid, gpu.errors) == (False, {})
+
+
+@pytest.mark.parametrize("code", [UNKNOWN, NO_PERMISSION])
+def test_an_inforom_that_cannot_be_read_is_not_called_corrupt(code: int) -> None:
+    (gpu,) = read(h100(ValidateInforom=Error(code)))
+    assert gpu.config.inforom_valid is None
+    assert list(gpu.errors) == ["config.inforom_valid"]
+
+
+def test_an_inforom_behind_which_the_gpu_is_lost_loses_it() -> None:
+    assert read(h100(ValidateInforom=Error(LOST)))[0].lost == "GPU is lost"
+
+
+def test_a_library_without_the_validation_does_not_tell() -> None:
+    class Old(FakeNvml):
+        nvmlDeviceValidateInforom = None  # type: ignore[assignment] # noqa: N815 - as if it were not there
+
+    reading = read_all(Old([h100()])).reading
+    assert reading is not None
+    assert (reading.gpus[0].config.inforom_valid, reading.gpus[0].errors) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("number", "mode"),
+    [
+        (0, ComputeMode.DEFAULT),
+        (1, ComputeMode.EXCLUSIVE_THREAD),
+        (2, ComputeMode.PROHIBITED),
+        (3, ComputeMode.EXCLUSIVE_PROCESS),
+        (4, None),
+    ],
+)
+def test_every_compute_mode_has_its_name(number: int, mode: ComputeMode | None) -> None:
+    assert read(h100(ComputeMode=number))[0].config.compute_mode is mode
+
+
+def test_a_process_that_is_listed_twice_counts_once() -> None:
+    job, server, screen = (SimpleNamespace(pid=pid) for pid in (10, 20, 30))
+    (gpu,) = read(
+        h100(
+            ComputeRunningProcesses_v3=[job],
+            GraphicsRunningProcesses_v3=[job, screen],
+            MPSComputeRunningProcesses_v3=[server],
+        )
+    )
+    assert gpu.config.processes == 3
+
+
+def test_an_older_driver_lists_its_processes_by_the_older_name() -> None:
+    (gpu,) = read(h100(ComputeRunningProcesses_v3=Error(13), ComputeRunningProcesses_v2=[SimpleNamespace(pid=1)]))
+    assert (gpu.config.processes, gpu.errors) == (1, {})
+
+
+def test_processes_that_cannot_be_listed_are_not_none() -> None:
+    (gpu,) = read(h100(ComputeRunningProcesses_v3=Error(NO_PERMISSION)))
+    assert (gpu.config.processes, list(gpu.errors)) == (None, ["config.processes"])
+
+
+def test_in_mig_mode_processes_are_not_asked_for() -> None:
+    nvml = FakeNvml([h100(MigMode=[1, 0], ComputeRunningProcesses_v3=Error(NO_PERMISSION))])
+    reading = read_all(nvml).reading
+    assert reading is not None
+    gpu = reading.gpus[0]
+    assert (gpu.mig, gpu.config.mig_pending, gpu.config.processes, gpu.errors) == (True, False, None, {})
+
+
+def test_allocated_memory_is_told_by_the_second_version_only() -> None:
+    def memory(*version: int) -> Any:
+        return SimpleNamespace(total=81559 << 20, used=512 << 20) if not version else Error(13)
+
+    (gpu,) = read(h100(MemoryInfo=memory))
+    assert (gpu.memory_used_mib, gpu.config.memory_allocated_mib, gpu.errors) == (512.0, None, {})
+
+
+@pytest.mark.parametrize(
+    ("said", "numa"),
+    [
+        ({"AddressingMode": 2}, True),
+        ({"AddressingMode": 0}, False),
+        ({"AddressingMode": Error(13), "NumaNodeId": 2}, True),
+        ({"AddressingMode": Error(13), "NumaNodeId": Error(NOT_SUPPORTED)}, None),
+    ],
+)
+def test_memory_that_is_a_numa_node_of_the_host_is_known(said: dict[str, Any], numa: bool | None) -> None:
+    assert read(h100(**said))[0].config.numa_memory is numa
 
 
 def test_links_are_counted_by_asking_where_the_driver_has_no_number() -> None:

@@ -5,6 +5,7 @@ from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.nvidia.samples_of import H100, LOST, NVLINK_STATUS, T4
 
 from muster_checks.declaration import Check
+from muster_checks.gpuconfig import GPUCONFIG
 from muster_checks.gpucount import GPUCOUNT
 from muster_checks.gpuecc import GPUECC
 from muster_checks.gpufabric import GPUFABRIC
@@ -15,7 +16,7 @@ from muster_checks.remapped import REMAPPED
 from muster_checks.running import judge_recorded
 from muster_checks.vocabulary import FaultClass, Result, Verdict
 
-CHECKS = (REMAPPED, GPUECC, GPUPOWER, GPUTEMP, GPUCOUNT, NVLINK, GPUFABRIC)
+CHECKS = (REMAPPED, GPUECC, GPUPOWER, GPUTEMP, GPUCOUNT, NVLINK, GPUFABRIC, GPUCONFIG)
 
 
 def judged(check: Check, text: bytes) -> Result | None:

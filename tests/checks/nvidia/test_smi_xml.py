@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled
 from tests.checks.nvidia.samples_of import H100, LOST, T4
 
-from muster_checks.nvidia.gpu import ClocksEvent, Gpu, Reading, Recovery
+from muster_checks.nvidia.gpu import ClocksEvent, ComputeMode, Config, Gpu, Reading, Recovery
 from muster_checks.nvidia.smi_xml import is_smi_xml, parse, recorded
 from muster_checks.reading import Unreadable
 
@@ -37,6 +37,74 @@ def test_eight_h100_are_read() -> None:
     assert (gpu.fabric.state, gpu.fabric.status, gpu.nvlinks) == ("completed", "", None)
     assert gpu.clocks.held_s[ClocksEvent.SW_POWER_CAP] == pytest.approx(7015.662857)
     assert gpu.ecc.sram_threshold_exceeded is False
+
+
+def test_the_configuration_of_the_h100_is_read() -> None:
+    assert parse(H100).gpus[0].config == Config(
+        mig_pending=False,
+        compute_mode=ComputeMode.DEFAULT,
+        processes=0,
+        memory_allocated_mib=0,
+        numa_memory=False,
+        application_graphics_mhz=1980,
+        application_memory_mhz=2619,
+        default_application_graphics_mhz=1980,
+        default_application_memory_mhz=2619,
+    )
+
+
+def test_application_clocks_that_a_driver_has_no_more_are_none() -> None:
+    (gpu,) = parse(T4).gpus
+    assert (gpu.config.application_graphics_mhz, gpu.config.mig_pending, gpu.errors) == (None, None, {})
+
+
+@pytest.mark.parametrize("whole", ["{warning}\n{document}", "{document}\n{warning}\n", "{document}\r\n{warning} \r\n"])
+def test_a_warning_of_a_corrupt_inforom_beside_the_document_is_read(whole: str) -> None:
+    warning = "WARNING: infoROM is corrupted at gpu 0000:64:00.0"
+    reading = parse(whole.format(warning=warning, document=H100.decode()).encode())
+    assert [gpu.config.inforom_valid for gpu in reading.gpus] == [None, False, *[None] * 6]
+
+
+def test_other_words_behind_the_document_are_unreadable() -> None:
+    with pytest.raises(Unreadable):
+        parse(H100 + b"WARNING: the moon is full\n")
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ("<processes></processes>", 0),
+        ("<processes>N/A</processes>", None),
+        ("", None),
+        ("<processes><process_info><pid>7</pid></process_info></processes>", 1),
+        (f"<processes>{'<process_info><pid>7</pid></process_info>' * 2}</processes>", 1),
+        ("<mig_mode><current_mig>Enabled</current_mig></mig_mode><processes></processes>", None),
+    ],
+)
+def test_processes_are_counted_where_they_are_told(inside: str, expected: int | None) -> None:
+    assert one(inside).config.processes == expected
+
+
+def test_used_memory_without_a_word_on_the_reserved_is_not_called_allocated() -> None:
+    used = "<fb_memory_usage><used>450 MiB</used></fb_memory_usage>"
+    assert (one(used).memory_used_mib, one(used).config.memory_allocated_mib) == (450.0, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "mode"),
+    [
+        ("Exclusive_Process", ComputeMode.EXCLUSIVE_PROCESS),
+        ("Exclusive_Thread", ComputeMode.EXCLUSIVE_THREAD),
+        ("Prohibited", ComputeMode.PROHIBITED),
+        ("Sunday", None),
+    ],
+)
+def test_compute_modes_are_read_in_nvidia_smis_words(said: str, mode: ComputeMode | None) -> None:
+    assert one(f"<compute_mode>{said}</compute_mode>").config.compute_mode is mode
+
+
+def test_memory_that_is_a_numa_node_is_read_by_its_addressing_mode() -> None:
+    assert one("<addressing_mode>ATS</addressing_mode>").config.numa_memory is True
 
 
 def test_a_t4_has_no_rows_but_pages_and_limits_in_degrees() -> None:

@@ -1,0 +1,111 @@
+"""PCIe Access Control Services (ACS) of the switches above GPUs.
+
+A switch port whose ACS redirects peer-to-peer traffic sends it up to the CPU's root complex instead of straight to its
+neighbour: slow, and on some machines broken (NVIDIA NCCL User Guide, Troubleshooting, "PCI Access Control Services").
+In a virtual machine ACS is the host's business and meant to be on. Root ports are not judged: traffic between them goes
+through the root complex in any case, and Linux turns their ACS on with every IOMMU.
+
+Register layout: include/uapi/linux/pci_regs.h (PCI_EXT_CAP_*, PCI_ACS_*). That request redirect, completion redirect
+and egress control are what stands in the way of peer-to-peer traffic: Linux's own pci=disable_acs_redir= clears these.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from muster_checks.declaration import NodeView
+from muster_checks.pci import Kind, pci_devices, upstream
+from muster_checks.reading import read_text
+from muster_checks.vocabulary import Finding, Measurement, Verdict
+
+CONFIG_BYTES = 4096
+EXTENDED_AT = 0x100
+ACS = 0x000D
+REDIRECTS = 0x04 | 0x08 | 0x20  # P2P request redirect, P2P completion redirect, P2P egress control
+DIRECT_TRANSLATED = 0x40  # set by who lets devices with address translation (ATS) talk directly: meant to be so
+PEERS = (Kind.GPU, Kind.ACCELERATOR, Kind.NIC, Kind.NVME)
+
+
+class Port(msgspec.Struct, frozen=True):
+    """A switch port above a GPU, with neighbours behind the same switch. ``control``: its ACS control register."""
+
+    address: str
+    gpu: str
+    control: int
+
+
+def acs_control(config: bytes) -> int | None:
+    """The ACS control register of a PCI function; 0 where it has no ACS.
+
+    config: its configuration space; without rights Linux gives 64 bytes, and 256 where it has no more
+    None where it cannot be told: too few bytes, or a function that does not answer (all ones).
+    """
+    if len(config) < EXTENDED_AT + 4:
+        return None
+    place = EXTENDED_AT
+    for _ in range((CONFIG_BYTES - EXTENDED_AT) // 8):  # more capabilities do not fit: a list that goes on is a loop
+        header = int.from_bytes(config[place : place + 4], "little")
+        if header == 0xFFFFFFFF:
+            return None
+        if header & 0xFFFF == ACS:
+            register = config[place + 6 : place + 8]
+            return int.from_bytes(register, "little") if len(register) == 2 else None
+        place = header >> 20 & 0xFFC
+        if place < EXTENDED_AT:
+            return 0
+        if place + 4 > len(config):
+            return None
+    return None
+
+
+def read_ports(node: NodeView) -> list[Port]:
+    """Ports that could be read. None on a virtual machine, and none where that cannot be told (cpuinfo of Arm)."""
+    # the flags of the first processor are within the first page; the whole file takes long on many of them
+    flags = (read_text(node.path("/proc/cpuinfo"), 4096) or "").partition("\nflags")[2]
+    devices = pci_devices(node)
+    gpus = [device for device in devices if device.kind is Kind.GPU]
+    if len(gpus) < 2 or not flags or " hypervisor" in flags:
+        return []
+    peers = [device.path for device in devices if device.kind in PEERS]
+    ports: dict[str, Port] = {}
+    for gpu in gpus:
+        above = upstream(gpu)
+        for port, parent in pairwise(above):
+            if port.name in ports or not any(parent in peer.parents and port not in peer.parents for peer in peers):
+                continue
+            control = acs_control(_config(node.path(f"/sys/bus/pci/devices/{port.name}/config")))
+            if control is not None:
+                ports[port.name] = Port(port.name, gpu.address, control)
+    return list(ports.values())
+
+
+def judge_ports(ports: Iterable[Port]) -> list[Finding]:
+    findings = []
+    for port in ports:
+        redirects = port.control & REDIRECTS and not port.control & DIRECT_TRANSLATED
+        message = (
+            f"ACS sends traffic between GPU {port.gpu} and its neighbours through the CPU: switch ACS off in the BIOS, "
+            f"or until the next boot by setpci -s {port.address} ECAP_ACS+6.w=0"
+            if redirects
+            else f"lets GPU {port.gpu} and its neighbours talk directly"
+        )
+        findings.append(
+            Finding(
+                component=f"pci/{port.address}",
+                verdict=Verdict.WARN if redirects else Verdict.PASS,
+                reason="AcsRedirects" if redirects else "Ok",
+                message=message,
+                measurements=(Measurement("acs_control", float(port.control)),),
+            )
+        )
+    return findings
+
+
+def _config(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(CONFIG_BYTES)
+    except (OSError, ValueError):
+        return b""
