@@ -22,12 +22,12 @@ class PciebwParameters(Parameters):
     # of the peak. A link at half its lanes gives at most 43 % of its peak, a sound one 76 % (48 of 63 GB/s, which Azure
     # asks of its H100) to 82 % (26 of 31.5, nvbandwidth's README).
     min_bandwidth_gb_per_s: float = Field(default=4.0, ge=0, le=1000, description="GB/s; below it fails")
-    # Graphcore's own example of a healthy IPU-M2000, whose host is reached over the network, shows 2.9 GB/s from the IPU
+    # Graphcore's own example of a healthy IPU-M2000, whose host is reached by network, shows 2.9 GB/s from the IPU
     min_ipu_bandwidth_gb_per_s: float = Field(
         default=0.0,
         ge=0,
         le=1000,
-        description="GB/s, of IPUs; below it fails; 0: they are held against each other only",
+        description="GB/s, of IPUs; below it fails; 0: against each other only",
     )
     min_share_of_link: float = Field(
         default=0.25, ge=0, le=1, description="of what its PCIe links carry; below it fails"
