@@ -39,7 +39,8 @@ CLOCKS: tuple[tuple[str, Clock, Clock], ...] = (
 
 
 def sees_all_processes(node: NodeView) -> bool:
-    """Whether the driver shows this process every other one: to a container it shows that container's own."""
+    """Whether this process sees those of the whole node: the driver leaves out what is not in the asker's PID namespace
+    (os_find_ns_pid in NVIDIA's open kernel modules; older releases do not)."""
     try:
         return str(node.path("/proc/self/ns/pid").readlink()) == HOST_PIDS
     except (OSError, ValueError):
