@@ -48,7 +48,7 @@ class Diary:
             return found
 
         return Check(
-            name=name, description="", cost=cost, parameters=Slow, timeout_s=5.0, devices=("gpu",), probe=probe,
+            name=name, description="", cost=cost, parameters=Slow, timeout_s=600.0, devices=("gpu",), probe=probe,
             recorded=lambda text, _: list(found) if text.startswith(name.encode()) else None,
         )  # fmt: skip
 
@@ -75,7 +75,7 @@ async def test_one_check_that_breaks_takes_no_other_with_it():
         raise NotHere("no such thing")
 
     made = {
-        name: Check(name=name, description="", cost=Cost.LIGHT, parameters=Slow, timeout_s=5, devices=(), probe=probe)
+        name: Check(name=name, description="", cost=Cost.LIGHT, parameters=Slow, timeout_s=600, devices=(), probe=probe)
         for name, probe in {"broken": broken, "absent": absent}.items()
     }
     made["fine"] = Diary().check("fine")

@@ -1,11 +1,14 @@
 """`muster`: how it ends."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -63,12 +66,18 @@ def test_a_reader_that_goes_away_gets_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def unread_bytes(pipe: IO[bytes]) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_an_interrupt_gets_no_traceback(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log")
     command = [sys.executable, "-m", "muster_cli", "explain", "n1", "--kubeconfig", str(tmp_path / "log")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    with process, (tmp_path / "log").open("w"):  # opens once it reads: it has come to its work
-        time.sleep(0.05)
+    with process, (tmp_path / "log").open("wb", buffering=0) as log:
+        log.write(b"#")
+        while unread_bytes(log):  # it is in the middle of reading: it has come to its work
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "")
