@@ -9,7 +9,7 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0  # from connecting, or from the last answer's keep-alive, until a request is there in whole
-ANSWER_S = 60.0  # for the answer, which a client may refuse to take; checks have less (declaration.Check.timeout_s)
+ANSWER_S = 60.0  # for the answer, once it has begun, which a client may refuse to take
 
 
 class Impatient(H11Protocol):
@@ -41,7 +41,8 @@ class Impatient(H11Protocol):
     def _lose_patience(self) -> None:
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and self._overdue is not self.cycle:
-            self._overdue = self.cycle
+            if self.cycle.response_started:  # before that a check runs, which has a limit of its own
+                self._overdue = self.cycle
             self._wait(self.answer_s)
         else:
             self.transport.abort()
