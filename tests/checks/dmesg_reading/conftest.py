@@ -179,7 +179,7 @@ def read_out() -> Reading:
                 signs.extend(batch)
 
         reader = asyncio.create_task(take())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await stream.drain()
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)

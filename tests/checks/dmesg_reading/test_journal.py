@@ -173,12 +173,12 @@ async def test_the_journal_is_read_to_its_end_and_followed(journal: Journal, tim
     journal.write(b"dull")
     stream = journal.stream(timeline, echo(), JournalPlace())
     events = stream.events()
-    assert [sign.message for sign in await asyncio.wait_for(anext(events), 20)] == ["line 1"]
+    assert [sign.message for sign in await asyncio.wait_for(anext(events), 60)] == ["line 1"]
     waiting = asyncio.ensure_future(anext(events))
-    await asyncio.wait_for(stream.drain(), 20)
+    await asyncio.wait_for(stream.drain(), 60)
     assert stream.caught_up
     journal.write()
-    assert [sign.message for sign in await asyncio.wait_for(waiting, 20)] == ["line 3"]
+    assert [sign.message for sign in await asyncio.wait_for(waiting, 60)] == ["line 3"]
     waiting = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0)
     assert place_in(stream) == JournalPlace("s=1;i=3")
@@ -196,7 +196,7 @@ async def test_a_look_begun_before_the_question_does_not_answer_it(
     stream = journal.stream(timeline, echo(), JournalPlace())
     reader = asyncio.ensure_future(anext(stream.events()))
     await asyncio.sleep(0)  # the first look is on its way
-    await asyncio.wait_for(stream.drain(), 20)
+    await asyncio.wait_for(stream.drain(), 60)
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
     looks = [call for call in journal.calls() if "-f" not in call.split()]

@@ -206,7 +206,7 @@ async def test_inotify_wakes_the_stream(log: Path, timeline: Timeline, echo: Any
             await asyncio.sleep(0)
         assert not waiting.done()
         act()
-        return [sign.message for sign in await asyncio.wait_for(waiting, 10)]
+        return [sign.message for sign in await asyncio.wait_for(waiting, 60)]
 
     def create() -> None:
         log.parent.mkdir()

@@ -61,12 +61,15 @@ async def test_a_written_line_comes_as_a_users_and_at_its_time(echo: Any, mark: 
         pass
     before = timeline.now()
     write(f"{mark} é\\", level=4)
-    lines = source.read().lines
+    after = timeline.now()
+    lines = []
+    while not (batch := source.read()).at_end or batch.lines:
+        lines += batch.lines
     source.close()
     (line,) = lines
     assert line.text == f"{mark} é\\"
     assert (line.level, line.facility, line.origin) == (4, 1, Origin.USER)
-    assert abs(line.at - before) < 1.0
+    assert before - 1.0 < line.at < after + 1.0  # the kernel's clock for its log is not quite that of programs
     assert line.seq > 0
 
 
@@ -77,7 +80,7 @@ async def test_a_sleeping_reader_is_woken(echo: Any, mark: str) -> None:
     await asyncio.sleep(0)
     await stream.drain()
     write(mark)
-    assert [sign.message for sign in await asyncio.wait_for(waiting, 10)] == [mark]
+    assert [sign.message for sign in await asyncio.wait_for(waiting, 60)] == [mark]
     await events.aclose()
 
 
