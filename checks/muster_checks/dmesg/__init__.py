@@ -87,8 +87,8 @@ DMESG = Check(
     devices=("gpu", "nvswitch", "nic", "disk", "dimm", "pci", "host"),
     stream=_open_stream,
     reads="/dev/kmsg, else a log file or journalctl (systemd)",
-    ran_on="real hardware: the kernel log of a virtual machine (kernel 6.18), with lines written into it; lines of broken "
-    "hardware as recorded by public systems (kernel-log.md names each one's source); journald on hand-made export data",
+    ran_on="real hardware: the kernel log of a virtual machine (kernel 6.18), with lines written into it; lines of "
+    "broken hardware as recorded by public systems (kernel-log.md names each one's source); journald on hand-made export data",
     examples=("check=dmesg", "check=dmesg&user_lines=refuse"),
 )
 
