@@ -98,12 +98,17 @@ def port_name(node: NodeView, device: PciDevice) -> str:
         case Kind.NVSWITCH:
             return f"nvswitch/{device.address}"
         case Kind.NIC:
-            names = names_in(entry / "infiniband") or names_in(entry / "net")
+            names = names_in(entry / "infiniband") or names_in(entry / "net") or _virtio_names(entry)
             return f"nic/{names[0] if names else device.address}"
         case Kind.NVME:
             names = names_in(entry / "nvme")
             return f"disk/{names[0] if names else device.address}"
     return f"pci/{device.address}"
+
+
+def _virtio_names(entry: Path) -> list[str]:
+    """A virtio interface hangs one folder lower: virtio2/net/eth0."""
+    return [name for child in names_in(entry) if child.startswith("virtio") for name in names_in(entry / child / "net")]
 
 
 def normal_address(text: str) -> str:

@@ -109,6 +109,7 @@ def test_a_device_on_the_root_bus_has_nothing_above_it(tmp_path: Path) -> None:
         (("0x15b3", "0x1021", "0x020700"), {"infiniband": "mlx5_0", "net": "ib0"}, "nic/mlx5_0"),
         (("0x15b3", "0x1021", "0x020000"), {"net": "eth0"}, "nic/eth0"),
         (("0x15b3", "0x1021", "0x020000"), {}, "nic/0000:3b:00.0"),
+        (("0x1af4", "0x1041", "0x020000"), {"virtio2/net": "eth0"}, "nic/eth0"),
         (("0x144d", "0xa80a", "0x010802"), {"nvme": "nvme0"}, "disk/nvme0"),
         (("0x144d", "0xa80a", "0x010802"), {}, "disk/0000:3b:00.0"),
         (("0x1d95", "0x0020", "0x120000"), {}, "pci/0000:3b:00.0"),

@@ -15,6 +15,10 @@ from muster_checks.pcielink.reading import FASTEST_GT_PER_S, WIDEST, Device, Lin
 from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 
 GONE_S = 180.0  # NVSentinel takes three polls to believe it; a driver that re-scans its device takes seconds
+# What does not come and go on a sound node. Volumes are NVMe disks in clouds, and virtual machines and Amazon's bare
+# metal get and lose network cards while they run; lost NVIDIA GPUs are the check gpucount's
+STAY = (Kind.IPU, Kind.ACCELERATOR, Kind.NIC)
+AMAZON = 0x1D0F
 LEAST_SIBLINGS = 2
 SLOW_WHEN_IDLE = (NVIDIA, AMD, INTEL)  # vendors whose GPUs slow their link down to save power
 SOME = 1e-6  # more than nothing: shares of a rise at the edge of a window are no whole numbers
@@ -26,7 +30,8 @@ def counters(reading: PciReading, gpus: Mapping[str, Gpu]) -> dict[str, float]:
     """What has to be remembered of a reading, by the names that :func:`judge` looks up."""
     values: dict[str, float | None] = {}
     for device in reading.devices:
-        values[f"{device.component} present {device.address} {device.kind}"] = 1.0
+        if device.kind in STAY and device.vendor != AMAZON and not reading.virtual:
+            values[f"{device.component} present {device.address}"] = 1.0
         gpu = gpus.get(device.address)
         values[f"{device.component} replays"] = gpu.pcie.replays if gpu else None
         for link in device.links:
@@ -233,15 +238,13 @@ def _bridge_errors(reading: PciReading, seen: Seen, limits: PcielinkParameters) 
 def _gone(devices: Sequence[Device], seen: Seen, now: float) -> Iterable[Finding]:
     there = {device.address for device in devices}
     for name, series in seen.items():
-        component, _, rest = name.partition(" present ")
-        address, _, kind = rest.partition(" ")
-        # lost NVIDIA GPUs are the check gpucount's, which knows what the driver says of them
-        if not address or address in there or kind == Kind.GPU:
+        component, _, address = name.partition(" present ")
+        if not address or address in there:
             continue
         missing_s = now - series.points[-1][0]
         yield _finding(
             component,
-            Verdict.WARN if missing_s < GONE_S or kind == Kind.NVME else Verdict.FAIL,
+            Verdict.WARN if missing_s < GONE_S else Verdict.FAIL,
             "DeviceGone",
             f"{address} has been off the PCI bus for {missing_s:.0f} s: see the kernel log; reboot, then reseat it",
             FaultClass.REBOOT,

@@ -168,12 +168,29 @@ def test_a_nic_that_has_left_the_bus_warns_at_once_and_fails_after_three_minutes
     )
 
 
-def test_a_disk_that_was_pulled_only_warns_and_a_lost_gpu_is_another_checks(machine: Machine) -> None:
+def test_volumes_come_and_go_and_lost_gpus_are_another_checks(machine: Machine) -> None:
     watched = Watched(machine.root, every_s=600.0)
     watched.findings()
     machine.remove("0000:a1:00.0")
     machine.remove(GPU)
-    assert watched.bad() == [("disk/nvme0", Verdict.WARN, "DeviceGone")]
+    assert watched.bad() == []
+
+
+def test_network_cards_of_clouds_come_and_go(machine: Machine) -> None:
+    machine.set("0000:07:00.0", vendor="0x1d0f")
+    watched = Watched(machine.root, every_s=600.0)
+    watched.findings()
+    machine.remove("0000:07:00.0")
+    assert watched.bad() == []
+
+
+def test_in_a_virtual_machine_devices_come_and_go(machine: Machine) -> None:
+    (machine.root / "proc").mkdir()
+    (machine.root / "proc/cpuinfo").write_text("flags : fpu hypervisor\n")
+    watched = Watched(machine.root, every_s=600.0)
+    watched.findings()
+    machine.remove("0000:07:00.0")
+    assert watched.bad() == []
 
 
 def test_a_device_that_came_back_is_no_longer_gone(machine: Machine) -> None:

@@ -1,0 +1,61 @@
+"""The check ``ib``: InfiniBand and RoCE ports: state, rate against expectation and siblings, error counters by rise.
+
+Counters of a port are small and stop when full (drivers/infiniband/core/sysfs.c: 4 bits for buffer overruns and link
+integrity, 8 for lost links, 16 for symbol errors), and nobody clears them: a healthy node with eight H100 shows 15
+buffer overruns on every port. Only their rise says something. Which rise, says counters.yaml.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.vocabulary import Finding
+
+
+class IbParameters(Parameters):
+    ports: str = Field(
+        default="*", max_length=1024, description="comma list of globs of the devices to look at, e.g. mlx5_[0-7]"
+    )
+    expected_ports: int | None = Field(
+        default=None, ge=0, le=256, description="at least so many of these ports must be active (default: not judged)"
+    )
+    min_rate_gb_per_s: float | None = Field(
+        default=None, gt=0, description="rate below which an active port fails, Gb/s (default: not judged)"
+    )
+    expected: Path | None = Field(default=None, description="YAML file of rows that add to or change the shipped ones")
+    first_interval_s: float = Field(
+        default=1.0, ge=0.0, le=10.0, description="seconds between the two readings of the first run"
+    )
+
+
+async def _probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
+    from muster_checks.ib.probe import probe
+
+    return await probe(node, parameters)
+
+
+def _recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
+    from muster_checks.ib.probe import recorded
+
+    return recorded(text, parameters)
+
+
+IB = Check(
+    name="ib",
+    description="InfiniBand and RoCE ports: state, rate, flaps and error counters by their rise",
+    cost=Cost.LIGHT,
+    parameters=IbParameters,
+    timeout_s=20.0,
+    devices=("nic", "host"),
+    period_s=60.0,
+    probe=_probe,
+    recorded=_recorded,
+    reads="/sys/class/infiniband: state, phys_state, rate, counters and hw_counters of each port",
+    ran_on=(
+        "recorded /sys/class/infiniband of a healthy node with 8 H100 and ConnectX-7 (gpud), not on real hardware; "
+        "faults are that recording with other values"
+    ),
+    examples=("check=ib", "check=ib&expected_ports=8&min_rate_gb_per_s=400"),
+)

@@ -1,0 +1,71 @@
+"""Reads the ports of a node twice the first time, once later, and has them judged with what was read before."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from muster_checks.declaration import NodeView
+from muster_checks.expected import load_table
+from muster_checks.history import Series, readings
+from muster_checks.ib import IbParameters
+from muster_checks.ib.judge import counters, judge
+from muster_checks.ib.limits import ModelRow, counter_rows
+from muster_checks.ib.reading import Port, read_ports
+from muster_checks.link_state import uptime_s
+from muster_checks.reading import names_in
+from muster_checks.recorded_tree import tree
+from muster_checks.running import NotHere
+from muster_checks.vocabulary import Finding
+
+NAME = "ib"
+
+
+async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
+    folder = node.path("/sys/class/infiniband")
+    ports: list[Port] = []
+
+    async def read() -> Mapping[str, float]:
+        nonlocal ports
+        # a card that does not answer its driver holds up whoever asks for its counters
+        ports = await asyncio.to_thread(read_ports, folder, parameters.ports, counter_rows())
+        return counters(ports)
+
+    seen = await readings(node.history, NAME, read, parameters.first_interval_s)
+    return _judged(folder, ports, seen, parameters, node.history.clock(), uptime_s(node))
+
+
+def recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
+    """A tar of /sys or of /sys/class/infiniband. There is nothing to compare with: counters are not judged."""
+    with tree(text) as root:
+        folder = root and _class_folder(root)
+        if not folder:
+            return None
+        ports = read_ports(folder, parameters.ports, counter_rows())
+        return _judged(folder, ports, {}, parameters, 0.0, None)
+
+
+def _judged(
+    folder: Path,
+    ports: Sequence[Port],
+    seen: Mapping[str, Series],
+    parameters: IbParameters,
+    now: float,
+    up_for_s: float | None,
+) -> Sequence[Finding]:
+    models = load_table(ModelRow, "ib/models.yaml", parameters.expected)
+    findings = judge(ports, seen, counter_rows(), models, parameters, now=now, up_for_s=up_for_s)
+    if findings:
+        return findings
+    if ports:
+        raise NotHere(f"none of {len(ports)} RDMA ports is in use; expected_ports says how many must be", "NotInUse")
+    if names_in(folder):
+        raise NotHere(f"no RDMA device of the node is called {parameters.ports}")
+    raise NotHere("no InfiniBand or RoCE device (/sys/class/infiniband)")
+
+
+def _class_folder(root: Path) -> Path | None:
+    """Where the devices are: a folder whose entries have ports."""
+    for folder in (root / "sys/class/infiniband", root, *sorted(root.iterdir())):
+        if any((folder / name / "ports").is_dir() for name in names_in(folder)):
+            return folder
+    return None

@@ -1,0 +1,48 @@
+"""Reads the interfaces of a node twice the first time, once later, and has them judged with what was read before."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from muster_checks.declaration import NodeView
+from muster_checks.history import readings
+from muster_checks.link_state import uptime_s
+from muster_checks.nic import NicParameters
+from muster_checks.nic.judge import counters, judge
+from muster_checks.nic.reading import Interface, read_interfaces
+from muster_checks.recorded_tree import tree
+from muster_checks.running import NotHere
+from muster_checks.vocabulary import Finding
+
+NAME = "nic"
+
+
+async def probe(node: NodeView, parameters: NicParameters) -> Sequence[Finding]:
+    interfaces: list[Interface] = []
+
+    async def read() -> Mapping[str, float]:
+        nonlocal interfaces
+        # a card that does not answer its driver holds up whoever asks for its speed
+        interfaces = await asyncio.to_thread(read_interfaces, node, parameters.interfaces)
+        return counters(interfaces)
+
+    seen = await readings(node.history, NAME, read, parameters.first_interval_s)
+    findings = judge(interfaces, seen, parameters, now=node.history.clock(), up_for_s=uptime_s(node))
+    return _or_not_here(interfaces, findings)
+
+
+def recorded(text: bytes, parameters: NicParameters) -> Sequence[Finding] | None:
+    """A tar of a node's /sys. There is nothing to compare with: links and speeds are judged, counters are not."""
+    with tree(text) as root:
+        if root is None or not (root / "sys/class/net").is_dir():
+            return None
+        interfaces = read_interfaces(NodeView(root), parameters.interfaces)
+        return _or_not_here(interfaces, judge(interfaces, {}, parameters, now=0.0, up_for_s=None))
+
+
+def _or_not_here(interfaces: Sequence[Interface], findings: Sequence[Finding]) -> Sequence[Finding]:
+    if not findings and interfaces:
+        names = ", ".join(nic.name for nic in interfaces[:8])
+        raise NotHere(f"no interface has or had a link ({names}); required names those that must", "NotInUse")
+    if not findings:
+        raise NotHere("no Ethernet interface on the PCI bus is up")
+    return findings

@@ -1,0 +1,98 @@
+"""A node's InfiniBand ports: the recorded healthy node, laid out so that a test can change a value."""
+
+from pathlib import Path
+
+import pytest
+from tests.checks.recorded import lay_out, node
+
+from muster_checks.declaration import NodeView
+from muster_checks.expected import load_table
+from muster_checks.ib import IbParameters
+from muster_checks.ib.judge import counters, judge
+from muster_checks.ib.limits import ModelRow, counter_rows
+from muster_checks.ib.reading import read_ports
+from muster_checks.recorded_tree import tree
+from muster_checks.vocabulary import Finding, Verdict
+
+SAMPLE = Path(__file__).parent / "samples/sys-class-infiniband-h100.tar.xz"
+DAYS_S = 500_000.0
+
+
+class Node:
+    """Read and judged again and again, a minute apart, by a clock that only this moves."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.now = 1000.0
+        self.up_for_s: float | None = DAYS_S
+        self.view: NodeView = node(root, clock=lambda: self.now)
+
+    def set(self, device: str, port: int = 1, **files: object) -> None:
+        """``set("mlx5_4", state="1: DOWN", link_downed=3)``"""
+        rows = {row.counter: row.folder for row in counter_rows()} | {"port_rcv_packets": "counters"}
+        lay_out(
+            self.root,
+            {
+                f"/sys/class/infiniband/{device}/ports/{port}/{rows[name] + '/' if name in rows else ''}{name}": str(
+                    value
+                )
+                for name, value in files.items()
+            },
+        )
+
+    def add(
+        self, device: str, hca_type: str = "MT4129", board_id: str = "MT_1", port: int = 1, **files: object
+    ) -> None:
+        top = f"/sys/class/infiniband/{device}"
+        lay_out(self.root, {f"{top}/hca_type": hca_type, f"{top}/board_id": board_id})
+        plain = {
+            "state": "4: ACTIVE",
+            "phys_state": "5: LinkUp",
+            "rate": "400 Gb/sec (4X NDR)",
+            "link_layer": "InfiniBand",
+        }
+        self.set(device, port, **(plain | files))
+
+    def down(self, *devices: str, phys: str = "2: Polling", **files: object) -> None:
+        for device in devices:
+            self.set(device, state="1: DOWN", phys_state=phys, rate="10 Gb/sec (4X SDR)", **files)
+
+    def never_linked(self, *devices: str) -> None:
+        self.down(*devices, port_rcv_packets=0, link_downed=0)
+
+    def findings(self, after_s: float = 60.0, **limits: object) -> list[Finding]:
+        self.now += after_s
+        parameters = IbParameters.model_validate(limits)
+        ports = read_ports(self.view.path("/sys/class/infiniband"), parameters.ports, counter_rows())
+        self.view.history.note("ib", counters(ports))
+        models = load_table(ModelRow, "ib/models.yaml", parameters.expected)
+        seen = self.view.history.of("ib")
+        return judge(ports, seen, counter_rows(), models, parameters, now=self.now, up_for_s=self.up_for_s)
+
+    def bad(self, after_s: float = 60.0, **limits: object) -> list[tuple[str, Verdict, str]]:
+        found = self.findings(after_s, **limits)
+        return [(f.component, f.verdict, f.reason) for f in found if f.verdict is not Verdict.PASS]
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Node:
+    (tmp_path / "sys/class/infiniband").mkdir(parents=True)
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def one(empty: Node) -> Node:
+    """One port, which has carried packets."""
+    still = {row.counter: 0 for row in counter_rows()}
+    empty.add("mlx5_4", **(still | {"port_rcv_packets": 317548853677, "excessive_buffer_overrun_errors": 15}))
+    return empty
+
+
+@pytest.fixture
+def h100(tmp_path: Path) -> Node:
+    (tmp_path / "sys/class").mkdir(parents=True)
+    with tree(SAMPLE.read_bytes()) as root:
+        assert root is not None
+        (top,) = root.iterdir()
+        top.rename(tmp_path / "sys/class/infiniband")
+    return Node(tmp_path)
