@@ -77,8 +77,11 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class PciReading(msgspec.Struct, frozen=True):
-    """``errors``: by component, for devices and the bridges above them. ``virtual``: a machine whose devices may know
-    nothing of their links."""
+    """What was read.
+
+    errors:  by component, for devices and the bridges above them
+    virtual: a virtual machine: what a guest sees of links is made up, in part or all of it
+    """
 
     devices: tuple[Device, ...]
     errors: dict[str, Errors]
@@ -86,6 +89,8 @@ class PciReading(msgspec.Struct, frozen=True):
 
 
 def read_node(node: NodeView) -> PciReading:
+    # the flags of the first processor are within the first page; the whole file takes long on many of them
+    virtual = " hypervisor" in (read_text(node.path("/proc/cpuinfo"), 4096) or "")
     devices, errors = [], {}
     for device in pci_devices(node):
         if device.kind not in KINDS:
@@ -99,19 +104,17 @@ def read_node(node: NodeView) -> PciReading:
                 kind=device.kind,
                 vendor=device.vendor,
                 model=f"{device.vendor:04x}:{device.device:04x}",
-                links=_links(device, above),
+                links=_links(device, above, virtual),
                 asleep=read_text(device.path / "power_state", 64) == "D3cold",
             )
         )
         for name, folder in ((component, device.path), *((f"pci/{bridge.name}", bridge) for bridge in above)):
             if name not in errors and (found := read_errors(folder)) is not None:
                 errors[name] = found
-    # the flags of the first processor are within the first page; the whole file takes long on many of them
-    virtual = " hypervisor" in (read_text(node.path("/proc/cpuinfo"), 4096) or "")
     return PciReading(tuple(devices), errors, virtual)
 
 
-def _links(device: PciDevice, above: list[Path]) -> tuple[Link, ...]:
+def _links(device: PciDevice, above: list[Path], virtual: bool) -> tuple[Link, ...]:
     """The device's link, then each switch's: between them lies the switch itself, which is no link."""
     chain = [device.path, *above]
     links = []
@@ -120,7 +123,7 @@ def _links(device: PciDevice, above: list[Path]) -> tuple[Link, ...]:
         if lower is None:
             continue
         port = chain[place + 1] if place + 1 < len(chain) else None
-        if port is not None and read_integer(port / "vendor") in VIRTUAL_PORTS:
+        if port is not None and (virtual or read_integer(port / "vendor") in VIRTUAL_PORTS):
             port = None
         links.append(Link(lower, _end(port) if port is not None else None))
     return tuple(links)

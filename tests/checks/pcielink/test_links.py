@@ -258,6 +258,17 @@ def test_in_a_virtual_machine_devices_that_tell_nothing_are_left_out(tmp_path: P
     assert [(f.component, f.verdict) for f in found] == [("disk/0000:02:00.0", Verdict.PASS)]
 
 
+def test_in_a_virtual_machine_only_what_was_better_earlier_is_proof(tmp_path: Path) -> None:
+    machine = one_gpu(tmp_path)
+    machine.set("0000:04:00.0", current_link_speed="2.5 GT/s PCIe", current_link_width=8)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("flags\t\t: fpu ssse3 hypervisor lahf_lm\n")
+    watched = Watched(tmp_path)
+    assert watched.bad(_gpu((), 1, 3)) == []
+    machine.set("0000:04:00.0", current_link_width=4)
+    assert watched.bad(_gpu((), 1, 3)) == [(GPU, Verdict.FAIL, "LinkWidth")]
+
+
 def test_a_device_that_is_switched_off_by_intent_passes(tmp_path: Path) -> None:
     machine = Machine(tmp_path).add("0000:00:01.0", ROOT_PORT).add("0000:01:00.0", NVME, "0000:00:01.0", OFF_THE_BUS)
     machine.set("0000:01:00.0", power_state="D3cold")
