@@ -5,10 +5,11 @@ algbw, busbw, #wrong, out of place and then in place; ``# Out of bounds values :
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from muster_checks.cuda.occupied import occupied
 from muster_checks.declaration import NodeView
 from muster_checks.expected import load_table
 from muster_checks.nccl import NcclParameters
@@ -23,11 +24,12 @@ _BOUNDS = re.compile(r"^# Out of bounds values : +([0-9]{1,12}) +(OK|FAILED)", r
 
 
 class Model(msgspec.Struct, frozen=True):
-    """What ``gpus`` GPUs of this model must reach."""
+    """What ``gpus`` GPUs of this model must reach with messages of ``size_mib`` and more; smaller ones only warn."""
 
     model: str
     min_bus_bandwidth_gb_per_s: float | None = None
     gpus: int = 8
+    size_mib: int = 0
     source: str = ""
 
 
@@ -46,9 +48,11 @@ class Run(msgspec.Struct, frozen=True):
 
 
 async def probe(node: NodeView, parameters: NcclParameters) -> list[Finding]:
-    gpus = nvidia_gpus(node)
+    # a GPU that was handed to a virtual machine is not ours to test
+    gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
     if len(gpus) < 2:
         raise NotHere(f"{len(gpus)} NVIDIA GPUs: an all-reduce needs two")
+    held = await occupied(node)
     size = f"{parameters.size_mib}M"
     argv = ["all_reduce_perf", "-b", size, "-e", size, "-g", str(len(gpus)), "-n", "20", "-w", "5", "-c", "1"]
     output = await node.commands.run(argv, timeout_s=parameters.run_timeout_s)
@@ -61,13 +65,13 @@ async def probe(node: NodeView, parameters: NcclParameters) -> list[Finding]:
     # it exits with 1 for wrong results, too: those are in the table
     if output.exit_code not in (0, 1) or not (run.rows and run.rows[-1].bus_gb_per_s):
         raise CannotTell(output.trouble or "no row was measured", "NcclFailed")
-    return judge(run, parameters)
+    return judge(run, parameters, held)
 
 
 def recorded(text: bytes, parameters: NcclParameters) -> list[Finding] | None:
     if b"busbw" not in text:
         return None
-    return judge(parse(text), parameters)
+    return judge(parse(text), parameters, {})
 
 
 def parse(text: bytes) -> Run:
@@ -85,21 +89,30 @@ def parse(text: bytes) -> Run:
     return Run(tuple(_DEVICE.findall(whole)), tuple(rows), int(bounds[1]) if bounds else None)
 
 
-def judge(run: Run, parameters: NcclParameters) -> list[Finding]:
-    """One finding on the node: an all-reduce goes through all GPUs, and does not tell which of them is slow."""
+def judge(run: Run, parameters: NcclParameters, held: Mapping[str, str]) -> list[Finding]:
+    """One finding on the node: an all-reduce goes through all GPUs, and does not tell which of them is slow.
+
+    held: why a low figure proves nothing, by PCI address
+    """
     largest = max(run.rows, key=lambda row: row.size_bytes)
     if not largest.bus_gb_per_s:
         raise CannotTell("the largest size has no bandwidth", "NcclFailed")
     reached = min(largest.bus_gb_per_s)
     wrong = max((row.wrong or 0 for row in run.rows), default=0) or run.out_of_bounds or 0
-    limit, source = _limit(run, parameters)
+    limit, source, from_bytes = _limit(run, parameters)
     verdict, reason, said, asks = Verdict.PASS, "AllReduced", "correct", FaultClass.NONE
     if wrong:
         verdict, reason, asks = Verdict.FAIL, "WrongResult", FaultClass.CONTACT
         said = f"{wrong} elements came out wrong: run dcgm to find the GPU"
     elif limit is not None and reached < limit:
         verdict, reason, asks = Verdict.FAIL, "SlowAllReduce", FaultClass.CONTACT
+        if largest.size_bytes < from_bytes:  # smaller messages are slower on sound machines, too
+            verdict, asks = Verdict.WARN, FaultClass.NONE
         said = f"{reached:.4g} GB/s, expected {limit:g} ({source}): see nvlink and pcielink"
+        if held:
+            address, why = next(iter(held.items()))
+            verdict, reason, asks = Verdict.UNKNOWN, "InUse", FaultClass.NONE
+            said = f"{reached:.4g} GB/s, which proves nothing: GPU {address}: {why}"
     return [
         Finding(
             component="host",
@@ -115,14 +128,15 @@ def judge(run: Run, parameters: NcclParameters) -> list[Finding]:
     ]
 
 
-def _limit(run: Run, parameters: NcclParameters) -> tuple[float | None, str]:
+def _limit(run: Run, parameters: NcclParameters) -> tuple[float | None, str, int]:
+    """GB/s, whose word that is, and the message size in bytes from which on it holds."""
     if parameters.min_bus_bandwidth_gb_per_s is not None:
-        return parameters.min_bus_bandwidth_gb_per_s, "as asked for"
+        return parameters.min_bus_bandwidth_gb_per_s, "as asked for", 0
     table = load_table(Model, "nccl/models.yaml", parameters.expected)
     known = table.of(run.models[0]) if run.models and len(set(run.models)) == 1 else None
     if known is None or known.gpus != len(run.models):
-        return None, ""
-    return known.min_bus_bandwidth_gb_per_s, known.source
+        return None, "", 0
+    return known.min_bus_bandwidth_gb_per_s, known.source, known.size_mib << 20
 
 
 def _row(words: Sequence[str]) -> Row | None:

@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
+from tests.checks.nvidia.on_bus import CHILD, answer, put_gpus
 from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
 from muster_checks.nccl import NCCL, NcclParameters
 from muster_checks.nccl.allreduce import parse, recorded
+from muster_checks.nvidia.gpu import Gpu, Reading
 from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import Finding, Verdict
+from muster_checks.vocabulary import FaultClass, Finding, Verdict
 
 SAMPLE = (Path(__file__).parent / "samples" / "h100x8.txt").read_bytes()
-SLOW = SAMPLE.replace(b"466.37", b"231.00")
+SLOW = SAMPLE.replace(b"466.37", b"231.00").replace(b"  1073741824 ", b" 17179869184 ")
 OLD = b"""#                                             out-of-place                    in-place
 #       size    count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
    134217728 33554432   float     sum   1542.0   87.04  163.20  2e-07   1546.1   86.81  162.76  2e-07
@@ -28,11 +30,12 @@ def judged(text: bytes, **parameters: object) -> Finding:
     return finding
 
 
-async def run(tmp_path: Path, answer: Answer | None, gpus: int = 8):
+async def run(tmp_path: Path, said: Answer | None, gpus: int = 8, nvml: Answer | None = None):
     for n in range(gpus):
         folder = f"/sys/bus/pci/devices/0000:{n:02x}:00.0"
         lay_out(tmp_path, {f"{folder}/vendor": "0x10de", f"{folder}/device": "0x2330", f"{folder}/class": "0x030200"})
-    view = node(tmp_path, {} if answer is None else {"all_reduce_perf": answer})
+    answers = {"all_reduce_perf": said, CHILD: nvml}
+    view = node(tmp_path, {name: text for name, text in answers.items() if text is not None})
     return await run_probe(NCCL, view, NcclParameters()), view.commands
 
 
@@ -41,7 +44,7 @@ async def test_the_slower_way_at_the_largest_size_is_what_counts(tmp_path: Path)
     assert result.verdict is Verdict.PASS
     measured = {m.name: (m.value, m.threshold) for m in result.findings[0].measurements}
     assert measured == {"bus_bandwidth": (466.37, 460.0), "wrong_elements": (0, 0.0)}
-    ((line, _),) = commands.calls
+    line, _ = commands.calls[-1]
     assert line[line.index("-g") + 1] == "8"
 
 
@@ -49,6 +52,24 @@ def test_slower_than_the_models_value_fails_and_names_its_source():
     finding = judged(SLOW)
     assert (finding.verdict, finding.reason) == (Verdict.FAIL, "SlowAllReduce")
     assert "Azure" in finding.message
+
+
+def test_the_value_of_a_large_message_only_warns_of_a_smaller_one():
+    finding = judged(SAMPLE.replace(b"466.37", b"451.00"))
+    assert (finding.verdict, finding.reason, finding.fault_class) == (Verdict.WARN, "SlowAllReduce", FaultClass.NONE)
+
+
+async def test_a_low_figure_beside_a_job_proves_nothing(tmp_path: Path):
+    busy = Gpu(index=0, address="0000:00:00.0", memory_used_mib=70_000.0)
+    result, _ = await run(tmp_path, SLOW, nvml=answer(Reading(source="nvml", gpus=(busy,))))
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "InUse")
+
+
+async def test_a_gpu_given_to_a_virtual_machine_is_left_out(tmp_path: Path):
+    put_gpus(tmp_path, "0000:0f:00.0", driver="vfio-pci")
+    _, commands = await run(tmp_path, SAMPLE, gpus=4)
+    line, _ = commands.calls[-1]
+    assert line[line.index("-g") + 1] == "4"
 
 
 def test_the_operators_value_wins():
