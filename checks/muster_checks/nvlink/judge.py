@@ -2,7 +2,9 @@
 
 A link that is down is a fault where it has to be up: on boards that use all their links (models.yaml), or where it was
 up before. Cards that are joined by bridges have as many links up as somebody plugged in. A GPU that is alone on its
-node, a share of a board in a virtual machine say, has nobody to link with. Counters are judged by their rise.
+node, a share of a board in a virtual machine say, has nobody to link with; where several are such a share, and boards
+without switches link GPU with GPU, all of them miss the same links. A GPU in MIG mode has no use for its links, and on
+boards of Ampere it lets them go down, those of its neighbours with them. Counters are judged by their rise.
 Source for what is to be done: NVIDIA Health Validation, NVLink checks (no inactive link is allowed; reset the GPU, then
 restart the system, then service).
 """
@@ -53,6 +55,7 @@ class _Node:
         self.gpus = [gpu for gpu in reading.gpus if not gpu.lost]
         self.alone = len(reading.gpus) < 2
         self.any_up = any(_up(gpu) for gpu in self.gpus)
+        self.any_mig = any(gpu.mig for gpu in self.gpus)
         self._models = models
 
     def model(self, gpu: Gpu) -> GpuModel | None:
@@ -64,6 +67,12 @@ class _Node:
         for _, mask in () if series is None else series.points:
             seen |= int(mask)
         return {link for link in range(seen.bit_length()) if seen >> link & 1}
+
+    def complete(self, gpu: Gpu) -> bool:
+        """Whether all that the links of ``gpu`` lead to is here: a switch, or GPUs of which one has all links up."""
+        equals = [other for other in self.gpus if other.name == gpu.name and other.nvlinks]
+        switched = any(link.remote == "switch" for other in equals for link in _up(other))
+        return switched or any(len(_up(other)) == len(other.nvlinks or ()) for other in equals)
 
     def equals_up(self, gpu: Gpu) -> int:
         """The most links that a GPU of the same model has up."""
@@ -96,11 +105,16 @@ def _states(gpu: Gpu, node: _Node, measured: Sequence[Measurement]) -> list[Find
     fell = sorted(set(down) & node.was_up(gpu))
     model = node.model(gpu)
     fixed = model is not None and bool(model.nvlinks)
+    if gpu.mig or (down and node.any_mig and not any(link.remote == "switch" for link in _up(gpu))):
+        return []
     if fell:
         message = f"{_named(fell)} went down: see dmesg, then reset the GPU"
         return [found(gpu, Verdict.FAIL, "LinkDown", message, measured, FaultClass.RESET)]
     if not down or (node.alone and not up):
         return []
+    if fixed and node.any_up and not node.complete(gpu):
+        message = f"{_named(down)} down, as on its equals: is what they lead to in another virtual machine?"
+        return [found(gpu, Verdict.WARN, "LinksLeadElsewhere", message, measured)]
     if fixed and node.any_up:
         message = f"{_named(down)} down, the board uses all {model.nvlinks if model else 0}: reset the GPU"
         return [found(gpu, Verdict.FAIL, "LinkInactive", message, measured, FaultClass.RESET)]

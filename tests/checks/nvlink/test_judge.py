@@ -17,7 +17,7 @@ from muster_checks.vocabulary import FaultClass, Verdict
 
 LIMITS = NvlinkParameters()
 MODELS = gpu_models()
-H100, A100_CARD, T4 = "NVIDIA H100 80GB HBM3", "NVIDIA A100 80GB PCIe", "Tesla T4"
+H100, A100_CARD, T4, V100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100 80GB PCIe", "Tesla T4", "Tesla V100-SXM2-16GB"
 PASS, WARN, FAIL, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN
 GPU0 = "gpu/0000:00:00.0"
 
@@ -74,7 +74,29 @@ def test_a_gpu_alone_on_its_node_has_nobody_to_link_with() -> None:
 
 def test_a_gpu_alone_whose_links_are_up_is_judged() -> None:
     assert first(gpu(0)) == (PASS, "Ok")
-    assert first(gpu(0, down=[5])) == (FAIL, "LinkInactive")
+    assert first(gpu(0, down=[5], remote="switch")) == (FAIL, "LinkInactive")
+
+
+def test_links_that_all_equals_miss_may_lead_out_of_this_virtual_machine() -> None:
+    half = [gpu(place, V100, down=[4, 5], links=6, remote="gpu") for place in range(4)]
+    assert {found[1:] for found in judged(*half)} == {(WARN, "LinksLeadElsewhere")}
+    assert first(*half[:3], gpu(3, V100, links=6, remote="gpu")) == (FAIL, "LinkInactive")
+
+
+def test_links_that_all_equals_miss_are_a_fault_where_they_lead_to_switches() -> None:
+    assert first(gpu(0, down=[4], remote="switch"), gpu(1, down=[4], remote="switch")) == (FAIL, "LinkInactive")
+
+
+def test_links_of_a_gpu_in_mig_mode_may_be_down() -> None:
+    before = series(**{f"{GPU0} up": [(0, 0b111111), (60, 0)]})
+    cut = msgspec.structs.replace(gpu(0, V100, down=range(6), links=6), mig=True)
+    assert judged(cut, gpu(1, V100, links=6), counted=before) == [("gpu/0000:01:00.0", PASS, "Ok")]
+
+
+def test_a_neighbour_of_a_gpu_in_mig_mode_may_miss_links_unless_they_lead_to_switches() -> None:
+    cut = msgspec.structs.replace(gpu(1, V100, down=range(6), links=6), mig=True)
+    assert first(gpu(0, V100, down=[1], links=6, remote="gpu"), cut) == (PASS, "Ok")
+    assert first(gpu(0, V100, down=[1], links=6, remote="switch"), cut) == (FAIL, "LinkInactive")
 
 
 def test_a_link_that_was_up_and_is_down_fails_on_any_card() -> None:
