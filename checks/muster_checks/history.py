@@ -106,6 +106,10 @@ class History:
             series.clear()
             series.extend(points[: POINTS_LIMIT // 2 : 2] + points[POINTS_LIMIT // 2 :])
 
+    def since_noted_s(self, check: str) -> float:
+        """Seconds since the check left its last reading; endless before the first."""
+        return self.clock() - self._noted[check] if check in self._noted else math.inf
+
     def noted(self, check: str) -> bool:
         """True once the check has left a reading."""
         return check in self._noted

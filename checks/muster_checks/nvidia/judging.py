@@ -74,8 +74,10 @@ async def counted(
 ) -> tuple[Reading, dict[str, Series]]:
     """A reading, and the series of what ``counters`` takes from each reading of this check."""
     latest: list[Reading] = []
-    # at the first run two different readings are compared; later the shared one is as good as any
-    max_age_s = SHARED_S if node.history.noted(check) else FIRST_INTERVAL_S / 2
+    # a reading is counted once: a run soon after another must not take the same one for a second sight
+    max_age_s = min(SHARED_S, node.history.since_noted_s(check))
+    if not node.history.noted(check):
+        max_age_s = FIRST_INTERVAL_S / 2
 
     async def read() -> Mapping[str, float]:
         latest.append(await read_gpus(node, max_age_s))

@@ -146,6 +146,17 @@ def test_lost_and_silent_gpus_are_not_counted() -> None:
     assert counters(of(with_events(SLOWDOWN)))[f"{healthy().component} on {SLOWDOWN}"] == 1.0
 
 
+async def test_one_reading_looked_at_twice_is_seen_once(tmp_path: Path) -> None:
+    clock = Clock()
+    said = [with_events(SLOWDOWN), with_events(ClocksEvent.IDLE)]
+    view = gpu_node(tmp_path, lambda _: answer(of(said.pop(0))), clock=clock)
+    view.history.note("gpupower", {})
+    clock.now += 60
+    assert (await run_probe(GPUPOWER, view, LIMITS)).verdict is Verdict.WARN
+    clock.now += 5  # somebody asks while the reading is still shared
+    assert (await run_probe(GPUPOWER, view, LIMITS)).verdict is Verdict.PASS
+
+
 async def test_a_slowdown_that_lasts_fails_at_the_second_look(tmp_path: Path) -> None:
     clock = Clock()
     said = [with_events(SLOWDOWN), with_events(SLOWDOWN), with_events(ClocksEvent.IDLE)]
