@@ -1,4 +1,4 @@
-"""The check ``inventory``: the devices that an operator expects are there. What vanishes is seen by pcielink, gpucount."""
+"""The check ``inventory``: devices that an operator expects are there. Those that vanish: pcielink and gpucount."""
 
 from collections.abc import Sequence
 from pathlib import Path
