@@ -4,10 +4,14 @@ Vendors write "N/A", "[Not Supported]" or "[Unknown Error]" where a number shoul
 warnings, cut short, or with a key twice.
 """
 
+import errno
 import json
+import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 FILE_LIMIT_BYTES = 1 << 20
 DOCUMENT_LIMIT_BYTES = 16 << 20  # what no tool prints; a larger document is refused before it is parsed
@@ -23,10 +27,20 @@ class Unreadable(ValueError):
     """Text is not what its tool should print. Says what was expected and where it stopped making sense."""
 
 
+def open_plain(path: Path) -> BinaryIO:
+    """A plain file, opened for reading. Raises OSError for all else: a FIFO would wait for its writer, for ever and
+    with the whole event loop."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no plain file", str(path))
+    return open(descriptor, "rb")  # noqa: PTH123 - a descriptor, no path
+
+
 def read_text(path: Path, limit_bytes: int = FILE_LIMIT_BYTES) -> str | None:
     """The stripped text of a small file (sysfs, procfs), or None where it cannot be read, for whatever reason."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             return file.read(limit_bytes).decode("utf-8", "replace").strip()
     except (OSError, ValueError):  # ValueError: a name no file can have
         return None

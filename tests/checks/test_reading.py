@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from types import NoneType
 
@@ -38,6 +39,11 @@ def test_a_large_file_is_read_to_the_limit(tmp_path: Path) -> None:
 
 def test_what_is_no_text_is_read_all_the_same(tmp_path: Path) -> None:
     assert read_text(_file(tmp_path, b"\xff\xfeMT4129")) == "\N{REPLACEMENT CHARACTER}" * 2 + "MT4129"
+
+
+def test_a_fifo_is_no_file_to_wait_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert read_text(tmp_path / "fifo") is None
 
 
 @pytest.mark.parametrize("name", ["gone", "a/b", "", "nul\0", "x" * 5000])

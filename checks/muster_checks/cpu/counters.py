@@ -13,7 +13,7 @@ import msgspec
 
 from muster_checks.cpu.topology import CPUS
 from muster_checks.declaration import NodeView
-from muster_checks.reading import names_in, read_integer
+from muster_checks.reading import names_in, open_plain, read_integer
 
 INTERRUPTS = ("MCE", "THR", "DFR")
 LINE_LIMIT_BYTES = 1 << 16  # 5,000 CPUs
@@ -74,7 +74,7 @@ def parse_interrupts(lines: Iterable[bytes]) -> dict[str, int]:
 def read_interrupts(node: NodeView) -> dict[str, int] | None:
     """None where /proc/interrupts cannot be read. Line by line: on a large node it is megabytes."""
     try:
-        with node.path("/proc/interrupts").open("rb") as file:
+        with open_plain(node.path("/proc/interrupts")) as file:
             return parse_interrupts(_lines(file))
     except OSError:
         return None

@@ -46,10 +46,13 @@ def read_processes(node: NodeView) -> Processes:
 
 
 def _state(path: str) -> bytes:
-    # no pathlib, no decoding: thousands of these are read in one go
+    # no file object, no decoding: thousands of these are read in one go. Not blocking: a FIFO must not hold the thread
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-            text = file.read(512)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            text = os.read(descriptor, 512)
+        finally:
+            os.close(descriptor)
     except OSError:
         return b""  # it has ended meanwhile
     # a name may hold anything, brackets too: its end is the last one

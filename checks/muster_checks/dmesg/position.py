@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from muster_checks.reading import read_text
+
 _log = logging.getLogger(__name__)
 
 VERSION = 1
@@ -50,7 +52,5 @@ def load_position(saved: bytes | None) -> Position | None:
 
 def read_boot_id(path: Path) -> str:
     """``/proc/sys/kernel/random/boot_id``; empty where there is none."""
-    try:
-        return path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
+    text = read_text(path, 256) or ""
+    return text if text.isascii() else ""

@@ -17,7 +17,7 @@ import msgspec
 
 from muster_checks.declaration import NodeView
 from muster_checks.pci import Kind, pci_devices, upstream
-from muster_checks.reading import read_text
+from muster_checks.reading import open_plain, read_text
 from muster_checks.vocabulary import Finding, Measurement, Verdict
 
 CONFIG_BYTES = 4096
@@ -105,7 +105,7 @@ def judge_ports(ports: Iterable[Port]) -> list[Finding]:
 
 def _config(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             return file.read(CONFIG_BYTES)
     except (OSError, ValueError):
         return b""

@@ -1,5 +1,6 @@
 """The check ``cpu``: which CPUs run and how, what they report, and who is stuck."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ from muster_checks.vocabulary import FaultClass, Result, Verdict
 SAMPLES = Path(__file__).parent / "samples"
 CPUS = "/sys/devices/system/cpu"
 Files = dict[str, str | int]
+
+
+def test_files_that_are_fifos_are_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "proc/7").mkdir(parents=True)
+    os.mkfifo(tmp_path / "proc/7/stat")
+    os.mkfifo(tmp_path / "proc/interrupts")
+    assert read_processes(node(tmp_path)).total == 0
+    assert read_interrupts(node(tmp_path)) is None
 
 
 class Clock:
