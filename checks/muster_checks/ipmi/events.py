@@ -74,6 +74,8 @@ async def probe(node: NodeView, parameters: IpmiParameters) -> list[Finding]:
 
 def recorded(text: bytes, parameters: IpmiParameters) -> list[Finding] | None:
     """`ipmitool sel elist` or `ipmitool sensor`, told apart by their columns."""
+    if len(text) > TEXT_LIMIT_BYTES:
+        return None  # a kernel log, say: what is too long for ipmitool is another check's to read
     if entries := parse_log(text):
         return judge_log(entries, newest(entries), parameters.window_s)
     sensors = parse_sensors(text)

@@ -122,6 +122,10 @@ def test_recorded_output_is_told_apart_by_its_columns():
     assert result.verdict is Verdict.FAIL
 
 
+def test_a_long_text_is_not_the_controllers():
+    assert recorded(b"[ 1.0] usb 1-1: new device\n" * 200_000, IpmiParameters()) is None
+
+
 def test_every_rule_can_be_met():
     for rule in rules():
         line = f" a | 07/13/2026 | 12:00:27 | {rule.sensor} x | {rule.event} | Asserted\n".encode()
