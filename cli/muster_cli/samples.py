@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from muster_checks.declaration import Check, NodeView, Parameters
+from muster_checks.dmesg.textforms import has_kernel_line
 from muster_checks.running import judge_recorded
 from muster_checks.vocabulary import Result, Verdict
 from muster_cli.checking import run_once
@@ -39,16 +41,29 @@ def judge_sample(
     for check in checks:
         # a kernel log has no form of its own: what nothing else knows is read as one
         if check.stream is not None and "complete" in check.parameters.model_fields and (named or not results):
-            results.append(asyncio.run(_kernel_log(check, file, parameters[check.name])))
+            results.append(_kernel_log(check, file, text, parameters[check.name]))
     if not results:
         raise BadSample(f"--sample {file}: no check reads such a file")
     return results
 
 
-async def _kernel_log(check: Check, file: Path, parameters: Parameters) -> Result:
-    values = parameters.model_dump(exclude_unset=True)
-    values |= {"source": "file", "path": file.resolve(), "complete": True}
-    return await run_once(check, NodeView(), check.parameters.model_validate(values))
+def _kernel_log(check: Check, file: Path, text: bytes, parameters: Parameters) -> Result:
+    values = parameters.model_dump(exclude_unset=True) | {"source": "file", "complete": True}
+    with NamedTemporaryFile(prefix="muster-sample-") as copy:  # `--sample <(dmesg)` can be read but once
+        copy.write(text)
+        copy.flush()
+        values["path"] = Path(copy.name)
+        result = asyncio.run(run_once(check, NodeView(), check.parameters.model_validate(values)))
+    if result.findings or has_kernel_line(text):
+        return result
+    return Result(
+        check=check.name,
+        verdict=Verdict.UNKNOWN,
+        reason="NotASample",
+        message=f"{file}: no line of it is a kernel log's, and no check knows what else it may be",
+        started=result.started,
+        duration_s=result.duration_s,
+    )
 
 
 def _read(file: Path) -> bytes:

@@ -39,6 +39,14 @@ _WRITER = re.compile(rb"\S+ kernel: ")
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
 _DAY_S = 86_400.0
 USER_FACILITY = 1
+_BEGINNING = re.compile(
+    b"^(?:" + b"|".join(form.pattern for form in (_PRIO, _RECORD, _UPTIME, _CTIME, _ISO, _SYSLOG)) + b")", re.M
+)
+
+
+def has_kernel_line(text: bytes) -> bool:
+    """Some line begins as a kernel log's do. Bare lines have no form of their own: anything may be one."""
+    return _BEGINNING.search(text) is not None
 
 
 class TextReader:
