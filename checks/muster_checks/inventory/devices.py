@@ -15,7 +15,6 @@ from muster_checks.running import CannotTell, NotHere
 from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 
 FILE_LIMIT_BYTES = 1 << 20
-APART_S = 15.0  # runs that a dashboard asks for every second are one look at a device that is being reset
 
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
