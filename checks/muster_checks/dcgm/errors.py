@@ -3,6 +3,7 @@
 code, name: enum dcgmError_enum, without its DCGM_FR_ (github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h of DCGM 4.5)
 action:     what NVSentinel does about it (github.com/NVIDIA/NVSentinel, Apache-2.0, its table of DCGM errors)
 says:       ``fault``; ``notice`` where the action is NONE: a node that nobody is asked to repair is not taken away;
+            also where the error is a setting that keeps no job from its work (persistence mode, a graphics process);
             ``unmeasured`` where the error is about the test and not about the hardware, with our reason in ``why``
 """
 

@@ -1,5 +1,7 @@
 """Runs `dcgmi diag`, and says in plain words why it did not run."""
 
+from collections.abc import Sequence
+
 from muster_checks.commands import Output
 from muster_checks.dcgm.discovery import addresses_of
 from muster_checks.dcgm.document import Diagnosis, parse
@@ -8,7 +10,7 @@ from muster_checks.declaration import NodeView
 from muster_checks.pci import nvidia_gpus
 from muster_checks.reading import Unreadable
 from muster_checks.running import CannotTell, NotHere, ToolMissing
-from muster_checks.vocabulary import Finding
+from muster_checks.vocabulary import Finding, Verdict
 
 PACKAGE = "datacenter-gpu-manager-4-core (of DCGM 3 and older: datacenter-gpu-manager)"
 # NVIDIA's documentation: level 1 takes seconds, 2 about two minutes, 3 about fifteen, 4 longer; eight GPUs at level 4
@@ -38,12 +40,28 @@ _TROUBLES = (
 
 
 async def probe(node: NodeView, level: int) -> list[Finding]:
-    if not nvidia_gpus(node):
+    gpus = nvidia_gpus(node)
+    if not gpus:
         raise NotHere("no NVIDIA GPU on the PCI bus")
     if node.commands.which("dcgmi") is None:
         raise ToolMissing("dcgmi", PACKAGE)
     addresses = await addresses_of(node)
-    return judge(await diagnose(node, ("-r", str(level), "-j"), LEVEL_TIMEOUT_S[level]), addresses)
+    findings = judge(await diagnose(node, ("-r", str(level), "-j"), LEVEL_TIMEOUT_S[level]), addresses)
+    return findings + _left_out(findings, [gpu.address for gpu in gpus if gpu.driver in ("", "nvidia")])
+
+
+def _left_out(findings: Sequence[Finding], addresses: Sequence[str]) -> list[Finding]:
+    """UNKNOWN for GPUs that the diagnostic passed over while it tested others by their addresses."""
+    tested = {finding.component for finding in findings}
+    components = [f"gpu/{address}" for address in addresses]
+    if tested.isdisjoint(components):
+        return []
+    message = "dcgmi diag has no result of this GPU; see gpucount"
+    return [
+        Finding(component=component, verdict=Verdict.UNKNOWN, reason="NotTested", message=message)
+        for component in components
+        if component not in tested
+    ]
 
 
 async def diagnose(node: NodeView, arguments: tuple[str, ...], timeout_s: float) -> Diagnosis:

@@ -76,6 +76,7 @@ def test_a_gpu_is_named_by_its_address_where_it_is_known() -> None:
 def test_a_check_of_the_installation_has_its_own_reason() -> None:
     (finding,) = recorded("dcgm4-gb10.json").findings
     assert (finding.component, finding.reason) == ("gpu/0", "DcgmPersistenceMode")
+    assert finding.verdict is Verdict.WARN  # a setting: no sound GPU is taken away for it
     assert "(DCGM_FR_PERSISTENCE_MODE)" in finding.message
 
 

@@ -41,6 +41,14 @@ async def test_the_sixth_of_eight_gpus_is_named_by_its_address(tmp_path: Path) -
     assert calls(view)[-1] == (("dcgmi", "diag", "-r", "1", "-j"), 180.0)
 
 
+async def test_a_gpu_that_the_diagnostic_passed_over_is_unknown(tmp_path: Path) -> None:
+    lost = "/sys/bus/pci/devices/0000:f0:00.0"
+    lay_out(tmp_path, {f"{lost}/vendor": "0x10de", f"{lost}/device": "0x2330", f"{lost}/class": "0x030200"})
+    result = await run(gpu_node(tmp_path, SIXTH_FAILS))
+    unknown = [(one.component, one.reason) for one in result.findings if one.verdict is Verdict.UNKNOWN]
+    assert unknown == [("gpu/0000:f0:00.0", "NotTested")]
+
+
 async def test_without_discovery_gpus_have_dcgms_numbers(tmp_path: Path) -> None:
     view = gpu_node(tmp_path, SIXTH_FAILS, **{"dcgmi discovery": failed("dcgmi", 1)})
     assert (await run(view)).findings[0].component == "gpu/5"
