@@ -52,6 +52,9 @@ async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float
         raise blind or error from None
     if blind is not None and not any(finding.verdict is Verdict.FAIL for finding in findings):
         raise blind
+    if isinstance(blind, CannotTell):
+        # what the driver said of single GPUs before is not over because it says nothing now
+        findings.append(Finding(component="host", verdict=Verdict.UNKNOWN, reason=blind.reason, message=blind.message))
     return findings
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from muster_checks.gpucount import GpucountParameters
 from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.nvidia.judging import found
+from muster_checks.nvidia.judging import found, unread
 from muster_checks.running import CannotTell
 from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
 
@@ -45,6 +45,8 @@ def judge(count: Count, limits: GpucountParameters) -> list[Finding]:
 
 
 def _listed(gpu: Gpu) -> Finding:
+    if (unreadable := unread(gpu)) and not gpu.lost:
+        return unreadable[0]
     if not gpu.lost:
         return found(gpu, Verdict.PASS, "Ok", "there")
     # a GPU that only wants a reset says so; NVIDIA's word on a lost one is to restart the machine (Xid 79: RESTART_BM)

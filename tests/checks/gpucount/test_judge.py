@@ -50,6 +50,11 @@ def test_a_lost_gpu_fails_with_what_brings_it_back(said: str, fault_class: Fault
     assert judged(Count(reading, bus(A)))[f"gpu/{A}"] == (FAIL, "GpuLost", fault_class)
 
 
+def test_a_gpu_that_the_driver_gives_no_handle_of_is_unknown() -> None:
+    reading = Reading(source="nvml", gpus=(Gpu(index=0, address=A, errors={"handle": "Unknown Error"}),))
+    assert judged(Count(reading, bus(A)))[f"gpu/{A}"] == (UNKNOWN, "NotReadable", NONE)
+
+
 def test_a_gpu_on_the_bus_that_the_driver_does_not_list_fails() -> None:
     assert judged(Count(listed(A), bus(A, B)))[f"gpu/{B}"] == (FAIL, "GpuNotListed", REBOOT)
 

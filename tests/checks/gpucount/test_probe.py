@@ -106,6 +106,13 @@ async def test_a_driver_that_gives_no_list_does_not_hide_a_missing_gpu(tmp_path:
     assert (result.verdict, result.reason) == (Verdict.FAIL, "GpuCount")
 
 
+async def test_a_driver_that_gives_no_list_says_nothing_of_gpus_found_lost_before(tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, failure(9, "Driver Not Loaded"), A)
+    result = await run_probe(GPUCOUNT, view, GpucountParameters(expected_count=2, confirm_after_s=0))
+    # an UNKNOWN host keeps open what the run could not look at
+    assert ("host", Verdict.UNKNOWN, "DriverNotLoaded") in [(f.component, f.verdict, f.reason) for f in result.findings]
+
+
 async def test_a_gpu_without_a_driver_fails_beside_one_with(tmp_path: Path) -> None:
     view = gpu_node(tmp_path, listed(A), A)
     put_gpus(tmp_path, B, driver="")
