@@ -14,7 +14,7 @@ from muster_checks.nvidia.judging import found, judge_each, unread
 from muster_checks.vocabulary import FaultClass, Finding, Verdict
 
 NOTHING = "no GPU here is on an NVSwitch fabric or tells a recovery action (driver before 555)"
-REGISTERED = ("completed", "not-supported")
+WAITING = ("not-started", "in-progress")
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
 ACTIONS = {
@@ -33,7 +33,7 @@ ACTIONS = {
 def unregistered(reading: Reading) -> dict[str, float]:
     """By GPU: 1 while it is not registered with its fabric, else 0."""
     return {
-        gpu.component: float(gpu.fabric.state not in REGISTERED)
+        gpu.component: float(gpu.fabric.state in WAITING)
         for gpu in reading.gpus
         if not gpu.lost and gpu.fabric.state is not None
     }
@@ -68,6 +68,9 @@ def _registration(gpu: Gpu, series: Series | None, limits: GpufabricParameters) 
             return []
         message = f"registration with the NVSwitch fabric failed: {fabric.status}; see the fabric manager's log"
         return [found(gpu, FAIL, "FabricError", message, (), FaultClass.CONTACT)]
+    if fabric.state not in WAITING:
+        message = f"the state of its registration with the NVSwitch fabric is not known here: {fabric.state}"
+        return [found(gpu, Verdict.UNKNOWN, "NotReadable", message)]
     waited_s = _waited(series)
     message = f"its registration with the NVSwitch fabric is {fabric.state}: CUDA does not start on it"
     if waited_s < limits.max_registering_s:

@@ -54,6 +54,7 @@ def test_every_recovery_action_has_its_class(action: Recovery, expected: tuple[V
         ({"status": "Unknown Error"}, (FAIL, "FabricError", CONTACT)),
         ({"state": "in-progress"}, (WARN, "FabricNotReady", NONE)),
         ({"state": "not-started"}, (WARN, "FabricNotReady", NONE)),
+        ({"state": "7"}, (Verdict.UNKNOWN, "NotReadable", NONE)),  # of a driver newer than this
         ({"summary": "healthy", "bandwidth_degraded": False, "misconfigured": ""}, (PASS, "Ok", NONE)),
         ({"summary": "unhealthy"}, (FAIL, "FabricUnhealthy", CONTACT)),
         ({"route_unhealthy": True}, (FAIL, "FabricUnhealthy", CONTACT)),
