@@ -108,14 +108,14 @@ def _bounds(
 def _shares(
     samples: Sequence[Bandwidth], ways: Mapping[str, Way], values: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Each value as a share of the median of its equals: same kind, same name."""
-    groups: dict[tuple[str, str], dict[str, float]] = {}
+    """Each value as a share of the median of its equals: same kind, same name, slots of the same speed and width."""
+    groups: dict[tuple[str, str, float | None], dict[str, float]] = {}
     for sample in samples:
         value = values[sample.component]
         if value is not None:
             kind = sample.component.partition("/")[0]
-            name = ways.get(sample.component, UNKNOWN_WAY).name
-            groups.setdefault((kind, name), {})[sample.component] = value
+            way = ways.get(sample.component, UNKNOWN_WAY)
+            groups.setdefault((kind, way.name, way.link_gb_per_s), {})[sample.component] = value
     return {component: share for group in groups.values() for component, share in share_of_others(group).items()}
 
 

@@ -55,6 +55,13 @@ def test_below_what_the_model_should_do_it_warns() -> None:
     assert "what NVIDIA H100 80GB HBM3 should do" in finding.message
 
 
+def test_a_gpu_in_a_narrower_slot_is_no_equal_of_those_in_wide_ones() -> None:
+    samples = [Bandwidth("gpu/0", 12.4, 12.4), *(Bandwidth(f"gpu/{i}", 26.0, 26.0) for i in (1, 2, 3))]
+    links = {"gpu/0": 15.8, "gpu/1": 31.5, "gpu/2": 31.5, "gpu/3": 31.5}
+    ways = {component: Way(name="NVIDIA L40S", link_gb_per_s=link) for component, link in links.items()}
+    assert {finding.verdict for finding in judge(samples, ways, LIMITS)} == {Verdict.PASS}
+
+
 def of_eight(sixth: float) -> list[Finding]:
     values = [55.0] * 5 + [sixth] + [55.0] * 2
     return judge([Bandwidth(f"gpu/{i}", value, 55.0) for i, value in enumerate(values)], {}, LIMITS)
