@@ -79,7 +79,8 @@ def _explain(
 
 def _line(where: str, kind: str, found: object, allowed: str, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
-        allowed = f"unknown key; allowed: {', '.join(model.model_fields) or 'none'}"
+        names = [field.alias or name for name, field in model.model_fields.items()]
+        allowed = f"unknown key; allowed: {', '.join(names) or 'none'}"
     return f"{where}: {allowed}" if kind == "missing" else f"{where}: {_shown(found)}: {allowed}"
 
 

@@ -11,6 +11,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -31,14 +32,24 @@ _NOT_STORAGE = ("ErrImage", "ImagePull", "InvalidImage", "CreateContainer", "Run
 _MOUNT_EVENTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """stage: ``no-class``, ``refused``, ``unbound``, ``unplaced``, ``unmounted``, ``not-started``, ``unwritten``,
-    ``written``. Times: seconds since the claim was made. said: the cluster's own words."""
+Stage = Literal["no-class", "refused", "unbound", "unplaced", "unmounted", "not-started", "unwritten", "written"]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_WIRE = {
+    "storage_class": "storageClass",
+    "bound_after_s": "boundAfterSeconds",
+    "written_after_s": "writtenAfterSeconds",
+}
+T = TypeVar("T")
 
-    stage: str
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True, rename=_WIRE):
+    """What came of it; also as JSON between tainter and agent. stage: how far it came (muster_checks.pvc.judge.Stage).
+    Times: seconds since the claim was made. said: the cluster's own words."""
+
+    stage: Stage
     storage_class: str = ""
-    bound_after_s: float | None = None
-    written_after_s: float | None = None
+    bound_after_s: _Seconds | None = None
+    written_after_s: _Seconds | None = None
     said: str = ""
 
 
@@ -142,13 +153,23 @@ class VolumeTrials:
                 return Trial(stage="no-class", said="the cluster has no default StorageClass, and none was named")
             await self._sweep(node)
             deadline_s = int(bind_timeout_s + write_timeout_s) + _SPARE_S
-            claim = await self._client.create(self._claims, claim_body(name, node, storage_class, size_mib), type=Claim)
-            pod = await self._client.create(self._pods, pod_body(name, node, image, deadline_s), type=TrialPod)
+            claim = await self._made(self._claims, claim_body(name, node, storage_class, size_mib), Claim)
+            pod = await self._made(self._pods, pod_body(name, node, image, deadline_s), TrialPod)
             return await self._watch(pod, claim, bind_timeout_s, write_timeout_s)
         except ApiError as error:
             return Trial(stage="refused", storage_class=storage_class, said=str(error))
         finally:
             await asyncio.shield(self._delete(name))
+
+    async def _made(self, path: str, body: object, kind: type[T]) -> T:
+        """Made, or known not to be, also when the trial is called off meanwhile: else it might come to be behind its
+        own deletion."""
+        making = asyncio.create_task(self._client.create(path, body, type=kind))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.gather(making, return_exceptions=True)
+            raise
 
     async def _watch(self, pod: TrialPod, claim: Claim, bind_timeout_s: float, write_timeout_s: float) -> Trial:
         changed = asyncio.Event()
@@ -235,7 +256,7 @@ class VolumeTrials:
             left.pop(0)
 
 
-def stage_of(pod: TrialPod, *, bound: bool) -> tuple[str, str]:
+def stage_of(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
     """How far it came, and the pod's own words about it."""
     state, status = pod.state, pod.status
     if status.phase == "Succeeded":

@@ -17,12 +17,15 @@ import uvicorn
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_kube.lease import LeaderElector
+from muster_kube.reviews import Reviews
+from muster_kube.volumes import VolumeTrials
 from muster_tainter.announcer import tell_policy
 from muster_tainter.controller import Tainter
 from muster_tainter.http import make_app
 from muster_tainter.metrics import Metrics
 from muster_tainter.policyfile import FileWatch, LivePolicy
 from muster_tainter.settings import Settings
+from muster_tainter.trials import AT_ONCE, Doorkeeper, Trials
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,12 @@ async def run(settings: Settings) -> int:
         client = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=CONNECTIONS))
         # its own connections: a burst of taints must not hold up the renewal
         renewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=2))
+        # and theirs: nobody who asks for trials, or only pretends to, may hold up a taint, nor the end of a trial
+        reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
+        trying = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4 * AT_ONCE))
+        trials_in = settings.trials_namespace or config.namespace
+        doorkeeper = Doorkeeper(reviewing, Reviews(reviewing), trials_in)
+        trials = Trials(VolumeTrials(trying, trials_in))
         elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
         leading = (lambda: True) if settings.dry_run else elector.leading
         tainter = Tainter(client, lambda: policy.current, metrics, may_write=leading, dry_run=settings.dry_run)
@@ -64,7 +73,11 @@ async def run(settings: Settings) -> int:
         stack.callback(listener.close)
         server = _Server(
             uvicorn.Config(
-                make_app(tainter, metrics, leading), log_config=None, access_log=False, lifespan="off", ws="none"
+                make_app(tainter, metrics, leading, doorkeeper, trials),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
             )
         )
         lead = asyncio.create_task(tainter.lead() if settings.dry_run else elector.run(tainter.lead))
@@ -83,6 +96,7 @@ async def run(settings: Settings) -> int:
                 log.error("a part of the tainter has ended: %s", error or task, exc_info=error)
         finally:
             await _ended(lead)  # releases the lease while everything it needs is still there
+            await trials.stop()
             server.should_exit = True
             await asyncio.wait([http], timeout=STOP_S)
             for task in (*parts, http, stopping):

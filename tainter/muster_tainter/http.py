@@ -1,13 +1,17 @@
-"""The tainter over HTTP: what it knows, read from its store when asked. Nothing here changes anything."""
+"""The tainter over HTTP: what it knows, read from its store when asked; and trials for those who may not make them.
 
-from collections.abc import Callable
+Nothing here changes a node.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
 from html import escape
 from typing import Any
 
 import msgspec
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -17,12 +21,17 @@ from muster_tainter.desired import HEALTH_LABEL, is_managed, show
 from muster_tainter.health import Unusable
 from muster_tainter.memory import read_memory
 from muster_tainter.metrics import Metrics
+from muster_tainter.trials import Doorkeeper, Refusal, Trials, read_asked, unauthorized
 
 _ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
 _PAGE_ROWS = 1000
+_BODY_LIMIT = 4096  # bytes of a request
+_BODY_S = 5.0  # in which it has to be here
 
 
-def make_app(tainter: Tainter, metrics: Metrics, leading: Callable[[], bool]) -> Starlette:
+def make_app(
+    tainter: Tainter, metrics: Metrics, leading: Callable[[], bool], doorkeeper: Doorkeeper, trials: Trials
+) -> Starlette:
     async def nodes(_: Request) -> Response:
         return _json([_node(tainter, node) for node in _sorted(tainter)])
 
@@ -51,11 +60,23 @@ def make_app(tainter: Tainter, metrics: Metrics, leading: Callable[[], bool]) ->
     async def page(_: Request) -> Response:
         return HTMLResponse(_page(tainter, leading()), headers={"Content-Security-Policy": "default-src 'none'"})
 
+    async def pvc(request: Request) -> Response:
+        try:
+            token = _bearer(request)
+            asked = read_asked(await _body(request))
+            user = await doorkeeper.admit(token, asked.node)
+            return await _unless_gone(request, trials.run(asked, user))
+        except Refusal as refusal:
+            return _refused(refusal)
+        except ClientDisconnect:
+            return Response(status_code=400)  # for nobody
+
     return Starlette(
         routes=[
             Route("/", page),
             Route("/api/nodes", nodes),
             Route("/api/faults", faults),
+            Route("/api/trials/pvc", pvc, methods=["POST"]),
             Route("/metrics", prometheus),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
@@ -65,6 +86,53 @@ def make_app(tainter: Tainter, metrics: Metrics, leading: Callable[[], bool]) ->
 
 def _json(value: object) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+def _refused(refusal: Refusal) -> Response:
+    """As the Kubernetes API says no: a Status, which clients of ours read as such."""
+    status = {"kind": "Status", "code": refusal.status, "reason": refusal.reason, "message": str(refusal)}
+    return Response(
+        msgspec.json.encode(status), refusal.status, headers=dict(refusal.headers), media_type="application/json"
+    )
+
+
+def _bearer(request: Request) -> str:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not token.strip():
+        raise unauthorized("expected a header Authorization: Bearer TOKEN")
+    return token.strip()
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _BODY_LIMIT:
+                    raise Refusal(413, "RequestEntityTooLarge", f"body: more than {_BODY_LIMIT} bytes")
+    except TimeoutError as error:
+        raise Refusal(408, "Timeout", f"body: not here within {_BODY_S:g} s") from error
+    return body
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, object]) -> Response:
+    """What comes of ``work``, which is cancelled when the caller hangs up."""
+    working, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return _json(working.result())
+    finally:
+        for task in (working, gone):
+            task.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _sorted(tainter: Tainter) -> list[Node]:

@@ -13,10 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster_kube.settings import load_settings
 
 PREFIX = "MUSTER_TAINTER_"
+_NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 class Settings(BaseModel):
-    """policy: None is the built-in one; namespace: of the lease, None is the pod's or context's own."""
+    """policy: None is the built-in one; namespace: of the lease, trials_namespace: of the claims and pods that are made
+    to try a volume; None is the pod's or context's own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     kubeconfig: Path | None = None
@@ -24,7 +26,8 @@ class Settings(BaseModel):
     dry_run: bool = False
     host: str = "0.0.0.0"  # noqa: S104 - scraped from the whole cluster
     port: int = Field(default=3334, ge=0, le=65535)
-    namespace: str | None = Field(default=None, pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    namespace: str | None = Field(default=None, pattern=_NAMESPACE)
+    trials_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     log_format: Literal["text", "json"] = "text"
 
 
