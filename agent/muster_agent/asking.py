@@ -25,12 +25,14 @@ class BadQuery(ValueError):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """checks: what to run, with which parameters; all_nodes: no host was named; query: the same in one line."""
+    """checks: what to run, with which parameters; all_nodes: no host was named; query: the same in one line; guarded:
+    the parameters given that a stranger may not choose."""
 
     checks: Sequence[tuple[Running, Parameters]]
     as_json: bool
     all_nodes: bool
     query: str
+    guarded: tuple[str, ...] = ()
 
 
 def read_query(items: Iterable[tuple[str, str]], running: Mapping[str, Running], node: str, accept: str) -> Asked:
@@ -57,7 +59,9 @@ def read_query(items: Iterable[tuple[str, str]], running: Mapping[str, Running],
             raise BadQuery(f"{name}: unknown parameter; expected one of {allowed}")
     as_json = own.get("format") == "json" or ("format" not in own and "application/json" in accept)
     query = f"host={node}&check={','.join(each.name for each in chosen)}"
-    return Asked([(each, _parameters(each, others)) for each in chosen], as_json, "host" not in own, query)
+    kept = {name for each in chosen for name in each.check.parameters.guarded()}
+    asked = [(each, _parameters(each, others)) for each in chosen]
+    return Asked(asked, as_json, "host" not in own, query, tuple(sorted(kept & others.keys())))
 
 
 def _chosen(names: str | None, running: Mapping[str, Running]) -> list[Running]:

@@ -27,6 +27,9 @@ HEAVY_REFUSED = (
     "check: {}: heavy checks would disturb a job that runs here; they are taken over loopback only "
     "(kubectl port-forward, or muster check on the node)\n"
 )
+GUARDED_REFUSED = (
+    "{}: names files of this node, or where its packets go; taken over loopback only, or in the agent's configuration\n"
+)
 
 
 def make_app(agent: Agent, metrics: Metrics) -> Starlette:
@@ -42,6 +45,8 @@ def make_app(agent: Agent, metrics: Metrics) -> Starlette:
         heavy = [running.name for running, _ in asked.checks if running.check.cost is Cost.HEAVY]
         if heavy and not _loopback(request):
             return PlainTextResponse(HEAVY_REFUSED.format(", ".join(heavy)), 403)
+        if asked.guarded and not _loopback(request):
+            return PlainTextResponse(GUARDED_REFUSED.format(", ".join(asked.guarded)), 403)
         started = agent.context.clock()
         results = await _run_all(agent, asked)
         runtime_s = agent.context.clock() - started

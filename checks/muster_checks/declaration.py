@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
@@ -32,6 +32,17 @@ class Parameters(BaseModel):
 
     # built when first used: thirty models would cost an agent 3 MB at its start
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    sends: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that name where this node's packets go."""
+
+    @classmethod
+    def guarded(cls) -> frozenset[str]:
+        """What a stranger on the network may not choose: files that are read here, and where packets go."""
+        files = {
+            name for name, field in cls.model_fields.items() if Path in (field.annotation, *get_args(field.annotation))
+        }
+        return cls.sends | files
 
 
 class Volumes(Protocol):

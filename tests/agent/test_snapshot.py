@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -12,11 +13,15 @@ from muster_agent.metrics import Metrics
 from muster_agent.running import Context
 from muster_agent.snapshot import SnapshotCheck
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.registry import registry
 from muster_checks.vocabulary import Finding, Verdict
 
 
 class Limits(Parameters):
+    sends = frozenset({"peers"})
     limit: float = 4.0
+    table: Path | None = None
+    peers: str = ""
 
 
 def slow(reason: str = "Slow") -> Finding:
@@ -108,6 +113,24 @@ async def test_heavy_checks_are_refused_to_whoever_comes_from_elsewhere(client: 
     assert "heavy" in answer.text
     assert bench.beside == {}
     assert (await bench.get("check=link", client)).status_code == 200
+
+
+async def test_a_stranger_names_no_files_and_no_targets(tmp_path: Path):
+    bench = Bench()
+    secret = tmp_path / "secret"
+    secret.write_text("password: hunter2")
+    answer = await bench.get(f"check=link&table={secret}&peers=x", "10.0.0.9")
+    assert (answer.status_code, bench.beside) == (403, {})
+    assert "peers, table:" in answer.text
+    assert "hunter2" not in answer.text
+    assert (await bench.get(f"check=link&table={secret}&peers=x")).status_code == 200
+
+
+def test_every_shipped_parameter_that_is_a_file_is_guarded():
+    guarded = {
+        f"{check.name}.{name}" for check in registry(plug_ins=[]).values() for name in check.parameters.guarded()
+    }
+    assert {"dmesg.path", "dmesg.catalogue", "pciebw.expected", "ping.peers", "ipu.vipu_api_host"} <= guarded
 
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.8.8.8", "::1"])

@@ -12,6 +12,7 @@ VIPU_PORT = 8090  # where a V-IPU controller listens, and what poprun assumes
 
 
 class GraphcoreParameters(Parameters):
+    sends = frozenset({"vipu_api_host", "vipu_api_port"})
     vipu_api_host: str = Field(
         default="",
         pattern=r"^([A-Za-z0-9][A-Za-z0-9.:_-]{0,252})?$",

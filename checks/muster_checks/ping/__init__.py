@@ -19,6 +19,7 @@ def _peers(value: object) -> object:
 
 
 class PingParameters(Parameters):
+    sends = frozenset({"peers"})
     peers: Annotated[dict[str, str], BeforeValidator(_peers)] = Field(
         default={},
         max_length=100_000,
