@@ -85,6 +85,6 @@ def decode(text: bytes) -> list[Line]:
         if raw.startswith(b"{"):
             try:
                 lines.append(_DECODER.decode(raw))
-            except (msgspec.MsgspecError, RecursionError):  # cut short, or not ours
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # cut short, or not ours
                 continue
     return lines

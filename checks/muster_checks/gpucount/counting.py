@@ -42,7 +42,7 @@ async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float
         # somebody told the driver to leave a GPU alone (NVreg_ExcludedGpus): it is in nobody's hands, and not missing
         on_bus={
             device.address: "excluded" if _EXCLUDED.search(said.get(device.address, "")) else device.driver
-            for device in nvidia_gpus(node)
+            for device in await asyncio.to_thread(nvidia_gpus, node)
         },
         minors={address: int(minor[1]) if (minor := _MINOR.search(text)) else None for address, text in said.items()},
     )

@@ -5,6 +5,7 @@ under way waits for it; whoever asks soon after gets the same one.
 """
 
 import asyncio
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -29,7 +30,7 @@ from muster_checks.nvidia.gpu import (
     RetiredPages,
     Temperature,
 )
-from muster_checks.pci import nvidia_gpus
+from muster_checks.pci import PciDevice, nvidia_gpus
 from muster_checks.reading import Unreadable
 from muster_checks.running import CannotTell, NotHere, ToolMissing
 
@@ -103,7 +104,9 @@ class _Flight:
 
     async def _read(self, node: NodeView) -> "Reading | Exception":
         try:
-            return _with_missing(node, await _read(node))
+            reading = await _read(node)
+            # hundreds of PCI functions take longer to read than an event loop should stand still
+            return _with_missing(node, reading, await asyncio.to_thread(nvidia_gpus, node))
         except (NotHere, CannotTell, Unreadable) as error:
             self.hung = isinstance(error, _Hung)
             return error
@@ -119,7 +122,7 @@ class _Hung(CannotTell):
 
 
 async def _read(node: NodeView) -> Reading:
-    if not nvidia_gpus(node):
+    if not await asyncio.to_thread(nvidia_gpus, node):
         raise NotHere("no NVIDIA GPU on the PCI bus (vendor 10de, class 0300 or 0302)")
     output = await node.commands.run(NVML_CHILD, timeout_s=READ_TIMEOUT_S)
     try:
@@ -142,7 +145,7 @@ def from_child(output: Output) -> Reading:
         raise _Crashed(f"NVML: {output.trouble}", "NvmlCrashed")
     try:
         answer = msgspec.json.decode(output.stdout, type=Answer)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(f"NVML child: {error}") from None
     if answer.reading is not None:
         return answer.reading
@@ -170,12 +173,11 @@ async def _from_smi(node: NodeView, first: Exception) -> Reading:
         raise
 
 
-def _with_missing(node: NodeView, reading: Reading) -> Reading:
+def _with_missing(node: NodeView, reading: Reading, devices: Sequence[PciDevice]) -> Reading:
     """With the addresses of those too lost to tell, and of those that were there at an earlier reading.
 
     A GPU that somebody handed to another driver (vfio-pci) is not missing.
     """
-    devices = nvidia_gpus(node)
     gpus = _addressed(reading.gpus, [device.address for device in devices if device.driver in ("", "nvidia")])
     present = {gpu.address for gpu in gpus if gpu.address}
     given_away = {device.address for device in devices if device.driver not in ("", "nvidia")}

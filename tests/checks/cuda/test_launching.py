@@ -109,7 +109,7 @@ def test_what_a_library_prints_between_the_lines_is_passed_over() -> None:
     assert decode(text) == [begun(0)]
 
 
-@pytest.mark.parametrize("text", [*TEXTS, b"[" * 100_000 + b"\n", b"{" * 100_000])
+@pytest.mark.parametrize("text", [*TEXTS, b'{"type":"beg\xffun"}\n', b"[" * 100_000 + b"\n", b"{" * 100_000])
 def test_no_text_of_a_child_breaks_its_reader(text: bytes) -> None:
     assert told(decode(text), "") == []
 

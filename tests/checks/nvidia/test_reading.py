@@ -1,6 +1,7 @@
 """Where a reading comes from, and who shares it."""
 
 import asyncio
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -197,13 +198,27 @@ async def test_gpus_too_lost_to_tell_get_the_addresses_that_are_left_over(tmp_pa
     assert [gpu.address for gpu in (await read_gpus(view)).gpus] == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
 
 
+async def test_the_pci_bus_is_read_beside_the_event_loop(tmp_path: Path) -> None:
+    readers: list[int] = []
+
+    class Watched(NodeView):
+        def path(self, absolute: str) -> Path:
+            readers.append(threading.get_ident())
+            return super().path(absolute)
+
+    view = gpu_node(tmp_path, ONE)
+    await read_gpus(Watched(view.root, view.commands, view.history))
+    assert readers
+    assert threading.get_ident() not in readers
+
+
 async def test_no_address_is_guessed_where_more_are_left_over_than_gpus(tmp_path: Path) -> None:
     reading = Reading(source="nvml", gpus=(Gpu(index=0, lost="GPU is lost"),))
     view = gpu_node(tmp_path, reading, "0000:01:00.0", "0000:02:00.0")
     assert (await read_gpus(view)).gpus[0].component == "gpu/index-0"
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", [*TEXTS, b'{"reading": {"source": "nv\xffml"}}'])
 def test_what_is_no_answer_of_the_child_is_unreadable(text: bytes) -> None:
     with pytest.raises(UNMEASURED):
         from_child(ended(stdout=text))
