@@ -63,7 +63,9 @@ class Running:
     def _start(self, part: Part, component: Component) -> None:
         component.start()
         if part.pid_file is not None:
-            part.pid_file.write_text(f"{component.pid}\n")
+            draft = part.pid_file.with_suffix(".new")
+            draft.write_text(f"{component.pid}\n")
+            draft.replace(part.pid_file)  # whole at every moment: a reboot may be reading it
 
     async def keep(self) -> None:
         """Start again what ended, forever. Raises ComponentDied for what ends by itself twice within a short time."""

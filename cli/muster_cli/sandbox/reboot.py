@@ -21,8 +21,9 @@ def reboot(node: SandboxNode) -> int:
     if not node.simulated:
         raise Refused(f"{node.name} is this machine: the sandbox does not reboot it; `muster clear` closes its faults")
     root = Path(node.root)
-    pid = int((root / PID_FILE).read_text())
     new_boot(root)
+    # after it: an agent that comes up meanwhile either is the one ended here, or has seen the new boot id
+    pid = int((root / PID_FILE).read_text())
     with contextlib.suppress(ProcessLookupError):  # an earlier reboot's: the next one starts with this boot id
         os.kill(pid, signal.SIGKILL)
     print(f"{node.name} rebooted")
