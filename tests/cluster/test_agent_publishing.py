@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -15,26 +16,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent.kernel_log_only import kernel_log_only
 
 from muster_testbed.controlplane import ControlPlane
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 XID = "[%.6f] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"
+GUARD_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not
 LINE = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 _numbers = iter(range(1, 1_000_000))
 
 
 class AgentProcess:
-    """One agent; its kernel log is a plain file."""
+    """One agent; its one check reads a kernel log that is a plain file."""
 
-    def __init__(self, folder: Path, node: str, kubeconfig: Path, *flags: str, state: str = "state") -> None:
+    def __init__(self, folder: Path, node: str, kubeconfig: Path, *flags: str) -> None:
         self.node, self.folder = node, folder
         self.kmsg = folder / "kernel.log"
         self.kmsg.touch()
+        self.state = folder / "state" / "agent.json"
         self._log = (folder / "agent.log").open("ab")
         self._command = [
             *(sys.executable, "-m", "muster_agent", "--node", node, "--kubeconfig", str(kubeconfig)),
-            *("--kmsg", str(self.kmsg), "--host", "127.0.0.1", "--port", "0", "--state-dir", str(folder / state)),
+            *("--kmsg", str(self.kmsg), "--host", "127.0.0.1", "--port", "0", "--state-dir", str(self.state.parent)),
             *flags,
         ]
         self.process: subprocess.Popen[bytes] | None = None
@@ -70,7 +74,7 @@ class AgentProcess:
             return 0
         process.send_signal(number)
         try:
-            return process.wait(10)
+            return process.wait(GUARD_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -90,7 +94,7 @@ class AgentProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=GUARD_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -106,7 +110,7 @@ class AgentProcess:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def until(look: Callable[[], Any], *, timeout_s: float = 20.0, what: str = "") -> Any:
+def until(look: Callable[[], Any], *, timeout_s: float = GUARD_S, what: str = "") -> Any:
     """What ``look`` returns once it is true. The real world has no clock to fake, so it is asked again and again."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):
@@ -134,10 +138,14 @@ class Bench:
         body = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": name}}
         self.plane.admin.create(HEALTHS, body)
 
-    def agent(self, node: str, *flags: str, pod_uid: str = "pod-1", folder: str = "a", state: str = "state"):
+    def agent(
+        self, node: str, *flags: str, pod_uid: str = "pod-1", folder: str = "a", start: str = "boot", **settings: object
+    ) -> AgentProcess:
+        """``start``: where it begins in a kernel log it has not read yet."""
         place = self.folder / folder
         place.mkdir(exist_ok=True)
-        agent = AgentProcess(place, node, self.kubeconfig, "--pod-uid", pod_uid, *flags, state=state)
+        config = kernel_log_only(place, {"start": start}, **settings)
+        agent = AgentProcess(place, node, self.kubeconfig, "--config", str(config), "--pod-uid", pod_uid, *flags)
         self.agents.append(agent)
         return agent
 
@@ -243,7 +251,7 @@ def test_an_api_server_that_hangs_for_twenty_seconds_loses_nothing(bench: Bench)
         assert "gpu/0000:5e:00.0" in agent.get("/status")[1], "people are answered meanwhile"
     finally:
         bench.plane.resume()
-    until(lambda: {f[1] for f in bench.findings(node)} >= {"Xid79", "Xid48"}, timeout_s=40)
+    until(lambda: {f[1] for f in bench.findings(node)} >= {"Xid79", "Xid48"})
     assert sorted(f[2] for f in bench.findings(node)) == [1, 2]
 
 
@@ -276,9 +284,13 @@ def test_killed_at_any_moment_each_firing_is_told_exactly_once(bench: Bench, mom
     assert found == {f"gpu/0000:{n:02x}:00.0": (n, 1) for n in range(1, 4)}
 
 
-def test_a_lost_state_file_neither_reopens_nor_forgets(bench: Bench):
+@pytest.mark.parametrize("loss", ["after it was saved", "before it is saved", "with half of it saved"])
+def test_a_lost_state_file_neither_reopens_nor_forgets(bench: Bench, loss: str):
     node = bench.node()
-    agent = bench.agent(node).start()
+    agent = bench.agent(node)
+    if loss == "before it is saved":
+        agent.state.mkdir(parents=True)  # where a folder stands, no file can be put
+    agent.start()
     agent.write(XID % 1)
     agent.write("[2.0] NVRM: Xid (PCI:0000:5e:00): 48, pid=7, DBE\n")
     until(lambda: len(bench.findings(node)) == 2)
@@ -287,8 +299,17 @@ def test_a_lost_state_file_neither_reopens_nor_forgets(bench: Bench):
     clear = {"check": "dmesg", "component": "gpu/0000:5e:00.0", "occurrence": gone, "by": "ann"}
     bench.plane.admin.patch(f"{HEALTHS}/{node}", {"spec": {"clear": [clear]}})
     until(lambda: bench.findings(node) == [kept])
-    agent.kill()
-    (agent.folder / "state" / "agent.json").unlink()
+    if loss == "before it is saved":
+        agent.kill()
+        agent.state.rmdir()
+    else:
+        # the clear is not only told but saved: its number shows
+        until(lambda: agent.state.exists() and b'"how":"request"' in agent.state.read_bytes())
+        agent.kill()
+        if loss == "with half of it saved":
+            os.truncate(agent.state, agent.state.stat().st_size // 2)
+        else:
+            agent.state.unlink()
     agent.start()
     until(lambda: agent.get("/readyz")[0] == 200)
     agent.write("[9.0] NVRM: Xid (PCI:0000:af:00): 79, GPU has fallen off the bus.\n")
@@ -302,11 +323,12 @@ def test_a_second_agent_that_claims_a_held_node_is_refused_and_says_so(bench: Be
     node = bench.node()
     first = bench.agent(node).start()
     until(lambda: bench.status(node).get("verdict") == "PASS")
-    second = bench.agent(node, pod_uid="pod-2", folder="b").start()
+    # long enough for a first that hardly gets a processor to answer the claim
+    second = bench.agent(node, pod_uid="pod-2", folder="b", claim_grace_s=60.0).start()
     second.write(XID % 1)
     code, text = until(lambda: (a := second.get("/readyz"))[0] == 503 and "claimed" in a[1] and a)
     assert (code, "pod-1" in text) == (503, True)
-    assert bench.status(node)["agent"]["podUID"] == "pod-1"
+    until(lambda: bench.status(node)["agent"]["podUID"] == "pod-1", what="a claim is answered")
     assert bench.findings(node) == [], "the refused one has published nothing"
     assert first.stop() == 0
     until(lambda: bench.findings(node), what="the node was given back, and the second takes it")
@@ -358,12 +380,13 @@ def test_an_agent_without_a_nodehealth_waits_for_it(bench: Bench):
 @pytest.mark.kmsg
 def test_a_line_of_the_real_kernel_log_ends_in_the_nodehealth(bench: Bench):
     node = bench.node()
-    agent = bench.agent(node, "--kmsg", "/dev/kmsg").start()
-    until(lambda: bench.status(node).get("verdict"))
-    bus = f"{os.getpid() % 250 + 1:02x}"
+    # from now on: whatever other runs of the tests have left in this machine's log is not of interest
+    agent = bench.agent(node, "--kmsg", "/dev/kmsg", start="now").start()
+    until(lambda: agent.get("/readyz")[0] == 200)
+    place = f"{random.randrange(1 << 16):04x}:{random.randrange(1, 1 << 8):02x}"
     with Path("/dev/kmsg").open("w") as log:
-        log.write(f"NVRM: Xid (PCI:00aa:{bus}:00): 79, GPU has fallen off the bus.\n")
-    component = f"gpu/00aa:{bus}:00.0"
+        log.write(f"NVRM: Xid (PCI:{place}:00): 79, GPU has fallen off the bus.\n")
+    component = f"gpu/{place}:00.0"
     until(lambda: any(f[0] == component for f in bench.findings(node)), what=agent.log)
     finding = next(f for f in bench.dmesg(node)["findings"] if f["component"] == component)
     assert finding["origin"] == "user"
