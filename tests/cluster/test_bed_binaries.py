@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -123,21 +124,22 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
     try:
         assert builder.stdout is not None
         assert "fetching the package lists" in builder.stdout.readline()
-        child = _wait_for_text(tmp_path / "pid")
+        pid = tmp_path / "pid"
+        _wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"))
+        child = pid.read_text().strip()
         builder.send_signal(2)
-        assert builder.wait(timeout=30) != 0
+        assert builder.wait(timeout=60) != 0
     finally:
         builder.kill()
         builder.wait()
         if builder.stdout is not None:
             builder.stdout.close()
-    assert not Path(f"/proc/{child}").exists()
+    _wait_until(lambda: not Path(f"/proc/{child}").exists())  # once its parent is gone, somebody else sees it off
     assert [path.name for path in cache.iterdir()] == ["lock"]
 
 
-def _wait_for_text(path: Path) -> str:
-    for _ in range(500):
-        if path.exists() and (text := path.read_text().strip()):
-            return text
+def _wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    raise TimeoutError(path)

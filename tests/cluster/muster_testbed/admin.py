@@ -105,7 +105,7 @@ class Admin:
             if error.status != 404:
                 raise
 
-    def wait_until_exists(self, path: str, *, timeout_s: float = 30.0) -> None:
+    def wait_until_exists(self, path: str, *, timeout_s: float = 120.0) -> None:
         """Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not self.exists(path):

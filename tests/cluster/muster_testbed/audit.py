@@ -74,7 +74,7 @@ class AuditLog:
         self._path = path
         self._ping = ping
 
-    def mark(self, *, timeout_s: float = 10.0) -> int:
+    def mark(self, *, timeout_s: float = 60.0) -> int:
         """This moment as an offset into the log: requests answered before this call lie below it.
 
         Makes one request of its own and waits for its line, so what was answered earlier has been written.

@@ -51,7 +51,7 @@ class ControlPlane:
         data_dir: Path | None = None,
         node_grace: str = "10h",
         audit: bool = True,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float = 180.0,
         extra_args: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         self._binaries = binaries

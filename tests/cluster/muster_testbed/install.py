@@ -39,7 +39,7 @@ def crd_directory() -> Path:
     raise FileNotFoundError(f"no CRDs in {checkout} nor in {installed}")
 
 
-def install(admin: Admin, *, crds: Path | None = None, timeout_s: float = 30.0) -> None:
+def install(admin: Admin, *, crds: Path | None = None, timeout_s: float = 120.0) -> None:
     """Apply CRDs (from ``crds``, by default :func:`crd_directory`) and RBAC; returns once the CRDs are served.
 
     Doing it again changes nothing. Raises TimeoutError, admin.Refused, FileNotFoundError.

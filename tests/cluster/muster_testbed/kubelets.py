@@ -133,7 +133,7 @@ class Kubelets:
         self._queue.add(key)
 
     async def wait_for(
-        self, key: str, condition: Callable[[SimulatedPod | None], bool], *, timeout_s: float = 20.0
+        self, key: str, condition: Callable[[SimulatedPod | None], bool], *, timeout_s: float = 120.0
     ) -> None:
         """Until the pod (None: not there) is so. Raises TimeoutError with how it is, or what ended the kubelets."""
         deadline = self._clock() + timeout_s

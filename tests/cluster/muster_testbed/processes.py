@@ -87,7 +87,7 @@ class Keeper:
     def close(self) -> None:
         """Let it kill and remove what is left, and wait for that."""
         os.close(self._writer)
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=600)  # an unfinished build is 3 GB of small files, on whatever disk there is
 
 
 def spawn(
