@@ -102,7 +102,7 @@ class StateFile:
             stored = _decoder.decode(raw)
             if stored.version != VERSION:
                 raise msgspec.ValidationError(f"version {stored.version}, expected {VERSION}")
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             aside = self.path.with_name(FILE_NAME + ".bad")
             with contextlib.suppress(OSError):
                 self.path.replace(aside)

@@ -29,7 +29,13 @@ def test_nothing_saved_is_no_error(tmp_path):
     assert StateFile(tmp_path, "n1").load() is None
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"version":1}', b'{"version":9,"node":"n1","checks":{}}', b"\xff"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"", b"{", b"[]", b'{"version":1}', b'{"version":9,"node":"n1","checks":{}}', b"\xff"),
+        b'{"version":1,"node":"n\xff","checks":{}}',  # one flipped bit makes a byte that is no text
+    ],
+)
 def test_a_damaged_file_is_kept_aside_and_named(tmp_path, raw, caplog):
     state = StateFile(tmp_path, "n1")
     state.path.write_bytes(raw)
