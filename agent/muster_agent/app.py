@@ -22,7 +22,7 @@ from muster_agent.settings import Settings, parameters_of
 from muster_agent.snapshot import SnapshotCheck
 from muster_agent.state import Saver, StateFile, Stored
 from muster_agent.streaming import StreamCheck
-from muster_checks.declaration import NodeView
+from muster_checks.declaration import NodeView, Volumes
 from muster_checks.registry import registry
 from muster_kube.client import KubeClient
 from muster_kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
@@ -78,7 +78,7 @@ class _Wired:
         self._version = _version()
         self._metrics = Metrics(settings.node, self._version)
         self._state = StateFile(settings.state_directory, settings.node)
-        self._view = NodeView(settings.root)
+        self._view = NodeView(settings.root, name=settings.node, volumes=_lent_volumes(settings))
         self._checks = registry(plugins_folder=settings.plugins)
         self._parameters = parameters_of(settings, self._checks)
         self._publisher: Publisher | None = None
@@ -252,6 +252,14 @@ class _Wired:
             elif publisher is not None and publisher.error:
                 complaint += f": {publisher.error}"
         return Publication(complaint=complaint, unpublished_s=unpublished_s)
+
+
+def _lent_volumes(settings: Settings) -> Volumes | None:
+    if settings.tainter_url is None:
+        return None
+    from muster_agent.lending import TaintersVolumes
+
+    return TaintersVolumes(settings.tainter_url, settings.tainter_token, settings.tainter_ca)
 
 
 def _server(agent: Agent, metrics: Metrics) -> "uvicorn.Server":

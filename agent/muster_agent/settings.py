@@ -8,8 +8,9 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from muster_checks.declaration import Check, Parameters
 from muster_checks.registry import UnknownCheck, select
@@ -43,8 +44,25 @@ class Settings(BaseModel):
     log_format: Literal["text", "json"] = "text"
     plugins: Path | None = None
     """A folder of checks that an operator brings as files (docs/plugins.md)."""
+    tainter_url: str | None = None
+    """Where the tainter answers, which makes a volume claim for the check pvc; None: nobody does."""
+    tainter_token: Path = Path("/var/run/secrets/muster.dev/token")
+    """A token of this pod for the audience ``muster``, kept fresh by the kubelet (a projected volume)."""
+    tainter_ca: Path | None = None
+    """PEM bundle to trust with an https tainter_url; None: the system's."""
     claim_grace_s: float = Field(default=5.0, gt=0, le=60)
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
+
+    @field_validator("tainter_url")
+    @classmethod
+    def _is_base_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)  # raises ValueError, as parts.port does
+        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if not whole or not value.isprintable() or set("@?# ") & set(value):
+            raise ValueError("expected http://HOST[:PORT] or https://HOST[:PORT]")
+        return value.rstrip("/")
 
     @property
     def state_directory(self) -> Path:

@@ -40,7 +40,8 @@ class Trial(Protocol):
 async def probe(node: NodeView, parameters: PvcParameters) -> list[Finding]:
     if node.volumes is None:
         raise CannotTell(
-            "making a claim needs rights that an agent does not have: run `muster check pvc` with a kubeconfig",
+            "making a claim needs rights that an agent does not have: set its tainter_url, or run `muster check pvc` "
+            "with a kubeconfig",
             "NoRights",
         )
     trial = await node.volumes.try_claim(
@@ -76,8 +77,10 @@ def judge(trial: Trial, parameters: PvcParameters) -> list[Finding]:
             reason, what = "VolumeNotMounted", f"volume not mounted after {parameters.write_timeout_s:g} s"
         case Stage.UNWRITTEN:
             reason, what = "VolumeNotWritten", "the volume was mounted, but writing to it failed"
-        case _:
+        case Stage.WRITTEN:
             reason, what = "VolumeWritten", "bound and written"
+        case stage:
+            raise CannotTell(f"a trial of no known outcome, {stage!r}: {trial.said}", "NotMeasured")
     return [
         Finding(
             component=f"storage/{name}"[:128],

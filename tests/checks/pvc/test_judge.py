@@ -51,7 +51,7 @@ def test_what_the_storage_did_not_do_fails_without_asking_for_the_node(stage: st
     assert "no persistent volumes available" in finding.message
 
 
-@pytest.mark.parametrize("stage", ["refused", "unplaced", "not-started"])
+@pytest.mark.parametrize("stage", ["refused", "unplaced", "not-started", "of another release"])
 def test_what_hindered_the_trial_itself_proves_nothing(stage: str):
     with pytest.raises(CannotTell, match="quota"):
         judge(Trial(stage=stage, said="exceeded quota"), PvcParameters())
