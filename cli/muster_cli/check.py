@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.registry import UnknownCheck, registry, select
-from muster_checks.vocabulary import worst
+from muster_checks.vocabulary import Result, worst
 from muster_cli.__main__ import EXIT_USAGE
 from muster_cli.checking import run_all
 from muster_cli.cluster import add_kubeconfig, node_name
@@ -58,10 +59,11 @@ def main(arguments: argparse.Namespace) -> int:
         chosen = _chosen(arguments)
         parameters = read_parameters(chosen, arguments.set)
         if arguments.sample is not None:
-            results = judge_sample(arguments.sample, chosen, parameters, named=bool(arguments.names))
+            named = bool(arguments.names) and "all" not in arguments.names
+            results = judge_sample(arguments.sample, chosen, parameters, named=named)
         else:
             view = NodeView(arguments.root, name=arguments.node, volumes=PersonsVolumes(arguments.kubeconfig))
-            results = asyncio.run(run_all(chosen, view, parameters))
+            results = asyncio.run(_run_to_the_end(chosen, view, parameters))
     except (Usage, BadSample, UnknownCheck) as error:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
@@ -70,6 +72,29 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         print_results(results, details=arguments.details or len(results) == 1)
     return exit_code(worst([result.verdict for result in results]))
+
+
+async def _run_to_the_end(
+    checks: Sequence[Check], view: NodeView, parameters: Mapping[str, Parameters]
+) -> list[Result]:
+    """`timeout 60 muster check` and a closed terminal end us as Ctrl-C does: the tools that run are ended first."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine of asyncio.run has one
+    ended: list[int] = []
+
+    def end(number: int) -> None:
+        ended.append(number)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # what is ignored stays so (nohup)
+            loop.add_signal_handler(number, end, number)
+    try:
+        return await run_all(checks, view, parameters)
+    except asyncio.CancelledError:
+        if ended:
+            raise SystemExit(128 + ended[0]) from None
+        raise
 
 
 def _chosen(arguments: argparse.Namespace) -> list[Check]:
