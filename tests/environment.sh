@@ -12,7 +12,8 @@ command -v "$PYTHON" >/dev/null || { say "$PYTHON not found: install Python 3.11
 if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing python3-venv"
-    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install python3-venv >/dev/null
+    export DEBIAN_FRONTEND=noninteractive
+    sh tests/again.sh sh -c 'apt-get -qq update; exec apt-get -qq -y -o DPkg::Lock::Timeout=300 install python3-venv' >/dev/null
   else
     say "this Python cannot make virtual environments; as root: apt-get install python3-venv"
     exit 1
@@ -22,4 +23,4 @@ fi
 [ -x .venv/bin/pip ] || { rm -rf .venv; say "making .venv"; "$PYTHON" -m venv .venv; }
 say "installing the pinned packages into .venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-.venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+sh tests/again.sh .venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'

@@ -11,7 +11,7 @@ import pytest
 
 from muster_testbed import requirements
 from muster_testbed.binaries import BUILD_NAME, PROGRAMS, NoControlPlane, cache_directory, find
-from muster_testbed.debian import choose_mirrors, openapi_packages, remove_tree
+from muster_testbed.debian import build, choose_mirrors, openapi_packages, remove_tree
 
 
 def programs(directory: Path, names: tuple[str, ...] = PROGRAMS) -> Path:
@@ -98,26 +98,51 @@ def test_missing_tools_are_named_with_their_packages(tmp_path: Path) -> None:
     assert set(requirements.missing_packages()) <= set(requirements.REQUIRED_PACKAGES)
 
 
-def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C while a step runs: its process, our directory and the half-made result are gone."""
-    slow = tmp_path / "bin"
-    slow.mkdir()
-    for name in ("dpkg-deb", "tar", "gzip"):
-        (slow / name).write_text("#!/bin/sh\n")
-        (slow / name).chmod(0o755)
-    # an apt-get that lists a mirror, then hangs at the download
-    (slow / "apt-get").write_text(
+def played_tools(folder: Path, apt_get: str) -> str:
+    """A $PATH with an apt-get that knows one mirror and for the rest does what ``apt_get`` says."""
+    programs(folder, ("dpkg-deb", "tar", "gzip", "apt-get"))
+    (folder / "apt-get").write_text(
         "#!/bin/sh\n"
         'if [ "$1" = --print-uris ]; then echo "\'http://127.0.0.1:9/debian/dists/bookworm/InRelease\' x 0"; exit; fi\n'
-        f"echo $$ > {tmp_path}/pid; exec sleep 600\n"
+        f"{apt_get}\n"
     )
-    (slow / "apt-get").chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize(("failures", "tries"), [(0, 1), (2, 3), (9, 4)])
+def test_what_cannot_be_fetched_is_tried_again_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, tries: int
+) -> None:
+    asked = tmp_path / "asked"
+    fails = f'case "$*" in *update) echo x >> {asked}; [ $(wc -l < {asked}) -gt {failures} ];; esac'
+    monkeypatch.setenv("PATH", played_tools(tmp_path / "bin", fails))
+    # the mirror has nothing: once all was fetched, the source is missing
+    said = "fetching the package lists" if failures >= tries else "source of Kubernetes is"
+    with pytest.raises(NoControlPlane, match=said):
+        build(tmp_path / "cache", "wanted", lambda _: None, again_after_s=(0.0, 0.0, 0.0))
+    assert len(asked.read_text().splitlines()) == tries
+
+
+@pytest.mark.parametrize(("failures", "tries", "done"), [(0, 1, True), (2, 3, True), (9, 3, False)])
+def test_what_cannot_be_installed_is_tried_again_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, tries: int, done: bool
+) -> None:
+    asked = tmp_path / "asked"
+    fails = f'case "$*" in *install*) echo x >> {asked}; [ $(wc -l < {asked}) -gt {failures} ];; *) exit 100;; esac'
+    monkeypatch.setenv("PATH", played_tools(tmp_path / "bin", fails))
+    assert requirements.install(["tar"], again_after_s=(0.0, 0.0)) is done
+    assert len(asked.read_text().splitlines()) == tries
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C while a step runs: its process, our directory and the half-made result are gone."""
+    path = played_tools(tmp_path / "bin", f"echo $$ > {tmp_path}/pid; exec sleep 600")
     cache = tmp_path / "cache"
     script = (
         "from muster_testbed.debian import build; from pathlib import Path\n"
         f"build(Path({str(cache)!r}), 'wanted', lambda line: print(line, flush=True))\n"
     )
-    environ = {**os.environ, "PATH": f"{slow}:{os.environ['PATH']}"}
+    environ = {**os.environ, "PATH": path}
     builder = subprocess.Popen(
         [sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from muster_testbed.binaries import PROGRAMS, NoControlPlane, is_complete
 from muster_testbed.processes import Keeper, spawn
-from muster_testbed.requirements import KEYRING, install_command, missing_packages
+from muster_testbed.requirements import AGAIN_AFTER_S, KEYRING, install_command, missing_packages
 
 VERSION = "1.20.2"
 SUITE = "bookworm"
@@ -33,10 +33,13 @@ SET_ASIDE = f"set KUBEBUILDER_ASSETS to a folder with {', '.join(PROGRAMS)}"
 _OPENAPI_MARK = re.compile(rb"^// *\+k8s:openapi-gen=", re.MULTILINE)
 
 
-def build(cache: Path, name: str, progress: Callable[[str], None]) -> Path:
+def build(
+    cache: Path, name: str, progress: Callable[[str], None], *, again_after_s: Sequence[float] = AGAIN_AFTER_S
+) -> Path:
     """Build into ``cache/name`` unless another process has done so meanwhile; returns that folder.
 
-    Raises NoControlPlane with what was wrong and what to do; on any end but success nothing is left but an empty lock.
+    ``again_after_s``: pauses, after each of which fetching is tried again. Raises NoControlPlane with what was wrong
+    and what to do; on any end but success nothing is left but an empty lock.
     """
     missing = missing_packages()
     if missing:
@@ -57,7 +60,7 @@ def build(cache: Path, name: str, progress: Callable[[str], None]) -> Path:
         keeper = Keeper()
         try:
             keeper.remove_at_end(work)
-            result = _Build(work, keeper, say).run()
+            result = _Build(work, keeper, say, again_after_s).run()
             remove_tree(target)
             result.rename(target)
         finally:
@@ -79,10 +82,11 @@ class _Clock:
 
 
 class _Build:
-    def __init__(self, work: Path, keeper: Keeper, say: _Clock) -> None:
+    def __init__(self, work: Path, keeper: Keeper, say: _Clock, again_after_s: Sequence[float]) -> None:
         self._work = work
         self._keeper = keeper
         self._say = say
+        self._again_after_s = again_after_s
         self._log = work / "log"
         self._root = work / "root"  # Debian's packages unpacked
         self._gopath = work / "gopath"
@@ -90,7 +94,7 @@ class _Build:
 
     def run(self) -> Path:
         """The folder with the four programs."""
-        for directory in ("debs", "bin", "tmp"):
+        for directory in ("bin", "tmp"):
             (self._work / directory).mkdir()
         self._fetch()
         self._unpack()
@@ -103,21 +107,31 @@ class _Build:
         return result
 
     def _fetch(self) -> None:
-        debs = self._work / "debs"
+        """From the first mirror that has all of it; after a pause all are asked again: one may be away for a moment."""
         mirrors = debian_mirrors()
         if not mirrors:
             raise NoControlPlane(f"apt has no Debian source (see sources.list(5)); {SET_ASIDE}")
-        problem = ""
-        for mirror in mirrors:
-            apt = self._apt(mirror)
-            try:
-                self._step([*apt, "update"], f"fetching the package lists of {mirror}")
-            except NoControlPlane as error:
-                problem = str(error)
-                continue
-            break
-        else:
-            raise NoControlPlane(problem)
+        problems: list[str] = []
+        for pause_s in (0.0, *self._again_after_s):
+            if problems:
+                self._say(f"again in {pause_s:.0f} s: {problems[0].splitlines()[0]}")
+                time.sleep(pause_s)
+                problems = []
+            for mirror in mirrors:
+                try:
+                    self._fetch_from(mirror)
+                except NoControlPlane as error:
+                    problems.append(str(error))
+                else:
+                    return
+        raise NoControlPlane(problems[0])
+
+    def _fetch_from(self, mirror: str) -> None:
+        debs = self._work / "debs"
+        remove_tree(debs)  # of an earlier try
+        debs.mkdir()
+        apt = self._apt(mirror)
+        self._step([*apt, "update"], f"fetching the package lists of {mirror}")
         self._step([*apt, "download", *BINARY_PACKAGES], "fetching a Go compiler and etcd", cwd=debs)
         self._step([*apt, "source", "--download-only", "kubernetes"], "fetching the source of Kubernetes", cwd=debs)
 
@@ -142,6 +156,8 @@ class _Build:
             f'Dir::Cache "{apt}/cache";\n'
             'Acquire::Languages "none";\n'
             'Acquire::Retries "3";\n'
+            # lists that could not be fetched are an error, not a warning
+            'APT::Update::Error-Mode "any";\n'
             # as root apt would switch to a user who cannot read below /root
             'APT::Sandbox::User "root";\n'
             # container images hook cleaners of the system's cache in here; ours is not theirs to clean

@@ -7,11 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from muster_testbed import binaries
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+AGAIN_AFTER_S = (5.0, 20.0, 60.0)  # a mirror may be away for a moment
 
 # program or file -> Debian package
 _NEEDS: dict[str, str] = {
@@ -56,15 +60,20 @@ def main() -> int:
     if os.geteuid() != 0:
         print(f"to build the control plane, run as root: {install_command(missing)}", file=sys.stderr)
         return 1
+    return 0 if install(missing) else 1
+
+
+def install(packages: list[str], *, again_after_s: Sequence[float] = AGAIN_AFTER_S) -> bool:
+    """Through apt, as root; tried again after each of the pauses."""
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (
-        ["apt-get", "-qq", "update"],
-        ["apt-get", "-qq", "install", "--no-install-recommends", "--yes", *missing],
-    ):
-        done = subprocess.run(command, check=False, env=environ)
-        if done.returncode:
-            return 1
-    return 0
+    install = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", "--yes"]
+    for pause_s in (0.0, *again_after_s):
+        time.sleep(pause_s)
+        # lists that are half fetched are no error to apt; what is then missing is
+        subprocess.run(["apt-get", "-qq", "update"], check=False, env=environ)
+        if subprocess.run([*install, *packages], check=False, env=environ).returncode == 0:
+            return True
+    return False
 
 
 if __name__ == "__main__":
