@@ -165,18 +165,25 @@ class Ledger:
         """Take in one run of a snapshot check: what it no longer finds is over, if it could look there.
 
         A run that measured nothing (UNKNOWN, SKIP) closes nothing, nor does a component it could not measure, unless
-        the run says PASS of that very finding.
+        the run says PASS of that very finding. A FAIL is over only when the run speaks of its component, of what that
+        is part of, or of the host: a dead disk that has left the bus is absent, not sound. SKIP on a component (a test
+        that was left out this time) keeps that finding open.
         """
         at = result.started + result.duration_s
         bad = [finding for finding in result.findings if finding.verdict not in (Verdict.PASS, Verdict.SKIP)]
         transitions: list[Transition] = []
         if result.verdict is not Verdict.SKIP and (bad or result.verdict is not Verdict.UNKNOWN):
             found = {finding.key for finding in bad}
+            told = {finding.component for finding in result.findings if finding.verdict is not Verdict.SKIP}
+            skipped = {finding.key for finding in result.findings if finding.verdict is Verdict.SKIP}
             blind = {finding.component for finding in bad if finding.verdict is Verdict.UNKNOWN}
             sound = {finding.key for finding in result.findings if finding.verdict is Verdict.PASS}
             for key, finding in list(self._open.items()):
+                whole = {finding.component, finding.component.partition("/")[0], "host"}
                 blocked = finding.verdict is not Verdict.UNKNOWN and not blind.isdisjoint({finding.component, "host"})
-                if key not in found and (key in sound or not blocked):
+                if finding.verdict is Verdict.FAIL and told and whole.isdisjoint(told):
+                    continue
+                if key not in found | skipped and (key in sound or not blocked):
                     transitions.append(self._close(finding, How.RUN, at, ""))
         for finding in bad:
             transitions += self._take_sign(

@@ -1,13 +1,28 @@
 """A snapshot check: run when asked, the last result kept."""
 
-from muster_agent.running import Running
-from muster_checks.declaration import Parameters
+from muster_agent.ledger import Ledger
+from muster_agent.running import Context, Running
+from muster_agent.state import StoredCheck
+from muster_checks.declaration import Check, Parameters
 from muster_checks.running import run_probe
 from muster_checks.vocabulary import Result, Verdict
 
 
 class SnapshotCheck(Running):
     last: Result | None = None
+
+    def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
+        super().__init__(check, parameters, context, stored)
+        self._resume()
+
+    def start_over(self, ledger: Ledger) -> None:
+        super().start_over(ledger)
+        self._resume()
+
+    def _resume(self) -> None:
+        """A device that is still gone must not be over because the first run of this process never saw it."""
+        if self.check.resume is not None:
+            self.check.resume(self.context.view, self.ledger.open_findings())
 
     @property
     def known(self) -> bool:

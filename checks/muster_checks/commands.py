@@ -21,6 +21,7 @@ OUTPUT_LIMIT_BYTES = 8 << 20  # of each of stdout and stderr; `nvidia-smi -q -x`
 LOOK_S = 0.25  # whether a tool whose pipes are open has ended
 AFTER_END_S = 1.0  # what a tool has printed is read at once; only its children may still hold a pipe
 AFTER_KILL_S = 2.0  # a process in uninterruptible sleep does not even die of SIGKILL: it is left behind
+START_S = 10.0  # forking takes milliseconds, on a machine that swaps seconds
 SANE_LOCALE = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": ""}  # numbers with points, messages in English
 
 
@@ -101,7 +102,9 @@ class LocalCommands:
             # a start cancelled half-way would wait for its pipes, and so for every child that holds them: it is let
             # finish, which takes milliseconds, and what it started is killed
             starting.add_done_callback(_kill_group_of)
-            await asyncio.wait([starting], timeout=AFTER_END_S)
+            await asyncio.wait([starting], timeout=START_S)
+            if starting.done() and not starting.cancelled() and starting.exception() is None:
+                await _gone(starting.result())
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             reason = "not found" if isinstance(error, FileNotFoundError) else str(error)
@@ -123,9 +126,7 @@ class LocalCommands:
         finally:
             # also after an orderly end: children it left behind are of the group
             _kill_group(process)
-            if process.returncode is None:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.shield(asyncio.wait_for(process.wait(), AFTER_KILL_S))
+            await _gone(process)
             await asyncio.wait([drained], timeout=AFTER_END_S)
             drained.cancel()
             _close(process)
@@ -183,6 +184,15 @@ def _kill_group_of(starting: "asyncio.Future[asyncio.subprocess.Process]") -> No
     if not starting.cancelled() and starting.exception() is None:
         _kill_group(starting.result())
         _close(starting.result())
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """Wait for a process that was killed, not for its pipes: children that hold them are killed, but not ours to wait
+    for. What does not die (uninterruptible sleep) is left behind."""
+    deadline = time.monotonic() + AFTER_KILL_S
+    # its end is told by no event but wait()
+    while process.returncode is None and time.monotonic() < deadline:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.01)
 
 
 def _close(process: asyncio.subprocess.Process) -> None:

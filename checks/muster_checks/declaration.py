@@ -31,7 +31,7 @@ class Parameters(BaseModel):
     """Base of every check's parameters: unknown names are errors, units are in the names."""
 
     # built when first used: thirty models would cost an agent 3 MB at its start
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
 
     sends: ClassVar[frozenset[str]] = frozenset()
     """Parameters that name where this node's packets go."""
@@ -118,6 +118,9 @@ class AllClear(msgspec.Struct, frozen=True, kw_only=True):
 Probe = Callable[[NodeView, Any], Awaitable[Sequence[Finding]]]
 """Reads and judges. Raises NotHere, CannotTell or Unreadable (muster_checks.running) when there is nothing to judge."""
 
+Resume = Callable[[NodeView, Sequence[Finding]], None]
+"""After a restart: gets what is open from before, to put back what the check has to remember of it."""
+
 Recorded = Callable[[bytes, Any], Sequence[Finding] | None]
 """Judges recorded output of the check's tool; None where the text is of another kind. Raises as a probe does."""
 
@@ -133,6 +136,7 @@ class Check:
     probe:       a snapshot's reader and judge
     stream:      a stream's factory; see :mod:`muster_checks.dmesg`
     recorded:    judges a file of recorded output, for `muster check --sample`
+    resume:      told of the findings that were open before a restart
     reads:       what it reads or runs, for people: files, tools and the packages that have them
     ran_on:      where it has run: real hardware, or recorded output of which origin
     """
@@ -147,6 +151,7 @@ class Check:
     probe: Probe | None = None
     stream: "Callable[[NodeView, Any, bytes | None], Stream] | None" = None
     recorded: Recorded | None = None
+    resume: Resume | None = None
     reads: str = ""
     ran_on: str = ""
     examples: tuple[str, ...] = field(default=())

@@ -103,7 +103,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Check]:
     for name, why in broken.items():
         print(f"muster: {name} is left out: {why}", file=sys.stderr)
     if arguments.names:
-        return select(arguments.names, checks)
+        return select([name for word in arguments.names for name in word.split(",") if name], checks)
     if arguments.sample is not None:
         return list(checks.values())
     return [check for check in checks.values() if check.cost is Cost.LIGHT]

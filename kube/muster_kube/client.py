@@ -330,7 +330,7 @@ class KubeClient:
 def _decode(raw: bytearray, kind: type[T], path: str) -> T:
     try:
         decoded: T = _decoder(cast("Hashable", kind)).decode(raw or b"null")
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         shown = bytes(raw[:120]).decode("utf-8", "replace")
         raise BadAnswer(200, f"{error}; the answer begins {shown!r}", path) from error
     return decoded

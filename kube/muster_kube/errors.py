@@ -119,7 +119,7 @@ def read_failure(body: bytes | memoryview) -> Failure | None:
     """``body`` as a Status object, or None where it is none (proxies answer in HTML)."""
     try:
         return _failure.decode(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

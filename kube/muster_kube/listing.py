@@ -73,7 +73,7 @@ def undecodable(raw: bytes | memoryview, error: Exception) -> Undecodable:
     key = None
     try:
         metadata = _lenient.decode(raw).metadata
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         metadata = {}
     name, namespace = metadata.get("name"), metadata.get("namespace", "")
     if isinstance(name, str) and name and isinstance(namespace, str):
@@ -118,7 +118,7 @@ class PageReader(Generic[T]):
         whole = self._buffer if self._head is None else self._head + self._buffer
         try:
             rest = _rest.decode(whole)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             shown = bytes(whole[:120]).decode("utf-8", "replace")
             raise BadAnswer(200, f"no list: {error}; the answer begins {shown!r}", self._path) from error
         for raw in rest.items or ():

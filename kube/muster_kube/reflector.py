@@ -234,7 +234,7 @@ class Reflector(Generic[T]):
     def _take(self, line: bytes) -> None:
         try:
             event = self._events.read(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             # what it was about is lost: the next watch goes on from what was read before
             raise BadAnswer(200, f"no watch event: {error}: {line[:120]!r}", self._path) from error
         match event:

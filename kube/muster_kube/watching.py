@@ -70,7 +70,7 @@ class EventReader(Generic[T]):
         """
         try:
             event = self._typed.decode(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return self._read_raw(line, error)
         if event.type in CHANGES:
             return Change(event.type, event.object)

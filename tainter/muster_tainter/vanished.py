@@ -76,5 +76,5 @@ def _owns_taints(raw: msgspec.Raw) -> bool:
     """``fieldsV1`` names spec.taints: whole (a list without keys: 1.20 to 1.35), or by part."""
     try:
         return "f:taints" in _fields.decode(raw).spec
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return False

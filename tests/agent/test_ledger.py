@@ -1,6 +1,7 @@
 """The ledger: numbers that rise, clears that close only the past, bounds that keep the worst."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -183,9 +184,38 @@ def bad(component: str, verdict=Verdict.FAIL, reason="RowRemapFailed") -> Findin
 def test_a_run_that_passed_closes_what_it_no_longer_finds():
     ledger = Ledger("remapped", BOOT)
     ledger.take_run(run(bad("gpu/0"), bad("gpu/1")))
-    steps = ledger.take_run(run(bad("gpu/1"), started=START + 60))
+    steps = ledger.take_run(run(bad("gpu/0", Verdict.PASS, "Ok"), bad("gpu/1"), started=START + 60))
     assert [(t.step, t.finding.component, t.how) for t in steps] == [(Step.CLEARED, "gpu/0", "run")]
     assert ledger.open_findings()[0].count == 2
+
+
+def test_a_component_that_is_merely_absent_is_not_sound():
+    ledger = Ledger("disk", BOOT)
+    ledger.take_run(run(bad("disk/nvme0"), bad("disk/sdb", Verdict.WARN), bad("disk/sda", Verdict.PASS, "Ok")))
+    steps = ledger.take_run(run(bad("disk/sda", Verdict.PASS, "Ok"), verdict=Verdict.PASS))
+    assert [t.finding.component for t in steps] == ["disk/sdb"], "a warning goes, a fault stays"
+    assert [f.component for f in ledger.open_findings()] == ["disk/nvme0"]
+
+
+@pytest.mark.parametrize("whole", ["host", "sel"])
+def test_a_word_on_the_whole_speaks_for_its_parts(whole: str):
+    ledger = Ledger("ipmi", BOOT)
+    ledger.take_run(run(bad("sel/DIMM_A1")))
+    assert len(ledger.take_run(run(bad(whole, Verdict.PASS, "Ok"), verdict=Verdict.PASS))) == 1
+
+
+def test_a_run_without_any_finding_says_that_all_is_well():
+    ledger = Ledger("plugin", BOOT)
+    ledger.take_run(run(bad("gpu/0")))
+    assert len(ledger.take_run(run(verdict=Verdict.PASS))) == 1
+
+
+def test_a_test_that_was_left_out_keeps_what_it_found_before():
+    ledger = Ledger("dcgm", BOOT)
+    ledger.take_run(run(bad("gpu/0", reason="DcgmMemory"), bad("gpu/0", reason="DcgmPcie")))
+    left_out = bad("gpu/0", Verdict.SKIP, "DcgmMemory")
+    steps = ledger.take_run(run(left_out, bad("gpu/0", Verdict.PASS, "Passed"), verdict=Verdict.PASS))
+    assert [t.finding.reason for t in steps] == ["DcgmPcie"]
 
 
 def test_what_a_run_finds_sound_is_over_whatever_else_it_could_not_measure():

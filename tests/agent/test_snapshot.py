@@ -9,12 +9,15 @@ import pytest
 
 from muster_agent.core import Agent
 from muster_agent.http import make_app
+from muster_agent.ledger import Ledger
 from muster_agent.metrics import Metrics
 from muster_agent.running import Context
 from muster_agent.snapshot import SnapshotCheck
+from muster_agent.state import StoredCheck
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.nvidia import SEEN
 from muster_checks.registry import registry
-from muster_checks.vocabulary import Finding, Verdict
+from muster_checks.vocabulary import Finding, Result, Verdict
 
 
 class Limits(Parameters):
@@ -136,3 +139,28 @@ def test_every_shipped_parameter_that_is_a_file_is_guarded():
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.8.8.8", "::1"])
 async def test_over_loopback_heavy_checks_run(client: str):
     assert (await Bench().get("check=heavy", client)).status_code == 200
+
+
+def gpu_finding() -> Finding:
+    return Finding(component="gpu/0000:5e:00.0", verdict=Verdict.FAIL, reason="GpuMissing", message="gone")
+
+
+@pytest.mark.parametrize("name", ["gpucount", "gpuecc", "remapped", "nvlink"])
+def test_after_a_restart_a_gpu_with_an_open_fault_is_still_one_that_was_there(name: str):
+    check = registry(plug_ins=[])[name]
+    context = Context(node="node-1", view=NodeView(), boot_id="boot")
+    ledger = Ledger(name, "boot")
+    ledger.take_run(Result(check=name, verdict=Verdict.FAIL, findings=(gpu_finding(),)))
+    stored = StoredCheck(ledger=ledger.memory())
+    SnapshotCheck(check, check.parameters(), context, stored)
+    assert list(context.view.history.of(SEEN)) == ["0000:5e:00.0"]
+
+
+def test_what_the_cluster_remembers_counts_where_the_state_was_lost():
+    check = registry(plug_ins=[])["gpucount"]
+    context = Context(node="node-1", view=NodeView(), boot_id="boot")
+    running = SnapshotCheck(check, check.parameters(), context, None)
+    ledger = Ledger("gpucount", "boot")
+    ledger.take_run(Result(check="gpucount", verdict=Verdict.FAIL, findings=(gpu_finding(),)))
+    running.start_over(ledger)
+    assert list(context.view.history.of(SEEN)) == ["0000:5e:00.0"]

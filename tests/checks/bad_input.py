@@ -1,6 +1,6 @@
 """What tools print on their bad days: every parser is fed all of it, and none may raise or call anything FAIL.
 
-``@pytest.mark.parametrize("text", TEXTS)`` on what a parser takes; ``@given(any_json())`` and ``@given(st.binary())`` for
+``@pytest.mark.parametrize("text", TEXTS)`` on what a parser takes; ``@given(any_json())``, ``@given(st.binary())`` for
 what nobody thought of; ``mangled(sample)`` gives a real sample cut short, ``replaced`` one with other values in it.
 """
 

@@ -55,7 +55,25 @@ def judge(diagnosis: Diagnosis, addresses: Mapping[int, str]) -> list[Finding]:
             bad.setdefault((one.component, one.reason), []).append(one)
     blamed = {component for component, _ in bad}
     sound = [_passed(component, tests) for component, tests in passed.items() if component not in blamed]
-    return [_merged(everything) for everything in bad.values()] + sound
+    return [_merged(everything) for everything in bad.values()] + sound + _left_out(diagnosis, addresses, said)
+
+
+def _left_out(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable[_Said]) -> list[Finding]:
+    """SKIP for each test that was not run on a component: what it found there before is not over."""
+    everything = list(said)
+    known = {HOST, *(f"gpu/{address}" for address in addresses.values()), *(one.component for one in everything)}
+    told = {(one.component, one.reason) for one in everything}
+    skipped = {
+        _Said(component, outcome.test, Verdict.SKIP)
+        for outcome in diagnosis.outcomes
+        if outcome.status is Status.SKIP
+        for component in [_component(entity, addresses) for entity in outcome.entities] or sorted(known)
+    }
+    return [
+        Finding(component=one.component, verdict=Verdict.SKIP, reason=one.reason, message=f"{one.test} was not run")
+        for one in sorted(skipped, key=lambda one: (one.component, one.test))
+        if (one.component, one.reason) not in told
+    ]
 
 
 def _said(outcome: Outcome, addresses: Mapping[int, str]) -> Iterator[_Said]:

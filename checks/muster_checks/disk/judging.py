@@ -134,8 +134,9 @@ def judge_filesystem(
     if space.free_percent <= 0 or (inodes is not None and inodes <= 0):
         what = "inodes" if space.free_percent > 0 else "space"
         text = f"{where} has no {what} left: nothing can be written"
-        verdict, asks = (Verdict.FAIL, FaultClass.CONTACT) if needed else (Verdict.WARN, FaultClass.NONE)
-        bad.append(_finding(component, verdict, "DiskFull", text, asks, *measured))
+        # no class: jobs fill disks, and the kubelet's own DiskPressure keeps new pods away
+        verdict = Verdict.FAIL if needed else Verdict.WARN
+        bad.append(_finding(component, verdict, "DiskFull", text, FaultClass.NONE, *measured))
     elif needed and space.free_percent < limits.min_free_percent:
         text = (
             f"{where}: {space.free_percent:.1f} % free (limit {limits.min_free_percent:g} %): the kubelet evicts pods"

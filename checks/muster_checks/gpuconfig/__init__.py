@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS
+from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
 from muster_checks.vocabulary import Finding
 
 NAME = "gpuconfig"
@@ -54,6 +54,7 @@ GPUCONFIG = Check(
     period_s=60.0,
     probe=_probe,
     recorded=_recorded,
+    resume=resume_gpus,
     reads=f"{READS}; PCI configuration space in /sys/bus/pci/devices/*/config (root only), /proc/cpuinfo, "
     "/proc/self/ns/pid (leftover memory is judged in the node's own PID namespace only)",
     ran_on=f"{RAN_ON}; a corrupt InfoROM in the words of NVIDIA's GPU Operator page only; ACS on made-up configuration "

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS
+from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
 from muster_checks.vocabulary import Finding
 
 
@@ -35,11 +35,12 @@ GPUCOUNT = Check(
     description="GPUs on the PCI bus, with the driver and as expected; GPUs that are lost",
     cost=Cost.LIGHT,
     parameters=GpucountParameters,
-    timeout_s=READ_LIMIT_S,
+    timeout_s=2 * READ_LIMIT_S + 30.0,  # what is amiss is read again after confirm_after_s
     devices=("gpu", "host"),
     period_s=60.0,
     probe=_probe,
     recorded=_recorded,
+    resume=resume_gpus,
     reads=f"/sys/bus/pci/devices; /proc/driver/nvidia/gpus; {READS}",
     ran_on=RAN_ON,
     examples=("check=gpucount", "check=gpucount&expected_count=8"),

@@ -6,8 +6,9 @@ import re
 from muster_checks.declaration import NodeView
 from muster_checks.gpucount import GpucountParameters
 from muster_checks.gpucount.judge import Count, judge
+from muster_checks.nvidia import SEEN
 from muster_checks.nvidia.gpu import Reading
-from muster_checks.nvidia.reading import SEEN, SHARED_S, read_gpus
+from muster_checks.nvidia.reading import SHARED_S, read_gpus
 from muster_checks.pci import normal_address, nvidia_gpus
 from muster_checks.reading import names_in, read_text
 from muster_checks.running import CannotTell, NotHere

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS
+from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
 from muster_checks.vocabulary import Finding
 
 NAME = "gpupower"
@@ -45,6 +45,7 @@ GPUPOWER = Check(
     period_s=60.0,
     probe=_probe,
     recorded=_recorded,
+    resume=resume_gpus,
     reads=READS,
     ran_on=RAN_ON,
     examples=("check=gpupower",),

@@ -142,7 +142,7 @@ def judge_log(entries: Sequence[Entry], now: datetime | None, window_s: float) -
             component=f"sel/{sensor.replace(' ', '_')}"[:128],
             verdict=rule.verdict,
             reason=rule.reason,
-            message=shorten(f"{sensor}: {entry.event} at {entry.at} (BMC time), {count} times; see ipmitool sel elist"),
+            message=shorten(f"{sensor}: {entry.event} at {entry.at} (BMC time), {count} times; ipmitool sel elist"),
             fault_class=rule.fault_class,
             measurements=(Measurement("entries", count),),
         )

@@ -5,6 +5,11 @@ reading.py chooses between the two and shares one reading among the checks that 
 what their judges share. models.yaml says what each GPU should do.
 """
 
+from collections.abc import Sequence
+
+from muster_checks.declaration import NodeView
+from muster_checks.vocabulary import Finding
+
 READS = (
     "NVML (libnvidia-ml.so.1, part of the NVIDIA driver; Debian: libnvidia-ml1) in a child process, "
     "else `nvidia-smi -q -x` (Debian: nvidia-smi, Ubuntu: nvidia-utils-*)"
@@ -15,3 +20,10 @@ RAN_ON = (
 )
 READ_LIMIT_S = 75.0
 """Time-out of a check: NVML's child and nvidia-smi have 30 s each."""
+SEEN = "nvidia"  # under this name History keeps which GPUs there were
+
+
+def resume_gpus(node: NodeView, findings: Sequence[Finding]) -> None:
+    """After a restart: a GPU with an open finding was there before, so it is missed if it is there no longer."""
+    addresses = [finding.component.removeprefix("gpu/") for finding in findings if finding.component.startswith("gpu/")]
+    node.history.note(SEEN, {address: 1.0 for address in addresses if ":" in address})

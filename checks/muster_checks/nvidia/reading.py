@@ -12,6 +12,7 @@ import msgspec
 
 from muster_checks.commands import Output, python_child
 from muster_checks.declaration import NodeView
+from muster_checks.nvidia import SEEN
 from muster_checks.nvidia.gpu import (
     Answer,
     Clocks,
@@ -57,7 +58,6 @@ SHARED_S = 10.0  # checks of one pass run within it
 READ_TIMEOUT_S = 30.0  # without the persistence daemon the driver wakes every GPU first, seconds each
 # a process that hangs in the driver may not even die of SIGKILL: one of them every five minutes, not every pass
 HUNG_S = 300.0
-SEEN = "nvidia"  # under this name History keeps which GPUs there were
 NVML_CHILD = python_child("muster_checks.nvidia.nvml_child")
 LIBRARY = "libnvidia-ml.so.1"
 INSTALL = "the NVIDIA driver (Debian: libnvidia-ml1, nvidia-smi); a container needs NVIDIA_DRIVER_CAPABILITIES=utility"

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS
+from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
 from muster_checks.vocabulary import Finding
 
 NAME = "nvlink"
@@ -49,6 +49,7 @@ NVLINK = Check(
     period_s=60.0,
     probe=_probe,
     recorded=_recorded,
+    resume=resume_gpus,
     reads=f"{READS}, then `nvidia-smi nvlink --status` (states and speeds only)",
     ran_on=f"{RAN_ON}; `nvidia-smi nvlink --status` in the form that public tools parse",
     examples=("check=nvlink", "check=nvlink&max_recoveries_per_day=1"),

@@ -94,6 +94,9 @@ def _bounds(
     bounds = [floor]
     if way.link_gb_per_s is not None:
         link = way.link_gb_per_s
+        # four lanes of PCIe 3.0 carry 3.9 GB/s at best: no fault of the card in them
+        if floor.gb_per_s > limits.warn_share_of_link * link:
+            bounds = [_Bound(Verdict.FAIL, 0.0, floor.what)]
         for verdict, part in ((Verdict.FAIL, limits.min_share_of_link), (Verdict.WARN, limits.warn_share_of_link)):
             bounds.append(_Bound(verdict, part * link, f"{part:.0%} of what its PCIe links carry, {link:.1f}"))
     if expected is not None:

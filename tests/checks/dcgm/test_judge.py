@@ -145,9 +145,18 @@ def test_a_result_without_a_status_is_unknown() -> None:
     assert (finding.verdict, finding.component) == (Verdict.UNKNOWN, "gpu/0000:bd:00.0")
 
 
-def test_skipped_tests_say_nothing() -> None:
+def test_a_skipped_test_is_told_so_that_what_it_found_before_stays_open() -> None:
     findings = judged(Outcome("memtest", Status.SKIP, GPU5), Outcome("pcie", Status.PASS, GPU5))
-    assert [one.verdict for one in findings] == [Verdict.PASS]
+    assert [(one.verdict, one.reason) for one in findings] == [
+        (Verdict.PASS, "Passed"),
+        (Verdict.SKIP, "DcgmMemtest"),
+    ]
+
+
+def test_a_test_that_was_skipped_for_nobody_in_particular_was_skipped_for_all_that_are_known() -> None:
+    findings = judged(Outcome("memtest", Status.SKIP, ()), Outcome("pcie", Status.PASS, GPU5))
+    skipped = {one.component for one in findings if one.verdict is Verdict.SKIP}
+    assert skipped == {"host", *(one.component for one in findings if one.verdict is Verdict.PASS)}
 
 
 def test_a_run_in_which_all_was_skipped_measured_nothing() -> None:

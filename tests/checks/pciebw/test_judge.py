@@ -127,3 +127,11 @@ def test_an_ipu_has_no_fixed_floor_and_a_slow_one_asks_for_quarantine() -> None:
     assert set(found.values()) == {(Verdict.PASS, FaultClass.NONE)}
     strict = Limits(**PciebwParameters(min_ipu_bandwidth_gb_per_s=5).model_dump(exclude={"expected"}))
     assert {finding.verdict for finding in judge(ipus, {}, strict)} == {Verdict.FAIL}
+
+
+def test_four_lanes_of_the_third_generation_are_not_failed_for_what_no_card_reaches_in_them() -> None:
+    link = Way(link_gb_per_s=3.94)
+    (finding,) = judge([Bandwidth("gpu/0000:3b:00.0", 3.2, 3.2)], {"gpu/0000:3b:00.0": link}, LIMITS)
+    assert finding.verdict is Verdict.PASS
+    (finding,) = judge([Bandwidth("gpu/0000:3b:00.0", 0.9, 3.2)], {"gpu/0000:3b:00.0": link}, LIMITS)
+    assert finding.verdict is Verdict.FAIL
