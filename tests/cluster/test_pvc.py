@@ -1,12 +1,12 @@
 """A volume claim tried on a node: the API server, the volume binder and the scheduler are real, the kubelet is not."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from muster_cli.__main__ import main
 from muster_kube.client import KubeClient
 from muster_kube.volumes import Trial, VolumeTrials
 from muster_testbed.controlplane import ControlPlane
@@ -77,6 +77,15 @@ async def first_pod(api: KubeClient, pods: str) -> str:
         await asyncio.sleep(0.02)
 
 
+async def muster(*words: str) -> tuple[int | None, str]:
+    """Exit code and output of the command line, as a process: it has signals to mind."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "muster_cli", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    return process.returncode, said.decode()
+
+
 async def test_a_claim_is_bound_and_written_and_nothing_is_left(
     api: KubeClient, namespace: str, node: str, volume: str
 ):
@@ -138,20 +147,17 @@ async def test_what_a_dead_run_left_behind_is_swept_by_the_next(api: KubeClient,
 
 
 async def test_a_person_tries_it_with_their_own_rights(
-    control_plane: ControlPlane, api: KubeClient, node: str, volume: str, capsys: pytest.CaptureFixture[str]
+    control_plane: ControlPlane, api: KubeClient, node: str, volume: str
 ):
     words = ["check", "pvc", "--kubeconfig", str(control_plane.kubeconfig), "--node", node]
     async with Kubelets(api, script=lambda _: Script(run_s=0.1)):
-        code = await asyncio.to_thread(main, [*words, "--set", f"storage_class={volume}"])
-    said = capsys.readouterr().out
+        code, said = await muster(*words, "--set", f"storage_class={volume}")
     assert code == 0, said
     assert f"storage/{volume} bound" in said
 
 
-async def test_rights_that_are_lacking_are_unknown_and_named(
-    control_plane: ControlPlane, api: KubeClient, node: str, capsys: pytest.CaptureFixture[str]
-):
+async def test_rights_that_are_lacking_are_unknown_and_named(control_plane: ControlPlane, api: KubeClient, node: str):
     kubeconfig = control_plane.kubeconfig_for_user("nobody")
     words = ["check", "pvc", "--kubeconfig", str(kubeconfig), "--node", node, "--set", "storage_class=x"]
-    assert await asyncio.to_thread(main, words) == 3
-    assert "forbidden" in capsys.readouterr().out
+    code, said = await muster(*words)
+    assert (code, "forbidden" in said) == (3, True), said

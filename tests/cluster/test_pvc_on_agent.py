@@ -63,7 +63,7 @@ class Bench:
         (place / "agent.yaml").write_text(json.dumps(settings))
         kubeconfig = self.plane.kubeconfig_for(AGENT, NAMESPACE)
         agent = AgentProcess(place, node, kubeconfig, "--config", str(place / "agent.yaml"))
-        self.agents.append(agent)
+        self.agents.append(agent)  # to be ended also when it does not start
         return agent.start()
 
     async def ask(self, agent: AgentProcess, storage_class: str) -> dict[str, Any]:

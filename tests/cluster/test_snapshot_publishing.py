@@ -72,9 +72,10 @@ async def bench(
     lay_out(root, sound() | BOOT)
     flags = ("--config", str(config), "--root", str(root))
     agent = AgentProcess(place, node, control_plane.kubeconfig_for(AGENT, NAMESPACE), *flags)
-    agent.start()
-    yield Bench(Cluster(api), tainters, agent, node, root)
-    agent.close()
+    try:
+        yield Bench(Cluster(api), tainters, agent.start(), node, root)
+    finally:
+        agent.close()
 
 
 async def test_a_broken_dimm_is_told_with_its_measurements_taints_and_is_over_by_a_run(bench: Bench):
@@ -123,9 +124,7 @@ async def test_what_taints_is_the_policys_choice(bench: Bench, tmp_path: Path):
     policy = tmp_path / "policy.yaml"
     policy.write_text(ACTIONS)
     await bench.tainters.start("--policy", str(policy), wait=False)
-    await (
-        bench.asked()
-    )  # both DIMMs are sound, but two are missing: the host's fault, for which this policy has an event
+    await bench.asked()  # both DIMMs are sound, but two are missing: for that this policy has an Event
     await bench.until_told("FAIL")
     await bench.cluster.settled(bench.node, "fail")
 
@@ -139,7 +138,7 @@ async def test_what_taints_is_the_policys_choice(bench: Bench, tmp_path: Path):
     await bench.cluster.until_faulty(bench.node)
 
 
-async def test_files_that_cannot_be_read_are_unknown_and_taint_nothing(bench: Bench):
+async def test_files_that_cannot_be_read_are_unknown_and_only_what_is_proven_taints(bench: Bench):
     await bench.tainters.start(wait=False)
     lay_out(bench.root, sound(dimm0_ue="x") | {"/proc/meminfo": "nonsense"})
     assert (await bench.asked())["verdict"] == "FAIL", "DIMMs are missing all the same"
