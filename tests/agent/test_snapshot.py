@@ -12,6 +12,7 @@ from muster_agent.http import make_app
 from muster_agent.ledger import Ledger
 from muster_agent.metrics import Metrics
 from muster_agent.running import Context
+from muster_agent.settings import Settings, parameters_of
 from muster_agent.snapshot import SnapshotCheck
 from muster_agent.state import StoredCheck
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
@@ -164,3 +165,10 @@ def test_what_the_cluster_remembers_counts_where_the_state_was_lost():
     ledger.take_run(Result(check="gpucount", verdict=Verdict.FAIL, findings=(gpu_finding(),)))
     running.start_over(ledger)
     assert list(context.view.history.of(SEEN)) == ["0000:5e:00.0"]
+
+
+@pytest.mark.parametrize("name", sorted(registry(plug_ins=[])))
+def test_defaults_that_were_not_validated_equal_those_that_were(name: str):
+    check = registry(plug_ins=[])[name]
+    (chosen,) = [each for own, each in parameters_of(Settings(node="n"), {name: check}).items() if own == name]
+    assert chosen == check.parameters.model_validate({})
