@@ -56,7 +56,7 @@ class Bench:
             return self.found if parameters.limit == 4.0 else [slow("Stricter")]
 
         return Check(
-            name=name, description="", cost=cost, parameters=Limits, timeout_s=5.0, devices=("gpu",), probe=probe
+            name=name, description="", cost=cost, parameters=Limits, timeout_s=600.0, devices=("gpu",), probe=probe
         )
 
     def get(self, query: str, client: str = "127.0.0.1") -> "asyncio.Task[httpx2.Response]":

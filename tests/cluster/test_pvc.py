@@ -15,6 +15,7 @@ from muster_testbed.nodes import Fleet
 from muster_testbed.pods import Script
 
 NODE = "disk-0"
+GUARD_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not
 
 
 @pytest.fixture
@@ -42,22 +43,20 @@ def volume(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
     control_plane.admin.delete(f"{path}/{namespace}")
 
 
-async def tried(
-    api: KubeClient, namespace: str, storage_class: str, *, bind_s: float = 60.0, write_s: float = 60.0
-) -> Trial:
+async def tried(api: KubeClient, namespace: str, storage_class: str, *, write_s: float = GUARD_S) -> Trial:
     return await VolumeTrials(api, namespace).try_claim(
         NODE,
         storage_class=storage_class,
         size_mib=8,
         image="busybox",
-        bind_timeout_s=bind_s,
+        bind_timeout_s=GUARD_S,
         write_timeout_s=write_s,
     )
 
 
 async def nothing_left(api: KubeClient, namespace: str) -> bool:
     """A claim in use is held by a finalizer until its pod is gone: a moment."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + GUARD_S
     while True:
         pods = (await api.get(f"/api/v1/namespaces/{namespace}/pods"))["items"]
         claims = (await api.get(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"))["items"]
@@ -68,12 +67,13 @@ async def nothing_left(api: KubeClient, namespace: str) -> bool:
         await asyncio.sleep(0.05)
 
 
-async def first_pod(api: KubeClient, pods: str) -> str:
-    deadline = time.monotonic() + 30.0
+async def first(api: KubeClient, path: str) -> str:
+    """The name of the first object there, once there is one."""
+    deadline = time.monotonic() + GUARD_S
     while True:
-        if made := (await api.get(pods))["items"]:
+        if made := (await api.get(path))["items"]:
             return str(made[0]["metadata"]["name"])
-        assert time.monotonic() < deadline, "no pod was made"
+        assert time.monotonic() < deadline, f"nothing was made: {path}"
         await asyncio.sleep(0.02)
 
 
@@ -99,7 +99,19 @@ async def test_a_claim_is_bound_and_written_and_nothing_is_left(
 async def test_a_claim_that_nothing_fits_is_unbound_and_the_cluster_says_why(
     api: KubeClient, namespace: str, node: str
 ):
-    trial = await tried(api, namespace, "no-such-class", bind_s=2.0)
+    passed_s = 0.0
+    trials = VolumeTrials(api, namespace, clock=lambda: time.monotonic() + passed_s)
+    trying = asyncio.create_task(
+        trials.try_claim(
+            NODE, storage_class="no-such-class", size_mib=8, image="x", bind_timeout_s=3600, write_timeout_s=1
+        )
+    )
+    place = f"/api/v1/namespaces/{namespace}"
+    claim = await first(api, f"{place}/persistentvolumeclaims")
+    await first(api, f"{place}/events?fieldSelector=involvedObject.name={claim}")
+    passed_s = 3600.0
+    await api.patch(f"{place}/persistentvolumeclaims/{claim}", {"metadata": {"labels": {"a": "change"}}})
+    trial = await trying
     assert trial.stage == "unbound"
     assert trial.bound_after_s is None
     assert trial.said
@@ -134,7 +146,7 @@ async def test_what_a_dead_run_left_behind_is_swept_by_the_next(api: KubeClient,
         )
     )
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    left = await first_pod(api, pods)
+    left = await first(api, pods)
     later = VolumeTrials(api, namespace, wall=lambda: time.time() + 3600)
     await later.try_claim(
         NODE, storage_class="none", size_mib=8, image="busybox", bind_timeout_s=0.5, write_timeout_s=1

@@ -175,6 +175,14 @@ async def test_only_the_nodes_agent_and_who_may_make_pods_get_a_trial(bench: Ben
 async def test_a_token_whose_pod_is_gone_is_nobodys(bench: Bench):
     token = bench.token(bench.one)
     await delete_agent_pods(bench.api, [bench.one])
+    review = {"spec": {"token": token, "audiences": [AUDIENCE]}}
+
+    async def unknown() -> bool:
+        # the API server itself hears of the pod's end a moment later
+        said = await bench.api.create("/apis/authentication.k8s.io/v1/tokenreviews", review)
+        return not said["status"].get("authenticated")
+
+    await until(unknown, "the API server knows that the pod is gone")
     assert (await bench.post(token)).status_code == 401
 
 

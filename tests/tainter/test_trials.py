@@ -23,6 +23,7 @@ from muster_tainter.metrics import Metrics
 from muster_tainter.policyfile import load_policy
 from muster_tainter.trials import AT_ONCE, Doorkeeper, Refusal, Trials, read_asked
 
+GUARD_S = 60.0  # what hangs fails, what is slow does not
 POD = "/api/v1/namespaces/muster/pods/agent-7"
 ASKED = {
     "node": "node-7",
@@ -125,7 +126,7 @@ class Bench:
     async def ask(self, bearer: str = "t-agent", body: bytes | None = None, **changed: Any) -> httpx2.Response:
         headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
         content = json.dumps(ASKED | changed).encode() if body is None else body
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=GUARD_S) as http:
             return await http.post(f"http://127.0.0.1:{self.port}/api/trials/pvc", content=content, headers=headers)
 
     async def hang_up(self) -> None:
@@ -151,7 +152,8 @@ async def bench() -> AsyncIterator[Bench]:
     api = FakeApi()
     await api.start()
     listener = socket.create_server(("127.0.0.1", 0))
-    async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
+    config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
+    async with KubeClient(config, timeout_s=GUARD_S) as client:
         made = Bench(api, client)
         made.knows_agent("t-agent")
         made.port = listener.getsockname()[1]
@@ -242,7 +244,7 @@ async def test_an_agents_account_is_no_agent_with_a_token_for_the_api_server(ben
 
 @pytest.mark.parametrize("header", ["", "Basic YTpi", "Bearer"])
 async def test_without_a_token_nobody_is_asked(bench: Bench, header: str):
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=GUARD_S) as http:
         headers = {"authorization": header} if header else {}
         answer = await http.post(f"http://127.0.0.1:{bench.port}/api/trials/pvc", content=b"{}", headers=headers)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -285,7 +287,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(bench: Bench):
 
 
 async def test_only_post_is_taken(bench: Bench):
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=GUARD_S) as http:
         answer = await http.get(f"http://127.0.0.1:{bench.port}/api/trials/pvc")
     assert answer.status_code == 405
 
