@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 RIDE_ALONG_S = 600.0  # counts and measurements alone are written so often at most
 PEACE_S = 600.0  # after so long without an edit by others, the next one is healed at once again
-RELEASE_TIMEOUT_S = 2.0
+RELEASE_TIMEOUT_S = 4.0  # app.STOP_S is a little longer
 
 
 class Publisher:
