@@ -137,7 +137,7 @@ def checks() -> str:
 
 
 def one_check(check: Check) -> list[str]:
-    rhythm = "a stream, always on" if check.period_s is None else f"every {check.period_s:g} s"
+    rhythm = f"every {check.period_s:g} s" if check.period_s else "when asked" if check.probe else "a stream, always on"
     lines = [f"## {check.name}", "", f"{check.description}.", "", f"Cost: {check.cost}. {rhythm.capitalize()}."]
     lines.append(f"Time-out: {check.timeout_s:g} s. Looks at: {', '.join(check.devices)}.")
     lines += [f"Reads: {check.reads}."] if check.reads else []

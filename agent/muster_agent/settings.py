@@ -4,28 +4,53 @@ An error names the place (file and key, variable or flag), what was found and wh
 """
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from muster_checks.declaration import Check, Parameters
+from muster_checks.declaration import Check, Cost, Parameters
 from muster_checks.registry import UnknownCheck, select
 from muster_kube.settings import SettingsError, explain, load_settings
 
 PREFIX = "MUSTER_AGENT_"
 FLAGS = ("kubeconfig", "node", "root", "kmsg", "port", "host", "state_dir", "pod_uid", "log_format")
+_PERIOD = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhd]?)", re.ASCII)
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+SHORTEST_S, LONGEST_S = 5.0, 366 * 86_400.0
 _DNS_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+
+
+def _sensible(seconds: float) -> float:
+    if seconds and not SHORTEST_S <= seconds <= LONGEST_S:
+        raise ValueError(f"{seconds:g} s: expected 0, or {SHORTEST_S:g} s to 366 days")
+    return seconds
+
+
+def _seconds(value: object) -> object:
+    """A period in seconds: ``90s``, ``10m``, ``2h``, ``1d``; a bare number is hours, as in Autopilot's ``repeat``."""
+    match = _PERIOD.fullmatch(str(value).strip()) if isinstance(value, str | int | float) else None
+    if match is None or isinstance(value, bool):
+        raise ValueError("expected a time such as 90s, 10m, 2h, 1d, or a number of hours; 0 turns it off")
+    return float(match[1]) * _UNITS_S[match[2] or "h"]
+
+
+# what runs more often than that would be a load of its own; a year is as good as never
+Period = Annotated[float, BeforeValidator(_seconds), AfterValidator(_sensible)]
 
 
 class CheckSettings(BaseModel):
-    """Settings of one check. ``parameters``: its own, see /checks."""
+    """Settings of one check. period: seconds between two runs, 0: only when asked, None: its own (see /checks);
+    ``parameters``: its own, see /checks."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     enabled: bool = True
+    period: Period | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -42,6 +67,30 @@ class Settings(BaseModel):
     state_dir: Path | None = None
     pod_uid: str = Field(default="", max_length=64)
     log_format: Literal["text", "json"] = "text"
+    repeat: Period = 3600.0
+    """Seconds between two runs of a heavy check, and the longest that any other one waits; 0: none runs by itself."""
+    plan: Literal["auto", "fleet", "local"] = "auto"
+    """Who says when a heavy check that is due may run: the tainter's leader (fleet), or this agent as soon as the node is
+    idle (local). auto: fleet where there is a cluster."""
+    post_flight: tuple[str, ...] = ()
+    """Heavy checks that are due when a job on this node has ended (plan: local; a fleet's pools say so in the policy)."""
+    light_at_once: int = Field(default=4, ge=1, le=64)
+    light_cpu_share: float = Field(default=0.05, gt=0, le=64)
+    """Of one core: what light checks, their tools included, may use on average; beyond it they wait."""
+    pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    """The kubelet's socket that tells which pod has which device; used where it is there."""
+    run_as: str | None = Field(default=None, pattern=r"^[0-9]{1,9}(:[0-9]{1,9})?$")
+    """UID[:GID] to become once the kernel log is open, with no capability left; None: stay who we are."""
+    namespace: str | None = Field(default=None, pattern=_NAMESPACE)
+    """Of the agents' Service; None: the pod's or the context's own."""
+    service: str = Field(default="autopilot-healthchecks", pattern=_NAMESPACE)
+    """The headless Service whose EndpointSlices have all agents' addresses."""
+    fleet_at_once: int = Field(default=64, ge=1, le=1024)
+    """Nodes that one call of /status asks at the same time, whatever its ``batch`` says."""
+    heavy_at_once: int = Field(default=16, ge=1, le=1024)
+    """Nodes on which the calls that came to this agent run heavy checks at the same time."""
+    require_token: bool = False
+    """Every /status needs a Kubernetes token of somebody who may patch NodeHealths; over loopback, too."""
     plugins: Path | None = None
     """A folder of checks that an operator brings as files (docs/plugins.md)."""
     tainter_url: str | None = None
@@ -73,6 +122,31 @@ class Settings(BaseModel):
 def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
     """``flags``: by settings name, None for those not given. Raises SettingsError."""
     return load_settings(Settings, PREFIX, file, flags, environ, nested={"checks": CheckSettings})
+
+
+def periods_of(settings: Settings, checks: Mapping[str, Check]) -> dict[str, float]:
+    """Seconds between two runs of each snapshot check that runs by itself. Raises SettingsError for a stream's period.
+
+    Light checks keep their own rhythm, a minute or so, and never one slower than ``repeat``.
+    """
+    periods: dict[str, float] = {}
+    for name, check in checks.items():
+        own = settings.checks.get(name, CheckSettings())
+        if check.stream is not None:
+            if own.period is not None:
+                raise SettingsError(f"checks.{name}.period: {name} never rests, so it has none; expected no period")
+            continue
+        if not own.enabled:
+            continue
+        if own.period is not None:
+            period_s = own.period
+        elif check.period_s is None:
+            continue
+        else:
+            period_s = settings.repeat if check.cost is Cost.HEAVY else min(check.period_s, settings.repeat)
+        if period_s:
+            periods[name] = period_s
+    return periods
 
 
 def parameters_of(settings: Settings, checks: Mapping[str, Check]) -> dict[str, Parameters]:

@@ -130,7 +130,8 @@ class Check:
     """The declaration of one check.
 
     name:        as typed in ``check=``; lower case letters and digits
-    period_s:    default period of a snapshot; None for a stream, which never rests
+    period_s:    default period of a snapshot; None for a stream, which never rests, and for what runs when asked only
+    shares:      checks of one node with the same word share a costly reading if they start together
     timeout_s:   after it a run is UNKNOWN
     devices:     device kinds it looks at (``gpu``, ``nic``, ``ipu``, ``host`` …)
     probe:       a snapshot's reader and judge
@@ -152,6 +153,7 @@ class Check:
     stream: "Callable[[NodeView, Any, bytes | None], Stream] | None" = None
     recorded: Recorded | None = None
     resume: Resume | None = None
+    shares: str = ""
     reads: str = ""
     ran_on: str = ""
     examples: tuple[str, ...] = field(default=())

@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
         )
         return 0
     for check in declared:
-        rhythm = "always on" if check.period_s is None else f"every {check.period_s:g} s"
+        rhythm = f"every {check.period_s:g} s" if check.period_s else "when asked" if check.probe else "always on"
         print(f"{check.name}  ({check.cost.value}, {rhythm})\n    {check.description}")
         for name, field in check.parameters.model_fields.items():
             default = "" if field.is_required() else f" [{field.default}]"

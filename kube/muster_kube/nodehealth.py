@@ -92,11 +92,15 @@ class Agent(_Api, frozen=True):
 
 
 class Answer(_Api, frozen=True):
+    """What came of a request. finished: empty while it is under way. reason, message: why it is no PASS."""
+
     id: str
     verdict: str
     runs: int = 0
     passes: int = 0
     finished: str = ""
+    reason: str = ""
+    message: str = ""
 
 
 class Status(_Api, frozen=True):

@@ -52,6 +52,7 @@ GPUCONFIG = Check(
     timeout_s=READ_LIMIT_S,
     devices=("gpu", "host"),
     period_s=60.0,
+    shares="nvml",
     probe=_probe,
     recorded=_recorded,
     resume=resume_gpus,

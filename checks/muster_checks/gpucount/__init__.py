@@ -38,6 +38,7 @@ GPUCOUNT = Check(
     timeout_s=2 * READ_LIMIT_S + 30.0,  # what is amiss is read again after confirm_after_s
     devices=("gpu", "host"),
     period_s=60.0,
+    shares="nvml",
     probe=_probe,
     recorded=_recorded,
     resume=resume_gpus,

@@ -41,6 +41,7 @@ GPUECC = Check(
     timeout_s=READ_LIMIT_S,
     devices=("gpu",),
     period_s=60.0,
+    shares="nvml",
     probe=_probe,
     recorded=_recorded,
     resume=resume_gpus,

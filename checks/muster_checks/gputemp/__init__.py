@@ -37,6 +37,7 @@ GPUTEMP = Check(
     timeout_s=READ_LIMIT_S,
     devices=("gpu",),
     period_s=60.0,
+    shares="nvml",
     probe=_probe,
     recorded=_recorded,
     resume=resume_gpus,

@@ -61,7 +61,6 @@ IPERF = Check(
     cost=Cost.HEAVY,
     parameters=IperfParameters,
     timeout_s=120.0,
-    period_s=3600.0,
     devices=("nic", "peer"),
     probe=_probe,
     recorded=_recorded,

@@ -35,7 +35,6 @@ PVC = Check(
     parameters=PvcParameters,
     timeout_s=1260.0,
     devices=("storage",),
-    period_s=3600.0,
     probe=_probe,
     reads="the Kubernetes API: a PersistentVolumeClaim and a pod of its own, both deleted again",
     ran_on="a real API server, volume binder and scheduler; the pod's life was played by a simulated kubelet",

@@ -36,6 +36,7 @@ REMAPPED = Check(
     timeout_s=READ_LIMIT_S,
     devices=("gpu",),
     period_s=60.0,
+    shares="nvml",
     probe=_probe,
     recorded=_recorded,
     resume=resume_gpus,
