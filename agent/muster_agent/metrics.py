@@ -15,13 +15,28 @@ REASONS_LIMIT = 200  # series of findings by reason; reasons come from log lines
 
 
 class CheckReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One check at scrape time. counts: what its stream has seen, by what became of it."""
+    """One check at scrape time.
+
+    counts:     what its stream has seen, by what became of it
+    measured:   the findings of its last run, sound components included, with what was measured
+    ran_at:     when that run began, seconds since the epoch; 0: it has not run
+    duration_s: how long it took; period_s: how often it runs by itself, 0: it does not
+    tallies:    runs since this process started, by what became of them: ``run``, ``timeout``, ``overrun`` (its next
+                turn came before it was through), ``refused`` (busy), ``gave_way`` (called off for a job)
+    due_since:  since when a heavy check waits for an idle node (epoch seconds); None: it is not due
+    """
 
     name: str
     verdict: Verdict
     findings: Sequence[Finding]
     counts: Mapping[str, int]
     number_given: int
+    measured: Sequence[Finding] = ()
+    ran_at: float = 0.0
+    duration_s: float = 0.0
+    period_s: float = 0.0
+    tallies: Mapping[str, int] = msgspec.field(default_factory=dict)
+    due_since: float | None = None
 
 
 class Readings(Protocol):
