@@ -70,10 +70,10 @@ class Settings(BaseModel):
     repeat: Period = 3600.0
     """Seconds between two runs of a heavy check, and the longest that any other one waits; 0: none runs by itself."""
     plan: Literal["auto", "fleet", "local"] = "auto"
-    """Who says when a heavy check that is due may run: the tainter's leader (fleet), or this agent as soon as the node is
-    idle (local). auto: fleet where there is a cluster."""
+    """Who says when a heavy check that is due may run: the tainter's leader (fleet), or this agent as soon as the node
+    is idle (local). auto: fleet where there is a cluster."""
     post_flight: tuple[str, ...] = ()
-    """Heavy checks that are due when a job on this node has ended (plan: local; a fleet's pools say so in the policy)."""
+    """Heavy checks that are due when a job on this node has ended (plan local; a fleet's policy says it by pool)."""
     light_at_once: int = Field(default=4, ge=1, le=64)
     light_cpu_share: float = Field(default=0.05, gt=0, le=64)
     """Of one core: what light checks, their tools included, may use on average; beyond it they wait."""

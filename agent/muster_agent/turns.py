@@ -83,7 +83,7 @@ class Turns:
         """The heavy check that runs now; empty: none."""
 
     async def light(self, work: Callable[[], Awaitable[Result]], *, patience_s: float = 0.0) -> Result:
-        """Runs ``work`` in its turn, after at most ``patience_s`` of waiting for processor time: a person waits none."""
+        """Runs ``work`` in its turn. patience_s: how long it may wait for processor time; people wait none."""
         async with self._light:
             wait_s = min(self._cpu.wait_s(), patience_s)
             if wait_s > 0:
