@@ -71,6 +71,7 @@ class NodeView:
     history:   what counters read at earlier runs
     name:      the node's name in the cluster; empty without one
     volumes:   makes volume claims with rights that a check of its own does not have; None where nobody lends them
+    opened:    descriptors by path, of what this process may not open any more
     """
 
     root: Path = Path("/")
@@ -78,6 +79,7 @@ class NodeView:
     history: History = field(default_factory=History)
     name: str = ""
     volumes: "Volumes | None" = None
+    opened: Mapping[Path, int] = field(default_factory=dict)
 
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")

@@ -45,11 +45,24 @@ class Device(Protocol):
     def close(self) -> None: ...
 
 
-class KmsgDevice:
-    """The real one. Raises OSError when it cannot be opened."""
+def open_kmsg(path: Path) -> int:
+    """A descriptor at the oldest record. Raises OSError: the kernel asks for rights here, and never again."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+class KmsgDevice:
+    """The real one. Raises OSError when it cannot be opened.
+
+    opened: :func:`open_kmsg` of that path by a process that had more rights then. It stays the caller's, and serves one
+    device at a time: copies of a descriptor share its place in the log.
+    """
+
+    def __init__(self, path: Path, opened: int | None = None) -> None:
+        if opened is None:
+            self._fd = open_kmsg(path)
+            return
+        os.lseek(opened, 0, os.SEEK_SET)  # an earlier device has left it where it stopped
+        self._fd = os.dup(opened)
 
     def read(self) -> bytes:
         return os.read(self._fd, RECORD_BYTES)

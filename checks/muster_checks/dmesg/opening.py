@@ -35,7 +35,7 @@ def open_stream(
     *,
     rules: Sequence[Row] = (),
     clocks: Clocks | None = None,
-    device: Callable[[Path], Device] = KmsgDevice,
+    device: Callable[[Path], Device] | None = None,
 ) -> KernelLog:
     """The stream of a node's kernel log, going on from ``saved``.
 
@@ -68,7 +68,17 @@ def open_stream(
         _log.warning("kernel log was read from %s, now from %s: begin anew", position.source, source_name)
         position = None
     return KernelLog(
-        _open_source(kind, path, node, parameters, position, boot_id, timeline, judge.interesting, device),
+        _open_source(
+            kind,
+            path,
+            node,
+            parameters,
+            position,
+            boot_id,
+            timeline,
+            judge.interesting,
+            device or (lambda path: KmsgDevice(path, node.opened.get(path))),
+        ),
         judge,
         timeline,
         boot_id=boot_id,
