@@ -1,0 +1,217 @@
+"""Calls to other agents: HTTP/1.1 to addresses of the Fleet, bounded in time, in size and in number.
+
+No proxy of the environment is used and no redirect followed, so nothing goes to anybody but the peer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import httpx2
+import msgspec
+
+from muster_agent.fleet import Peer
+from muster_checks.vocabulary import shorten
+from muster_kube.credentials import FileToken
+from muster_kube.errors import ConfigError
+
+CONNECT_S = 3.0
+ANSWER_LIMIT = 4 << 20  # bytes; thirty checks with all their findings are a tenth of it
+ERROR_LIMIT = 4096  # bytes of a refusal
+LINE_LIMIT = 1 << 20
+AT_ONCE = 256  # connections of all calls together; a process may have 1,024 files or more
+
+Query = Mapping[str, str] | Iterable[tuple[str, str]]
+
+
+class CallFailed(Exception):
+    """A peer that did not answer as it should.
+
+    reason:  ``NoAgent`` (no address is known), ``Unreachable`` (no connection, or it broke), ``NoAnswer`` (nothing
+             within the time), ``BadAnswer`` (no JSON, a redirect, too much), ``Refused`` (it said no)
+    message: for people
+    status:  HTTP's, 0 where there was none
+    """
+
+    def __init__(self, reason: str, message: str, status: int = 0) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = shorten(message)
+        self.status = status
+
+
+class Caller(Protocol):
+    """How other agents are asked; see PeerCalls. All raise CallFailed."""
+
+    async def get_json(self, peer: Peer, path: str, params: Query, timeout_s: float) -> Any: ...
+
+    async def post_json(self, peer: Peer, path: str, body: object, timeout_s: float) -> Any: ...
+
+    def stream(self, peer: Peer, path: str, body: object) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+
+    async def alive(self, peer: Peer, timeout_s: float) -> bool: ...
+
+
+class PeerCalls:
+    """token: a file with our token for the audience ``muster``, read anew as it rotates; without one we are a stranger
+    to our peers, who then answer what everybody may ask. at_once: calls of all callers together; more wait, and their
+    time has not begun."""
+
+    def __init__(
+        self,
+        token: Path | None,
+        *,
+        connect_s: float = CONNECT_S,
+        answer_limit: int = ANSWER_LIMIT,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self._token = FileToken(token) if token is not None else None
+        self._timeouts = {"connect": connect_s, "read": None, "write": None, "pool": None}
+        self._answer_limit = answer_limit
+        self._free = asyncio.Semaphore(at_once)
+        # no connection is kept: a fleet is asked now and then, and idle sockets to all of it are memory
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        self._transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, limits=limits)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def get_json(self, peer: Peer, path: str, params: Query, timeout_s: float) -> Any:
+        """The decoded answer. ``timeout_s``: for the whole call."""
+        query = urlencode(list(params.items() if isinstance(params, Mapping) else params))
+        return await self._json("GET", peer, f"{path}?{query}" if query else path, b"", timeout_s)
+
+    async def post_json(self, peer: Peer, path: str, body: object, timeout_s: float) -> Any:
+        """As get_json, with a JSON body."""
+        return await self._json("POST", peer, path, msgspec.json.encode(body), timeout_s)
+
+    @asynccontextmanager
+    async def stream(self, peer: Peer, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
+        """POSTs ``body``; the answer's lines as they come, until the peer ends it or this is left, which closes the
+        connection. Only connecting is bounded in time."""
+        header = await self._header()
+        async with self._free, self._opened("POST", peer, path, msgspec.json.encode(body), header) as response:
+            if response.status_code >= 300:
+                raise _refusal(peer, response.status_code, await _bounded(peer, response, ERROR_LIMIT))
+            yield _lines(peer, response)
+
+    async def alive(self, peer: Peer, timeout_s: float) -> bool:
+        """Whether it speaks HTTP at all, whatever it says."""
+        try:
+            async with asyncio.timeout(timeout_s), self._opened("GET", peer, "/healthz", b"", None):
+                return True
+        except (CallFailed, TimeoutError):
+            return False
+
+    async def _json(self, method: str, peer: Peer, target: str, content: bytes, timeout_s: float) -> Any:
+        async with self._free:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    status, raw = await self._exchange(method, peer, target, content)
+            except TimeoutError as error:
+                raise CallFailed("NoAnswer", f"{place(peer)} has not answered within {timeout_s:g} s") from error
+        if status >= 300:
+            raise _refusal(peer, status, raw)
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            shown = raw[:80].decode("utf-8", "replace")
+            raise CallFailed("BadAnswer", f"{place(peer)} answers no JSON ({error}); it begins {shown!r}") from error
+
+    async def _exchange(self, method: str, peer: Peer, target: str, content: bytes) -> tuple[int, bytes]:
+        header = await self._header()
+        status, raw = await self._once(method, peer, target, content, header)
+        if status == 401 and self._token is not None and self._token.refused(header):
+            fresh = await self._header()  # the kubelet may have replaced it
+            if fresh != header:
+                status, raw = await self._once(method, peer, target, content, fresh)
+        return status, raw
+
+    async def _once(
+        self, method: str, peer: Peer, target: str, content: bytes, header: str | None
+    ) -> tuple[int, bytes]:
+        async with self._opened(method, peer, target, content, header) as response:
+            limit = ERROR_LIMIT if response.status_code >= 300 else self._answer_limit
+            return response.status_code, await _bounded(peer, response, limit)
+
+    async def _header(self) -> str | None:
+        if self._token is None:
+            return None
+        try:
+            return await self._token.header()
+        except ConfigError:
+            return None  # no token is mounted here
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, peer: Peer, target: str, content: bytes, header: str | None
+    ) -> AsyncIterator[httpx2.Response]:
+        if not peer.address:
+            raise CallFailed("NoAgent", f"no agent runs on node {peer.node}")
+        headers = {"Accept": "application/json", "User-Agent": "muster-agent", "Connection": "close"}
+        if content:
+            headers["Content-Type"] = "application/json"
+        if header is not None:
+            headers["Authorization"] = header
+        url = f"http://{place(peer)}{target}"
+        extensions = {"timeout": self._timeouts}
+        request = httpx2.Request(method, url, headers=headers, content=content, extensions=extensions)
+        try:
+            response = await self._transport.handle_async_request(request)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except (httpx2.TransportError, OSError) as error:
+            text = " ".join(str(error).split()) or type(error).__name__
+            raise CallFailed("Unreachable", f"{place(peer)}: {text}") from error
+
+
+def place(peer: Peer) -> str:
+    """``ADDRESS:PORT`` as in a URL; empty where no agent runs."""
+    if not peer.address:
+        return ""
+    return f"[{peer.address}]:{peer.port}" if ":" in peer.address else f"{peer.address}:{peer.port}"
+
+
+async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
+    stream = response.stream
+    assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - what the async transport returns
+    async for chunk in stream:
+        yield chunk
+
+
+async def _bounded(peer: Peer, response: httpx2.Response, limit: int) -> bytes:
+    """The body; of a refusal the beginning. Raises CallFailed for a longer answer."""
+    raw = bytearray()
+    async for chunk in _chunks(response):
+        raw += chunk
+        if len(raw) > limit:
+            if response.status_code >= 300:
+                break
+            raise CallFailed("BadAnswer", f"{place(peer)} answers more than {limit} bytes")
+    return bytes(raw)
+
+
+async def _lines(peer: Peer, response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Whole lines without their ends. One that the end of the answer cuts off is dropped."""
+    rest = b""
+    async for chunk in _chunks(response):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LINE_LIMIT:
+            raise CallFailed("BadAnswer", f"{place(peer)} sends a line of more than {LINE_LIMIT} bytes")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _refusal(peer: Peer, status: int, raw: bytes) -> CallFailed:
+    text = raw[:ERROR_LIMIT].decode("utf-8", "replace").strip()
+    if status < 400:
+        return CallFailed(
+            "BadAnswer", f"{place(peer)} sends us elsewhere (HTTP {status}); no redirect is followed", status
+        )
+    return CallFailed("Refused", f"{place(peer)} refuses (HTTP {status}): {text or 'no reason given'}", status)

@@ -1,0 +1,245 @@
+"""One question to many nodes: so many at a time, each answer as it comes, and an answer for every node.
+
+A window, not batches in lock step: when one node has answered the next is asked, so the slowest of a batch holds up
+nobody. What a node does, or fails to do, is an answer of that node and never the end of the whole.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import msgspec
+
+from muster_agent.asking import Asked
+from muster_agent.fleet import Peer
+from muster_agent.fleet.calls import Caller, CallFailed, place
+from muster_agent.node_answer import CheckAnswer, NodeAnswer, no_answer
+from muster_checks.declaration import Check, Cost
+from muster_checks.vocabulary import Result, Verdict, shorten, worst
+
+log = logging.getLogger(__name__)
+
+MARGIN_S = 10.0  # beyond the checks' own limits: the call, the wait for a turn, the end of tools
+LIGHT_AT_ONCE = 4  # an agent's default; more than that wait for each other there
+
+Own = Callable[[Sequence[str]], Awaitable[NodeAnswer]]
+Network = Callable[[Sequence[Peer]], Awaitable[Mapping[str, Result]]]
+T = TypeVar("T")
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """With a node whose answer takes its time. A check may take an hour, an agent that hangs is found out in seconds.
+
+    look_s, look_at_most_s: how long until /healthz is asked first, and how long at most from one time to the next
+    alive_s, looks: it is given up when that was not answered within alive_s, so many times in a row
+    """
+
+    look_s: float = 2.0
+    look_at_most_s: float = 30.0
+    alive_s: float = 3.0
+    looks: int = 3
+
+
+class FanOut:
+    """``node``: the own one, which is not asked by a call. fleet_at_once: nodes that one question asks at the same
+    time; heavy_at_once: nodes on which all questions together have heavy checks run."""
+
+    def __init__(
+        self, node: str, calls: Caller, *, fleet_at_once: int, heavy_at_once: int, patience: Patience | None = None
+    ) -> None:
+        self._node = node
+        self._calls = calls
+        self._fleet_at_once = fleet_at_once
+        self._heavy = asyncio.Semaphore(heavy_at_once)
+        self._patience = patience or Patience()
+
+    async def ask(
+        self, peers: Sequence[Peer], asked: Asked, own: Own, *, network: tuple[str, Network] | None = None
+    ) -> AsyncIterator[NodeAnswer]:
+        """One answer for each of ``peers``, as they come. Close it (contextlib.aclosing), and all calls are off.
+
+        own:     answers the checks named for the own node
+        network: a check that all nodes make together, by name, and what makes it; it goes first and alone, as it would
+                 measure the traffic of the others
+        """
+        measured: Mapping[str, Result] = {}
+        names = asked.check_names
+        if network is not None:
+            measured = await _measure([peer for peer in peers if peer.address], *network)
+            names = tuple(name for name in names if name != network[0])
+        round_ = _Round(self, asked, names, own)
+        waiting = iter(peers)
+        answers: asyncio.Queue[NodeAnswer] = asyncio.Queue(1)  # for who does not read, nobody is asked any more
+        at_once = min(asked.batch or self._fleet_at_once, self._fleet_at_once, len(peers))
+        workers = [asyncio.create_task(round_.work(waiting, answers)) for _ in range(at_once)]
+        try:
+            for _ in peers:
+                answer = await answers.get()
+                yield answer if network is None else _with_network(answer, network[0], measured, asked.check_names)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    # --- what a round needs of it
+
+    def turn(self, *, heavy: bool) -> "asyncio.Semaphore | nullcontext[None]":
+        return self._heavy if heavy else nullcontext()
+
+    def is_own(self, peer: Peer) -> bool:
+        return peer.node == self._node
+
+    async def checks_of(self, peer: Peer) -> set[str]:
+        found = await self._calls.get_json(peer, "/checks", {}, self._patience.alive_s)
+        return {check.name for check in _read(found, _Checks, peer).checks}
+
+    async def answer_of(self, peer: Peer, query: Mapping[str, str], timeout_s: float) -> NodeAnswer:
+        """What it answers to /status, held against who it is. Raises CallFailed."""
+        params = {**query, "host": peer.node, "format": "json"}
+        call = asyncio.ensure_future(self._calls.get_json(peer, "/status", params, timeout_s))
+        try:
+            await self._watch(peer, call)
+            found = call.result()
+        finally:
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        nodes = _read(found, _Document, peer).nodes
+        if len(nodes) != 1:
+            raise CallFailed("BadAnswer", f"{place(peer)} answers for {len(nodes)} nodes, expected {peer.node} alone")
+        if nodes[0].node != peer.node:
+            answered = shorten(nodes[0].node, 64)
+            raise CallFailed("WrongNode", f"{place(peer)} answers for node {answered!r}, expected {peer.node!r}")
+        return nodes[0]
+
+    async def _watch(self, peer: Peer, call: "asyncio.Future[Any]") -> None:
+        """Until ``call`` is done."""
+        patience = self._patience
+        wait_s, silent = patience.look_s, 0
+        while not (await asyncio.wait([call], timeout=wait_s))[0]:
+            if await self._calls.alive(peer, patience.alive_s):
+                wait_s, silent = min(2 * wait_s, patience.look_at_most_s), 0
+                continue
+            wait_s, silent = 0.0, silent + 1
+            if silent >= patience.looks and not call.done():
+                tried = f"{silent} times in a row, {patience.alive_s:g} s each"
+                raise CallFailed("NoAnswer", f"{place(peer)} takes connections and says nothing ({tried})")
+
+
+class _Round:
+    """One question on its way through the fleet. ``names``: the checks that nodes make each for itself."""
+
+    def __init__(self, fan: FanOut, asked: Asked, names: tuple[str, ...], own: Own) -> None:
+        checks = [running.check for running, _ in asked.checks if running.name in names]
+        self._fan = fan
+        self._asked = asked
+        self._names = names
+        self._own = own
+        self._heavy = asked.named and any(check.cost is Cost.HEAVY for check in checks)
+        self._timeout_s = timeout_s(checks, heavy=self._heavy)
+
+    async def work(self, waiting: Iterator[Peer], answers: "asyncio.Queue[NodeAnswer]") -> None:
+        for peer in waiting:
+            try:
+                answer = await self._answer(peer)
+            except CallFailed as error:
+                answer = no_answer(peer.node, place(peer), self._names, error.reason, error.message)
+            except Exception as error:  # a fault of ours with one node must not cost the others' answers
+                log.exception("node %s cannot be asked", peer.node)
+                message = shorten(f"{type(error).__name__}: {error}")
+                answer = no_answer(peer.node, place(peer), self._names, "Error", message)
+            await answers.put(answer)
+
+    async def _answer(self, peer: Peer) -> NodeAnswer:
+        own = self._fan.is_own(peer)
+        if not own and not peer.address:
+            raise CallFailed("NoAgent", f"no agent runs on node {peer.node}: the agents' Service has no endpoint there")
+        if not self._names:
+            return NodeAnswer(node=peer.node, endpoint=place(peer), verdict=Verdict.UNKNOWN)
+        async with self._fan.turn(heavy=self._heavy):
+            answer = await self._own(self._names) if own else await self._call(peer)
+        return msgspec.structs.replace(answer, endpoint=place(peer) or answer.endpoint)
+
+    async def _call(self, peer: Peer) -> NodeAnswer:
+        only = self._names if self._asked.named else None
+        try:
+            answer = await self._fan.answer_of(peer, self._asked.for_peer(peer.node, only), self._timeout_s)
+        except CallFailed as error:
+            if error.status != 400 or not self._asked.named:
+                raise
+            answer = await self._call_for_what_it_has(peer, error)
+        by_name = {result.check: result for result in answer.results}
+        if self._asked.named:
+            return _judged(answer, [by_name.get(name) or _lacking(name, peer) for name in self._names])
+        if not by_name:
+            raise CallFailed("BadAnswer", f"{place(peer)} answers without any result")
+        return _judged(answer, answer.results)
+
+    async def _call_for_what_it_has(self, peer: Peer, refusal: CallFailed) -> NodeAnswer:
+        """Plug-ins differ from node to node, and versions do in a rollout: what a node lacks costs no other check."""
+        has = await self._fan.checks_of(peer)
+        common = tuple(name for name in self._names if name in has)
+        if not common:
+            return NodeAnswer(node=peer.node, verdict=Verdict.UNKNOWN)
+        if len(common) == len(self._names):
+            raise refusal
+        return await self._fan.answer_of(peer, self._asked.for_peer(peer.node, common), self._timeout_s)
+
+
+def timeout_s(checks: Sequence[Check], *, heavy: bool) -> float:
+    """How long a node may take: light checks run side by side, a few at a time; heavy ones one after another, and
+    after the one that may be under way. Without ``heavy`` those answer at once, with their last result."""
+    light = [check.timeout_s for check in checks if check.cost is Cost.LIGHT]
+    slow = [check.timeout_s for check in checks if check.cost is Cost.HEAVY] if heavy else []
+    return max([*light, sum(light) / LIGHT_AT_ONCE]) + sum(slow) + max(slow, default=0.0) + MARGIN_S
+
+
+class _Document(msgspec.Struct):
+    """Of a peer's answer, what is read."""
+
+    nodes: tuple[NodeAnswer, ...]
+
+
+class _Declared(msgspec.Struct):
+    name: str
+
+
+class _Checks(msgspec.Struct):
+    checks: tuple[_Declared, ...]
+
+
+def _read(found: Any, kind: type[T], peer: Peer) -> T:
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise CallFailed("BadAnswer", f"{place(peer)} answers otherwise than an agent: {error}") from error
+
+
+async def _measure(peers: Sequence[Peer], check: str, network: Network) -> Mapping[str, Result]:
+    try:
+        return await network(peers)
+    except Exception as error:  # as for one node: the other checks are answered
+        log.exception("check %s over %d nodes", check, len(peers))
+        message = shorten(f"{type(error).__name__}: {error}")
+        failed = Result(check=check, verdict=Verdict.UNKNOWN, reason="Error", message=message)
+        return {peer.node: failed for peer in peers}
+
+
+def _with_network(answer: NodeAnswer, check: str, measured: Mapping[str, Result], order: Sequence[str]) -> NodeAnswer:
+    message = answer.error or "was not measured"
+    missing = Result(check=check, verdict=Verdict.UNKNOWN, reason="NotMeasured", message=message)
+    result = measured.get(answer.node, missing)
+    added = CheckAnswer(**{name: getattr(result, name) for name in Result.__struct_fields__})
+    place_of = {name: place for place, name in enumerate(order)}
+    return _judged(answer, sorted([*answer.results, added], key=lambda each: place_of.get(each.check, len(order))))
+
+
+def _judged(answer: NodeAnswer, results: Sequence[CheckAnswer]) -> NodeAnswer:
+    verdict = worst([result.verdict for result in results], Verdict.UNKNOWN)
+    return msgspec.structs.replace(answer, results=tuple(results), verdict=verdict)
+
+
+def _lacking(check: str, peer: Peer) -> CheckAnswer:
+    message = f"node {peer.node} has no check {check}: it is turned off there, or its agent is another version"
+    return CheckAnswer(check=check, verdict=Verdict.UNKNOWN, reason="NoSuchCheck", message=message)

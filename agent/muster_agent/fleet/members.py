@@ -1,0 +1,289 @@
+"""Which nodes there are, and where their agents answer: the NodeHealth list, and the headless Service's EndpointSlices.
+
+Asked when somebody asks for more than this node, never before: an idle agent lists nothing.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from muster_agent.fleet import Peer
+from muster_kube.client import KubeClient, Params
+from muster_kube.errors import ApiError, ConfigError, NotFound
+from muster_kube.nodehealth import PATH as NODE_HEALTHS
+from muster_kube.objects import Api
+
+log = logging.getLogger(__name__)
+
+KEPT_S = 5.0  # a script that asks node by node makes one list of it; a new agent is seen on the next call
+PAGE = 500  # items; a server that answers from its cache sends them all at once and says so by no `continue`
+SILENCE_S = 10.0  # of the API server in the middle of a list
+TAINTER_S = 10.0
+SHOWN = 20  # names in an error
+PORT = 3333  # where a Service names no port
+DISCOVERY = "/apis/discovery.k8s.io"
+VERSIONS = ("v1", "v1beta1")  # the second is all there is below Kubernetes 1.21
+HOSTNAME = "kubernetes.io/hostname"
+
+T = TypeVar("T")
+
+
+class FleetUnknown(Exception):
+    """The fleet cannot be asked for now; ``str()``: why, and what would help."""
+
+
+class BadChoice(ValueError):
+    """Nodes are asked for that there are not, or a selector is none."""
+
+
+class _Named(Api, frozen=True):
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Health(Api, frozen=True):
+    metadata: _Named
+
+
+class _Target(Api, frozen=True):
+    resource_version: str = ""
+
+
+class _Conditions(Api, frozen=True):
+    """None: not said, which means yes, yes, no."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class _Endpoint(Api, frozen=True):
+    addresses: tuple[str, ...] = ()
+    conditions: _Conditions = _Conditions()
+    node_name: str | None = None
+    topology: dict[str, str] | None = None  # v1beta1
+    target_ref: _Target | None = None
+
+
+class _Port(Api, frozen=True):
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = None
+
+
+class Slice(Api, frozen=True):
+    """One EndpointSlice. The API sends null for lists that are empty."""
+
+    metadata: _Named
+    address_type: str = ""
+    ports: tuple[_Port, ...] | None = None
+    endpoints: tuple[_Endpoint, ...] | None = None
+
+
+class _Version(Api, frozen=True):
+    version: str = ""
+
+
+class _Group(Api, frozen=True):
+    versions: tuple[_Version, ...] = ()
+
+
+class _Row(msgspec.Struct):
+    """Of the tainter's /api/nodes."""
+
+    node: str
+
+
+class Fleet:
+    """The fleet as the API server knows it. ``client`` must be open whenever this is asked.
+
+    node:       the own one, which is there whatever the API server says
+    namespace, service: of the agents' headless Service
+    tainter_url, tainter_token, tainter_ca: as in the settings; whom to ask about pods and labels
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node: str,
+        namespace: str,
+        service: str,
+        *,
+        tainter_url: str | None = None,
+        tainter_token: Path | None = None,
+        tainter_ca: Path | None = None,
+        kept_s: float = KEPT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._namespace = namespace
+        self._service = service
+        self._tainter_url = tainter_url
+        self._tainter_token = tainter_token
+        self._tainter_ca = tainter_ca
+        self._kept_s = kept_s
+        self._clock = clock
+        self._version = ""
+        self._kept: tuple[float, dict[str, Peer]] | None = None
+        self._listing: asyncio.Task[dict[str, Peer]] | None = None
+
+    async def members(self) -> dict[str, Peer]:
+        """Every node that has a NodeHealth, by name; an empty address: no agent runs there. Raises FleetUnknown."""
+        if self._kept is not None and self._clock() < self._kept[0]:
+            return self._kept[1]
+        if self._listing is None or self._listing.done():
+            self._listing = asyncio.create_task(self._list())
+        # shielded: a caller who hangs up must not take the list from the others
+        return await asyncio.shield(self._listing)
+
+    async def choose(self, hosts: Collection[str] = (), *, job: str = "", nodelabel: str = "") -> list[Peer]:
+        """The nodes that are named and selected, in the order of their names; without either all of them.
+
+        job: ``NAMESPACE:key=value``, the nodes on which such pods run; nodelabel: ``key=value[,…]``.
+        Raises BadChoice for names that no node has, FleetUnknown.
+        """
+        members = await self.members()
+        if unknown := sorted(set(hosts) - members.keys()):
+            raise BadChoice(f"host: {_some(unknown)}: expected some of {_some(sorted(members))}")
+        chosen = set(hosts) or set(members)
+        if job or nodelabel:
+            chosen &= await self.resolve(job=job, nodelabel=nodelabel)
+        return [members[name] for name in sorted(chosen & members.keys())]
+
+    async def resolve(self, *, job: str = "", nodelabel: str = "") -> set[str]:
+        """Names of the nodes that the tainter finds. Raises BadChoice where it calls a selector wrong, FleetUnknown."""
+        given = {name: value for name, value in (("job", job), ("nodelabel", nodelabel)) if value}
+        asked = " and ".join(given)
+        if self._tainter_url is None:
+            raise FleetUnknown(f"{asked}: the tainter knows pods and labels, and the setting tainter_url names none")
+        from muster_kube.config import ClusterConfig
+        from muster_kube.credentials import FileToken, NoToken
+
+        token = self._tainter_token
+        credentials = FileToken(token) if token is not None and token.exists() else NoToken()
+        try:
+            ca = self._tainter_ca.read_bytes() if self._tainter_ca is not None else None
+            config = ClusterConfig("tainter_url", self._tainter_url, ca=ca, credentials=credentials)
+            async with KubeClient(config, user_agent="muster-agent", max_connections=1) as tainter:
+                path = f"/api/nodes?{urlencode(given)}"
+                rows = await tainter.get(path, type=list[_Row], timeout_s=TAINTER_S)
+        except ApiError as error:
+            if error.status == 400:
+                raise BadChoice(f"{asked}: {error.message}") from error
+            raise FleetUnknown(f"{asked}: tainter at {self._tainter_url}: {error}") from error
+        except (ConfigError, OSError) as error:
+            raise FleetUnknown(f"{asked}: tainter at {self._tainter_url}: {error}") from error
+        return {row.node for row in rows}
+
+    async def _list(self) -> dict[str, Peer]:
+        try:
+            healths = await self._all(NODE_HEALTHS, _Health, {})
+            slices = await self._slices()
+        except (ApiError, ConfigError) as error:
+            raise FleetUnknown(f"the API server cannot be asked which nodes there are: {error}") from error
+        found = addresses(slices)
+        names = {health.metadata.name for health in healths} | {self._node}
+        members = {name: found.get(name) or Peer(name, "") for name in names}
+        self._kept = (self._clock() + self._kept_s, members)
+        # 15,000 of them are 3 MB, which nobody needs a minute later
+        asyncio.get_running_loop().call_later(2 * self._kept_s, self._forget, members)
+        return members
+
+    def _forget(self, members: dict[str, Peer]) -> None:
+        if self._kept is not None and self._kept[1] is members:
+            self._kept = None
+
+    async def _slices(self) -> list[Slice]:
+        known = bool(self._version)
+        if not known:
+            self._version = await self._choose_version()
+        place = f"{DISCOVERY}/{self._version}/namespaces/{self._namespace}/endpointslices"
+        try:
+            return await self._all(place, Slice, {"labelSelector": f"kubernetes.io/service-name={self._service}"})
+        except NotFound:
+            self._version = ""
+            if not known:
+                raise
+            return await self._slices()  # the cluster has been upgraded meanwhile
+
+    async def _choose_version(self) -> str:
+        served = {each.version for each in (await self._client.get(DISCOVERY, type=_Group)).versions}
+        for version in VERSIONS:
+            if version in served:
+                return version
+        raise FleetUnknown(
+            f"the API server serves discovery.k8s.io in {_some(sorted(served))}: expected one of {', '.join(VERSIONS)}"
+        )
+
+    async def _all(self, path: str, kind: type[T], params: Params) -> list[T]:
+        """All items from the server's cache (resourceVersion 0): a moment old, and free of charge for etcd."""
+        items: list[T] = []
+        more: Params = {"resourceVersion": "0"}
+        while True:
+            page = await self._client.list_page(
+                path, kind, params={**params, **more, "limit": PAGE}, timeout_s=SILENCE_S
+            )
+            items += page.items
+            for broken in page.undecodable:
+                log.warning("%s %s is left out: %s", path, broken.key or "(no name)", broken.error)
+            if not page.continue_:
+                return items
+            more = {"continue": page.continue_}
+
+
+def addresses(slices: Iterable[Slice]) -> dict[str, Peer]:
+    """Where each node's agent is. Of two on one node, as in a rollout, the one that stays: not being ended, ready, the
+    newer pod. Addresses that are none (FQDN slices) are left out."""
+    best: dict[str, tuple[tuple[bool, bool, bool, int], Peer]] = {}
+    for each in slices:
+        port = _port(each.ports or ())
+        for endpoint in each.endpoints or ():
+            node = endpoint.node_name or (endpoint.topology or {}).get(HOSTNAME, "")
+            address = _address(endpoint.addresses)
+            if not node or not address:
+                continue
+            rank = _rank(endpoint)
+            if node not in best or rank > best[node][0]:
+                best[node] = (rank, Peer(node, address, port))
+    return {node: peer for node, (_, peer) in best.items()}
+
+
+def _rank(endpoint: _Endpoint) -> tuple[bool, bool, bool, int]:
+    said = endpoint.conditions
+    version = endpoint.target_ref.resource_version if endpoint.target_ref is not None else ""
+    return (
+        not said.terminating,
+        said.serving is not False,
+        said.ready is not False,
+        # not for comparing, says the API; but all servers count it up, and it only decides between two that answer
+        int(version[:20]) if version.isascii() and version.isdigit() else 0,
+    )
+
+
+def _port(ports: Collection[_Port]) -> int:
+    """The one called ``http``, else the first of TCP."""
+    tcp = [each for each in ports if each.port and each.protocol in (None, "", "TCP")]
+    named = [each for each in tcp if each.name == "http"]
+    return next((each.port for each in [*named, *tcp] if each.port), PORT)
+
+
+def _address(found: Iterable[str]) -> str:
+    for text in found:
+        try:
+            return str(ip_address(text))
+        except ValueError:
+            continue
+    return ""
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(names[:SHOWN]) or "none") + more
