@@ -88,8 +88,10 @@ def families(every: Iterable[Component]) -> Iterator[GaugeMetricFamily]:
         labels=["check", "component", "verdict"],
     )
     ranked = sorted(every, key=lambda component: -severity(component.verdict))
-    for component in ranked[:COMPONENT_LIMIT]:
-        verdicts.add_metric([component.check, _label(component.name), component.verdict.value], 1.0)
+    # cut to length, two names may have become one
+    shown = {(c.check, _label(c.name), c.verdict.value): None for c in ranked[:COMPONENT_LIMIT]}
+    for labels in shown:
+        verdicts.add_metric(labels, 1.0)
     measured = {
         suffix: GaugeMetricFamily(
             f"{PREFIX}_{suffix}" if suffix else PREFIX, text, labels=[*LABELS, "unit"] if suffix == OTHER else LABELS
@@ -104,17 +106,17 @@ def families(every: Iterable[Component]) -> Iterator[GaugeMetricFamily]:
             continue
         for measurement in _measurements(component.findings):
             suffix, factor = UNITS.get(measurement.unit, (OTHER, 1.0))
-            labels = [component.check, _label(component.name), _label(measurement.name)]
+            place = [component.check, _label(component.name), _label(measurement.name)]
             if suffix == OTHER:
-                labels.append(_label(measurement.unit))
-            key = (suffix, *labels)
-            if key in seen:  # cut to length, two names may have become one
+                place.append(_label(measurement.unit))
+            key = (suffix, *place)
+            if key in seen:
                 continue
             if len(seen) >= MEASURED_LIMIT:
                 left_out += 1
                 continue
             seen.add(key)
-            measured[suffix].add_metric(labels, measurement.value * factor)
+            measured[suffix].add_metric(place, measurement.value * factor)
     yield verdicts
     yield from measured.values()
     rest = GaugeMetricFamily(

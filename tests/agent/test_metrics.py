@@ -160,8 +160,8 @@ def test_the_whole_page_is_bounded_whatever_a_node_has_in_it():
 
 def test_labels_of_any_length_and_content_are_taken():
     figures = [Measurement("y" * 5000 + end, 1.0, "z" * 5000) for end in ("1", "2")]
-    odd = finding('disk/"\n\\' + "x" * 5000, Verdict.WARN, *figures)
-    series = scrape(reading("disk", Verdict.WARN, odd))
+    odd = [finding('disk/"\n\\' + "x" * 5000 + end, Verdict.WARN, *figures) for end in ("1", "2")]
+    series = scrape(reading("disk", Verdict.WARN, *odd))
     (labels,) = [labels for name, labels in series if name == "muster_agent_measured_other"]
     assert max(len(value) for _, value in labels) == 128
 
