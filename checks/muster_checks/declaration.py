@@ -79,7 +79,7 @@ class NodeView:
     history: History = field(default_factory=History)
     name: str = ""
     volumes: "Volumes | None" = None
-    opened: Mapping[Path, int] = field(default_factory=dict)
+    opened: Mapping[Path, int] = field(default_factory=dict, hash=False)
 
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")
