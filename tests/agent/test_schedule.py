@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from muster_agent.running import Context, Running
@@ -72,9 +73,9 @@ class Turns:
         self.overruns[name] += 1
         self.changed.set()
 
-    async def until(self, seen: "object") -> None:
+    async def until(self, seen: Callable[[], object]) -> None:
         async with asyncio.timeout(60):
-            while not seen():  # type: ignore[operator]
+            while not seen():
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -131,7 +132,12 @@ def test_a_clock_that_leaps_by_decades_gives_one_turn_not_millions():
 async def test_what_has_not_run_in_this_boot_runs_at_once_and_what_has_waits_for_its_place():
     turns = Turns()
     now = datetime.now(UTC).timestamp()
-    checks = [check("new"), ran(check("fresh"), now), ran(check("overdue"), now - 2 * FAR), ran(check("ahead"), now + 9e9)]
+    checks = [
+        check("new"),
+        ran(check("fresh"), now),
+        ran(check("overdue"), now - 2 * FAR),
+        ran(check("ahead"), now + 9e9),
+    ]
     task = asyncio.create_task(schedule(turns, checks, FAR).run())
     await turns.until(lambda: len(turns.runs) >= 3)
     task.cancel()
