@@ -1,15 +1,17 @@
-"""The agent's memory on disk: ledgers and stream positions in one file, so that an effect and the place in the log
-that caused it are kept or lost together.
+"""The agent's memory on disk: ledgers, stream positions, last results, the history of verdicts and what came of
+requests in one file, so that an effect and what caused it are kept or lost together.
 
 A change is saved beside its publication, neither waiting for the other: a node whose disk hangs is the very node that
 must be reported. A crash in between does no harm. Saved but not told: the next start compares with the NodeHealth and
-tells. Told but not saved: the next start finds higher numbers told than its own, and goes on from those (seed.py).
+tells. Told but not saved: the next start finds higher numbers told than its own, and goes on from those (seed.py); an
+answer that was told is never given anew (requests.py).
 """
 
 import asyncio
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import threading
 import time
@@ -19,7 +21,9 @@ from pathlib import Path
 
 import msgspec
 
-from muster_agent.ledger import Memory
+from muster_agent.changes import Change
+from muster_agent.ledger import OPEN_LIMIT, Memory
+from muster_checks.vocabulary import Result
 
 log = logging.getLogger(__name__)
 
@@ -29,23 +33,75 @@ LOCK_NAME = "agent.lock"
 SIZE_LIMIT = 64 << 20  # bytes; what is larger was not written by us
 BEHIND_CHANGE_S = 0.05  # also gathers what a burst of lines changes into one write
 POSITIONS_EVERY_S = 5.0
+# a run that found what the one before it found costs a node's disk nothing: a day of light checks, each once a minute,
+# would be 40,000 writes; what a crash may take is five minutes of ages and of counters' readings
+RERUNS_EVERY_S = 300.0
 RETRY_S = 5.0
 SLOW_S = 10.0  # a disk that takes longer is told of
 
 
+MEASUREMENTS_LIMIT = 64  # of one finding of a last result
+
+
 class StoredCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """position: where the stream goes on; None: from the beginning. last_change: as published, epoch seconds."""
+    """position: where the stream goes on; None: from the beginning. last_change: as published, epoch seconds.
+
+    last, ran_at: the last run, what is sound included (the worst :data:`OPEN_LIMIT` of it), and when it began (epoch
+                  seconds); changes: of the verdict, oldest first
+    """
 
     ledger: Memory
     position: bytes | None = None
     verdict: str = ""
     last_change: float = 0.0
+    last: Result | None = None
+    ran_at: float = 0.0
+    changes: tuple[Change, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.last is not None and (bounded := _bounded(self.last)) is not self.last:
+            msgspec.structs.force_setattr(self, "last", bounded)
+
+
+class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What has come of one request so far; what was asked stands in the NodeHealth.
+
+    runs, passes: that count. begun: how often the run after those was begun; a run that is cut off twice counts.
+    ran_at, finished: epoch seconds; 0: not yet. verdict, reason, message: the answer's.
+    """
+
+    id: str
+    runs: int = 0
+    passes: int = 0
+    begun: int = 0
+    ran_at: float = 0.0
+    finished: float = 0.0
+    verdict: str = ""
+    reason: str = ""
+    message: str = ""
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """idle_since: epoch seconds, 0: not idle. counters: muster_checks.history.History.memory()."""
+
     version: int
     node: str
     checks: dict[str, StoredCheck]
+    requests: tuple[StoredRequest, ...] = ()
+    idle_since: float = 0.0
+    counters: bytes = b""
+
+
+def _bounded(result: Result) -> Result:
+    """The same object where nothing is too long. Findings are the worst first already."""
+    many = len(result.findings) > OPEN_LIMIT
+    if not many and all(len(finding.measurements) <= MEASUREMENTS_LIMIT for finding in result.findings):
+        return result
+    findings = tuple(
+        msgspec.structs.replace(finding, measurements=finding.measurements[:MEASUREMENTS_LIMIT])
+        for finding in result.findings[:OPEN_LIMIT]
+    )
+    return msgspec.structs.replace(result, findings=findings)
 
 
 _decoder = msgspec.json.Decoder(Stored)
@@ -134,7 +190,8 @@ class StateFile:
 
 
 class Saver:
-    """Saves right behind a change, positions alone every :data:`POSITIONS_EVERY_S` at most.
+    """Saves right behind a change, positions alone every :data:`POSITIONS_EVERY_S` at most, runs that changed nothing
+    every :data:`RERUNS_EVERY_S`.
 
     Behind, because the PATCH that tells of the change has the processors to itself for that moment. Nothing hangs on
     the order: dying in between, the agent reads the same lines again and counts the same firing.
@@ -160,18 +217,28 @@ class Saver:
         self._clock = clock
         self._sleep = sleep
         self._wanted = asyncio.Event()
-        self._urgent = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._every_s = math.inf  # the most urgent wish since the last save: 0 for a change
         self._failing = ""
         self._under_way: asyncio.Future[None] | None = None
         self._handed_over: Stored | None = None  # to the disk; the future above knows what came of it
 
     def now(self) -> None:
         """A finding has changed."""
-        self._wanted.set()
-        self._urgent.set()
+        self._want(0.0)
 
     def sometime(self) -> None:
         """Only positions or counts have moved."""
+        self._want(POSITIONS_EVERY_S)
+
+    def lazily(self) -> None:
+        """A check has found what it found before: only ages and readings have moved."""
+        self._want(RERUNS_EVERY_S)
+
+    def _want(self, every_s: float) -> None:
+        if every_s < self._every_s:
+            self._every_s = every_s
+            self._hurried.set()
         self._wanted.set()
 
     async def run(self) -> None:
@@ -179,20 +246,21 @@ class Saver:
         last = float("-inf")
         while True:
             await self._wanted.wait()
-            wait_s = last + POSITIONS_EVERY_S - self._clock()
-            if wait_s > 0 and not self._urgent.is_set():
-                await self._first_of(self._urgent.wait(), self._sleep(wait_s))
-            if self._urgent.is_set():
+            self._hurried.clear()
+            wait_s = last + self._every_s - self._clock()
+            if self._every_s and wait_s > 0 and await self._hurries_within(wait_s):
+                continue
+            if not self._every_s:
                 await self._sleep(BEHIND_CHANGE_S)
             last = self._clock()
             if not await self.flush():
-                self._wanted.set()
+                self._want(POSITIONS_EVERY_S)
                 await self._sleep(RETRY_S)
 
     async def flush(self) -> bool:
         """Save now; False (logged once for each new reason) when the disk will not take it."""
         self._wanted.clear()
-        self._urgent.clear()
+        self._every_s = math.inf
         while self._under_way is not None and not self._under_way.done():  # two would write one file at once
             await asyncio.wait([self._under_way])
         stored = self._snapshot()
@@ -219,14 +287,15 @@ class Saver:
             log.warning("state cannot be saved; should the agent die, logs are read anew: %s", why)
         self._failing = why
 
-    @staticmethod
-    async def _first_of(*waits: Awaitable[object]) -> None:
-        tasks = [asyncio.ensure_future(wait) for wait in waits]
+    async def _hurries_within(self, seconds: float) -> bool:
+        """True as soon as something more urgent is wanted; False when the time is over."""
+        hurried, over = asyncio.ensure_future(self._hurried.wait()), asyncio.ensure_future(self._sleep(seconds))
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([hurried, over], return_when=asyncio.FIRST_COMPLETED)
+            return not over.done()
         finally:
-            for task in tasks:
-                task.cancel()
+            hurried.cancel()
+            over.cancel()
 
 
 def _in_thread(save: Callable[[Stored], None], stored: Stored) -> asyncio.Future[None]:

@@ -1,7 +1,8 @@
 """What counters read before: a counter says little by its height, much by how fast it rises.
 
 Most hardware counters start at an unknown height and never fall (a working IPU-Machine showed 2,932,108 corrected link
-errors), so checks judge the rise within a window. One History serves all checks of an agent.
+errors), so checks judge the rise within a window. One History serves all checks of an agent, and what it holds can be
+carried over a restart within the same boot.
 """
 
 import asyncio
@@ -17,6 +18,9 @@ import msgspec
 POINTS_LIMIT = 512  # of one series; the older half is thinned out
 SERIES_LIMIT = 16_384  # 16 devices with 100 counters each, ten times over
 KEPT_S = 7 * 86_400.0
+MEMORY_LIMIT_BYTES = 1_500_000  # 2 MB in the agent's state file, which holds it as base64
+POINT_BYTES = 28  # three floats of nine bytes, and their frame
+MEMORY_KEPT_S = 300.0  # a memory is made anew so often at most: what a crash takes is as many seconds of readings
 
 
 class Rise(msgspec.Struct, frozen=True):
@@ -63,13 +67,26 @@ class Series(msgspec.Struct, frozen=True):
         return self.points[-1][1] if self.points else None
 
 
+Point = tuple[float, float, float]  # (seconds, value, risen)
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """The bytes of :meth:`History.memory`, as msgpack. series: (check, counter's name, points)."""
+
+    boot_id: str
+    noted: dict[str, float]
+    series: tuple[tuple[str, str, tuple[Point, ...]], ...]
+
+
 class History:
     """The readings of all counters, by check and name. ``clock``: seconds, steady, counting while suspended."""
 
     def __init__(self, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) -> None:
         self.clock = clock
+        self._memory = b""
+        self._memory_at = -math.inf
         # (seconds, value, risen): with the sum of all rises kept, a point can be dropped and no rise is lost
-        self._series: dict[tuple[str, str], deque[tuple[float, float, float]]] = {}
+        self._series: dict[tuple[str, str], deque[Point]] = {}
         self._noted: dict[str, float] = {}
 
     def note(self, check: str, values: Mapping[str, float]) -> None:
@@ -89,7 +106,7 @@ class History:
             self._keep(series, now, value)
 
     @staticmethod
-    def _keep(series: deque[tuple[float, float, float]], now: float, value: float) -> None:
+    def _keep(series: deque[Point], now: float, value: float) -> None:
         risen = 0.0
         if series:
             _, before, risen = series[-1]
@@ -122,9 +139,82 @@ class History:
             if owner == check
         }
 
+    def memory(self, boot_id: str, *, newest: bool = False) -> bytes:
+        """All readings, for :meth:`restore`; at most :data:`MEMORY_LIMIT_BYTES`, old readings thinned to that end.
+
+        boot_id: of the boot whose clock this is. newest: made anew however young the last one is, as at the end
+        """
+        now = self.clock()
+        if newest or now - self._memory_at >= MEMORY_KEPT_S:
+            self._memory, self._memory_at = self._pack(boot_id), now
+        return self._memory
+
+    def restore(self, memory: bytes, boot_id: str) -> bool:
+        """Go on from what :meth:`memory` gave, before the first reading. False, and nothing is restored, where it is
+        of another boot, whose clock and counters are others; or cannot be read."""
+        if not memory or not boot_id:
+            return False
+        try:
+            kept = msgspec.msgpack.decode(memory, type=_Kept)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
+        now = self.clock()
+        times = [*kept.noted.values(), *(at for _, _, points in kept.series for at, _, _ in points)]
+        if kept.boot_id != boot_id or not all(0 <= at <= now for at in times):
+            return False  # a boot's clock begins at 0: what is of the future is of another one, whatever its name
+        self._noted = dict(kept.noted)
+        self._series = {(check, name): deque(points) for check, name, points in kept.series[:SERIES_LIMIT] if points}
+        return True
+
+    def _pack(self, boot_id: str) -> bytes:
+        # the longest silent ones are left out first, should even two readings of each be too many
+        newest_first = sorted(self._series.items(), key=lambda item: item[1][-1][0], reverse=True)
+        sized = [
+            (_text_bytes(check) + _text_bytes(name), check, name, points)
+            for (check, name), points in newest_first
+            if name.isascii() or _is_text(name)
+        ]
+        room = MEMORY_LIMIT_BYTES - sum(_text_bytes(text) + POINT_BYTES for text in (boot_id, *self._noted))
+        names_bytes = sum(size for size, *_ in sized)
+        most = POINTS_LIMIT
+        while most > 2 and names_bytes + POINT_BYTES * sum(min(len(points), most) for *_, points in sized) > room:
+            most //= 2
+        chosen: list[tuple[str, str, tuple[Point, ...]]] = []
+        for size, check, name, points in sized:
+            room -= size + POINT_BYTES * min(len(points), most)
+            if room < 0:
+                break
+            chosen.append((check, name, _thinned(points, most)))
+        return msgspec.msgpack.encode(_Kept(boot_id, self._noted, tuple(chosen)))
+
     def _forget_stale(self, now: float) -> None:
         for key in [key for key, points in self._series.items() if points[-1][0] < now - 86_400.0]:
             del self._series[key]
+
+
+def _text_bytes(text: str) -> int:
+    """In msgpack, frame included."""
+    return len(text.encode("utf-8", "surrogatepass")) + 5
+
+
+def _is_text(name: str) -> bool:
+    """False for a name made of bytes that were no UTF-8 (a file's, in /sys)."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _thinned(points: deque[Point], most: int) -> tuple[Point, ...]:
+    """At most ``most`` (from 2) of them: the newest half all, the first one, and every so many in between. As each has
+    the sum of all rises before it, no rise is lost."""
+    if len(points) <= most:
+        return tuple(points)
+    every = list(points)
+    newest = max(1, most // 2)
+    older, step = every[:-newest], -(-(len(every) - newest) // (most - newest))
+    return (*older[::step], *every[-newest:])
 
 
 async def readings(
