@@ -6,6 +6,7 @@ Nothing here raises for what a tool does. A tool that is missing, hangs, is kill
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -107,8 +108,7 @@ class LocalCommands:
                 await _gone(starting.result())
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
-            reason = "not found" if isinstance(error, FileNotFoundError) else str(error)
-            return Output(argv=tuple(argv), missing=reason)
+            return Output(argv=tuple(argv), missing=why_not_started(error))
         assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - asked for in _start
         out, err = _Kept(limit_bytes), _Kept(limit_bytes)
         drained = asyncio.gather(out.drain(process.stdout), err.drain(process.stderr))
@@ -173,6 +173,16 @@ async def _start(argv: Sequence[str], environment: Mapping[str, str] | None) -> 
         env={**os.environ, **SANE_LOCALE, **(environment or {})},
         start_new_session=True,
     )
+
+
+def why_not_started(error: OSError | ValueError) -> str:
+    """In plain words."""
+    if isinstance(error, FileNotFoundError):
+        return "not found"
+    if isinstance(error, OSError) and error.errno == errno.EPERM:
+        # execve(2): a program with file capabilities, in a process that may never have these
+        return "not started: it has file capabilities that this process may not gain; take them off (setcap -r)"
+    return str(error)
 
 
 def _kill_group(process: asyncio.subprocess.Process) -> None:

@@ -1,6 +1,7 @@
 """Tools are run for real here: what hangs, dies, floods or leaves children behind must never hold up a check."""
 
 import asyncio
+import errno
 import os
 import select
 import sys
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from muster_checks.commands import LocalCommands, Output, python_child
+from muster_checks.commands import LocalCommands, Output, python_child, why_not_started
 
 HANGS = "sleep 300"
 SOON_S = 20.0  # far below the 300 s of what hangs, far above what a loaded machine needs
@@ -48,6 +49,11 @@ async def test_a_tool_that_is_not_there_says_so() -> None:
     assert not output.ok
     assert output.exit_code is None
     assert output.trouble == "no-such-tool-of-muster: not found"
+
+
+def test_a_tool_whose_file_capabilities_may_not_be_gained_says_what_to_do() -> None:
+    assert "setcap -r" in why_not_started(PermissionError(errno.EPERM, "Operation not permitted", "ping"))
+    assert "setcap -r" not in why_not_started(PermissionError(errno.EACCES, "Permission denied", "ping"))
 
 
 @pytest.mark.parametrize("argv", [["/"], ["sh", "a\0b"], ["/etc/passwd"]])

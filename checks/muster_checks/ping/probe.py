@@ -16,6 +16,7 @@ from muster_checks.vocabulary import Finding
 
 # what the kernel says when it knows no way at all, in the C locale: nothing is sent, so ping prints no summary
 NO_WAY = (b"Network is unreachable", b"No route to host", b"Network is down")
+NO_RIGHT = "ping: may not send: it needs this process's group in the sysctl net.ipv4.ping_group_range, or the capability NET_RAW"
 
 
 async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
@@ -71,5 +72,7 @@ def _read(name: str, address: str, output: Output, count: int) -> Peer:
             trouble = str(error)
         if any(way in output.stderr for way in NO_WAY):
             return Peer(name, address, Answers(count, 0))
+        if b"Operation not permitted" in output.stderr and b"socket" in output.stderr:
+            return Peer(name, address, trouble=NO_RIGHT)
         return Peer(name, address, trouble=output.trouble or trouble)
     return Peer(name, address, trouble=output.trouble or f"ping: exit code {output.exit_code}")

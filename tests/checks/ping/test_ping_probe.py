@@ -125,7 +125,7 @@ async def test_no_route_is_silence():
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        (failed("ping", 2, b"ping: socket: Operation not permitted\n"), "not permitted"),
+        (failed("ping", 2, b"ping: socket: Operation not permitted\n"), "ping_group_range"),
         (failed("ping", 1), "exit code 1"),
         (failed("ping", 127, b"ping: error while loading shared libraries\n"), "shared libraries"),
         (failed("ping", -9, stdout=SOUND), "killed by SIGKILL"),
