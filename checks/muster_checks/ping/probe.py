@@ -16,7 +16,7 @@ from muster_checks.vocabulary import Finding
 
 # what the kernel says when it knows no way at all, in the C locale: nothing is sent, so ping prints no summary
 NO_WAY = (b"Network is unreachable", b"No route to host", b"Network is down")
-NO_RIGHT = "ping: may not send: it needs this process's group in the sysctl net.ipv4.ping_group_range, or the capability NET_RAW"
+NO_RIGHT = "ping: may not send: its group must be in the sysctl net.ipv4.ping_group_range, or it needs CAP_NET_RAW"
 
 
 async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
