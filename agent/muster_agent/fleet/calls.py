@@ -14,6 +14,7 @@ import httpx2
 import msgspec
 
 from muster_agent.fleet import Peer
+from muster_agent.node_answer import PEER_AGENT
 from muster_checks.vocabulary import shorten
 from muster_kube.credentials import FileToken
 from muster_kube.errors import ConfigError
@@ -22,6 +23,7 @@ CONNECT_S = 3.0
 ANSWER_LIMIT = 4 << 20  # bytes; thirty checks with all their findings are a tenth of it
 ERROR_LIMIT = 4096  # bytes of a refusal
 LINE_LIMIT = 1 << 20
+MISDIRECTED = 421  # what an agent says to another one that means a third
 AT_ONCE = 256  # connections of all calls together; a process may have 1,024 files or more
 
 Query = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -31,7 +33,8 @@ class CallFailed(Exception):
     """A peer that did not answer as it should.
 
     reason:  ``NoAgent`` (no address is known), ``Unreachable`` (no connection, or it broke), ``NoAnswer`` (nothing
-             within the time), ``BadAnswer`` (no JSON, a redirect, too much), ``Refused`` (it said no)
+             within the time), ``BadAnswer`` (no JSON, a redirect, too much), ``WrongNode`` (the address is another
+             node's now), ``Refused`` (it said no)
     message: for people
     status:  HTTP's, 0 where there was none
     """
@@ -72,12 +75,10 @@ class PeerCalls:
         self._timeouts = {"connect": connect_s, "read": None, "write": None, "pool": None}
         self._answer_limit = answer_limit
         self._free = asyncio.Semaphore(at_once)
-        # no connection is kept: a fleet is asked now and then, and idle sockets to all of it are memory
+        # no connection is kept: a fleet is asked now and then, and idle sockets to all of it are memory. So there is
+        # nothing to close, either
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         self._transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, limits=limits)
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
 
     async def get_json(self, peer: Peer, path: str, params: Query, timeout_s: float) -> Any:
         """The decoded answer. ``timeout_s``: for the whole call."""
@@ -151,7 +152,7 @@ class PeerCalls:
     ) -> AsyncIterator[httpx2.Response]:
         if not peer.address:
             raise CallFailed("NoAgent", f"no agent runs on node {peer.node}")
-        headers = {"Accept": "application/json", "User-Agent": "muster-agent", "Connection": "close"}
+        headers = {"Accept": "application/json", "User-Agent": PEER_AGENT, "Connection": "close"}
         if content:
             headers["Content-Type"] = "application/json"
         if header is not None:
@@ -214,4 +215,6 @@ def _refusal(peer: Peer, status: int, raw: bytes) -> CallFailed:
         return CallFailed(
             "BadAnswer", f"{place(peer)} sends us elsewhere (HTTP {status}); no redirect is followed", status
         )
+    if status == MISDIRECTED:
+        return CallFailed("WrongNode", f"{place(peer)} is not the agent of {peer.node}: {text}", status)
     return CallFailed("Refused", f"{place(peer)} refuses (HTTP {status}): {text or 'no reason given'}", status)

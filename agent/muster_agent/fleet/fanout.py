@@ -6,27 +6,58 @@ nobody. What a node does, or fails to do, is an answer of that node and never th
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from muster_agent.asking import Asked
+from muster_agent.asking import Asked, IperfOptions
 from muster_agent.fleet import Peer
 from muster_agent.fleet.calls import Caller, CallFailed, place
+from muster_agent.fleet.members import FleetUnknown
 from muster_agent.node_answer import CheckAnswer, NodeAnswer, no_answer
+from muster_agent.this_node import answer_here
 from muster_checks.declaration import Check, Cost
+from muster_checks.iperf import IperfParameters
 from muster_checks.vocabulary import Result, Verdict, shorten, worst
+
+if TYPE_CHECKING:
+    from muster_agent.core import Agent
+    from muster_agent.fleet.members import Fleet
 
 log = logging.getLogger(__name__)
 
 MARGIN_S = 10.0  # beyond the checks' own limits: the call, the wait for a turn, the end of tools
+NETWORK = "iperf"
+OTHERS = "(other nodes)"  # no node's name: the API allows no brackets there
 LIGHT_AT_ONCE = 4  # an agent's default; more than that wait for each other there
 
-Own = Callable[[Sequence[str]], Awaitable[NodeAnswer]]
-Network = Callable[[Sequence[Peer]], Awaitable[Mapping[str, Result]]]
+Own = Callable[[Asked], Awaitable[NodeAnswer]]
+Measure = Callable[[Sequence[Peer], Caller, IperfOptions, IperfParameters], Awaitable[Mapping[str, Result]]]
 T = TypeVar("T")
+
+
+async def ask_fleet(agent: "Agent", fleet: "Fleet", asked: Asked) -> AsyncGenerator[NodeAnswer, None]:
+    """What each node that ``asked`` is about says, as they answer. Close it (aclosing), and all calls are off.
+
+    Raises BadChoice or FleetUnknown (members.py) before the first answer. While the API server does not say which nodes
+    there are, this node answers for itself, and the others are UNKNOWN: those that were named each, else all in one.
+    """
+    try:
+        peers = await fleet.choose(asked.hosts or (), job=asked.job, nodelabel=asked.nodelabel)
+    except FleetUnknown as error:
+        if asked.job or asked.nodelabel:
+            raise
+        here = agent.node in asked.hosts if asked.hosts is not None else True
+        peers = [Peer(agent.node, "")] if here else []
+        others = [OTHERS] if asked.hosts is None else [name for name in asked.hosts if name != agent.node]
+        for name in others:
+            yield no_answer(name, "", asked.check_names, "FleetUnknown", shorten(str(error)))
+    async with aclosing(fleet.fan.ask(peers, asked, partial(answer_here, agent, endpoint=""))) as answers:
+        async for answer in answers:
+            yield answer
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -44,32 +75,38 @@ class Patience(msgspec.Struct, frozen=True):
 
 class FanOut:
     """``node``: the own one, which is not asked by a call. fleet_at_once: nodes that one question asks at the same
-    time; heavy_at_once: nodes on which all questions together have heavy checks run."""
+    time; heavy_at_once: nodes on which all questions together have heavy checks run. measure: makes iperf over many
+    nodes, measure_network of network.py by default."""
 
     def __init__(
-        self, node: str, calls: Caller, *, fleet_at_once: int, heavy_at_once: int, patience: Patience | None = None
+        self,
+        node: str,
+        calls: Caller,
+        *,
+        fleet_at_once: int,
+        heavy_at_once: int,
+        patience: Patience | None = None,
+        measure: Measure | None = None,
     ) -> None:
         self._node = node
         self._calls = calls
         self._fleet_at_once = fleet_at_once
         self._heavy = asyncio.Semaphore(heavy_at_once)
         self._patience = patience or Patience()
+        self._measure = measure
 
-    async def ask(
-        self, peers: Sequence[Peer], asked: Asked, own: Own, *, network: tuple[str, Network] | None = None
-    ) -> AsyncIterator[NodeAnswer]:
+    async def ask(self, peers: Sequence[Peer], asked: Asked, own: Own) -> AsyncGenerator[NodeAnswer, None]:
         """One answer for each of ``peers``, as they come. Close it (contextlib.aclosing), and all calls are off.
 
-        own:     answers the checks named for the own node
-        network: a check that all nodes make together, by name, and what makes it; it goes first and alone, as it would
-                 measure the traffic of the others
+        own: the own node's answer to a query. iperf without a server is no question to each node, as all of them make
+        it together; it goes first and alone, as it would measure the traffic of the others.
         """
-        measured: Mapping[str, Result] = {}
-        names = asked.check_names
-        if network is not None:
-            measured = await _measure([peer for peer in peers if peer.address], *network)
-            names = tuple(name for name in names if name != network[0])
-        round_ = _Round(self, asked, names, own)
+        alone, measured = asked, None
+        for running, parameters in asked.checks:
+            if running.name == NETWORK and isinstance(parameters, IperfParameters) and parameters.server is None:
+                alone = msgspec.structs.replace(asked, checks=[each for each in asked.checks if each[0] is not running])
+                measured = await self._measured(peers, asked.iperf, parameters)
+        round_ = _Round(self, alone, own)
         waiting = iter(peers)
         answers: asyncio.Queue[NodeAnswer] = asyncio.Queue(1)  # for who does not read, nobody is asked any more
         at_once = min(asked.batch or self._fleet_at_once, self._fleet_at_once, len(peers))
@@ -77,11 +114,27 @@ class FanOut:
         try:
             for _ in peers:
                 answer = await answers.get()
-                yield answer if network is None else _with_network(answer, network[0], measured, asked.check_names)
+                yield answer if measured is None else _with_network(answer, measured, asked.check_names)
         finally:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _measured(
+        self, peers: Sequence[Peer], options: IperfOptions, limits: IperfParameters
+    ) -> Mapping[str, Result]:
+        there = [peer for peer in peers if peer.address]
+        try:
+            if self._measure is None:
+                from muster_agent.fleet.network import measure_network
+
+                self._measure = measure_network
+            return await self._measure(there, self._calls, options, limits)
+        except Exception as error:  # the other checks are answered all the same
+            log.exception("check %s over %d nodes", NETWORK, len(there))
+            message = shorten(f"{type(error).__name__}: {error}")
+            failed = Result(check=NETWORK, verdict=Verdict.UNKNOWN, reason="Error", message=message)
+            return {peer.node: failed for peer in there}
 
     # --- what a round needs of it
 
@@ -128,13 +181,13 @@ class FanOut:
 
 
 class _Round:
-    """One question on its way through the fleet. ``names``: the checks that nodes make each for itself."""
+    """One question on its way through the fleet."""
 
-    def __init__(self, fan: FanOut, asked: Asked, names: tuple[str, ...], own: Own) -> None:
-        checks = [running.check for running, _ in asked.checks if running.name in names]
+    def __init__(self, fan: FanOut, asked: Asked, own: Own) -> None:
+        checks = [running.check for running, _ in asked.checks]
         self._fan = fan
         self._asked = asked
-        self._names = names
+        self._names = asked.check_names
         self._own = own
         self._heavy = asked.named and any(check.cost is Cost.HEAVY for check in checks)
         self._timeout_s = timeout_s(checks, heavy=self._heavy)
@@ -158,13 +211,12 @@ class _Round:
         if not self._names:
             return NodeAnswer(node=peer.node, endpoint=place(peer), verdict=Verdict.UNKNOWN)
         async with self._fan.turn(heavy=self._heavy):
-            answer = await self._own(self._names) if own else await self._call(peer)
+            answer = await self._own(self._asked) if own else await self._call(peer)
         return msgspec.structs.replace(answer, endpoint=place(peer) or answer.endpoint)
 
     async def _call(self, peer: Peer) -> NodeAnswer:
-        only = self._names if self._asked.named else None
         try:
-            answer = await self._fan.answer_of(peer, self._asked.for_peer(peer.node, only), self._timeout_s)
+            answer = await self._fan.answer_of(peer, self._asked.for_peer(peer.node), self._timeout_s)
         except CallFailed as error:
             if error.status != 400 or not self._asked.named:
                 raise
@@ -216,19 +268,9 @@ def _read(found: Any, kind: type[T], peer: Peer) -> T:
         raise CallFailed("BadAnswer", f"{place(peer)} answers otherwise than an agent: {error}") from error
 
 
-async def _measure(peers: Sequence[Peer], check: str, network: Network) -> Mapping[str, Result]:
-    try:
-        return await network(peers)
-    except Exception as error:  # as for one node: the other checks are answered
-        log.exception("check %s over %d nodes", check, len(peers))
-        message = shorten(f"{type(error).__name__}: {error}")
-        failed = Result(check=check, verdict=Verdict.UNKNOWN, reason="Error", message=message)
-        return {peer.node: failed for peer in peers}
-
-
-def _with_network(answer: NodeAnswer, check: str, measured: Mapping[str, Result], order: Sequence[str]) -> NodeAnswer:
+def _with_network(answer: NodeAnswer, measured: Mapping[str, Result], order: Sequence[str]) -> NodeAnswer:
     message = answer.error or "was not measured"
-    missing = Result(check=check, verdict=Verdict.UNKNOWN, reason="NotMeasured", message=message)
+    missing = Result(check=NETWORK, verdict=Verdict.UNKNOWN, reason="NotMeasured", message=message)
     result = measured.get(answer.node, missing)
     added = CheckAnswer(**{name: getattr(result, name) for name in Result.__struct_fields__})
     place_of = {name: place for place, name in enumerate(order)}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -19,6 +19,9 @@ from muster_kube.client import KubeClient, Params
 from muster_kube.errors import ApiError, ConfigError, NotFound
 from muster_kube.nodehealth import PATH as NODE_HEALTHS
 from muster_kube.objects import Api
+
+if TYPE_CHECKING:
+    from muster_agent.fleet.fanout import FanOut, Patience
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +109,9 @@ class Fleet:
 
     node:       the own one, which is there whatever the API server says
     namespace, service: of the agents' headless Service
-    tainter_url, tainter_token, tainter_ca: as in the settings; whom to ask about pods and labels
+    tainter_url, tainter_token, tainter_ca: as in the settings; whom to ask about pods and labels, and the token that
+                 other agents are asked with
+    fleet_at_once, heavy_at_once: as in the settings
     """
 
     def __init__(
@@ -119,6 +124,9 @@ class Fleet:
         tainter_url: str | None = None,
         tainter_token: Path | None = None,
         tainter_ca: Path | None = None,
+        fleet_at_once: int = 64,
+        heavy_at_once: int = 16,
+        patience: "Patience | None" = None,
         kept_s: float = KEPT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -129,11 +137,32 @@ class Fleet:
         self._tainter_url = tainter_url
         self._tainter_token = tainter_token
         self._tainter_ca = tainter_ca
+        self._fleet_at_once = fleet_at_once
+        self._heavy_at_once = heavy_at_once
+        self._patience = patience
+        self._fan: FanOut | None = None
         self._kept_s = kept_s
         self._clock = clock
         self._version = ""
         self._kept: tuple[float, dict[str, Peer]] | None = None
         self._listing: asyncio.Task[dict[str, Peer]] | None = None
+
+    @property
+    def fan(self) -> "FanOut":
+        """How its nodes are asked; made when somebody does."""
+        if self._fan is None:
+            from muster_agent.fleet.calls import PeerCalls
+            from muster_agent.fleet.fanout import FanOut
+
+            calls = PeerCalls(self._tainter_token)
+            self._fan = FanOut(
+                self._node,
+                calls,
+                fleet_at_once=self._fleet_at_once,
+                heavy_at_once=self._heavy_at_once,
+                patience=self._patience,
+            )
+        return self._fan
 
     async def members(self) -> dict[str, Peer]:
         """Every node that has a NodeHealth, by name; an empty address: no agent runs there. Raises FleetUnknown."""
