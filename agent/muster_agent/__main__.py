@@ -37,9 +37,9 @@ def main(arguments: argparse.Namespace) -> int:
 
         import asyncio
 
-        from muster_agent import app
+        from muster_agent import app, rights
 
-        return asyncio.run(app.run(loaded))
+        return asyncio.run(app.run(loaded, rights.settle(loaded)))
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_USAGE

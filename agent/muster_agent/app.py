@@ -8,20 +8,25 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from muster_agent.access import Access
 from muster_agent.core import Agent, Publication
+from muster_agent.fleet.members import Fleet
 from muster_agent.hardware import read_hardware
+from muster_agent.http import make_app
+from muster_agent.idleness import Idleness
 from muster_agent.metrics import Metrics
 from muster_agent.publisher import Publisher
 from muster_agent.running import Context, Running
-from muster_agent.settings import Settings, parameters_of
+from muster_agent.settings import Settings, parameters_of, periods_of
 from muster_agent.snapshot import SnapshotCheck
 from muster_agent.state import Saver, StateFile, Stored
 from muster_agent.streaming import StreamCheck
+from muster_agent.turns import CpuShare, Turns
 from muster_checks.declaration import NodeView, Volumes
 from muster_checks.registry import registry
 from muster_kube.client import KubeClient
@@ -29,10 +34,12 @@ from muster_kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
 from muster_kube.errors import ConfigError
 from muster_kube.nodehealth import PATH, NodeHealth
 from muster_kube.reflector import Reflector
+from muster_kube.reviews import Reviews
 from muster_kube.settings import SettingsError
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.applications import Starlette
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +51,17 @@ FLUSH_S = 3.0  # at the end the disk gets so long; what is not saved is read aga
 EXIT_FAILED = 1
 
 
-async def run(settings: Settings) -> int:
-    """Until SIGTERM or SIGINT. Raises SettingsError for what shows only when checks and cluster are looked up."""
+async def run(settings: Settings, opened: Mapping[Path, int] | None = None) -> int:
+    """Until SIGTERM or SIGINT. Raises SettingsError for what shows only when checks and cluster are looked up.
+
+    opened: descriptors by path, of what this process may not open any more (rights.py)
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     cluster = _cluster(settings)
-    running = _Wired(settings, cluster)
+    running = _Wired(settings, cluster, opened or {})
     return await running.serve(stop)
 
 
@@ -72,13 +82,13 @@ def _cluster(settings: Settings) -> ClusterConfig | None:
 class _Wired:
     """One agent's objects and tasks."""
 
-    def __init__(self, settings: Settings, cluster: ClusterConfig | None) -> None:
+    def __init__(self, settings: Settings, cluster: ClusterConfig | None, opened: Mapping[Path, int]) -> None:
         self._settings = settings
         self._cluster = cluster
         self._version = _version()
         self._metrics = Metrics(settings.node, self._version)
         self._state = StateFile(settings.state_directory, settings.node)
-        self._view = NodeView(settings.root, name=settings.node, volumes=_lent_volumes(settings))
+        self._view = NodeView(settings.root, name=settings.node, volumes=_lent_volumes(settings), opened=opened)
         self._checks = registry(plugins_folder=settings.plugins)
         self._parameters = parameters_of(settings, self._checks)
         self._publisher: Publisher | None = None
@@ -96,20 +106,42 @@ class _Wired:
             boot_id=_boot_id(self._view),
             on_change=self._changed,
             on_progress=self._progressed,
+            on_rerun=self._rerun,
             on_stream_failure=self._metrics.stream_failed,
         )
         if not await self._lock(stop):
             return 0
         listener = _listen(self._settings.host, self._settings.port)
         agent = self._make_agent(context, self._state.load())
-        server = _server(agent, self._metrics)
+        async with contextlib.AsyncExitStack() as stack:
+            client = asking = None
+            if self._cluster is not None:
+                product = f"muster-agent/{self._version}"
+                client = await stack.enter_async_context(
+                    KubeClient(self._cluster, user_agent=product, max_connections=4)
+                )
+                # connections of its own: whoever asks for a fleet must not hold up a finding
+                asking = await stack.enter_async_context(
+                    KubeClient(self._cluster, user_agent=product, max_connections=4)
+                )
+            return await self._work(agent, listener, client, asking, stop)
+
+    async def _work(
+        self,
+        agent: Agent,
+        listener: socket.socket,
+        client: KubeClient | None,
+        asking: KubeClient | None,
+        stop: asyncio.Event,
+    ) -> int:
+        server = _server(make_app(agent, self._metrics, self._fleet(asking), self._access(asking)))
         saver = Saver(agent.stored, self._state.save, on_error=self._metrics.state_write_failed)
         self._agent, self._saver = agent, saver
         self._metrics.bind(agent.readings())
-        jobs = [saver.run(), *(running.run() for running in agent.checks.values())]
+        jobs = [saver.run(), agent.run(), *(running.run() for running in agent.checks.values())]
         tasks = [asyncio.create_task(job) for job in jobs]
         http = asyncio.create_task(server.serve(sockets=[listener]))
-        cluster = asyncio.create_task(self._speak_to_cluster(agent, stop)) if self._cluster else None
+        cluster = asyncio.create_task(self._speak_to_cluster(agent, client, stop)) if client is not None else None
         host, port = listener.getsockname()[:2]
         print(f"listening on {host}:{port}", flush=True)
         gc.collect()
@@ -125,22 +157,38 @@ class _Wired:
                     code = EXIT_FAILED
             stop.set()
         finally:
-            await self._shut_down(tasks, cluster, http, server, saver)
+            await self._shut_down(tasks, cluster, http, server, saver, agent)
         return code
 
     def _make_agent(self, context: Context, stored: Stored | None) -> Agent:
+        if stored is not None:
+            self._view.history.restore(stored.counters, context.boot_id)
         running: list[Running] = []
         for name, parameters in self._parameters.items():
             check = self._checks[name]
             kind = StreamCheck if check.stream is not None else SnapshotCheck
             running.append(kind(check, parameters, context, stored.checks.get(name) if stored else None))
+        settings = self._settings
+        occupancy = Idleness(
+            self._view,
+            socket=settings.pod_resources,
+            since=stored.idle_since if stored else 0.0,
+            on_change=lambda: self._agent.occupancy_changed() if self._agent is not None else None,
+        )
+        cpu = CpuShare(settings.light_cpu_share)
         return Agent(
             running,
             context,
-            pod_uid=self._settings.pod_uid or f"process-{uuid.uuid4()}",
+            pod_uid=settings.pod_uid or f"process-{uuid.uuid4()}",
             version=self._version,
             hardware=read_hardware(self._view),
             publication=self._publication,
+            periods=periods_of(settings, self._checks),
+            occupancy=occupancy,
+            turns=Turns(occupancy, light_at_once=settings.light_at_once, cpu=cpu),
+            own_plan=settings.plan == "local" or (settings.plan == "auto" and self._cluster is None),
+            post_flight=settings.post_flight,
+            stored=stored,
         )
 
     async def _lock(self, stop: asyncio.Event) -> bool:
@@ -157,40 +205,56 @@ class _Wired:
             return False
         return True
 
-    async def _speak_to_cluster(self, agent: Agent, stop: asyncio.Event) -> None:
-        assert self._cluster is not None  # noqa: S101 - asked by the caller
-        async with KubeClient(self._cluster, user_agent=f"muster-agent/{self._version}", max_connections=4) as client:
-            publisher = Publisher(
-                client,
-                self._settings.node,
-                agent.pod_uid,
-                agent.desired,
-                self._metrics,
-                on_health=agent.take_health,
-                claim_grace_s=self._settings.claim_grace_s,
-            )
-            reflector = Reflector(
-                client,
-                PATH,
-                NodeHealth,
-                on_change=publisher.observe,
-                on_undecodable=publisher.observe_undecodable,
-                params={"fieldSelector": f"metadata.name={self._settings.node}"},
-            )
-            self._publisher, self._reflector = publisher, reflector
-            # a first pass that takes too long is told of as it is
-            asyncio.get_running_loop().call_later(agent.first_pass_ends_in_s() + 0.1, publisher.notify)
-            tasks = [asyncio.create_task(reflector.run()), asyncio.create_task(publisher.run())]
-            stopping = asyncio.create_task(stop.wait())
-            try:
-                done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
-                for task in done - {stopping}:
-                    task.result()
-            finally:
-                for task in [*tasks, stopping]:
-                    task.cancel()
-                await asyncio.gather(*tasks, stopping, return_exceptions=True)
-            await publisher.release()
+    def _fleet(self, asking: KubeClient | None) -> Fleet | None:
+        settings = self._settings
+        if asking is None or self._cluster is None:
+            return None
+        return Fleet(
+            asking,
+            settings.node,
+            settings.namespace or self._cluster.namespace,
+            settings.service,
+            tainter_url=settings.tainter_url,
+            tainter_token=settings.tainter_token,
+            tainter_ca=settings.tainter_ca,
+        )
+
+    def _access(self, asking: KubeClient | None) -> Access:
+        reviews = Reviews(asking) if asking is not None else None
+        return Access(reviews, require_token=self._settings.require_token)
+
+    async def _speak_to_cluster(self, agent: Agent, client: KubeClient, stop: asyncio.Event) -> None:
+        publisher = Publisher(
+            client,
+            self._settings.node,
+            agent.pod_uid,
+            agent.desired,
+            self._metrics,
+            on_health=agent.take_health,
+            claim_grace_s=self._settings.claim_grace_s,
+        )
+        reflector = Reflector(
+            client,
+            PATH,
+            NodeHealth,
+            on_change=publisher.observe,
+            on_undecodable=publisher.observe_undecodable,
+            params={"fieldSelector": f"metadata.name={self._settings.node}"},
+        )
+        self._publisher, self._reflector = publisher, reflector
+        # a first pass that takes too long is told of as it is
+        asyncio.get_running_loop().call_later(agent.first_pass_ends_in_s() + 0.1, publisher.notify)
+        tasks = [asyncio.create_task(reflector.run()), asyncio.create_task(publisher.run())]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()
+        finally:
+            for task in [*tasks, stopping]:
+                task.cancel()
+            await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        await publisher.release()
 
     async def _shut_down(
         self,
@@ -199,8 +263,10 @@ class _Wired:
         http: asyncio.Task[None],
         server: "uvicorn.Server",
         saver: Saver,
+        agent: Agent,
     ) -> None:
         server.should_exit = True
+        await agent.stop()  # so that whoever waits for a run is answered, and its tools are gone in time
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await saver.flush()  # while the streams still stand where they are
@@ -226,6 +292,12 @@ class _Wired:
             self._publisher.look()
         if self._saver is not None:
             self._saver.sometime()
+
+    def _rerun(self) -> None:
+        if self._publisher is not None:
+            self._publisher.look()
+        if self._saver is not None:
+            self._saver.lazily()
 
     def _publication(self) -> Publication:
         if self._cluster is None:
@@ -262,10 +334,9 @@ def _lent_volumes(settings: Settings) -> Volumes | None:
     return TaintersVolumes(settings.tainter_url, settings.tainter_token, settings.tainter_ca)
 
 
-def _server(agent: Agent, metrics: Metrics) -> "uvicorn.Server":
+def _server(app: "Starlette") -> "uvicorn.Server":
     import uvicorn
 
-    from muster_agent.http import make_app
     from muster_agent.patience import Impatient
 
     class Quiet(uvicorn.Server):
@@ -276,7 +347,7 @@ def _server(agent: Agent, metrics: Metrics) -> "uvicorn.Server":
             yield
 
     config = uvicorn.Config(
-        make_app(agent, metrics),
+        app,
         loop="asyncio",
         http=Impatient,
         ws="none",

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from muster_agent import logs
+from muster_agent.changes import Changes
 from muster_agent.ledger import Ledger, Transition
 from muster_agent.metrics import CheckReading
 from muster_agent.seed import highest_told, seeded, told_of
@@ -20,7 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class Context:
-    """What the checks of one agent share. ``on_change``: a finding has changed; ``on_progress``: anything has."""
+    """What the checks of one agent share.
+
+    on_change: a finding has changed; on_progress: anything else has; on_rerun: a check has found what it found before
+    """
 
     def __init__(
         self,
@@ -30,6 +35,7 @@ class Context:
         boot_id: str,
         on_change: Callable[[], None] = lambda: None,
         on_progress: Callable[[], None] = lambda: None,
+        on_rerun: Callable[[], None] = lambda: None,
         on_stream_failure: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -39,6 +45,7 @@ class Context:
         self.boot_id = boot_id
         self.on_change = on_change
         self.on_progress = on_progress
+        self.on_rerun = on_rerun
         self.on_stream_failure = on_stream_failure
         self.clock = clock
         self.wall = wall
@@ -46,6 +53,9 @@ class Context:
 
 class Running:
     """Base of stream and snapshot checks.
+
+    last, ran_at: the last run and when it began (seconds since the epoch; 0: it has not run in this boot)
+    tallies:      runs since this process started, by what became of them; see metrics.CheckReading
 
     ``stored``: from the state file. Without it the ledger is provisional: it gives way to what the NodeHealth tells.
     """
@@ -62,6 +72,13 @@ class Running:
         self._reconciled = False
         self._verdict = Verdict(stored.verdict) if stored and stored.verdict in list(Verdict) else None
         self._last_change = stored.last_change if stored else 0.0
+        same_boot = stored is not None and stored.ledger.boot_id == context.boot_id
+        self.last: Result | None = stored.last if stored is not None and same_boot else None
+        self.ran_at = stored.ran_at if stored is not None and same_boot else 0.0
+        self.changes = Changes(stored.changes if stored else ())
+        self.tallies: Counter[str] = Counter()
+        self.period_s = 0.0
+        self.due_since: float | None = None
 
     @property
     def name(self) -> str:
@@ -151,11 +168,15 @@ class Running:
         """What is published of it."""
         findings, more = self.ledger.published()
         verdict = worst([*(finding.verdict for finding in findings), *([Verdict.UNKNOWN] if self.trouble else [])])
-        if verdict is not self._verdict:
-            self._verdict, self._last_change = verdict, self.context.wall()
         reason, message = self.trouble or ("", "")
         if findings and findings[0].verdict in (Verdict.FAIL, Verdict.WARN):
             reason, message = findings[0].reason, findings[0].message
+        elif self.last is not None and self.last.verdict is Verdict.SKIP and verdict is Verdict.PASS:
+            verdict, reason, message = Verdict.SKIP, self.last.reason, self.last.message
+        if verdict is not self._verdict:
+            self._last_change = self.context.wall()
+            self.changes.note(self._last_change, self._verdict, verdict, reason, message)
+            self._verdict = verdict
         return CheckView(
             name=self.name,
             verdict=verdict,
@@ -179,8 +200,8 @@ class Running:
             reason=view.reason,
             message=view.message,
             findings=view.findings,
-            started=started or self.context.wall(),
-            duration_s=duration_s,
+            started=started or self.ran_at or self.context.wall(),
+            duration_s=duration_s or (self.last.duration_s if self.last is not None else 0.0),
         )
 
     def stored(self) -> StoredCheck:
@@ -190,6 +211,9 @@ class Running:
             position=self.current_position(),
             verdict=(self._verdict or Verdict.UNKNOWN).value,
             last_change=self._last_change,
+            last=self.last,
+            ran_at=self.ran_at,
+            changes=self.changes.entries,
         )
 
     def reading(self) -> CheckReading:
@@ -199,4 +223,10 @@ class Running:
             findings=self.ledger.open_findings(),
             counts=self.counts(),
             number_given=self.ledger.counter,
+            measured=self.last.findings if self.last is not None else (),
+            ran_at=self.ran_at,
+            duration_s=self.last.duration_s if self.last is not None else 0.0,
+            period_s=self.period_s,
+            tallies=self.tallies,
+            due_since=self.due_since,
         )

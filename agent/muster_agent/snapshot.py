@@ -1,19 +1,22 @@
-"""A snapshot check: run when asked, the last result kept."""
+"""A snapshot check: run at its turn or when asked, the last result kept."""
 
 from muster_agent.ledger import Ledger
 from muster_agent.running import Context, Running
 from muster_agent.state import StoredCheck
-from muster_checks.declaration import Check, Parameters
+from muster_checks.declaration import Check, Cost, Parameters
 from muster_checks.running import run_probe
 from muster_checks.vocabulary import Result, Verdict
 
+STALE_TURNS = 3  # so many turns missed, and the verdict is no longer to be believed
+STALE_SLACK_S = 60.0
+
 
 class SnapshotCheck(Running):
-    last: Result | None = None
-
     def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
         super().__init__(check, parameters, context, stored)
+        self._watched_since = context.clock()
         self._resume()
+        self.trouble = self._blindness()
 
     def start_over(self, ledger: Ledger) -> None:
         super().start_over(ledger)
@@ -28,17 +31,47 @@ class SnapshotCheck(Running):
     def known(self) -> bool:
         return self.last is not None or bool(self.ledger.open_findings())
 
+    @property
+    def caught_up(self) -> bool:
+        """A light check that runs by itself has run in this boot."""
+        return not self.period_s or self.check.cost is Cost.HEAVY or self.last is not None
+
+    def unready(self) -> str:
+        """A light check whose turns do not come about; a heavy one may wait for days until its node is idle."""
+        if not self.period_s or self.check.cost is Cost.HEAVY:
+            return ""
+        silent_s = self.context.clock() - self._watched_since
+        if silent_s <= STALE_TURNS * self.period_s + self.check.timeout_s + STALE_SLACK_S:
+            return ""
+        return f"{self.name}: no result for {silent_s:.0f} s (it runs every {self.period_s:g} s)"
+
     async def refresh(self, parameters: Parameters) -> Result:
         """Run the probe once. Whatever goes wrong there is UNKNOWN, never a FAIL."""
         result = await run_probe(
             self.check, self.context.view, parameters, wall=self.context.wall, clock=self.context.clock
         )
+        self.tallies["run"] += 1
+        if result.reason == "Timeout":
+            self.tallies["timeout"] += 1
         if parameters != self.parameters:
             # asked with other limits or another depth: it answers whoever asked. The node's own verdict it must not
             # change: anybody could have a node tainted by a stricter limit, or a fault closed by a shallower test
             return result
+        first, before, revision = self.last is None, self._verdict, self.ledger.revision
+        self.last, self.ran_at, self._watched_since = result, result.started, self.context.clock()
+        self.due_since = None
         self.announce(self.ledger.take_run(result))
-        self.last = result
-        blind = result.verdict is Verdict.UNKNOWN and not result.findings
-        self.set_trouble((result.reason, result.message) if blind else None)
+        self.set_trouble(self._blindness())
+        verdict = self.view().verdict
+        if first or verdict is not before:
+            self.context.on_change()
+        elif self.ledger.revision != revision or self.check.cost is Cost.HEAVY:
+            self.context.on_progress()
+        else:
+            self.context.on_rerun()
         return result
+
+    def _blindness(self) -> tuple[str, str] | None:
+        last = self.last
+        blind = last is not None and last.verdict is Verdict.UNKNOWN and not last.findings
+        return (last.reason, last.message) if last is not None and blind else None

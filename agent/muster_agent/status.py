@@ -32,7 +32,16 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
     last_occurrence: int = 0
 
 
-def compose(checks: Sequence[CheckView], *, boot_id: str, pod_uid: str, version: str) -> nodehealth.Status:
+def compose(
+    checks: Sequence[CheckView],
+    *,
+    boot_id: str,
+    pod_uid: str,
+    version: str,
+    idle_since: str = "",
+    due: tuple[str, ...] = (),
+    answers: tuple[nodehealth.Answer, ...] = (),
+) -> nodehealth.Status:
     """The whole status, without ``observedAt``. ``boot_id``: the boot that the verdicts are complete for."""
     bad = sorted((check for check in checks if severity(check.verdict) > severity(Verdict.PASS)), key=_worst_first)
     return nodehealth.Status(
@@ -42,6 +51,9 @@ def compose(checks: Sequence[CheckView], *, boot_id: str, pod_uid: str, version:
         checks=tuple(_check(check) for check in sorted(checks, key=lambda check: check.name)),
         boot_id=boot_id,
         agent=nodehealth.Agent(pod_uid=pod_uid, version=version),
+        idle_since=idle_since,
+        due=due,
+        answers=answers,
     )
 
 

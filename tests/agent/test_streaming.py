@@ -308,7 +308,7 @@ async def test_callers_of_one_check_share_a_run():
             return await original(parameters)
 
         bench.running.refresh = counted
-        results = await asyncio.gather(*(bench.agent.refresh(bench.running, Parameters()) for _ in range(20)))
+        results = await asyncio.gather(*(bench.agent.ask(bench.running, Parameters()) for _ in range(20)))
         assert calls == 1
         assert len({id(result) for result in results}) == 1
 
