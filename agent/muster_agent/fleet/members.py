@@ -168,8 +168,9 @@ class Fleet:
         """Every node that has a NodeHealth, by name; an empty address: no agent runs there. Raises FleetUnknown."""
         if self._kept is not None and self._clock() < self._kept[0]:
             return self._kept[1]
-        if self._listing is None or self._listing.done():
+        if self._listing is None:
             self._listing = asyncio.create_task(self._list())
+            self._listing.add_done_callback(self._listed)
         # shielded: a caller who hangs up must not take the list from the others
         return await asyncio.shield(self._listing)
 
@@ -225,6 +226,11 @@ class Fleet:
         # 15,000 of them are 3 MB, which nobody needs a minute later
         asyncio.get_running_loop().call_later(2 * self._kept_s, self._forget, members)
         return members
+
+    def _listed(self, task: asyncio.Task[dict[str, Peer]]) -> None:
+        self._listing = None  # it holds what it returned
+        if not task.cancelled():
+            task.exception()  # told to whoever still waits; with nobody left it is of no interest
 
     def _forget(self, members: dict[str, Peer]) -> None:
         if self._kept is not None and self._kept[1] is members:
