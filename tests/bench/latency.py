@@ -1,0 +1,175 @@
+"""Kernel line to taint: a cluster of so many nodes, its tainter and one agent, taking turns with the floor."""
+
+import asyncio
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bench_agent import health_object
+from floor import BareClient, Server
+from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muster_round, observer
+from saying import say
+
+from muster_kube.client import KubeClient
+from muster_kube.config import load_config
+from muster_testbed.controlplane import ControlPlane
+from muster_testbed.install import AGENT, NAMESPACE, TAINTER, install
+from muster_testbed.nodes import each, node_object
+from muster_testbed.processes import Component, Keeper
+
+BENCH_NODE, FLOOR_NODE = "bench-0", "floor-0"
+PASSED = {  # as the tainter writes it
+    "type": "muster.dev/Healthy",
+    "status": "True",
+    "reason": "Passed",
+    "message": "every check passed",
+    "lastTransitionTime": "2000-01-01T00:00:00Z",
+}
+# An agent may publish ten changes at once and one a second after that; a round is two. With this rest every round finds
+# it as a fault finds it in life: not in the middle of a hundred others.
+REST_S = 2.0
+WARM_UP = 5  # rounds of each way that do not count: connections and caches fill
+READY_LIMIT_S = 180.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    fleet: int
+    floor_ms: list[float]
+    muster_ms: list[float]
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """The smallest value that ``percent`` of all do not exceed."""
+    ranked = sorted(values)
+    return ranked[max(0, -(-len(ranked) * percent // 100) - 1)]
+
+
+def measure(binaries: Path, fleet: int, rounds: int) -> Outcome:
+    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+        install(plane.admin)
+        say(f"fleet of {fleet}: making nodes")
+        asyncio.run(make_nodes(plane.kubeconfig, fleet))
+        with parts(plane, keeper):
+            asyncio.run(until_settled(plane.kubeconfig))
+            return take_turns(plane, fleet, rounds)
+
+
+async def make_nodes(kubeconfig: Path, fleet: int) -> None:
+    """A fleet at rest: every idle node has said PASS, and carries what the tainter makes of that."""
+    async with KubeClient(load_config(kubeconfig), user_agent="muster-bench", timeout_s=60) as client:
+        floor = node_object(FLOOR_NODE)
+        floor["metadata"]["labels"]["muster.dev/managed"] = "false"  # the tainter leaves it to the floor
+        await client.create(NODES, floor)
+        await client.create(HEALTHS, health_object(FLOOR_NODE))
+        await client.create(NODES, node_object(BENCH_NODE))
+        status = {"verdict": "PASS", "bootID": "0", "checks": [{"name": "dmesg", "verdict": "PASS"}]}
+
+        async def at_rest(index: int) -> None:
+            node = node_object(f"idle-{index}", index)
+            node["metadata"]["labels"]["muster.dev/health"] = "pass"
+            node["status"]["conditions"].append(PASSED)
+            await client.create(NODES, node)
+            await client.create(HEALTHS, health_object(f"idle-{index}"))
+            await client.patch(f"{HEALTHS}/idle-{index}/status", {"status": status})
+
+        await each(range(fleet - 1), at_rest)
+
+
+@contextlib.contextmanager
+def parts(plane: ControlPlane, keeper: Keeper) -> Iterator[None]:
+    """The tainter and the agent of :data:`BENCH_NODE`, as their own accounts."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
+        folder = Path(place)
+        config = folder / "agent.yaml"
+        config.write_text("checks: {dmesg: {parameters: {start: now}}}\n")
+        tainter = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
+        tainter += ["--kubeconfig", str(plane.kubeconfig_for(TAINTER, NAMESPACE)), "--namespace", NAMESPACE]
+        agent = [sys.executable, "-m", "muster_agent", "--port", "0", "--host", "127.0.0.1", "--node", BENCH_NODE]
+        agent += ["--kubeconfig", str(plane.kubeconfig_for(AGENT, NAMESPACE)), "--config", str(config)]
+        agent += ["--state-dir", str(folder / "state"), "--pod-uid", "bench"]
+        running = [
+            Component("tainter", tainter, folder / "tainter.log", keeper),
+            Component("agent", agent, folder / "agent.log", keeper),
+        ]
+        try:
+            for component in running:
+                component.start()
+            yield
+            for component in running:
+                component.require_alive()
+        except Exception:
+            for component in running:
+                say(f"--- {component.name}\n{component.tail()}")
+            raise
+        finally:
+            for component in running:
+                component.stop()
+
+
+async def until_settled(kubeconfig: Path) -> None:
+    """The agent of :data:`BENCH_NODE` has said PASS and the tainter, its caches full, has taken that in."""
+    async with KubeClient(load_config(kubeconfig), user_agent="muster-bench") as client:
+        deadline = time.monotonic() + READY_LIMIT_S
+        while True:
+            node = await client.get(f"{NODES}/{BENCH_NODE}")
+            if node["metadata"]["labels"].get("muster.dev/health") == "pass":
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{BENCH_NODE} is not labelled muster.dev/health=pass after {READY_LIMIT_S:.0f} s")
+            await asyncio.sleep(0.5)
+
+
+def bare_server(kubeconfig: Path) -> Server:
+    """The API server for the floor's clients, as the account of ``kubeconfig``."""
+    config = load_config(kubeconfig)
+    address = urlsplit(config.server)
+    header = asyncio.run(config.credentials.header()) or ""
+    return Server(address.hostname or "", address.port or 443, config.ssl_context(), header.removeprefix("Bearer "))
+
+
+def take_turns(plane: ControlPlane, fleet: int, rounds: int) -> Outcome:
+    server = bare_server(plane.kubeconfig)
+    agent, tainter = (bare_server(plane.kubeconfig_for(account, NAMESPACE)) for account in (AGENT, TAINTER))
+    seen, client = Sightings(), BareClient(server)
+    outcome = Outcome(fleet, [], [])
+    with (
+        observer(server, BENCH_NODE, seen),
+        observer(server, FLOOR_NODE, seen),
+        bare_way(agent, tainter, FLOOR_NODE),
+    ):
+        for node in (BENCH_NODE, FLOOR_NODE):
+            seen.wait_for(node, tainted=False)  # its watch is up
+        for number in range(WARM_UP + rounds):
+            floor_s = bare_round(client, FLOOR_NODE, seen)
+            muster_s = muster_round(client, BENCH_NODE, seen)
+            if number >= WARM_UP:
+                outcome.floor_ms.append(floor_s * 1000)
+                outcome.muster_ms.append(muster_s * 1000)
+            time.sleep(REST_S)
+            if number % 25 == 0:
+                say(f"fleet of {fleet}: round {number} of {WARM_UP + rounds}")
+    client.close()
+    return outcome
+
+
+def table(outcomes: list[Outcome]) -> str:
+    lines = [
+        "kernel line -> taint          floor ms        muster ms          ratio        bound",
+        "fleet   rounds             P50      P99      P50      P99     P50    P99",
+    ]
+    for each_one in outcomes:
+        floor, muster = each_one.floor_ms, each_one.muster_ms
+        p50 = statistics.median(floor), statistics.median(muster)
+        p99 = percentile(floor, 99), percentile(muster, 99)
+        lines.append(
+            f"{each_one.fleet:>5}   {len(muster):>6}        {p50[0]:>8.1f} {p99[0]:>8.1f} {p50[1]:>8.1f} {p99[1]:>8.1f}"
+            f"   {p50[1] / p50[0]:>5.2f}  {p99[1] / p99[0]:>5.2f}   1.5 / 3"
+        )
+    return "\n".join(lines)
