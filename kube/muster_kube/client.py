@@ -202,6 +202,18 @@ class KubeClient:
         async with self._opened("GET", path, {**params, "watch": "1"}, self.timeout_s) as response:
             yield self._lines(response, path, silence_s)
 
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: Params | None = None, *, silence_s: float | None
+    ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        """An answer that is sent as it comes to be (by a proxied Service, say): batches of whole lines.
+
+        A line cut off by the end is dropped. Unreachable after ``silence_s`` seconds without a byte, those until the
+        first one included; None: no limit.
+        """
+        async with self._opened("GET", path, params, silence_s) as response:
+            yield self._lines(response, path, silence_s)
+
     async def _lines(self, response: httpx2.Response, path: str, silence_s: float) -> AsyncIterator[list[bytes]]:
         rest = b""
         async for chunk in self._chunks(response, path, silence_s):
