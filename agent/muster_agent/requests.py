@@ -50,7 +50,7 @@ class _Entry:
         self.request: Request | None = None
         self.task: asyncio.Task[None] | None = None
         self.patient_since = now
-        self.gone_since: float | None = now
+        self.gone_since: float | None = None
         self.begun_here = False
         self.cut_off = state.begun
 
@@ -104,6 +104,7 @@ class Requests:
         """``spec.requests`` as they are now, and ``status.answers`` beside them: an answer that stands there was given,
         also when the state file does not know of it. Never raises."""
         now = self._clock()
+        self._forget_old(now)
         asked = {each.id: each for each in reversed(requests[:REQUESTS_LIMIT]) if 0 < len(each.id) <= ID_LIMIT}
         self._asked = tuple(reversed(asked))
         for name in self._asked:
@@ -115,9 +116,8 @@ class Requests:
         for answer in told:
             self._adopt(answer)
         for name, entry in self._entries.items():
-            if name not in asked and entry.request is not None:
+            if name not in asked and entry.gone_since is None:
                 entry.request, entry.gone_since = None, now
-        self._forget_old(now)
         self._wake.set()
 
     def answers(self) -> tuple[Answer, ...]:
