@@ -11,8 +11,21 @@ import threading
 import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 
-from muster_agent.ledger import Memory
-from muster_agent.state import BEHIND_CHANGE_S, POSITIONS_EVERY_S, Saver, StateFile, Stored, StoredCheck
+from muster_agent.changes import Change
+from muster_agent.ledger import OPEN_LIMIT, Memory
+from muster_agent.state import (
+    BEHIND_CHANGE_S,
+    MEASUREMENTS_LIMIT,
+    POSITIONS_EVERY_S,
+    RERUNS_EVERY_S,
+    RETRY_S,
+    Saver,
+    StateFile,
+    Stored,
+    StoredCheck,
+    StoredRequest,
+)
+from muster_checks.vocabulary import Finding, Measurement, Result, Verdict
 
 
 def stored(counter: int = 1, node: str = "n1") -> Stored:
@@ -23,6 +36,55 @@ def stored(counter: int = 1, node: str = "n1") -> Stored:
 def test_what_was_saved_is_loaded(tmp_path):
     StateFile(tmp_path / "made", "n1").save(stored(7))
     assert StateFile(tmp_path / "made", "n1").load() == stored(7)
+
+
+def result(findings: int = 1, measurements: int = 1) -> Result:
+    numbers = tuple(Measurement(name=f"m{n}", value=float(n), unit="GB/s") for n in range(measurements))
+    found = [
+        Finding(component=f"gpu/{n}", verdict=Verdict.PASS, reason="", message="sound", measurements=numbers)
+        for n in range(findings)
+    ]
+    return Result(check="pciebw", verdict=Verdict.PASS, findings=tuple(found), started=1_700_000_000.25, duration_s=2.5)
+
+
+def test_results_changes_requests_and_readings_are_kept(tmp_path):
+    check = StoredCheck(
+        ledger=Memory(boot_id="b"),
+        verdict="FAIL",
+        last=result(),
+        ran_at=1_700_000_000.25,
+        changes=(Change(at=1.0, to="PASS"), Change(at=2.0, old="PASS", to="FAIL", reason="Slow")),
+    )
+    asked = StoredRequest(id="r1", runs=2, passes=1, begun=1, ran_at=3.0)
+    kept = Stored(
+        version=1, node="n1", checks={"pciebw": check}, requests=(asked,), idle_since=12.5, counters=b"\x00\xff"
+    )
+    StateFile(tmp_path, "n1").save(kept)
+    assert StateFile(tmp_path, "n1").load() == kept
+
+
+def test_a_file_of_the_version_before_is_read(tmp_path):
+    ledger = {"bootId": "b", "counter": 7}
+    old = {"ledger": ledger, "position": "AHBsYWNl", "verdict": "FAIL", "lastChange": 12.5}
+    state = StateFile(tmp_path, "n1")
+    state.path.write_text(json.dumps({"version": 1, "node": "n1", "checks": {"dmesg": old}}))
+    loaded = state.load()
+    assert loaded is not None
+    check = StoredCheck(ledger=Memory(boot_id="b", counter=7), position=b"\x00place", verdict="FAIL", last_change=12.5)
+    assert loaded == Stored(version=1, node="n1", checks={"dmesg": check})
+    assert (loaded.checks["dmesg"].last, loaded.requests, loaded.idle_since) == (None, (), 0.0)
+
+
+def test_a_last_result_is_kept_to_a_bound(tmp_path):
+    many = StoredCheck(ledger=Memory(boot_id="b"), last=result(findings=1000, measurements=500))
+    assert many.last is not None
+    assert len(many.last.findings) == OPEN_LIMIT
+    assert {len(finding.measurements) for finding in many.last.findings} == {MEASUREMENTS_LIMIT}
+    assert [finding.component for finding in many.last.findings[:2]] == ["gpu/0", "gpu/1"], "the worst come first"
+    StateFile(tmp_path, "n1").save(Stored(version=1, node="n1", checks={"pciebw": many}))
+    loaded = StateFile(tmp_path, "n1").load()
+    assert loaded is not None
+    assert loaded.checks["pciebw"] == many
 
 
 def test_nothing_saved_is_no_error(tmp_path):
@@ -142,6 +204,88 @@ async def test_positions_alone_are_saved_every_few_seconds_at_most(bench: Bench)
     bench.saver.sometime()
     await bench.until(lambda: len(bench.disk.saved) == 2)
     assert bench.clock.slept == [POSITIONS_EVERY_S]
+
+
+async def test_runs_that_changed_nothing_are_saved_every_few_minutes_at_most(bench: Bench):
+    bench.saver.lazily()
+    await bench.until(lambda: bench.disk.saved)
+    for _ in range(5):
+        bench.counter += 1
+        bench.saver.lazily()
+    await bench.until(lambda: len(bench.disk.saved) == 2)
+    assert bench.clock.slept == [RERUNS_EVERY_S]
+
+
+class StoppedClock(Clock):
+    """Nothing that sleeps wakes before the test lets time pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._moved = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        until = self.now + seconds
+        while self.now < until:
+            await self._moved.wait()
+
+    async def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self._moved.set()
+        await asyncio.sleep(0)
+        self._moved = asyncio.Event()
+
+
+@pytest.fixture
+async def slow():
+    made = Bench()
+    made.clock = StoppedClock()
+    made.saver = Saver(
+        lambda: stored(made.counter), made.disk.save, clock=lambda: made.clock.now, sleep=made.clock.sleep
+    )
+    task = asyncio.create_task(made.saver.run())
+    made.saver.lazily()
+    await made.until(lambda: made.disk.saved)
+    yield made
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+LAZY, SOON, BEHIND = RERUNS_EVERY_S, POSITIONS_EVERY_S, BEHIND_CHANGE_S
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("lazily", [LAZY]), ("sometime", [LAZY, SOON])],
+        [("lazily", [LAZY]), ("sometime", [LAZY, SOON]), ("lazily", [LAZY, SOON])],
+        [("lazily", [LAZY]), ("now", [LAZY, BEHIND])],
+        [("sometime", [SOON]), ("now", [SOON, BEHIND]), ("sometime", [SOON, BEHIND])],
+        [("sometime", [SOON]), ("lazily", [SOON])],
+    ],
+)
+async def test_the_most_urgent_wish_says_when(slow: Bench, steps):
+    slow.counter += 1
+    for wish, waits in steps:
+        getattr(slow.saver, wish)()
+        await slow.until(lambda waits=waits: slow.clock.slept == waits)
+    await slow.clock.passes(slow.clock.slept[-1])
+    await slow.until(lambda: len(slow.disk.saved) == 2)
+    assert slow.clock.slept == steps[-1][1]
+
+
+async def test_what_waits_is_saved_at_the_end(slow: Bench):
+    slow.counter += 1
+    slow.saver.lazily()
+    assert await slow.saver.flush()
+    assert slow.disk.saved[-1] == stored(1)
+
+
+async def test_a_change_that_the_disk_refused_is_tried_again_soon(bench: Bench):
+    bench.disk.full = True
+    bench.saver.now()
+    await bench.until(lambda: bench.errors == 2)
+    assert bench.clock.slept[:2] == [BEHIND_CHANGE_S, RETRY_S]
 
 
 async def test_what_is_the_same_is_not_saved_again(bench: Bench):

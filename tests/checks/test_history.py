@@ -4,11 +4,22 @@ from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_checks.history import KEPT_S, POINTS_LIMIT, SERIES_LIMIT, History, Rise, Series, readings
+from muster_checks.history import (
+    KEPT_S,
+    MEMORY_KEPT_S,
+    MEMORY_LIMIT_BYTES,
+    POINTS_LIMIT,
+    SERIES_LIMIT,
+    History,
+    Rise,
+    Series,
+    readings,
+)
 
 
 class Clock:
@@ -170,3 +181,135 @@ async def test_the_first_reading_is_taken_twice_and_later_ones_once() -> None:
     assert taken == 2
     assert (await readings(history, "check", read, 0.0))["counter"].rise(60) == Rise(10.0, 2.0)
     assert taken == 3
+
+
+# --- over a restart of the agent
+
+BOOT = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+
+
+def _restarted(history: History, clock: Clock) -> History:
+    fresh = History(clock)
+    assert fresh.restore(history.memory(BOOT, newest=True), BOOT)
+    return fresh
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.booleans()), min_size=1, max_size=60), st.floats(0, 5000))
+@settings(max_examples=100, deadline=None)
+def test_a_restart_at_any_time_changes_no_rise(steps: list[tuple[int, bool]], window_s: float) -> None:
+    clock = Clock()
+    through, restarted = History(clock), History(clock)
+    for value, restart in steps:
+        clock.now += 60.0
+        for history in (through, restarted):
+            history.note("check", {"counter": float(value)})
+        if restart:
+            restarted = _restarted(restarted, clock)
+    assert restarted.of("check") == through.of("check")
+    assert restarted.of("check")["counter"].rise(window_s) == through.of("check")["counter"].rise(window_s)
+    assert restarted.since_noted_s("check") == through.since_noted_s("check") == 0.0
+
+
+async def test_the_first_reading_after_a_restart_is_taken_once() -> None:
+    clock = Clock()
+    history = History(clock)
+    history.note("check", {"counter": 10.0})
+    clock.now += 60.0
+    fresh = _restarted(history, clock)
+
+    async def read() -> Mapping[str, float]:
+        return {"counter": 4.0}
+
+    assert (await readings(fresh, "check", read, 1e9))["counter"].rise(3600) == Rise(4.0, 60.0), "it began anew"
+
+
+def test_what_another_boot_s_clock_wrote_is_dropped() -> None:
+    clock = Clock()
+    history = History(clock)
+    history.note("check", {"counter": 10.0})
+    memory = history.memory(BOOT)
+    fresh = History(clock)
+    assert not fresh.restore(memory, "another")
+    assert not fresh.restore(memory, ""), "where boots cannot be told apart, any may be another"
+    assert not fresh.restore(history.memory("", newest=True), "")
+    clock.now -= 1.0  # this boot's clock has not come so far yet
+    assert not fresh.restore(memory, BOOT)
+    assert fresh.of("check") == {}
+    assert not fresh.noted("check")
+
+
+@pytest.mark.parametrize("raw", [b"", b"x", b"\xff" * 99, msgspec.msgpack.encode([BOOT, {}, [["a"]]])])
+def test_a_memory_that_cannot_be_read_is_none(raw: bytes) -> None:
+    history = History(Clock())
+    assert not history.restore(raw, BOOT)
+    assert not history.noted("check")
+
+
+def test_any_half_of_a_memory_is_none() -> None:
+    history = History(Clock())
+    history.note("check", {"counter": 10.0})
+    memory = history.memory(BOOT)
+    assert all(not History(history.clock).restore(memory[:cut], BOOT) for cut in range(len(memory)))
+
+
+def test_a_memory_is_made_anew_every_few_minutes_and_at_the_end() -> None:
+    clock = Clock()
+    history = History(clock)
+    history.note("check", {"counter": 10.0})
+    first = history.memory(BOOT)
+    clock.now += MEMORY_KEPT_S - 1
+    history.note("check", {"counter": 11.0})
+    assert history.memory(BOOT) == first
+    assert history.memory(BOOT, newest=True) != first
+    clock.now += MEMORY_KEPT_S
+    history.note("check", {"counter": 12.0})
+    assert _latest(history.memory(BOOT), clock) == 12.0
+
+
+def _latest(memory: bytes, clock: Clock) -> float | None:
+    fresh = History(clock)
+    assert fresh.restore(memory, BOOT)
+    return fresh.of("check")["counter"].latest
+
+
+@pytest.mark.parametrize(("counters", "readings_each"), [(400, 600), (6000, 20), (SERIES_LIMIT, 3)])
+def test_a_memory_is_bounded_and_old_readings_are_what_it_lacks(counters: int, readings_each: int) -> None:
+    clock = Clock()
+    history = History(clock)
+    for number in range(readings_each):
+        clock.now += 60.0
+        history.note("check", {f"eth{each}/rx_errors": float(number * each) for each in range(counters)})
+    clock.now += 60.0
+    history.note("check", {"newest": 1.0, "eth7/rx_errors": readings_each * 7.0})
+    memory = history.memory(BOOT)
+    assert len(memory) <= MEMORY_LIMIT_BYTES
+    fresh = History(clock)
+    assert fresh.restore(memory, BOOT)
+    kept, whole = fresh.of("check"), history.of("check")
+    assert "eth7/rx_errors" in kept, "what was read last stays"
+    assert len(kept) >= min(counters, 15_000)
+    for name, series in kept.items():
+        assert series.rise(KEPT_S) == whole[name].rise(KEPT_S)
+        assert series.points[-1] == whole[name].points[-1]
+        assert len(series.points) >= min(len(whole[name].points), 2)
+
+
+def test_the_newest_readings_are_carried_over_whole() -> None:
+    clock = Clock()
+    history = History(clock)
+    random = Random(7)
+    for _ in range(300):
+        clock.now += 60.0
+        history.note("check", {f"c{each}": float(random.randrange(1000)) for each in range(400)})
+    kept, whole = _restarted(history, clock).of("check")["c1"], history.of("check")["c1"]
+    assert len(kept.points) < len(whole.points)
+    assert kept.points[-32:] == whole.points[-32:]
+    assert kept.rise(30 * 60.0) == whole.rise(30 * 60.0)
+    assert kept.points[0] == whole.points[0]
+
+
+def test_a_counter_whose_name_is_no_text_spoils_no_memory() -> None:
+    clock = Clock()
+    history = History(clock)
+    history.note("check", {"counter": 1.0, "dimm\udcff": 2.0})
+    assert set(_restarted(history, clock).of("check")) == {"counter"}
