@@ -22,7 +22,9 @@ from muster_kube.volumes import VolumeTrials
 from muster_tainter.announcer import tell_policy
 from muster_tainter.controller import Tainter
 from muster_tainter.http import make_app
+from muster_tainter.locating import LISTS_AT_ONCE, Locator
 from muster_tainter.metrics import Metrics
+from muster_tainter.planner import WRITERS
 from muster_tainter.policyfile import FileWatch, LivePolicy
 from muster_tainter.settings import Settings
 from muster_tainter.trials import AT_ONCE, Doorkeeper, Trials
@@ -63,17 +65,27 @@ async def run(settings: Settings) -> int:
         # and theirs: nobody who asks for trials, or only pretends to, may hold up a taint, nor the end of a trial
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
         trying = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4 * AT_ONCE))
+        # and theirs: heavy checks are asked for behind everything that is about faults
+        planning = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=WRITERS))
+        locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
         doorkeeper = Doorkeeper(reviewing, Reviews(reviewing), trials_in)
         trials = Trials(VolumeTrials(trying, trials_in))
         elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
         leading = (lambda: True) if settings.dry_run else elector.leading
-        tainter = Tainter(client, lambda: policy.current, metrics, may_write=leading, dry_run=settings.dry_run)
+        tainter = Tainter(
+            client,
+            lambda: policy.current,
+            metrics,
+            may_write=leading,
+            dry_run=settings.dry_run,
+            planning=planning,
+        )
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         server = _Server(
             uvicorn.Config(
-                make_app(tainter, metrics, leading, doorkeeper, trials),
+                make_app(tainter, metrics, leading, doorkeeper, trials, Locator(locating)),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -137,7 +149,7 @@ async def follow_policy(
             await asyncio.sleep(RELOAD_AFTER_S)
             changed.clear()
             if policy.reload():
-                tainter.look_at_all()
+                tainter.policy_changed()
             for error in pending:
                 metrics.policy_good.set(0 if error else 1)
                 metrics.policy_reloads.labels("bad" if error else "good").inc()

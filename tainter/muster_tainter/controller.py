@@ -21,10 +21,13 @@ from muster_kube.times import seconds
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_tainter import journal
 from muster_tainter.announcer import Announcer
-from muster_tainter.desired import Decision, decide, is_managed, may_carry_ours, vanished
+from muster_tainter.desired import Decision, Notice, decide, is_managed, may_carry_ours, vanished
 from muster_tainter.health import FaultKey, Unusable, read
+from muster_tainter.hops import Hops
+from muster_tainter.late_labels import LateLabels
 from muster_tainter.memory import OurTaint, highest_closed, read_memory
 from muster_tainter.metrics import Metrics
+from muster_tainter.planner import Planner
 from muster_tainter.policy import Policy
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.seen import TaintsSeen
@@ -46,6 +49,7 @@ OLD_NEWS_S = 3600.0  # a warning older than an Event's life is not told by a pro
 class Tainter:
     """One replica. ``policy``: the one in force now. ``may_write``: are we the leader at this moment?
 
+    planning: connections of the plan of heavy checks; None: ``client``'s
     now: seconds since the epoch; clock: monotonic seconds
     """
 
@@ -57,6 +61,7 @@ class Tainter:
         *,
         may_write: Callable[[], bool],
         dry_run: bool = False,
+        planning: KubeClient | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,7 +73,7 @@ class Tainter:
         self._now = now
         self._clock = clock
         self.nodes: Reflector[Node] = Reflector(
-            client, NODES_PATH, Node, on_change=self._node_changed, transform=slim_node
+            client, NODES_PATH, Node, on_change=self._node_changed, transform=self._slim
         )
         self.healths: Reflector[NodeHealth] = Reflector(
             client,
@@ -78,9 +83,10 @@ class Tainter:
             on_undecodable=self._health_undecodable,
             transform=slim_health,
         )
+        self._late_labels = LateLabels(client, NODES_PATH, self._label_keys, self.look_at_all)
         self._unusable: dict[str, Unusable] = {}
         self._seen = TaintsSeen(clock)
-        self._delivered: dict[str, float] = {}  # when the watch brought what may become a taint
+        self._hops = Hops(metrics, now)
         self._said: dict[str, dict[FaultKey, int]] = {}
         self._in_hand: set[str] = set()
         self._written = ""  # the node whose own write is being taken in
@@ -89,6 +95,19 @@ class Tainter:
         self._urgent: WorkQueue[str] | None = None  # there while leading
         self._routine: WorkQueue[str] | None = None
         self._announcer: Announcer | None = None
+        self._planner = Planner(
+            planning or client,
+            policy,
+            metrics,
+            node=self.node,
+            healths=lambda: self.healths.store,
+            observe=self.healths.observe,
+            tell=self._tell_of_test,
+            may_write=may_write,
+            idle=self._idle,
+            dry_run=dry_run,
+            now=now,
+        )
         metrics.watch_store(self.nodes.store.values, self._depths)
 
     async def watch(self) -> None:
@@ -96,6 +115,7 @@ class Tainter:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.nodes.run())
             group.create_task(self.healths.run())
+            group.create_task(self._late_labels.run())
 
     async def lead(self) -> None:
         """Decide and write, until cancelled."""
@@ -126,6 +146,7 @@ class Tainter:
                 group.create_task(run_workers(urgent, self._handle_urgent, workers=URGENT_WORKERS))
                 group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
                 group.create_task(announcer.run())
+                group.create_task(self._planner.run())
         finally:
             self._metrics.leader.set(0)
             self._urgent = self._routine = self._announcer = None
@@ -134,6 +155,21 @@ class Tainter:
         """Decide about every node again: a new leader, another policy."""
         for name in [*self.nodes.store, *(set(self.healths.store) - set(self.nodes.store))]:
             self._add(name)
+
+    def policy_changed(self) -> None:
+        self._late_labels.look()
+        self.look_at_all()
+
+    def node(self, name: str) -> Node | None:
+        """As it is known, with the labels that the policy looks at."""
+        node = self.nodes.store.get(name)
+        return None if node is None else self._late_labels.completed(node)
+
+    def _label_keys(self) -> frozenset[str]:
+        return self._policy().testing.label_keys
+
+    def _slim(self, node: Node | ManagedNode) -> Node:
+        return slim_node(node, self._label_keys())
 
     def health_of(self, name: str) -> NodeHealth | Unusable | None:
         return self._unusable.get(name) or self.healths.store.get(name)
@@ -152,6 +188,9 @@ class Tainter:
 
     def _node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
         self._seen.note(name, old, new)
+        self._late_labels.came(name)
+        if old is None or new is None or _planned_by(old) != _planned_by(new):
+            self._planner.note(name)
         if new is None:
             self._said.pop(name, None)
             self._logged.pop(name, None)
@@ -160,11 +199,12 @@ class Tainter:
 
     def _health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         self._unusable.pop(name, None)
+        self._planner.note(name)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
                 journal.tell_transitions(old, new, self._now())
             if new is not None and new.status.observed_at and new.status.verdict != "PASS":
-                self._delivered.setdefault(name, self._now())
+                self._hops.delivered(name)
         self._add(name)
 
     def _health_undecodable(self, name: str | None, _raw: bytes, error: str) -> None:
@@ -212,7 +252,7 @@ class Tainter:
             return
         self._in_hand.add(name)
         try:
-            node = self.nodes.store.get(name)
+            node = self.node(name)
             if node is None:
                 return
             urgent = queue is self._urgent
@@ -236,7 +276,7 @@ class Tainter:
                 self._tell_dry(name, decision)
                 return True
             if not decision.writes:
-                self._delivered.pop(name, None)
+                self._hops.forget(name)
                 self._tell(node, decision)
                 return True
             if only_urgent and not decision.urgent:
@@ -245,7 +285,7 @@ class Tainter:
                 node = await self._write(node, decision)
             except Conflict:
                 self._metrics.conflicts.inc()
-                node = slim_node(await self._client.get(f"{NODES_PATH}/{name}", type=Node))
+                node = self._slim(await self._client.get(f"{NODES_PATH}/{name}", type=Node))
                 self.nodes.observe(node)
             except NotFound:
                 return True  # deleted meanwhile
@@ -260,7 +300,7 @@ class Tainter:
         missing = vanished(node, policy)
         if missing and not self._dry_run:
             full = await self._client.get(f"{NODES_PATH}/{node.metadata.name}", type=ManagedNode)
-            node = slim_node(full)
+            node = self._slim(full)
             missing = vanished(node, policy)
             seen = self._seen.removal(node.metadata.name)
             released = removed_by(missing, seen, full, policy, FIELD_MANAGER)
@@ -279,12 +319,12 @@ class Tainter:
                 self._metrics.write_errors.labels("node", error.reason).inc()
             raise
         self._metrics.writes.labels("node").inc()
-        answer = slim_node(answer)
+        answer = self._slim(answer)
         if _carries(answer) == _carries(decision.applied(node)):
             self._written = node.metadata.name  # as decided: there is nothing to decide again
         self.nodes.observe(answer)
         self._written = ""
-        self._measure(node.metadata.name, decision)
+        self._hops.patched(node.metadata.name, decision, self.healths.store.get(node.metadata.name))
         journal.tell_taints(node.metadata.name, decision, dry_run=False)
         return answer
 
@@ -318,6 +358,10 @@ class Tainter:
         if numbers or name in self._said:
             self._said[name] = numbers
 
+    def _tell_of_test(self, node: Node, notice: Notice) -> None:
+        if self._announcer is not None:
+            self._announcer.tell(node, notice)
+
     def _tell_dry(self, name: str, decision: Decision) -> None:
         told = (decision.taints, decision.taint_changes)
         if self._logged.get(name, (None, ())) != told:
@@ -347,21 +391,6 @@ class Tainter:
         self._metrics.writes.labels("nodehealth").inc()
         self.healths.observe(made)
 
-    def _measure(self, name: str, decision: Decision) -> None:
-        """The hops of a fault that has just tainted its node."""
-        delivered = self._delivered.pop(name, None)
-        if delivered is None or not any(change.added for change in decision.taint_changes):
-            return
-        health = self.healths.store.get(name)
-        observed = seconds(health.status.observed_at) if health is not None else 0.0
-        hop = self._metrics.hop.labels
-        hop("delivered_to_patched").observe(max(0.0, self._now() - delivered))
-        if observed:
-            hop("observed_to_delivered").observe(max(0.0, delivered - observed))
-            firsts = [seconds(change.fault.first_seen) for change in decision.changes if change.fault.first_seen]
-            if firsts:
-                hop("seen_to_observed").observe(max(0.0, observed - max(firsts)))
-
     def _depths(self) -> dict[str, int]:
         return {
             "urgent": len(self._urgent) if self._urgent is not None else 0,
@@ -372,6 +401,11 @@ class Tainter:
 
 class NotLeading(Exception):
     """This process stopped being the leader between a decision and its write."""
+
+
+def _planned_by(node: Node) -> tuple[object, ...]:
+    """What the plan of heavy checks looks at."""
+    return node.spec.taints, node.metadata.labels, node.metadata.deletion_timestamp
 
 
 def _carries(node: Node) -> tuple[object, ...]:

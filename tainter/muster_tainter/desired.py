@@ -16,13 +16,14 @@ from muster_tainter import memory as remembered
 from muster_tainter.faults import Change, Step, lost_fault, step, wanted
 from muster_tainter.health import Report, Unusable, read
 from muster_tainter.memory import ANNOTATION, UNREADABLE_ANNOTATION, Fault, Memory, OurTaint, Unreadable, ours
+from muster_tainter.past import TESTING_LABEL, pre_flight_left, testing
 from muster_tainter.policy import OUR_PREFIX, STARTUP_KEY, Policy
 
 FAULTY_LABEL = "muster.dev/faulty"
 HEALTH_LABEL = "muster.dev/health"
 MANAGED_LABEL = "muster.dev/managed"
 CONDITION = "muster.dev/Healthy"
-OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL)
+OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL)
 OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
 
 _ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
@@ -172,13 +173,15 @@ def decide(
     notices += [notice for change in changes for notice in _told(change, policy)]
     memory = remembered.fit(memory)
     wants = _wants(memory, policy)
-    taints = _taints(node, before, report, wants)
+    taints = _taints(node, before, wants, passed=report.known and _may_begin(node, health, policy))
     held = tuple(ours(taint) for taint in taints if ours(taint) in wants and _may_hold(taint, node, before))
     if held != memory.ours:
         memory = remembered.fit(msgspec.structs.replace(memory, ours=held))
     taint_changes = _taint_changes(node, taints, before, wants, changes)
     notices += _taint_notices(taint_changes, before, policy)
-    labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report)}
+    labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report), TESTING_LABEL: None}
+    if isinstance(health, NodeHealth):
+        labels[TESTING_LABEL] = testing(health)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
         notices.append(Notice("HealthUnreadable", f"the NodeHealth makes no sense: {report.error}", "health"))
     if memory != before or annotations:
@@ -206,7 +209,7 @@ def _hands_off(node: Node) -> Decision:
     )
     return Decision(
         taints=None if kept == node.spec.taints else kept,
-        labels=_differing(node.metadata.labels, {FAULTY_LABEL: None, HEALTH_LABEL: None}),
+        labels=_differing(node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL))),
         annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
         notices=tuple(_taint_notices(gone, memory, None)),
         taint_changes=gone,
@@ -249,9 +252,16 @@ def _may_hold(taint: Taint, node: Node, before: Memory) -> bool:
     return is_ours(taint, before) or taint not in node.spec.taints
 
 
-def _taints(node: Node, before: Memory, report: Report, wants: Mapping[OurTaint, object]) -> tuple[Taint, ...]:
-    """Others' as they are, ours as wanted."""
-    passed = report.known and bool(report.boot)
+def _may_begin(node: Node, health: NodeHealth | Unusable | None, policy: Policy) -> bool:
+    """The first full pass of this boot is done, and what the node's pool asks of a new one is passed."""
+    if not isinstance(health, NodeHealth) or not health.status.boot_id:
+        return False
+    pool = policy.testing.pool_of(node.metadata.labels)
+    return pool is None or not pre_flight_left(health, pool.pre_flight)
+
+
+def _taints(node: Node, before: Memory, wants: Mapping[OurTaint, object], *, passed: bool) -> tuple[Taint, ...]:
+    """Others' as they are, ours as wanted. passed: a new node may have jobs."""
     left = {(taint.key, taint.effect): taint for taint in wants}
     result: list[Taint] = []
     for taint in node.spec.taints:

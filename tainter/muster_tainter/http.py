@@ -15,12 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from muster_kube.nodehealth import NodeHealth, Status
 from muster_kube.objects import Node
 from muster_tainter.controller import Tainter
 from muster_tainter.desired import HEALTH_LABEL, is_managed, show
-from muster_tainter.health import Unusable
+from muster_tainter.locating import Locator, read_query
 from muster_tainter.memory import read_memory
 from muster_tainter.metrics import Metrics
+from muster_tainter.past import testing
 from muster_tainter.trials import Doorkeeper, Refusal, Trials, read_asked, unauthorized
 
 _ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
@@ -30,10 +32,21 @@ _BODY_S = 5.0  # in which it has to be here
 
 
 def make_app(
-    tainter: Tainter, metrics: Metrics, leading: Callable[[], bool], doorkeeper: Doorkeeper, trials: Trials
+    tainter: Tainter,
+    metrics: Metrics,
+    leading: Callable[[], bool],
+    doorkeeper: Doorkeeper,
+    trials: Trials,
+    locator: Locator,
 ) -> Starlette:
-    async def nodes(_: Request) -> Response:
-        return _json([_node(tainter, node) for node in _sorted(tainter)])
+    async def nodes(request: Request) -> Response:
+        try:
+            names = await locator.names(read_query(_single_values(request)))
+        except Refusal as refusal:
+            return _refused(refusal)
+        return _json(
+            [_node(tainter, node) for node in _sorted(tainter) if names is None or node.metadata.name in names]
+        )
 
     async def faults(_: Request) -> Response:
         return _json(
@@ -82,6 +95,15 @@ def make_app(
             Route("/readyz", readyz),
         ]
     )
+
+
+def _single_values(request: Request) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in values:
+            raise Refusal(400, "BadRequest", f"{name[:40]}: stands twice: expected it once")
+        values[name] = value
+    return values
 
 
 def _json(value: object) -> Response:
@@ -147,7 +169,7 @@ def _health(node: Node) -> str:
 def _node(tainter: Tainter, node: Node) -> dict[str, Any]:
     memory = read_memory(node)
     health = tainter.health_of(node.metadata.name)
-    reported = health is not None and not isinstance(health, Unusable)
+    status = health.status if isinstance(health, NodeHealth) else Status()
     return {
         "node": node.metadata.name,
         "health": _health(node),
@@ -155,7 +177,10 @@ def _node(tainter: Tainter, node: Node) -> dict[str, Any]:
         "taints": [show(taint) for taint in memory.ours],
         "faults": sum(fault.rest or 1 for fault in memory.open),
         "message": memory.open[0].message if memory.open else "",
-        "observedAt": health.status.observed_at if reported and not isinstance(health, Unusable | None) else "",
+        "observedAt": status.observed_at,
+        "testing": (testing(health) or "") if isinstance(health, NodeHealth) else "",
+        "idleSince": status.idle_since,
+        "due": status.due,
     }
 
 

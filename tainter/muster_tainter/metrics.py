@@ -10,7 +10,9 @@ from prometheus_client.registry import Collector
 from muster_kube.objects import Node
 from muster_tainter.desired import show
 from muster_tainter.memory import read_memory
+from muster_tainter.plan import Plan
 
+_CHECKS_LIMIT = 64
 _HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
 
@@ -37,9 +39,58 @@ class Metrics:
         self.leader = Gauge("muster_tainter_leader", "1 while this process leads", registry=r)
         self.policy_good = Gauge("muster_tainter_policy_good", "0 while the policy file cannot be used", registry=r)
         self.policy_reloads = Counter("muster_tainter_policy_reloads", "Policy files read anew", ["result"], registry=r)
+        self.plan_conflicts = Counter(
+            "muster_tainter_plan_conflicts", "Requests that were decided again (409)", registry=r
+        )
+        self.tests_asked = Counter("muster_tainter_tests_asked", "Heavy checks asked for", ["check"], registry=r)
+        self.tests_answered = Counter(
+            "muster_tainter_tests_answered",
+            "What came of them; verdict none: the agent never answered",
+            ["check", "verdict"],
+            registry=r,
+        )
+        self._by_check = {
+            "running": Gauge("muster_tainter_tests_running", "Nodes that test now, by the plan", ["check"], registry=r),
+            "waiting": Gauge(
+                "muster_tainter_tests_waiting", "Nodes where it is due, idle or not", ["check"], registry=r
+            ),
+            "oldest": Gauge(
+                "muster_tainter_tests_oldest_wait_seconds",
+                "Of the node that waits longest: since the check measured something there, or the node came",
+                ["check"],
+                registry=r,
+            ),
+        }
+        self.tests_cap = Gauge("muster_tainter_tests_cap", "Nodes that may test at once", registry=r)
+        self.tests_beyond = Gauge(
+            "muster_tainter_tests_beyond_coverage", "Nodes not tested within the policy's coverage", registry=r
+        )
+        self.tests_short = Gauge(
+            "muster_tainter_tests_short_of_places", "Idle ones of those for which the cap has no place", registry=r
+        )
+        self._checks: set[str] = set()
         self.policy_good.set(1)
         for hop in ("seen_to_observed", "observed_to_delivered", "delivered_to_patched"):
             self.hop.labels(hop)
+
+    def bounded(self, check: str) -> str:
+        """``check`` as a label: agents name their checks, and there may not be ever more series."""
+        if check in self._checks or len(self._checks) < _CHECKS_LIMIT:
+            self._checks.add(check)
+            return check
+        return "other"
+
+    def plan_is(self, made: Plan, now: float) -> None:
+        waits = {check: now - since for check, since in made.oldest.items()}
+        for name, values in (("running", made.running), ("waiting", made.waiting), ("oldest", waits)):
+            gauge = self._by_check[name]
+            gauge.clear()
+            for check, value in sorted(values.items()):
+                child = gauge.labels(self.bounded(check))
+                child.set(max(0.0, value))
+        self.tests_cap.set(made.cap)
+        self.tests_beyond.set(made.beyond)
+        self.tests_short.set(made.short)
 
     def watch_store(self, nodes: Callable[[], Iterable[Node]], depths: Callable[[], dict[str, int]]) -> None:
         self.registry.register(_Store(nodes, depths))

@@ -14,6 +14,8 @@ from pydantic.alias_generators import to_camel
 
 from muster_checks.vocabulary import FaultClass
 from muster_kube.objects import Taint
+from muster_tainter import labels
+from muster_tainter.testing import HeavyTesting
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -21,10 +23,6 @@ OUR_PREFIX = "muster.dev/"
 DEFAULT_KEY = OUR_PREFIX + "faulty"
 STARTUP_KEY = OUR_PREFIX + "startup"
 PATTERN_LIMIT = 253
-
-# apimachinery, pkg/util/validation: IsQualifiedName and IsValidLabelValue
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 class CloseOn(StrEnum):
@@ -103,12 +101,8 @@ class TaintSpec(_Strict):
     @field_validator("key")
     @classmethod
     def _qualified(cls, key: str) -> str:
-        prefix, slash, name = key.rpartition("/")
-        if not _NAME.fullmatch(name) or (slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix))):
-            raise ValueError(
-                "expected a label key: an optional lower-case DNS name and '/', then 1 to 63 letters, digits, "
-                "'-', '_' or '.', beginning and ending with a letter or digit"
-            )
+        if not labels.is_key(key):
+            raise ValueError(labels.KEY_WORDS)
         if key == STARTUP_KEY:
             raise ValueError("expected another key: this one is for nodes that have not passed yet")
         return key
@@ -116,11 +110,8 @@ class TaintSpec(_Strict):
     @field_validator("value")
     @classmethod
     def _label_value(cls, value: str) -> str:
-        if value and not _NAME.fullmatch(value):
-            raise ValueError(
-                "expected a label value: at most 63 letters, digits, '-', '_' or '.', beginning and ending with a "
-                "letter or digit, or empty"
-            )
+        if not labels.is_value(value):
+            raise ValueError(labels.VALUE_WORDS)
         return value
 
     @cached_property
@@ -159,6 +150,7 @@ ALWAYS_LISTED = ("kube-controller-manager", "kubelet")
 class Policy(_Strict):
     rules: tuple[Rule, ...]
     listed_controllers: tuple[str, ...] = ()
+    testing: HeavyTesting = HeavyTesting()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from muster_tainter.policy import Match, Policy, Rule, TaintSpec
+from muster_tainter.testing import HeavyTesting, Pool, Selector
 
 SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more
 
@@ -23,6 +24,7 @@ _TYPE_WORDS = {
     "tuple_type": "a list",
     "string_type": "a text",
     "model_type": "a mapping",
+    "dict_type": "a mapping",
     "too_short": "at least one entry",
     "string_too_short": "a text that is not empty",
 }
@@ -114,7 +116,14 @@ def _where(loc: Sequence[str | int]) -> str:
 
 def _keys_at(loc: Sequence[str | int]) -> str:
     parents = [part for part in loc[:-1] if isinstance(part, str)]
-    models: dict[str, type[BaseModel]] = {"rules": Rule, "match": Match, "taint": TaintSpec}
+    models: dict[str, type[BaseModel]] = {
+        "rules": Rule,
+        "match": Match,
+        "taint": TaintSpec,
+        "testing": HeavyTesting,
+        "pools": Pool,
+        "selector": Selector,
+    }
     model = models.get(parents[-1] if parents else "", Policy)
     keys = sorted(field.alias or name for name, field in model.model_fields.items())
     return ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else keys[0]

@@ -4,25 +4,29 @@ Given to the reflectors as ``transform``. Nothing is dropped that a decision or 
 """
 
 import sys
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from muster_kube import nodehealth
 from muster_kube.objects import Condition, ManagedNode, Metadata, Node, NodeSpec, NodeStatus
 from muster_tainter.desired import CONDITION, OUR_ANNOTATIONS, OUR_LABELS
+from muster_tainter.past import ANNOTATION as TESTS
 
 _intern = sys.intern
 
 
-def slim_node(node: Node | ManagedNode) -> Node:
+def slim_node(node: Node | ManagedNode, more_labels: AbstractSet[str] = frozenset()) -> Node:
+    """``more_labels``: keys of others' labels that the policy looks at."""
     meta = node.metadata
+    keys = (*OUR_LABELS, *more_labels) if more_labels else OUR_LABELS
     return Node(
         metadata=Metadata(
             name=meta.name,
             uid=meta.uid,
             resource_version=meta.resource_version,
             deletion_timestamp=meta.deletion_timestamp,
-            labels={key: _intern(meta.labels[key]) for key in OUR_LABELS if key in meta.labels},
+            labels={_intern(key): _intern(meta.labels[key]) for key in keys if key in meta.labels},
             annotations={key: meta.annotations[key] for key in OUR_ANNOTATIONS if key in meta.annotations},
         ),
         spec=NodeSpec(taints=node.spec.taints),
@@ -43,15 +47,53 @@ def _slim_condition(condition: Condition) -> Condition:
 def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
     meta, status = health.metadata, health.status
     return nodehealth.NodeHealth(
-        metadata=Metadata(name=meta.name, uid=meta.uid, resource_version=meta.resource_version),
-        spec=nodehealth.Spec(clear=health.spec.clear),
+        metadata=Metadata(
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            creation_timestamp=_intern(meta.creation_timestamp),
+            annotations={TESTS: meta.annotations[TESTS]} if TESTS in meta.annotations else _NONE,
+        ),
+        spec=nodehealth.Spec(requests=health.spec.requests, clear=health.spec.clear),
         status=nodehealth.Status(
             verdict=_intern(status.verdict),
             checks=tuple(_slim_check(check) for check in status.checks),
             boot_id=status.boot_id,
+            agent=_HELD if status.agent.pod_uid else _FREE,
+            idle_since=status.idle_since,
+            due=_shared_due(status.due),
+            answers=_asked_for(health),
             observed_at=status.observed_at,
         ),
     )
+
+
+_NONE: dict[str, str] = {}
+_FREE = nodehealth.Agent()
+_HELD = nodehealth.Agent(pod_uid="held")  # which agent it is matters to the agents only
+
+# the same few lists all over a fleet
+_due: dict[tuple[str, ...], tuple[str, ...]] = {}
+_DUE_LIMIT = 4096
+
+
+def _shared_due(due: tuple[str, ...]) -> tuple[str, ...]:
+    if not due:
+        return ()
+    known = _due.get(due)
+    if known is None:
+        known = tuple(map(_intern, due))
+        if len(_due) < _DUE_LIMIT:
+            _due[known] = known
+    return known
+
+
+def _asked_for(health: nodehealth.NodeHealth) -> tuple[nodehealth.Answer, ...]:
+    """Answers to what stands in the spec: agents leave older ones there."""
+    if not health.spec.requests or not health.status.answers:
+        return ()
+    asked = {request.id for request in health.spec.requests}
+    return tuple(msgspec.structs.replace(answer, message="") for answer in health.status.answers if answer.id in asked)
 
 
 # fleets have a few dozen checks: one object for all nodes on which a check has nothing to say

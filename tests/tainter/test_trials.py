@@ -19,6 +19,7 @@ from muster_kube.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from muster_kube.volumes import Trial
 from muster_tainter.controller import Tainter
 from muster_tainter.http import make_app
+from muster_tainter.locating import Locator
 from muster_tainter.metrics import Metrics
 from muster_tainter.policyfile import load_policy
 from muster_tainter.trials import AT_ONCE, Doorkeeper, Refusal, Trials, read_asked
@@ -88,7 +89,7 @@ class Bench:
         metrics = Metrics()
         tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False, dry_run=False)
         doorkeeper = Doorkeeper(client, Reviews(client), "trials")
-        self.app = make_app(tainter, metrics, lambda: False, doorkeeper, self.trials)
+        self.app = make_app(tainter, metrics, lambda: False, doorkeeper, self.trials, Locator(client))
         self.port = 0
 
     def pod_runs_on(self, node: str, uid: str = "p-1") -> None:

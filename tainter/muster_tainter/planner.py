@@ -1,0 +1,306 @@
+"""Carries the plan of heavy checks out, while this process leads: at most one plan a second, woken by changes.
+
+On connections of its own and behind the faults: no taint waits for it. It remembers nothing that a new leader needs.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+
+from muster_checks.declaration import Check
+from muster_checks.registry import SHIPPED
+from muster_kube import nodehealth
+from muster_kube.backoff import Backoff
+from muster_kube.client import KubeClient
+from muster_kube.errors import ApiError, ConfigError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from muster_kube.nodehealth import NodeHealth, Request
+from muster_kube.objects import Node
+from muster_tainter.desired import Notice
+from muster_tainter.metrics import Metrics
+from muster_tainter.past import TESTING_LABEL, note_answer, past_of
+from muster_tainter.plan import EXPIRES_S, LOOK_AGAIN_S, Plan, Standing, Step, plan, standing_of
+from muster_tainter.policy import STARTUP_KEY, Policy
+from muster_tainter.requesting import Requester
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+WRITERS = 4
+WAIT_AT_MOST_S = 5.0
+_SLICE = 500  # nodes looked at before others have their turn on the event loop
+_SHOWN = 5  # names in a line of the log
+_UNSURE_S = 2 * EXPIRES_S  # by then the watch has told of a write whose answer was lost, or it never arrived
+_UNKNOWN_CHECK_S = 3600.0
+
+
+class Planner:
+    """node, healths: what is known now. observe: takes in what a write returned. tell: an Event on a node.
+
+    idle: set while no taint waits to be written; now: seconds since the epoch; interval_s: between two plans
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        metrics: Metrics,
+        *,
+        node: Callable[[str], Node | None],
+        healths: Callable[[], Mapping[str, NodeHealth]],
+        observe: Callable[[NodeHealth], None],
+        tell: Callable[[Node, Notice], None],
+        may_write: Callable[[], bool],
+        idle: asyncio.Event,
+        dry_run: bool = False,
+        now: Callable[[], float] = time.time,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._metrics = metrics
+        self._node = node
+        self._healths = healths
+        self._observe = observe
+        self._requester = Requester(client, observe)
+        self._tell = tell
+        self._may_write = may_write
+        self._idle = idle
+        self._dry_run = dry_run
+        self._now = now
+        self._interval_s = interval_s
+        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._backoff = Backoff(interval_s, 60.0)
+        self._failures = 0
+        self._wake = asyncio.Event()
+        self._changed: set[str] = set()
+        self._standings: dict[str, Standing] = {}
+        self._unsure: dict[str, tuple[Request, float]] = {}  # asked perhaps: until when the watch may tell
+        self._planned_by: Policy | None = None
+        self._was_short = False
+        self._told_dry = False
+
+    def note(self, name: str) -> None:
+        """Something about this node has changed."""
+        self._changed.add(name)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled; a write under way is waited for, so that the next leader finds it."""
+        try:
+            await self._see_requests()
+            self._planned_by = None
+            while True:
+                await self._round()
+        finally:
+            self._standings.clear()
+            self._changed.clear()
+            self._unsure.clear()
+            self._metrics.plan_is(Plan(), self._now())
+
+    async def _see_requests(self) -> None:
+        """What the leader before us asked last may not have come by our watch yet: what the server says counts."""
+        failures = 0
+        while True:
+            try:
+                page = await self._client.list_page(
+                    nodehealth.PATH, NodeHealth, params={"labelSelector": TESTING_LABEL}
+                )
+            except (ApiError, ConfigError) as error:
+                delay_s = self._backoff.delay_s(failures, self._rng)
+                failures += 1
+                log.warning("no heavy check is asked for before the server says which are; again: %s", error)
+                await asyncio.sleep(delay_s)
+            else:
+                for health in page.items:
+                    self._observe(health)
+                return
+
+    async def _round(self) -> None:
+        with suppress(TimeoutError):  # taints first, but not for ever
+            async with asyncio.timeout(WAIT_AT_MOST_S):
+                await self._idle.wait()
+        self._wake.clear()
+        look_again_s = LOOK_AGAIN_S
+        try:
+            made = await self._make()
+            well = await self._carry_out(made)
+            look_again_s = min(LOOK_AGAIN_S, max(0.0, made.look_again_at - self._now()))
+        except Exception as error:  # the lead, which sets taints, does not end by a mistake of the plan
+            log.warning("the plan of heavy checks: %s: %s", type(error).__name__, error, exc_info=error)
+            well = False
+        if not well:
+            delay_s = self._backoff.delay_s(self._failures, self._rng)
+            self._failures += 1
+            await asyncio.sleep(delay_s)
+            return
+        self._failures = 0
+        await asyncio.sleep(self._interval_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(look_again_s):
+                await self._wake.wait()
+
+    async def _make(self) -> Plan:
+        policy = self._policy()
+        if policy is not self._planned_by:
+            self._planned_by = policy
+            self._changed.update(self._standings)
+            self._changed.update(self._healths())
+        self._forget_unsure()
+        looked_at = 0
+        while self._changed:
+            self._look_at(self._changed.pop(), policy)
+            looked_at += 1
+            if looked_at % _SLICE == 0:
+                await asyncio.sleep(0)
+        now = self._now()
+        made = plan(self._standings.values(), policy.testing, now, limit_s)
+        self._metrics.plan_is(made, now)
+        self._tell_short(made, policy)
+        return made
+
+    def _look_at(self, name: str, policy: Policy) -> None:
+        health = self._healths().get(name)
+        if health is None:
+            self._standings.pop(name, None)
+            return
+        standing = standing_of(self._node(name), health, policy.testing)
+        if name in self._unsure:
+            if standing.request is None:
+                standing = replace(standing, request=self._unsure[name][0])
+            else:
+                del self._unsure[name]
+        self._standings[name] = standing
+
+    def _forget_unsure(self) -> None:
+        now = self._now()
+        for name in [name for name, (_, until) in self._unsure.items() if until < now]:
+            del self._unsure[name]
+            self._changed.add(name)
+
+    def _tell_short(self, made: Plan, policy: Policy) -> None:
+        if bool(made.short) != self._was_short:
+            self._was_short = bool(made.short)
+            if made.short:
+                log.warning(
+                    "%d idle nodes have not been tested for %.3g days and find no place: testing.atOnce (%d nodes now) "
+                    "is too low for testing.coverage",
+                    made.short,
+                    policy.testing.coverage / 86_400,
+                    made.cap,
+                )
+            else:
+                log.info("every idle node is tested within testing.coverage again")
+
+    async def _carry_out(self, made: Plan) -> bool:
+        """False: something could not be written; better wait before the next plan."""
+        if self._dry_run:
+            self._tell_dry_run(made)
+            return True
+        waiting = deque(made.steps)
+        failed: list[BaseException] = []
+        stop = asyncio.Event()
+
+        async def writer() -> None:
+            while waiting and not stop.is_set() and not failed and self._may_write():
+                try:
+                    await self._write(waiting.popleft())
+                except Exception as error:
+                    failed.append(error)
+
+        writers = [asyncio.create_task(writer()) for _ in range(min(WRITERS, len(waiting)))]
+        if not writers:
+            return True
+        try:
+            await asyncio.wait(writers)
+        finally:
+            stop.set()
+            await asyncio.wait(writers)  # each call is bounded by its client's own limit
+        for error in failed[:1]:
+            log.warning("the plan of heavy checks cannot be written: %s: %s", type(error).__name__, error)
+        return not failed
+
+    async def _write(self, step: Step) -> None:
+        """Raises ApiError; what was decided on something older is decided again."""
+        health = self._healths().get(step.node)
+        if health is None:
+            return
+        try:
+            if step.check:
+                await self._ask(health, step.check)
+            elif step.end is not None:
+                await self._end(health, step, step.end)
+        except (Conflict, NotFound):
+            self._metrics.plan_conflicts.inc()
+            self._changed.add(step.node)  # the watch brings what is there now
+        except ApiError as error:
+            self._metrics.write_errors.labels("request", error.reason).inc()
+            raise
+        else:
+            self._metrics.writes.labels("request").inc()
+
+    async def _ask(self, health: NodeHealth, check: str) -> None:
+        name = health.metadata.name
+        request = self._requester.make(check, self._now())
+        # from here on it may have been asked; an error that says it was not takes that back
+        self._unsure[name] = (request, self._now() + _UNSURE_S)
+        self._changed.add(name)
+        try:
+            await self._requester.ask(health, request)
+        except (Conflict, NotFound, Forbidden, Invalid, TooManyRequests):
+            del self._unsure[name]
+            raise
+        self._unsure.pop(name, None)
+        self._metrics.tests_asked.labels(self._metrics.bounded(check)).inc()
+        log.debug("node %s is asked for %s: %s", name, check, request.id)
+
+    async def _end(self, health: NodeHealth, step: Step, request: Request) -> None:
+        policy, node = self._policy().testing, self._node(step.node)
+        check, answer = request.checks[0], step.answer
+        pool = policy.pool_of(node.metadata.labels) if node is not None else None
+        new = (
+            node is not None
+            and pool is not None
+            and check in pool.pre_flight
+            and any(taint.key == STARTUP_KEY for taint in node.spec.taints)
+        )
+        past = past_of(health)
+        if step.noted:
+            past = note_answer(past, health, request, answer, pause_s=policy.pause, now=self._now(), new=new)
+        await self._requester.delete(health, past)
+        if not step.noted:
+            return
+        verdict = answer.verdict if answer is not None else "none"
+        self._metrics.tests_answered.labels(self._metrics.bounded(check), verdict).inc()
+        if answer is None or verdict not in ("PASS", "SKIP"):
+            said = f"{answer.reason} {answer.message}".strip() if answer is not None else "its agent has not answered"
+            log.info("node %s: the plan's %s: %s %s", step.node, check, verdict, said)
+        if node is not None and answer is None:
+            self._tell(node, Notice("TestUnanswered", f"{check} was asked for, and the agent has not answered", check))
+        elif node is not None and new and verdict != "PASS" and answer is not None:
+            text = f"{check} is to be passed before the first job: {verdict} {answer.reason}".rstrip()
+            self._tell(node, Notice("PreFlightNotPassed", text, check))
+
+    def _tell_dry_run(self, made: Plan) -> None:
+        asks = [f"{step.node} {step.check}" for step in made.steps if step.check]
+        if asks and not self._told_dry:
+            self._told_dry = True
+            more = f" and {len(asks) - _SHOWN} more" if len(asks) > _SHOWN else ""
+            log.info("heavy checks would be asked for: %s%s", ", ".join(asks[:_SHOWN]), more)
+
+
+@lru_cache(maxsize=256)
+def limit_s(check: str) -> float:
+    """How long a run may take, by the check's declaration; an hour for what others have added."""
+    place = SHIPPED.get(check)
+    if place is None:
+        return _UNKNOWN_CHECK_S
+    module, _, name = place.partition(":")
+    declared: Check = getattr(import_module(module), name)
+    return declared.timeout_s
