@@ -9,6 +9,7 @@ The connection is kept: a process that has given up its rights may not open anot
 """
 
 import asyncio
+import contextlib
 import errno
 import re
 import socket
@@ -76,21 +77,16 @@ class PodResources:
         self._answer_s = answer_s
         self._sleep = sleep
         self._method = 0
-        self._connected: socket.socket | None = None
         self._connection: UnaryConnection | None = None
         self._seen = False
-        self._could_open = False
+        self._could_open = self._forbidden = False
         self._asking: asyncio.Task[list[Holder] | Untold | None] | None = None
 
     def open_now(self) -> None:
         """Connect while the process may; needs no event loop. What fails is told by the first :meth:`holders`."""
-        try:
-            self._connected = _connect(self.path)
-            self._seen = True
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EPERM):
-                return
-        self._could_open = True
+        with contextlib.suppress(Untold):
+            self._connect_if_needed()
+        self._could_open = not self._forbidden
 
     def close(self) -> None:
         if self._asking is None or self._asking.done():
@@ -100,10 +96,9 @@ class PodResources:
             self._asking.cancel()
 
     def _disconnect(self) -> None:
-        for connection in (self._connected, self._connection):
-            if connection is not None:
-                connection.close()
-        self._connected = self._connection = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
     async def holders(self) -> list[Holder] | None:
         """Pods that hold an accelerator, sorted; None where there is no kubelet's socket. Takes answer_s at most.
@@ -119,11 +114,12 @@ class PodResources:
         return outcome
 
     async def _ask(self) -> "list[Holder] | Untold | None":
+        kept = self._connection is not None
         try:
             if not self._connect_if_needed():
                 return None
             async with asyncio.timeout(self._answer_s):
-                return accelerator_holders(await self._message())
+                return accelerator_holders(await self._message(kept))
         except TimeoutError:
             return Untold(f"{self.path}: the kubelet gave no answer within {self._answer_s:g} s")
         except Garbled as error:
@@ -131,32 +127,21 @@ class PodResources:
         except Untold as untold:
             return untold
 
-    async def _message(self) -> bytes:
-        """The kubelet's answer. Raises Untold."""
+    async def _message(self, kept: bool) -> bytes:
+        """The kubelet's answer. ``kept``: the connection is an old one. Raises Untold."""
         # here, not above: h2 is of no use where no kubelet is
-        from muster_agent.unary_call import (
-            RESOURCE_EXHAUSTED,
-            UNIMPLEMENTED,
-            Broken,
-            CallFailed,
-            Refused,
-            UnaryConnection,
-        )
+        from muster_agent.unary_call import RESOURCE_EXHAUSTED, UNIMPLEMENTED, Broken, CallFailed, Refused
 
         while True:
-            fresh = self._connection is None
-            if self._connection is None:
-                if not self._connect_if_needed():
-                    raise Untold(f"{self.path}: is gone; is the kubelet running?")
-                assert self._connected is not None  # noqa: S101 - as it said
-                self._connection, self._connected = UnaryConnection(self._connected), None
+            if not self._connect_if_needed() or self._connection is None:
+                raise Untold(f"{self.path}: is gone; is the kubelet running?")
             try:
                 return await self._connection.call(METHODS[self._method], limit_bytes=LIMIT_BYTES)
             except Broken as error:
                 self._disconnect()
-                if fresh:
+                if not kept:
                     raise Untold(f"{self.path}: {error}") from None
-                # a kubelet that was started anew: the next connection is its own
+                kept = False  # the kubelet was started anew, and listens again
             except Refused as refused:
                 if refused.status == UNIMPLEMENTED and self._method + 1 < len(METHODS):
                     self._method += 1
@@ -170,18 +155,23 @@ class PodResources:
 
     def _connect_if_needed(self) -> bool:
         """False where there is no socket. Raises Untold."""
-        if self._connection is None and self._connected is None:
-            try:
-                self._connected = _connect(self.path)
-            except OSError as error:
-                if error.errno in (errno.ENOENT, errno.ENOTDIR) and not self._seen:
-                    return False
-                raise Untold(f"{self.path}: {self._why(error)}") from None
+        if self._connection is not None:
+            return True
+        try:
+            connected = _connect(self.path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR) and not self._seen:
+                return False
+            raise Untold(f"{self.path}: {self._why(error)}") from None
+        from muster_agent.unary_call import UnaryConnection
+
         self._seen = True
+        self._connection = UnaryConnection(connected)
         return True
 
     def _why(self, error: OSError) -> str:
-        if error.errno in (errno.EACCES, errno.EPERM):
+        self._forbidden = error.errno in (errno.EACCES, errno.EPERM)
+        if self._forbidden:
             if self._could_open:
                 self.lost = True
                 return "may not be opened again without the rights of the agent's start; restart the agent"

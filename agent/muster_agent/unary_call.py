@@ -6,6 +6,7 @@ is small: github.com/grpc/grpc, doc/PROTOCOL-HTTP2.md.
 """
 
 import asyncio
+import contextlib
 import socket
 from urllib.parse import unquote
 
@@ -55,6 +56,8 @@ class UnaryConnection:
         self._socket = connected
         self._http = H2Connection(H2Configuration(client_side=True, header_encoding=None))
         self._http.initiate_connection()
+        with contextlib.suppress(OSError):  # the first call says it
+            self._send()  # now: a server hangs up on who says nothing for two minutes
 
     def close(self) -> None:
         self._socket.close()
