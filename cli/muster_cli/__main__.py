@@ -27,6 +27,8 @@ class Command:
 COMMANDS = {
     "check": Command("muster_cli.check", "run checks on this machine, or on a recorded kernel log"),
     "checks": Command("muster_cli.checks", "list the checks there are"),
+    "run": Command("muster_cli.run", "run checks on all nodes, or on chosen ones"),
+    "status": Command("muster_cli.fleet_status", "what the fleet, or one node, is known to be"),
     "explain": Command("muster_cli.explain", "tell why a node is tainted, or is not"),
     "clear": Command("muster_cli.clear", "close a node's faults by a person's word"),
     "sandbox": Command("muster_cli.sandbox.command", "a whole cluster on loopback, to try things on"),
