@@ -3,62 +3,86 @@
 Starlette alone, for its memory: see openapi.py.
 """
 
-import asyncio
-from ipaddress import ip_address
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route, Router
+from starlette.types import Receive, Scope, Send
 
-from muster_agent.asking import Asked, BadQuery, read_query
+from muster_agent.asking import Asked, BadQuery, read_fields, read_query
 from muster_agent.core import Agent
-from muster_agent.layout import node_status, whole_answer
 from muster_agent.metrics import Metrics
-from muster_agent.running import Running
-from muster_checks.declaration import Cost
-from muster_checks.vocabulary import Result, worst
+from muster_agent.node_answer import PEER_AGENT, NodeAnswer
+from muster_agent.status_schema import PLACE as SCHEMA_PLACE
 
-# a port-forward comes over loopback, and is guarded by RBAC already
-HEAVY_REFUSED = (
-    "check: {}: heavy checks would disturb a job that runs here; they are taken over loopback only "
-    "(kubectl port-forward, or muster check on the node)\n"
-)
-GUARDED_REFUSED = (
-    "{}: names files of this node, or where its packets go; taken over loopback only, or in the agent's configuration\n"
-)
+if TYPE_CHECKING:
+    from muster_agent.access import Access
+    from muster_agent.fleet.members import Fleet
+
+WRONG_NODE = "host: {}: this is the agent of {}, and one agent asks another for its own node only\n"
 
 
-def make_app(agent: Agent, metrics: Metrics) -> Starlette:
-    """The routes of one node's agent."""
+class Asking(Protocol):
+    """How a fleet is asked: fleet.fanout.ask_fleet."""
+
+    def __call__(self, agent: Agent, fleet: "Fleet", asked: Asked) -> AsyncGenerator[NodeAnswer, None]: ...
+
+
+def make_app(
+    agent: Agent,
+    metrics: Metrics,
+    fleet: "Fleet | None" = None,
+    access: "Access | None" = None,
+    *,
+    asking: Asking | None = None,
+) -> Starlette:
+    """The routes of one node's agent.
+
+    fleet:     the other nodes; None: there are none to ask
+    access:    who may do what; None: everything over loopback, and from elsewhere what disturbs nobody
+    asking:    instead of fleet.fanout.ask_fleet
+    """
 
     async def status(request: Request) -> Response:
+        from muster_agent.answer_stream import MEDIA_TYPES, AnswerStream, written
+
         try:
             asked = read_query(
-                request.query_params.multi_items(), agent.checks, agent.node, request.headers.get("accept", "")
+                read_fields(request.scope["query_string"]), agent.checks, request.headers.get("accept", "")
             )
         except BadQuery as error:
             return PlainTextResponse(f"{error}\n", 400)
-        heavy = [running.name for running, _ in asked.checks if running.check.cost is Cost.HEAVY]
-        if heavy and not _loopback(request):
-            return PlainTextResponse(HEAVY_REFUSED.format(", ".join(heavy)), 403)
-        if asked.guarded and not _loopback(request):
-            return PlainTextResponse(GUARDED_REFUSED.format(", ".join(asked.guarded)), 403)
-        started = agent.context.clock()
-        results = await _run_all(agent, asked)
-        runtime_s = agent.context.clock() - started
-        if asked.as_json:
-            return _json(_as_json(agent, results, runtime_s))
-        return PlainTextResponse(_as_text(agent, request, asked, results, runtime_s))
+        needs = ", ".join([*(["force"] if asked.force else []), *asked.guarded])
+        if (refused := await _denied(request, needs, access)) is not None:
+            return refused
+        for_us = asked.hosts == (agent.node,) and not asked.job and not asked.nodelabel
+        if request.headers.get("user-agent") == PEER_AGENT and not for_us:
+            return PlainTextResponse(WRONG_NODE.format(",".join(asked.hosts or ("all nodes",))[:200], agent.node), 421)
+        if fleet is None or for_us:
+            try:
+                _exists_alone(asked, agent.node)
+            except BadQuery as error:
+                return PlainTextResponse(f"{error}\n", 400)
+            nodes = _here(agent, asked, _served_at(request))
+        else:
+            nodes = _over(agent, fleet, asked, asking)
+        return AnswerStream(written(nodes, asked, agent.context.clock), MEDIA_TYPES[asked.fmt], _refusal)
 
     async def report(_request: Request) -> Response:
-        return _json(_report(agent))
+        from muster_agent.reporting import report
+
+        return _json(report(agent))
 
     async def checks(_request: Request) -> Response:
-        return _json({"checks": [_declaration(running) for running in agent.checks.values()]})
+        from muster_agent.reporting import declarations
+
+        return _json(declarations(agent))
 
     async def prometheus(request: Request) -> Response:
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -76,6 +100,11 @@ def make_app(agent: Agent, metrics: Metrics) -> Starlette:
 
         return _json(document(agent))
 
+    async def schema(_request: Request) -> Response:
+        from muster_agent.status_schema import schema
+
+        return _json(schema())
+
     async def docs(_request: Request) -> Response:
         from muster_agent.openapi import page
 
@@ -89,88 +118,91 @@ def make_app(agent: Agent, metrics: Metrics) -> Starlette:
         "/healthz": healthz,
         "/readyz": readyz,
         "/openapi.json": openapi,
+        SCHEMA_PLACE: schema,
         "/docs": docs,
     }
-    return Starlette(routes=[Route(path, answer, methods=["GET"]) for path, answer in routes.items()])
+    served = [Route(path, answer, methods=["GET"]) for path, answer in routes.items()]
+    return Starlette(routes=[*served, Mount("/iperf", app=_Serving(agent, access))])
 
 
-async def _run_all(agent: Agent, asked: Asked) -> list[Result]:
-    """Light checks side by side, then the heavy ones: two that measure at once would measure each other."""
-    light = [(running, given) for running, given in asked.checks if running.check.cost is Cost.LIGHT]
-    done = await asyncio.gather(*(agent.refresh(running, given) for running, given in light))
-    results = {running.name: result for (running, _), result in zip(light, done, strict=True)}
-    for running, given in asked.checks:
-        if running.check.cost is Cost.HEAVY:
-            results[running.name] = await agent.refresh(running, given)
-    return [results[running.name] for running, _ in asked.checks]
+class _Serving:
+    """What measuring the network takes on this node (POST /iperf/…), loaded when somebody measures. For agents and
+    who may do as much: it sends traffic where it is told to."""
+
+    def __init__(self, agent: Agent, access: "Access | None") -> None:
+        self._agent = agent
+        self._access = access
+        self._router: Router | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (refused := await _denied(Request(scope), "iperf", self._access)) is not None:
+            await refused(scope, receive, send)
+            return
+        if self._router is None:
+            from muster_agent.fleet.iperf_serving import routes
+
+            self._router = Router(routes=routes(self._agent))
+        scope["root_path"] = scope["root_path"].removesuffix("/iperf")  # its routes name the whole path
+        await self._router(scope, receive, send)
 
 
-def _loopback(request: Request) -> bool:
+async def _here(agent: Agent, asked: Asked, endpoint: str) -> AsyncGenerator[NodeAnswer, None]:
+    from muster_agent.this_node import answer_here
+
+    yield await answer_here(agent, asked, endpoint)
+
+
+async def _over(agent: Agent, fleet: "Fleet", asked: Asked, asking: Asking | None) -> AsyncGenerator[NodeAnswer, None]:
+    from muster_agent.fleet.fanout import ask_fleet
+
+    async with aclosing((asking or ask_fleet)(agent, fleet, asked)) as nodes:
+        async for node in nodes:
+            yield node
+
+
+async def _denied(request: Request, needs: str, access: "Access | None") -> Response | None:
+    """``needs``: what of it takes a right; empty: nothing."""
+    from muster_agent.access import Access, Denied
+
+    client = request.client.host if request.client is not None else None
     try:
-        return request.client is not None and ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
+        caller = await (access or Access(None)).caller(request.headers, client, needs=needs)
+    except Denied as denied:
+        headers = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
+        return PlainTextResponse(f"{denied.message}\n", denied.status, headers)
+    if needs and not caller.trusted:
+        return PlainTextResponse(f"{needs}: takes a right that this caller does not have\n", 403)
+    return None
 
 
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+def _exists_alone(asked: Asked, node: str) -> None:
+    """Raises BadQuery for nodes that an agent without a cluster does not know."""
+    others = [host for host in asked.hosts or () if host != node]
+    if others:
+        shown = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        raise BadQuery(f"host: {shown}: this agent is in no cluster and knows its own node only; expected {node}")
+    for name, value in (("job", asked.job), ("nodelabel", asked.nodelabel)):
+        if value:
+            raise BadQuery(f"{name}: {value!r}: this agent is in no cluster and knows its own node only; expected none")
 
 
-def _as_json(agent: Agent, results: list[Result], runtime_s: float) -> dict[str, Any]:
-    return {
-        "nodes": [{"node": agent.node, "verdict": worst([r.verdict for r in results]), "results": results}],
-        "summary": {agent.node: node_status(results)},
-        "runtimeSeconds": runtime_s,
-    }
+def _refusal(error: Exception) -> Response | None:
+    """What is told when it shows that the fleet cannot be asked so."""
+    if isinstance(error, BadQuery):
+        return PlainTextResponse(f"{error}\n", 400)
+    from muster_agent.fleet.members import BadChoice, FleetUnknown
+
+    if isinstance(error, BadChoice):
+        return PlainTextResponse(f"{error}\n", 400)
+    if isinstance(error, FleetUnknown):
+        return PlainTextResponse(f"{error}\n", 503)
+    return None
 
 
-def _as_text(agent: Agent, request: Request, asked: Asked, results: list[Result], runtime_s: float) -> str:
+def _served_at(request: Request) -> str:
     host, port = request.scope.get("server") or ("localhost", 0)
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return whole_answer(
-        agent.node,
-        address,
-        asked.query,
-        [running.check for running, _ in asked.checks],
-        results,
-        all_nodes=asked.all_nodes,
-        runtime_s=runtime_s,
-    )
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _report(agent: Agent) -> dict[str, Any]:
-    results = [running.result() for running in agent.checks.values()]
-    return {
-        "node": agent.node,
-        "verdict": worst([running.view().verdict for running in agent.checks.values() if running.known]),
-        "bootID": agent.context.boot_id,
-        "version": agent.version,
-        "podUID": agent.pod_uid,
-        "notReady": agent.unready(),
-        "checks": [
-            msgspec.to_builtins(result)
-            | {
-                "caughtUp": running.caught_up,
-                "counts": dict(running.counts()),
-                "cleared": running.ledger.over(),
-                "numberGiven": running.ledger.counter,
-            }
-            for running, result in zip(agent.checks.values(), results, strict=True)
-        ],
-    }
-
-
-def _declaration(running: Running) -> dict[str, Any]:
-    check = running.check
-    return {
-        "name": check.name,
-        "description": check.description,
-        "cost": check.cost,
-        "kind": "stream" if check.stream is not None else "snapshot",
-        "periodSeconds": check.period_s,
-        "timeoutSeconds": check.timeout_s,
-        "devices": check.devices,
-        "parameters": check.parameters.model_json_schema(),
-        "values": running.parameters.model_dump(mode="json"),
-        "examples": check.examples,
-    }
+def _json(value: Mapping[str, object] | msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

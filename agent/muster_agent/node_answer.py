@@ -7,6 +7,10 @@ import msgspec
 from muster_agent.answering import Answered
 from muster_checks.vocabulary import Result, Verdict, worst
 
+PEER_AGENT = "muster-agent"
+"""User-Agent of calls between agents. Whoever gets such a call answers for itself or refuses, so that none goes round
+in circles when an address has changed hands."""
+
 
 class CheckAnswer(Result, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """A result, and what came of the wish to have it made. ageSeconds, refused, why: as in Answered."""
