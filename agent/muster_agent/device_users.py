@@ -16,7 +16,6 @@ import msgspec
 from muster_checks.declaration import NodeView
 from muster_checks.reading import names_in, read_text
 
-SIGHT_S = 1.0  # 3,000 processes of 30 files take a third of it
 _MOST_ANCESTORS = 64
 _COMM_LENGTH = 15  # what the kernel keeps of a program's name
 _DELETED = " (deleted)"
@@ -101,7 +100,7 @@ def has_nvidia(view: NodeView) -> bool:
     )
 
 
-def see_device_users(view: NodeView, *, limit_s: float = SIGHT_S, clock: Callable[[], float] = time.monotonic) -> Sight:
+def see_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], float] = time.monotonic) -> Sight:
     """Looks at every process, ours and what we have started left out. Takes ``limit_s``, and no process is waited for.
 
     Meant for a thread of its own.
