@@ -183,7 +183,7 @@ def test_a_kernel_line_ends_in_the_nodehealth_with_no_more_rights_than_the_agent
     assert status["verdict"] == "FAIL"
     assert status["failing"] == "dmesg"
     assert status["agent"]["podUID"] == "pod-1"
-    code, text = agent.get("/status?check=dmesg")
+    code, text = agent.get(f"/status?check=dmesg&host={node}")
     assert code == 200
     assert f"{{'{node}': ['DMESG Failed']}}" in text
     assert until(lambda: agent.get("/readyz")[0] == 200)

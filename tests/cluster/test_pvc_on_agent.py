@@ -67,7 +67,7 @@ class Bench:
         return agent.start()
 
     async def ask(self, agent: AgentProcess, storage_class: str) -> dict[str, Any]:
-        path = f"/status?check=pvc&storage_class={storage_class}&format=json"
+        path = f"/status?check=pvc&host={agent.node}&storage_class={storage_class}&format=json"
         code, text = await asyncio.to_thread(agent.get, path)
         assert code == 200, text
         found: dict[str, Any] = json.loads(text)["nodes"][0]["results"][0]
@@ -115,7 +115,7 @@ async def test_an_agent_has_a_volume_tried_on_its_node_without_any_right_to_it(
     volume: str,  # noqa: F811 - the fixture
 ):
     agent = bench.agent(bench.one, bench.token(bench.one))
-    await asyncio.to_thread(agent.get, "/status?check=dmesg")
+    await asyncio.to_thread(agent.get, f"/status?check=dmesg&host={agent.node}")
     before_mb = agent.rss_mb()
     since = bench.plane.audit.mark()
     async with Kubelets(bench.api, script=script):

@@ -19,7 +19,8 @@ from muster_testbed.install import AGENT, NAMESPACE
 from muster_testbed.nodes import Fleet
 
 BOOT = {"/proc/sys/kernel/random/boot_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
-SETTINGS = {"checks": {"memory": {"parameters": {"first_interval_s": 0, "min_dimms": 4}}}}
+# nothing runs by itself: the test says when
+SETTINGS = {"repeat": 0, "checks": {"memory": {"parameters": {"first_interval_s": 0, "min_dimms": 4}}}}
 ACTIONS = """
 rules:
   - {name: dimms, match: {check: memory, component: "dimm/*"}, action: taint, closeOn: [quiet]}
@@ -36,7 +37,7 @@ class Bench:
     root: Path
 
     async def asked(self) -> dict[str, Any]:
-        code, text = await asyncio.to_thread(self.agent.get, "/status?check=memory&format=json")
+        code, text = await asyncio.to_thread(self.agent.get, f"/status?check=memory&host={self.node}&format=json")
         assert code == 200, text
         found: dict[str, Any] = json.loads(text)["nodes"][0]["results"][0]
         return found
