@@ -3,6 +3,7 @@
 Pure; kept in the state file beside the verdict it ends in, so a change is saved with what it led to, or not at all.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 import msgspec
@@ -51,3 +52,32 @@ class Changes:
         change = Change(at=at, old=before, to=new.value, reason=reason[:REASON_LIMIT], message=shorten(message))
         self._entries = (*self._entries, change)[-CHANGES_LIMIT:]
         return True
+
+    def learn(self, at: float, told: Verdict, reason: str = "", message: str = "") -> None:
+        """Put in what an agent before this one told but could not save: the verdict was ``told`` since ``at``.
+
+        What is known already changes nothing; what was found again since then began when it was told.
+        """
+        if reason == NOTHING_KNOWN_YET:
+            return
+        place = bisect_right(self._entries, at, key=lambda change: change.at)
+        earlier, later = self._entries[:place], self._entries[place:]
+        if earlier:
+            before = earlier[-1].to
+        elif later:
+            # from before the history begins, or its first word with the milliseconds that travel
+            before = later[0].old
+            if later[0].to != told.value:
+                return
+        else:
+            before = ""
+        if before == told.value:
+            return
+        if later and later[0].to == told.value:
+            learnt = msgspec.structs.replace(later[0], at=at)
+            later = later[1:]
+        else:
+            learnt = Change(at=at, old=before, to=told.value, reason=reason[:REASON_LIMIT], message=shorten(message))
+            if later:
+                later = (msgspec.structs.replace(later[0], old=told.value), *later[1:])
+        self._entries = (*earlier, learnt, *later)[-CHANGES_LIMIT:]

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,3 +76,46 @@ def test_the_chain_is_unbroken_also_over_restarts(steps: list[tuple[Verdict, boo
         saved, known = changes.entries, verdict
     assert all(before.to == after.old != after.to for before, after in pairwise(saved))
     assert (saved[-1].to if saved else None) == known
+
+
+# --- told, but not saved before the end
+
+PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("kept", "told", "known"),
+    [
+        ([], (5.0, FAIL), [(5.0, "", "FAIL")]),
+        ([(1.0, PASS)], (5.0, FAIL), [(1.0, "", "PASS"), (5.0, "PASS", "FAIL")]),
+        ([(1.0, PASS)], (5.0, PASS), [(1.0, "", "PASS")]),
+        # the successor has found the same again, a little later
+        ([(1.0, PASS), (9.0, FAIL)], (5.0, FAIL), [(1.0, "", "PASS"), (5.0, "PASS", "FAIL")]),
+        # or something else
+        (
+            [(1.0, PASS), (9.0, UNKNOWN)],
+            (5.0, FAIL),
+            [(1.0, "", "PASS"), (5.0, "PASS", "FAIL"), (9.0, "FAIL", "UNKNOWN")],
+        ),
+        # saved, but what stands in the NodeHealth is of before
+        ([(1.0, PASS), (9.0, FAIL)], (1.0, PASS), [(1.0, "", "PASS"), (9.0, "PASS", "FAIL")]),
+        # times travel in whole milliseconds, which are a bit earlier
+        ([(1.0009, PASS), (9.0, FAIL)], (1.0, PASS), [(1.0, "", "PASS"), (9.0, "PASS", "FAIL")]),
+        ([(1.0, PASS), (9.0009, FAIL)], (9.0, FAIL), [(1.0, "", "PASS"), (9.0, "PASS", "FAIL")]),
+        # older than anything that is kept
+        ([(5.0, PASS), (9.0, FAIL)], (1.0, UNKNOWN), [(5.0, "", "PASS"), (9.0, "PASS", "FAIL")]),
+    ],
+)
+def test_what_was_told_is_put_in_its_place_once(kept, told, known):
+    changes = Changes()
+    for at, verdict in kept:
+        changes.note(at, None, verdict)
+    for _ in range(2):
+        changes.learn(*told)
+        assert [(change.at, change.old, change.to) for change in changes.entries] == known
+
+
+def test_that_an_agent_was_starting_is_not_learnt():
+    changes = Changes([Change(at=1.0, to="PASS")])
+    changes.learn(2.0, UNKNOWN, "Starting", "is still being read")
+    assert len(changes.entries) == 1
