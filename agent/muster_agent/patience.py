@@ -36,6 +36,7 @@ class Impatient(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self.conn = h11.Connection(h11.SERVER, HEAD_LIMIT)
         self._size = RequestSize()
+        self._refused = False
         self._patience: asyncio.TimerHandle | None = None
         self._left = 0  # bytes not taken at the last look
         self._drained = False  # since the last look
@@ -52,15 +53,23 @@ class Impatient(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.cycle is None or self.cycle.response_complete:
             before = self.cycle
+            if self._refused:
+                return
             if complaint := self._size.take(data):
-                self.transport.write(complaint)
-                self.transport.close()
+                self._refuse(complaint)
                 return
             super().data_received(data)
             if self.cycle is not before:
                 self._size.done()
         else:
             super().data_received(data)
+
+    def _refuse(self, complaint: bytes) -> None:
+        # not closed: what is still on its way would have the client's system drop the answer unread (RFC 9112, 9.6)
+        self._refused = True
+        self._size.done()
+        self.transport.write(complaint)
+        self.transport.write_eof()
 
     def resume_writing(self) -> None:
         self._drained = True
