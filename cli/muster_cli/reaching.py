@@ -1,6 +1,7 @@
 """The ways from here to an agent: a URL, the agents' Service from a pod, or the API server's proxy from elsewhere."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def way_from(arguments: argparse.Namespace) -> Way:
+def way_from(arguments: argparse.Namespace, load: Callable[[Path | None], ClusterConfig] = load_config) -> Way:
     """Raises Usage, or ConfigError where no cluster is configured."""
     credentials: Credentials = FileToken(arguments.token_file) if arguments.token_file else NoToken()
     if arguments.url is not None:
@@ -52,7 +53,7 @@ def way_from(arguments: argparse.Namespace) -> Way:
         f"kubectl -n {arguments.namespace} port-forward svc/{arguments.service} {PORT}, "
         f"and give --url http://127.0.0.1:{PORT}"
     )
-    config = load_config(arguments.kubeconfig)
+    config = load(arguments.kubeconfig)
     if config.origin.startswith("in-cluster"):
         if arguments.force and not arguments.token_file:
             raise Usage(f"--force: agents want a token for it (--token-file FILE), or a port-forward: {forward}")

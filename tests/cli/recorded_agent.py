@@ -44,7 +44,7 @@ class RecordedAgent:
 
 
 @contextlib.contextmanager
-def serving(agent: RecordedAgent) -> Iterator[RecordedAgent]:
+def serving(agent: RecordedAgent, host: str = "127.0.0.1") -> Iterator[RecordedAgent]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -63,7 +63,9 @@ def serving(agent: RecordedAgent) -> Iterator[RecordedAgent]:
             with contextlib.suppress(OSError):  # whoever asked may have gone
                 for piece in pieces:
                     if isinstance(piece, threading.Event):
-                        piece.wait(GUARD_S)
+                        if not piece.wait(GUARD_S):
+                            self.close_connection = True
+                            return
                     else:
                         self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 self.wfile.write(b"0\r\n\r\n")
@@ -77,11 +79,11 @@ def serving(agent: RecordedAgent) -> Iterator[RecordedAgent]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    agent.url = f"http://127.0.0.1:{server.server_port}"
+    agent.url = f"http://{host}:{server.server_port}"
     try:
         yield agent
     finally:

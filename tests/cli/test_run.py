@@ -1,5 +1,6 @@
 """`muster run`: the question it asks, by which way, and what it makes of every kind of answer."""
 
+import argparse
 import io
 import json
 import os
@@ -17,7 +18,11 @@ from tests.cli.recorded_agent import GUARD_S, Piece, RecordedAgent, bad, ending,
 from muster_cli.__main__ import main
 from muster_cli.columns import as_lines, as_page
 from muster_cli.fleet_answer import HEAD, Answers
+from muster_cli.reaching import Usage, way_from
+from muster_cli.run import add_arguments
 from muster_cli.waiting import Waiting
+from muster_kube.config import ClusterConfig
+from muster_kube.credentials import StaticToken
 
 GOOD = {"verdict": "PASS"}
 
@@ -294,6 +299,28 @@ def test_a_service_without_agents_is_unknown(stack: ExitStack, tmp_path, capsys)
     assert main(["run", "--kubeconfig", str(kubeconfig(tmp_path, agent.url))]) == 3
     assert len(agent.asked) == 3
     assert "no endpoints available" in capsys.readouterr().err
+
+
+def in_a_pod(_: Path | None) -> ClusterConfig:
+    return ClusterConfig("in-cluster (/var/run/secrets)", "https://10.96.0.1:443", credentials=StaticToken("of-a-pod"))
+
+
+def asked(*flags: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(flags)
+
+
+async def test_a_pod_asks_the_service_by_name_and_keeps_its_own_token():
+    way = way_from(asked(), in_a_pod)
+    assert (way.config.server, way.path) == ("http://autopilot-healthchecks.autopilot.svc:3333", "/status")
+    assert await way.config.credentials.header() is None
+
+
+def test_force_from_a_pod_wants_a_token(tmp_path):
+    with pytest.raises(Usage, match="--token-file FILE"):
+        way_from(asked("--force"), in_a_pod)
+    assert way_from(asked("--force", "--token-file", str(tmp_path / "token")), in_a_pod).path == "/status"
 
 
 def test_force_through_the_proxy_is_refused_with_the_way_that_works(tmp_path, capsys):
