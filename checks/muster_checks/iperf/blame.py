@@ -1,7 +1,7 @@
 """Whose fault bad pairs are.
 
 A NIC is to blame when most of its pairs are bad, with several others, and most of those are fine without it. Where two
-racks are slow towards each other nobody is: all have the same share of bad pairs.
+racks are slow towards each other nobody is: their peers have bad pairs without them, too.
 """
 
 from collections import defaultdict
@@ -13,6 +13,9 @@ from muster_checks.iperf.pair import Pair, Place
 
 _End = tuple[str, str, str]  # node, NIC, direction: "sends", "receives" or "" for both
 _Ends = Callable[[Pair], tuple[_End, _End]]
+
+AT_MOST = 0.4  # of the nodes: half of them behind a slow switch cannot be told from the other half behind it
+STANDS_OUT = 6.0  # simulated: two halves of a fabric slow towards each other, against a rack of a quarter of all nodes
 
 
 class Culprit(msgspec.Struct, frozen=True):
@@ -57,38 +60,87 @@ def _culprit(node: str, ends: Sequence[_End], found: Mapping[_End, Sequence[Pair
     )
 
 
+class _Ledger:
+    """Pairs that are still to be explained, by end, and how many of them are bad. Kept by number: hashing a pair costs
+    more than all the rest, and there are tens of thousands."""
+
+    def __init__(self, pairs: Sequence[Pair], bad: Collection[Pair], ends: _Ends) -> None:
+        self.ends = [ends(pair) for pair in pairs]
+        self.bad = [pair in bad for pair in pairs]
+        self.of: dict[_End, set[int]] = defaultdict(set)
+        self.bad_of: dict[_End, int] = defaultdict(int)
+        for number in range(len(pairs)):
+            self.put(number)
+
+    def put(self, number: int) -> None:
+        for end in set(self.ends[number]):
+            if number not in self.of[end]:
+                self.of[end].add(number)
+                self.bad_of[end] += self.bad[number]
+
+    def take(self, number: int) -> None:
+        for end in set(self.ends[number]):
+            if number in self.of[end]:
+                self.of[end].discard(number)
+                self.bad_of[end] -= self.bad[number]
+
+    def share(self, end: _End) -> float:
+        return self.bad_of[end] / len(self.of[end]) if self.of[end] else 0.0
+
+    def victims(self, end: _End) -> set[_End]:
+        """The other ends of its bad pairs, of other nodes."""
+        return {
+            other for number in self.of[end] if self.bad[number] for other in self.ends[number] if other[0] != end[0]
+        }
+
+    def without(self, victim: _End, node: str) -> list[bool]:
+        """Which of the pairs that ``victim`` has with others than ``node`` are bad."""
+        return [self.bad[number] for number in self.of[victim] if all(end[0] != node for end in self.ends[number])]
+
+
 def _search(pairs: Sequence[Pair], bad: Collection[Pair], ends: _Ends) -> dict[_End, list[Pair]]:
     """Who is to blame, each with its pairs. Whoever has been found is left out of what follows, so that its victims are
     not blamed for it; at most as many rounds as there are ends."""
-    found: dict[_End, list[Pair]] = {}
-    left = list(pairs)
-    while True:
-        of: dict[_End, list[Pair]] = defaultdict(list)
-        for pair in left:
-            for end in set(ends(pair)):
-                of[end].append(pair)
-        guilty = [end for end in of if _is_guilty(end, of, bad, ends)]
-        if not guilty:
-            return found
-        worst = max(guilty, key=lambda end: (_share(of[end], bad), len(of[end]), end))
-        found[worst] = [pair for pair in pairs if worst in ends(pair)]
-        left = [pair for pair in left if worst not in ends(pair)]
+    ledger = _Ledger(pairs, bad, ends)
+    found: dict[_End, list[int]] = {}
+    while guilty := [end for end in list(ledger.of) if _is_guilty(end, ledger)]:
+        worst = max(guilty, key=lambda end: (ledger.share(end), len(ledger.of[end]), end))
+        for number in list(ledger.of[worst]):
+            ledger.take(number)
+        found[worst] = [number for number, both in enumerate(ledger.ends) if worst in both]
+    # with all of them known: a bisected fabric gives every node bad pairs, some of them by chance more than their peers
+    while doubtful := [end for end in found if not _stands_out(end, found, ledger)]:
+        for end in doubtful:
+            numbers = found.pop(end)
+            for number in numbers:
+                if not any(each in found for each in ledger.ends[number]):
+                    ledger.put(number)
+    if len({end[0] for end in found}) > AT_MOST * len({end[0] for end in ledger.of}):
+        return {}
+    return {end: [pairs[number] for number in numbers] for end, numbers in found.items()}
 
 
-def _is_guilty(end: _End, of: Mapping[_End, Sequence[Pair]], bad: Collection[Pair], ends: _Ends) -> bool:
-    if _share(of[end], bad) <= 0.5:
+def _is_guilty(end: _End, ledger: _Ledger) -> bool:
+    if ledger.share(end) <= 0.5:
         return False
-    node = end[0]
-    victims = {other for pair in of[end] if pair in bad for other in ends(pair) if other[0] != node}
+    victims = ledger.victims(end)
     fine = 0
     for victim in victims:
-        without = [pair for pair in of[victim] if node not in (pair.sender.node, pair.receiver.node)]
-        fine += bool(without) and _share(without, bad) < 0.5
+        without = ledger.without(victim, end[0])
+        fine += bool(without) and sum(without) < 0.5 * len(without)
     return len({victim[0] for victim in victims}) >= 2 and 2 * fine > len(victims)
 
 
-def _share(pairs: Sequence[Pair], bad: Collection[Pair]) -> float:
-    return sum(pair in bad for pair in pairs) / len(pairs)
+def _stands_out(end: _End, found: Mapping[_End, Sequence[int]], ledger: _Ledger) -> bool:
+    """Of its pairs with nodes that are not to blame several times as many are bad as of those nodes' other pairs, which
+    is what ``ledger`` has left."""
+    own = [number for number in found[end] if all(each == end or each not in found for each in ledger.ends[number])]
+    if not own:
+        return True
+    share = sum(ledger.bad[number] for number in own) / len(own)
+    victims = {each for number in own if ledger.bad[number] for each in ledger.ends[number] if each[0] != end[0]}
+    others = [each for victim in victims for each in ledger.without(victim, end[0])]
+    return not others or sum(others) / len(others) <= share / STANDS_OUT
 
 
 def _both_ways(pair: Pair) -> tuple[_End, _End]:

@@ -54,11 +54,8 @@ def pairs_of(report: Report, client: Side, server: Side) -> list[Pair]:
 def judge(pairs: Sequence[Pair], limits: IperfParameters) -> dict[str, list[Finding]]:
     """The findings of each node that took part, by node name."""
     least = _least(pairs, limits)
-    below = {pair for pair in pairs if not pair.trouble and _is_below(pair, least)}
-    # without processor time left the network may be faster, unless nothing at all came through
-    unclear = {pair for pair in below if pair.cpu_bound and pair.gbit_per_s > 0}
+    slow, unclear = _slow_and_unclear(pairs, least)
     clear = [pair for pair in pairs if not pair.trouble and pair not in unclear]
-    slow = below - unclear
     enough = [pair for pair in clear if pair not in slow]
     lossy = {pair for pair in enough if (pair.retransmits_per_gb or 0) > limits.max_retransmits_per_gb}
     pages: _Pages = defaultdict(dict)
@@ -79,6 +76,18 @@ def judge(pairs: Sequence[Pair], limits: IperfParameters) -> dict[str, list[Find
     for (node, nic), theirs in good.items():
         _add(pages, Side(node), _sound(nic, theirs, least, limits))
     return {node: sorted(page.values(), key=lambda each: -severity(each.verdict)) for node, page in pages.items()}
+
+
+def slow_pairs(pairs: Sequence[Pair], limits: IperfParameters) -> set[Pair]:
+    """Those of ``pairs`` that are slow, whosever fault it is."""
+    return _slow_and_unclear(pairs, _least(pairs, limits))[0]
+
+
+def _slow_and_unclear(pairs: Sequence[Pair], least: Least) -> tuple[set[Pair], set[Pair]]:
+    below = {pair for pair in pairs if not pair.trouble and _is_below(pair, least)}
+    # without processor time left the network may be faster, unless nothing at all came through
+    unclear = {pair for pair in below if pair.cpu_bound and pair.gbit_per_s > 0}
+    return below - unclear, unclear
 
 
 def _least(pairs: Sequence[Pair], limits: IperfParameters) -> dict[Pair, float | None]:
