@@ -129,7 +129,7 @@ def read_query(items: Iterable[tuple[str, str]], running: Mapping[str, Running],
     for name, value in items:
         target = own if name in OWN else others
         if name in target:
-            raise BadQuery(f"{_shown(name)}: given twice; expected once (checks and nodes are comma lists)")
+            raise BadQuery(f"{shorten(name, 120)}: given twice; expected once (checks and nodes are comma lists)")
         target[name] = value
     chosen = _chosen(own.get("check"), running)
     given, notes = _given(others, chosen, running)
@@ -223,7 +223,7 @@ def _given(
             known = {field for each in running.values() for field in each.check.parameters.model_fields}
             allowed = ", ".join([*OWN, *sorted(known)])
             raise BadQuery(
-                f"{_shown(name)}: unknown parameter; expected one of {allowed}; CHECK.NAME gives one to one check only"
+                f"{shorten(name, 120)}: unknown parameter; expected one of {allowed}; CHECK.NAME gives one to one check only"
             )
         if any(each in chosen for each in owners):
             given[name] = value
