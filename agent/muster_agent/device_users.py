@@ -107,6 +107,8 @@ def see_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], floa
     """
     begun, cpu_begun = clock(), time.thread_time()
     processes = _Processes(view)
+    # the root's own name stands before what a process under it has opened
+    prefix = "" if view.root == Path("/") else str(view.root)
     users = []
     unreadable, cut_short = 0, False
     for pid in processes.numbers():
@@ -114,7 +116,7 @@ def see_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], floa
             cut_short = True
             break
         try:
-            device = _device_of(processes.folder / str(pid) / "fd", view.root)
+            device = _device_of(f"{processes.folder}/{pid}/fd", prefix)
         except PermissionError:
             unreadable += processes.can_hold_files(pid)
             continue
@@ -131,10 +133,8 @@ def see_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], floa
     )
 
 
-def _device_of(files: Path, root: Path) -> str:
+def _device_of(files: str, prefix: str) -> str:
     """The first accelerator among the open files of a process; empty where there is none. Raises OSError."""
-    # the root's own name stands before what a process under it has opened
-    prefix = "" if root == Path("/") else str(root)
     folder = os.open(files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in os.listdir(folder):  # noqa: PTH208 - no Path takes a descriptor
@@ -142,8 +142,8 @@ def _device_of(files: Path, root: Path) -> str:
                 target = os.readlink(name, dir_fd=folder)
             except OSError:
                 continue  # closed meanwhile
-            target = target.removeprefix(prefix).removesuffix(_DELETED)
-            if target.startswith("/dev/") and DEVICE.fullmatch(target):
+            target = target.removeprefix(prefix)
+            if target.startswith("/dev/") and DEVICE.fullmatch(target := target.removesuffix(_DELETED)):
                 return target
     finally:
         os.close(folder)

@@ -23,10 +23,12 @@ from muster_checks.reading import read_text
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # a job's end is told within it; a question to the kubelet costs 2 ms of processor time
-PROCESSES_SHARE = 0.0005  # of a core; a node of 3,000 processes takes 0.2 s for a look
-PROCESSES_LONGEST_S = 120.0
-PROCESSES_TIME = 2 / 3  # of what an answer may take: 1 s, five times what 3,000 processes need
+LOOK_S = 10.0  # a job's end is told within it; a question to the kubelet costs 1 ms of processor time
+PROCESSES_SHARE = 0.0005  # of a core: each look at 1,000 processes costs 0.1 s of it
+PROCESSES_LONGEST_S = 300.0
+PROCESSES_LONGEST_ALONE_S = 60.0  # where no kubelet tells of pods
+PROCESSES_TIME = 2 / 3  # of what an answer may take: 1 s
+DRIVER_S = 60.0  # NVML gives up after 30 s
 DRIVER_AGAIN_S = 300.0  # 0.1 s of processor time each
 FORGIVEN_S = 60.0  # a kubelet that is started anew says nothing of the node
 FORGOTTEN_S = 600.0  # a job may have come and gone unseen
@@ -69,6 +71,7 @@ class Idleness:
         self._pods = ""
         self._users = ""
         self._driver = ""
+        self._alone = False
         self._sight: asyncio.Task[Sight | Exception] | None = None
         self._processes_due = self._driver_due = float("-inf")
         self._seen_idle = clock() if known else float("-inf")
@@ -88,12 +91,11 @@ class Idleness:
         self._kubelet.close()
 
     async def look(self) -> str:
-        """Asks all witnesses. Takes what NVML takes, 30 s at worst."""
+        """Asks all witnesses. Takes what NVML takes: a second, DRIVER_S at worst."""
         try:
             holders, diagnosis = await asyncio.gather(self._ask_kubelet(), self._ask_processes())
             if not (reason := self._decide(holders, driver=False) or diagnosis):
-                self._driver = await ask_drivers(self._view, sleep=self._sleep)
-                self._driver_due = self._clock() + DRIVER_AGAIN_S
+                await self._ask_drivers()
                 reason = self._driver
             self._settle(self._decide(holders))
         except Exception as error:
@@ -128,8 +130,7 @@ class Idleness:
         if not holders and self._clock() >= self._processes_due:
             await self._ask_processes()
         if self._driver and self._clock() >= self._driver_due:
-            self._driver_due = self._clock() + DRIVER_AGAIN_S
-            self._driver = await ask_drivers(self._view, sleep=self._sleep)
+            await self._ask_drivers()
         self._settle(self._decide(holders))
 
     async def _ask_kubelet(self) -> list[Holder] | None:
@@ -140,6 +141,7 @@ class Idleness:
             self._pods = f"{UNTOLD}{untold}"
             return None
         self._pods = ""
+        self._alone = holders is None
         if holders:
             more = f", and {len(holders) - 1} more pods have accelerators" if len(holders) > 1 else ""
             self._pods = f"pod {holders[0].pod} holds {', '.join(holders[0].resources)}{more}"
@@ -158,7 +160,8 @@ class Idleness:
         if isinstance(sight, Exception):
             self._users = f"{UNTOLD}the node's processes: {sight}"
             return ""
-        pause_s = min(sight.cpu_s / PROCESSES_SHARE, PROCESSES_LONGEST_S)
+        longest_s = PROCESSES_LONGEST_ALONE_S if self._alone else PROCESSES_LONGEST_S
+        pause_s = min(sight.cpu_s / PROCESSES_SHARE, longest_s)
         self._processes_due = self._clock() + max(0.0, pause_s - LOOK_S / 2)
         self._users = _told(sight)
         if sight.unreadable and not self._told_unreadable:
@@ -176,6 +179,11 @@ class Idleness:
             return await asyncio.to_thread(see_device_users, self._view, limit_s=self._answer_s * PROCESSES_TIME)
         except Exception as error:  # told by whoever waits
             return error
+
+    async def _ask_drivers(self) -> None:
+        self._driver_due = self._clock() + DRIVER_AGAIN_S
+        async with asyncio.timeout(DRIVER_S):
+            self._driver = await ask_drivers(self._view, sleep=self._sleep)
 
     def _decide(self, holders: list[Holder] | None, *, driver: bool = True) -> str:
         """Why the node is not idle: what is known outranks what cannot be told.
@@ -211,8 +219,8 @@ class Idleness:
             self._on_change()
 
     def _went_wrong(self, error: Exception) -> str:
-        log.error("whether the node is idle: %s", error, exc_info=error)
-        return f"{UNTOLD}{error or type(error).__name__}"
+        log.error("whether the node is idle cannot be told: %r", error, exc_info=error)
+        return f"{UNTOLD}{str(error) or type(error).__name__}"
 
 
 def _told(sight: Sight) -> str:

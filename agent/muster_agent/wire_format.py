@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
+MOST_FIELDS = 10_000  # of one message: no node has as many pods, no pod as many devices
 _LONGEST_VARINT = 10  # bytes of 64 bits
 
 
@@ -19,10 +20,12 @@ class Garbled(ValueError):
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field, in the order of the message: an int where it is a varint, else its bytes.
 
-    Groups, which proto3 has not, are refused. Raises Garbled.
+    Groups, which proto3 has not, and more than MOST_FIELDS are refused. Raises Garbled.
     """
     at, end = 0, len(message)
-    while at < end:
+    for _ in range(MOST_FIELDS):
+        if at >= end:
+            return
         key, at = _varint(message, at)
         kind = key & 7
         if not key >> 3:
@@ -41,9 +44,13 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise Garbled(f"byte {at}: a field of {length} bytes, with {end - at} left")
         yield key >> 3, message[at : at + length]
         at += length
+    if at < end:
+        raise Garbled(f"byte {at}: more than {MOST_FIELDS} fields")
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
+    if at < len(message) and message[at] < 0x80:  # nearly all
+        return message[at], at + 1
     value = shift = 0
     for place in range(at, min(at + _LONGEST_VARINT, len(message))):
         byte = message[place]

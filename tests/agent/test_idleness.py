@@ -3,18 +3,20 @@
 import asyncio
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
 import pytest
+from tests.agent.conftest import LoopTime
 from tests.agent.kubelet_socket import Kubelet, devices, pod
 from tests.agent.test_device_users import OWN, Node
 from tests.agent.test_driver_word import Tools, reading
 
-from muster_agent.idleness import DRIVER_AGAIN_S, FORGIVEN_S, FORGOTTEN_S, LOOK_S, UNTOLD, Idleness
+from muster_agent.idleness import DRIVER_AGAIN_S, DRIVER_S, FORGIVEN_S, FORGOTTEN_S, LOOK_S, UNTOLD, Idleness
 from muster_agent.occupancy import Occupancy
+from muster_checks.commands import Output
 from muster_checks.declaration import NodeView
 
 PATIENT_S = 60.0
@@ -205,6 +207,22 @@ async def test_a_broken_look_is_no_idle_node(world: World, monkeypatch: pytest.M
     monkeypatch.setattr(world.idleness._kubelet, "holders", fails)
     assert await world.idleness.look() == f"{UNTOLD}boom"
     assert await world.idleness.look_beside_test() == f"{UNTOLD}boom"
+
+
+async def test_a_driver_that_hangs_is_not_waited_for(world: World, kubelet: Kubelet, loop_time: LoopTime) -> None:
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def hang(argv: Sequence[str], *, timeout_s: float, **_: object) -> Output:
+        asked.set()
+        await never.wait()
+        return Output(argv=tuple(argv))
+
+    world.tools.run = hang  # type: ignore[method-assign,assignment]
+    look = asyncio.create_task(world.idleness.look())
+    await asked.wait()
+    await loop_time.passes(DRIVER_S)
+    assert (await look).startswith(UNTOLD)
+    never.set()
 
 
 # --- beside a test of ours

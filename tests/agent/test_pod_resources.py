@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent.kubelet_socket import Kubelet, claim, devices, field, pod
 
-from muster_agent.pod_resources import LIMIT_BYTES, Holder, PodResources, Untold, accelerator_holders, is_accelerator
+from muster_agent.pod_resources import LIMIT_BYTES, Holder, PodResources, Reader, Untold, is_accelerator
 from muster_agent.wire_format import Garbled
 
 PATIENT_S = 60.0  # no server here is slow but on purpose; this machine may be
@@ -72,23 +72,23 @@ async def test_a_node_without_pods_is_free(path: Path, kubelet: Kubelet) -> None
 
 def test_pods_come_in_an_order_of_their_own() -> None:
     first, second = pod("a", devices("amd.com/gpu", "0")), pod("b", devices("nvidia.com/gpu", "1"))
-    assert accelerator_holders(second + first) == accelerator_holders(first + second)
+    assert Reader().holders(second + first) == Reader().holders(first + second)
 
 
 def test_a_claim_is_held_by_its_driver() -> None:
-    assert accelerator_holders(pod("x", claim("gpu.nvidia.com", "k8s.gpu.nvidia.com/claim=1"))) == [
+    assert Reader().holders(pod("x", claim("gpu.nvidia.com", "k8s.gpu.nvidia.com/claim=1"))) == [
         Holder("team-a/x", ("gpu.nvidia.com",))
     ]
 
 
 def test_a_claim_of_an_older_kubelet_is_held_by_its_cdi_devices() -> None:
-    assert accelerator_holders(pod("x", claim("", "nvidia.com/gpu=0", "nvidia.com/gpu=1"))) == [
+    assert Reader().holders(pod("x", claim("", "nvidia.com/gpu=0", "nvidia.com/gpu=1"))) == [
         Holder("team-a/x", ("nvidia.com/gpu",))
     ]
 
 
 def test_an_entry_without_devices_holds_nothing() -> None:
-    assert accelerator_holders(pod("x", devices("nvidia.com/gpu"), claim(""))) == []
+    assert Reader().holders(pod("x", devices("nvidia.com/gpu"), claim(""))) == []
 
 
 @pytest.mark.parametrize(
@@ -144,17 +144,31 @@ def test_network_cards_and_plain_devices_are_no_accelerators(resource: str) -> N
 @given(st.binary(max_size=64) | st.binary(max_size=32).map(lambda tail: GPU + tail))
 def test_bytes_are_read_or_refused(message: bytes) -> None:
     with contextlib.suppress(Garbled):
-        assert isinstance(accelerator_holders(message), list)
+        assert isinstance(Reader().holders(message), list)
 
 
 def test_half_an_answer_is_none() -> None:
     for length in range(1, len(GPU)):
         with pytest.raises(Garbled):
-            accelerator_holders(GPU[:length])
+            Reader().holders(GPU[:length])
+
+
+def test_a_pod_that_changes_is_read_again() -> None:
+    reader = Reader()
+    assert reader.holders(pod("a") + pod("b")) == []
+    assert reader.holders(pod("b") + pod("a", devices("nvidia.com/gpu", "1"))) == [
+        Holder("team-a/a", ("nvidia.com/gpu",))
+    ]
+    assert reader.holders(pod("b")) == []
+
+
+def test_more_pods_than_a_node_can_have_are_refused() -> None:
+    with pytest.raises(Garbled, match="more than 10000 fields"):
+        Reader().holders(b"\x0a\x00" * 10_001)
 
 
 def test_names_are_printable_and_short() -> None:
-    [holder] = accelerator_holders(pod("x\n\x1b[31m" * 1000, devices("nvidia.com/gpu", "1")))
+    [holder] = Reader().holders(pod("x\n\x1b[31m" * 1000, devices("nvidia.com/gpu", "1")))
     assert holder.pod.isprintable()
     assert len(holder.pod) < 300
 
