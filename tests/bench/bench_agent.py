@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from muster_checks.declaration import Cost
+from muster_checks.registry import registry
 from muster_testbed.controlplane import ControlPlane
 from muster_testbed.install import AGENT, NAMESPACE
 from muster_testbed.processes import Component, Keeper
@@ -20,6 +22,18 @@ _LISTENING = re.compile(r"^listening on 127\.0\.0\.1:(\d+)$", re.MULTILINE)
 
 def health_object(name: str) -> dict[str, Any]:
     return {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": name}}
+
+
+def always_on() -> list[str]:
+    """Checks that run by themselves on every node: streams, and the light ones that have a period.
+
+    From the registry, not the agent: to list its checks an agent builds thirty JSON schemas, which is not idleness.
+    """
+    return [
+        name
+        for name, check in registry().items()
+        if check.stream is not None or (check.cost is Cost.LIGHT and check.period_s)
+    ]
 
 
 class BenchAgent:
@@ -58,17 +72,17 @@ class BenchAgent:
         except urllib.error.HTTPError as error:
             return str(error.read(), "utf-8")
 
+    def until_first_pass(self) -> None:
+        """Every check that is always on has run."""
+        names = always_on()
+        self.until(
+            lambda: all(self.report()[name]["reason"] != "NotRun" for name in names), "all light checks have run"
+        )
+        self.until(lambda: self.get("/readyz") == "ok\n", "is ready")
+
     def report(self) -> dict[str, dict[str, Any]]:
         """The last result of each check, by name."""
         return {check["check"]: check for check in json.loads(self.get("/report"))["checks"]}
-
-    def light_checks(self) -> list[str]:
-        """Those that run by themselves on every node: streams, and the light ones that have a period."""
-        return [
-            check["name"]
-            for check in json.loads(self.get("/checks"))["checks"]
-            if check["kind"] == "stream" or (check["cost"] == "light" and check["periodSeconds"])
-        ]
 
     def until(self, look: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + LIMIT_S

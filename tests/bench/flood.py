@@ -65,9 +65,7 @@ def measure(binaries: Path, lasting_s: float) -> Outcome:
         agent = BenchAgent(plane, keeper, Path(place), NODE, settings)
         try:
             agent.start()
-            light = agent.light_checks()
-            agent.until(lambda: all(agent.report()[name]["reason"] != "NotRun" for name in light), "its first pass")
-            agent.until(lambda: agent.get("/readyz") == "ok\n", "is ready")
+            agent.until_first_pass()
             return _flood(agent, lasting_s)
         finally:
             agent.process.stop()

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench_agent import BenchAgent, health_object
+from bench_agent import BenchAgent, always_on, health_object
 from footprint import Footprint, footprint
 from line_to_taint import HEALTHS
 from node_exporter import VERSION, NotToBeHad, find_or_fetch
@@ -87,7 +87,7 @@ def measure(binaries: Path, window_s: float) -> Outcome:
             outcome.found = {
                 name: f"{result['verdict']} {result['reason']}".strip()
                 for name, result in agent.report().items()
-                if name in agent.light_checks() and result["verdict"] not in ("PASS", "SKIP")
+                if name in always_on() and result["verdict"] not in ("PASS", "SKIP")
             }
         finally:
             agent.process.stop()
@@ -122,9 +122,7 @@ def _scrape(url: str) -> None:
 
 def _settle(agent: BenchAgent) -> None:
     say("idle: first pass of all light checks")
-    light = agent.light_checks()
-    agent.until(lambda: all(agent.report()[name]["reason"] != "NotRun" for name in light), "all light checks have run")
-    agent.until(lambda: agent.get("/readyz") == "ok\n", "is ready")
+    agent.until_first_pass()
     time.sleep(SETTLE_S)
 
 
