@@ -25,8 +25,10 @@ class Part:
 
 def agent(node: SandboxNode, *, kubeconfig: Path, port: int, pod_uid: str, folder: Path) -> Part:
     config = folder / f"agent-{node.name}.yaml"
-    # an earlier sandbox's or test's lines may still be in this machine's log: only what comes from now on counts here
-    config.write_text("checks: {dmesg: {parameters: {start: now}}}\n" if not node.simulated else "checks: {}\n")
+    # what ails this machine, and what simulated nodes lack, is for `muster check`: only the kernel log speaks by itself.
+    # An earlier sandbox's or test's lines may still be in this machine's log: only what comes from now on counts here
+    start = "" if node.simulated else "checks: {dmesg: {parameters: {start: now}}}\n"
+    config.write_text(f"repeat: 0\n{start}")
     state = Path(node.root) / "state" if node.simulated else folder / "state"
     return Part(
         name=f"agent-{node.name}",
