@@ -25,7 +25,7 @@ class Part:
 
 def agent(node: SandboxNode, *, kubeconfig: Path, port: int, pod_uid: str, folder: Path) -> Part:
     config = folder / f"agent-{node.name}.yaml"
-    # what ails this machine, and what simulated nodes lack, is for `muster check`: only the kernel log speaks by itself.
+    # what ails this machine, or simulated nodes lack, is for `muster check`: only the kernel log speaks by itself.
     # An earlier sandbox's or test's lines may still be in this machine's log: only what comes from now on counts here
     start = "" if node.simulated else "checks: {dmesg: {parameters: {start: now}}}\n"
     config.write_text(f"repeat: 0\n{start}")
