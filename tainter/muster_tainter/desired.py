@@ -16,7 +16,7 @@ from muster_tainter import memory as remembered
 from muster_tainter.faults import Change, Step, lost_fault, step, wanted
 from muster_tainter.health import Report, Unusable, read
 from muster_tainter.memory import ANNOTATION, UNREADABLE_ANNOTATION, Fault, Memory, OurTaint, Unreadable, ours
-from muster_tainter.past import TESTING_LABEL, pre_flight_left, testing
+from muster_tainter.past import TESTING_LABEL, pre_flight_left, under_test
 from muster_tainter.policy import OUR_PREFIX, STARTUP_KEY, Policy
 
 FAULTY_LABEL = "muster.dev/faulty"
@@ -181,7 +181,7 @@ def decide(
     notices += _taint_notices(taint_changes, before, policy)
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
-        labels[TESTING_LABEL] = testing(health)
+        labels[TESTING_LABEL] = under_test(health)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
         notices.append(Notice("HealthUnreadable", f"the NodeHealth makes no sense: {report.error}", "health"))
     if memory != before or annotations:

@@ -22,7 +22,7 @@ from muster_tainter.desired import HEALTH_LABEL, is_managed, show
 from muster_tainter.locating import Locator, read_query
 from muster_tainter.memory import read_memory
 from muster_tainter.metrics import Metrics
-from muster_tainter.past import testing
+from muster_tainter.past import under_test
 from muster_tainter.trials import Doorkeeper, Refusal, Trials, read_asked, unauthorized
 
 _ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
@@ -178,7 +178,7 @@ def _node(tainter: Tainter, node: Node) -> dict[str, Any]:
         "faults": sum(fault.rest or 1 for fault in memory.open),
         "message": memory.open[0].message if memory.open else "",
         "observedAt": status.observed_at,
-        "testing": (testing(health) or "") if isinstance(health, NodeHealth) else "",
+        "testing": (under_test(health) or "") if isinstance(health, NodeHealth) else "",
         "idleSince": status.idle_since,
         "due": status.due,
     }

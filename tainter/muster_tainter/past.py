@@ -96,7 +96,7 @@ def asked(health: NodeHealth) -> Request | None:
     return None
 
 
-def testing(health: NodeHealth) -> str | None:
+def under_test(health: NodeHealth) -> str | None:
     """The check that the plan has the node run; the value of the label ``muster.dev/testing``."""
     request = asked(health) if health.spec.requests else None
     return None if request is None else request.checks[0]

@@ -234,7 +234,7 @@ def plan(
                 continue
             if after > now:
                 look_again = min(look_again, after)
-            elif best is None or (turn, since) < best:
+            elif best is None or (turn, since) < best[:2]:
                 best = (turn, since, node.name, check)
         beyond += broken
         if best is None:
