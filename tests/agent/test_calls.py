@@ -42,15 +42,29 @@ async def failure(calls: PeerCalls, peer: Peer, timeout_s: float = FAR_S) -> Cal
     return caught.value
 
 
-async def test_a_question_goes_out_as_typed_with_our_token_and_our_name(peer_agent: FakeApi, peer: Peer, token: Path):
+def sent(peer_agent: FakeApi) -> list[str]:
+    return [asked.headers.get("authorization", "") for asked in peer_agent.asked]
+
+
+async def test_a_question_goes_out_as_typed_with_our_name(peer_agent: FakeApi, peer: Peer):
     peer_agent.on("GET", "/status", Reply(200, {"nodes": []}))
     params = {"check": "ping,dmesg", "peers": "a b&c=d"}
-    assert await PeerCalls(token).get_json(peer, "/status", params, FAR_S) == {"nodes": []}
+    assert await PeerCalls(None).get_json(peer, "/status", params, FAR_S) == {"nodes": []}
     [asked] = peer_agent.asked
     assert asked.query == params
-    assert asked.headers["authorization"] == "Bearer t-1"
     assert asked.headers["user-agent"] == PEER_AGENT
     assert asked.headers["host"] == f"127.0.0.1:{peer_agent.port}"
+
+
+async def test_our_token_goes_out_only_where_a_question_takes_one(peer_agent: FakeApi, peer: Peer, token: Path):
+    calls = PeerCalls(token)
+    peer_agent.on("GET", "/status", Reply(200, {}), Reply(401, b"force: takes a token"), Reply(200, {"forced": True}))
+    assert await calls.get_json(peer, "/status", {}, FAR_S) == {}
+    assert await calls.get_json(peer, "/status", {"force": "true"}, FAR_S) == {"forced": True}
+    assert sent(peer_agent) == ["", "", "Bearer t-1"]
+    peer_agent.on("POST", "/iperf/client", Reply(200, {}))
+    await calls.post_json(peer, "/iperf/client", {}, FAR_S)
+    assert sent(peer_agent)[3:] == ["Bearer t-1"]
 
 
 async def test_a_body_goes_out_as_json(peer_agent: FakeApi, peer: Peer):
@@ -61,22 +75,22 @@ async def test_a_body_goes_out_as_json(peer_agent: FakeApi, peer: Peer):
 
 
 async def test_without_a_token_file_a_peer_is_asked_as_a_stranger(peer_agent: FakeApi, peer: Peer, tmp_path: Path):
-    peer_agent.on("GET", "/status", Reply(200, {}))
-    assert await PeerCalls(tmp_path / "none").get_json(peer, "/status", {}, FAR_S) == {}
-    assert await PeerCalls(None).get_json(peer, "/status", {}, FAR_S) == {}
-    assert all("authorization" not in asked.headers for asked in peer_agent.asked)
+    peer_agent.on("GET", "/status", Reply(401, b"no"))
+    for calls in (PeerCalls(tmp_path / "none"), PeerCalls(None)):
+        assert (await failure(calls, peer)).status == 401
+    assert sent(peer_agent) == ["", ""]
 
 
 async def test_a_token_that_is_refused_is_read_again_once(peer_agent: FakeApi, peer: Peer, token: Path):
     calls = PeerCalls(token)
-    peer_agent.on("GET", "/status", Reply(200, {}), Reply(401, b"over"), Reply(200, {"fresh": True}), Reply(401, b"no"))
+    refused = Reply(401, b"over")
+    peer_agent.on("GET", "/status", refused, Reply(200, {}), refused, refused, Reply(200, {"fresh": True}), refused)
     await calls.get_json(peer, "/status", {}, FAR_S)
     token.write_text("t-2")
     assert await calls.get_json(peer, "/status", {}, FAR_S) == {"fresh": True}
     error = await failure(calls, peer)
     assert (error.reason, error.status) == ("Refused", 401)
-    sent = [asked.headers["authorization"] for asked in peer_agent.asked]
-    assert sent == ["Bearer t-1", "Bearer t-1", "Bearer t-2", "Bearer t-2"]
+    assert sent(peer_agent) == ["", "Bearer t-1", "", "Bearer t-1", "Bearer t-2", "", "Bearer t-2"]
 
 
 async def test_proxies_of_the_environment_are_not_used(

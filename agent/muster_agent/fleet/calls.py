@@ -59,9 +59,9 @@ class Caller(Protocol):
 
 
 class PeerCalls:
-    """token: a file with our token for the audience ``muster``, read anew as it rotates; without one we are a stranger
-    to our peers, who then answer what everybody may ask. at_once: calls of all callers together; more wait, and their
-    time has not begun."""
+    """token: a file with our token for the audience ``muster``, read anew as it rotates, sent where one is asked for;
+    without it peers answer what everybody may ask. at_once: calls of all callers together; more wait, and their time
+    has not begun."""
 
     def __init__(
         self,
@@ -123,12 +123,19 @@ class PeerCalls:
             raise CallFailed("BadAnswer", f"{place(peer)} answers no JSON ({error}); it begins {shown!r}") from error
 
     async def _exchange(self, method: str, peer: Peer, target: str, content: bytes) -> tuple[int, bytes]:
-        header = await self._header()
+        # whoever has seen a token may use it with other agents: a question that everybody may ask goes without one
+        header = None if method == "GET" else await self._header()
         status, raw = await self._once(method, peer, target, content, header)
-        if status == 401 and self._token is not None and self._token.refused(header):
+        for _ in range(2):
+            if status != 401 or self._token is None:
+                break
+            if header is not None:
+                self._token.refused(header)
             fresh = await self._header()  # the kubelet may have replaced it
-            if fresh != header:
-                status, raw = await self._once(method, peer, target, content, fresh)
+            if fresh == header:
+                break
+            header = fresh
+            status, raw = await self._once(method, peer, target, content, header)
         return status, raw
 
     async def _once(
