@@ -214,7 +214,7 @@ class KubeClient:
         async with self._opened("GET", path, params, silence_s) as response:
             yield self._lines(response, path, silence_s)
 
-    async def _lines(self, response: httpx2.Response, path: str, silence_s: float) -> AsyncIterator[list[bytes]]:
+    async def _lines(self, response: httpx2.Response, path: str, silence_s: float | None) -> AsyncIterator[list[bytes]]:
         rest = b""
         async for chunk in self._chunks(response, path, silence_s):
             if b"\n" not in chunk:
