@@ -108,6 +108,7 @@ class _Wired:
             on_progress=self._progressed,
             on_rerun=self._rerun,
             on_stream_failure=self._metrics.stream_failed,
+            on_detected=self._metrics.detected,
         )
         if not await self._lock(stop):
             return 0
@@ -137,7 +138,7 @@ class _Wired:
         server = _server(make_app(agent, self._metrics, self._fleet(asking), self._access(asking)))
         saver = Saver(agent.stored, self._state.save, on_error=self._metrics.state_write_failed)
         self._agent, self._saver = agent, saver
-        self._metrics.bind(agent.readings())
+        self._metrics.bind(agent.readings(), agent.occupancy)
         jobs = [saver.run(), agent.run(), *(running.run() for running in agent.checks.values())]
         tasks = [asyncio.create_task(job) for job in jobs]
         http = asyncio.create_task(server.serve(sockets=[listener]))
@@ -217,6 +218,8 @@ class _Wired:
             tainter_url=settings.tainter_url,
             tainter_token=settings.tainter_token,
             tainter_ca=settings.tainter_ca,
+            fleet_at_once=settings.fleet_at_once,
+            heavy_at_once=settings.heavy_at_once,
         )
 
     def _access(self, asking: KubeClient | None) -> Access:
@@ -356,6 +359,7 @@ def _server(app: "Starlette") -> "uvicorn.Server":
         access_log=False,
         log_level="warning",
         server_header=False,
+        proxy_headers=False,  # anybody could write that he comes over loopback
         limit_concurrency=256,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,

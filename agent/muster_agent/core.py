@@ -300,7 +300,7 @@ class AgentReadings:
         self._agent = agent
 
     def checks(self) -> Sequence[CheckReading]:
-        return [running.reading() for running in self._agent.checks.values() if running.known]
+        return [running.reading() for running in self._agent.checks.values()]
 
     def unpublished_s(self) -> float:
         return self._agent.publication().unpublished_s

@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 class Context:
     """What the checks of one agent share.
 
-    on_change: a finding has changed; on_progress: anything else has; on_rerun: a check has found what it found before
+    on_change: a finding has changed; on_progress: anything else has; on_rerun: a check has found what it found before;
+    on_detected: a stream's check has seen a sign so many seconds after it was written
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Context:
         on_progress: Callable[[], None] = lambda: None,
         on_rerun: Callable[[], None] = lambda: None,
         on_stream_failure: Callable[[str], None] = lambda _: None,
+        on_detected: Callable[[str, float], None] = lambda _name, _seconds: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -47,6 +49,7 @@ class Context:
         self.on_progress = on_progress
         self.on_rerun = on_rerun
         self.on_stream_failure = on_stream_failure
+        self.on_detected = on_detected
         self.clock = clock
         self.wall = wall
 
@@ -219,7 +222,8 @@ class Running:
     def reading(self) -> CheckReading:
         return CheckReading(
             name=self.name,
-            verdict=self.view().verdict,
+            verdict=self.view().verdict if self.known else Verdict.UNKNOWN,
+            known=self.known,
             findings=self.ledger.open_findings(),
             counts=self.counts(),
             number_given=self.ledger.counter,

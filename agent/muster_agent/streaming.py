@@ -3,14 +3,14 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
 from muster_agent.ledger import Ledger
 from muster_agent.running import Context, Running
 from muster_agent.state import StoredCheck
-from muster_checks.declaration import Check, Parameters, Stream
+from muster_checks.declaration import AllClear, Check, Parameters, Sign, Stream
 from muster_checks.vocabulary import Finding, Result
 from muster_kube.backoff import Backoff
 
@@ -110,9 +110,17 @@ class StreamCheck(Running):
                 # therefore only ever run between two batches, where the two belong together.
                 async for batch in batches:
                     self.announce(self.ledger.take(batch))
+                    if self._caught_up:  # what was there at the start is old
+                        self._tell_delays(batch)
         finally:
             tending.cancel()
             await asyncio.gather(tending, return_exceptions=True)
+
+    def _tell_delays(self, batch: Sequence[Sign | AllClear]) -> None:
+        now = self.context.wall()
+        for sign in batch:
+            if isinstance(sign, Sign):
+                self.context.on_detected(self.name, now - sign.at)
 
     async def _tend(self, stream: Stream) -> None:
         try:
