@@ -53,13 +53,14 @@ class Changes:
         self._entries = (*self._entries, change)[-CHANGES_LIMIT:]
         return True
 
-    def learn(self, at: float, told: Verdict, reason: str = "", message: str = "") -> None:
+    def learn(self, at: float, told: Verdict, reason: str = "", message: str = "") -> bool:
         """Put in what an agent before this one told but could not save: the verdict was ``told`` since ``at``.
 
-        What is known already changes nothing; what was found again since then began when it was told.
+        What is known already changes nothing; what was found again since then began when it was told. False: nothing
+        was new.
         """
         if reason == NOTHING_KNOWN_YET:
-            return
+            return False
         place = bisect_right(self._entries, at, key=lambda change: change.at)
         earlier, later = self._entries[:place], self._entries[place:]
         if earlier:
@@ -68,11 +69,11 @@ class Changes:
             # from before the history begins, or its first word with the milliseconds that travel
             before = later[0].old
             if later[0].to != told.value:
-                return
+                return False
         else:
             before = ""
         if before == told.value:
-            return
+            return False
         if later and later[0].to == told.value:
             learnt = msgspec.structs.replace(later[0], at=at)
             later = later[1:]
@@ -80,4 +81,5 @@ class Changes:
             learnt = Change(at=at, old=before, to=told.value, reason=reason[:REASON_LIMIT], message=shorten(message))
             if later:
                 later = (msgspec.structs.replace(later[0], old=told.value), *later[1:])
-        self._entries = (*earlier, learnt, *later)[-CHANGES_LIMIT:]
+        self._entries, known = (*earlier, learnt, *later)[-CHANGES_LIMIT:], self._entries
+        return self._entries != known

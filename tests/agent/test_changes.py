@@ -110,12 +110,14 @@ def test_what_was_told_is_put_in_its_place_once(kept, told, known):
     changes = Changes()
     for at, verdict in kept:
         changes.note(at, None, verdict)
-    for _ in range(2):
-        changes.learn(*told)
-        assert [(change.at, change.old, change.to) for change in changes.entries] == known
+    before = changes.entries
+    assert changes.learn(*told) == (changes.entries != before)
+    assert [(change.at, change.old, change.to) for change in changes.entries] == known
+    assert not changes.learn(*told), "twice is once"
+    assert [(change.at, change.old, change.to) for change in changes.entries] == known
 
 
 def test_that_an_agent_was_starting_is_not_learnt():
     changes = Changes([Change(at=1.0, to="PASS")])
-    changes.learn(2.0, UNKNOWN, "Starting", "is still being read")
+    assert not changes.learn(2.0, UNKNOWN, "Starting", "is still being read")
     assert len(changes.entries) == 1
