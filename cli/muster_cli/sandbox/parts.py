@@ -8,6 +8,7 @@ from pathlib import Path
 
 from muster_cli.sandbox.place import SandboxNode
 from muster_cli.sandbox.reboot import PID_FILE
+from muster_testbed.install import NAMESPACE
 from muster_testbed.processes import Component, ComponentDied, Keeper
 
 LOOK_S = 0.3  # how soon a program that ended is seen
@@ -28,7 +29,7 @@ def agent(node: SandboxNode, *, kubeconfig: Path, port: int, pod_uid: str, folde
     # what ails this machine, or simulated nodes lack, is for `muster check`: only the kernel log speaks by itself.
     # An earlier sandbox's or test's lines may still be in this machine's log: only what comes from now on counts here
     start = "" if node.simulated else "checks: {dmesg: {parameters: {start: now}}}\n"
-    config.write_text(f"repeat: 0\n{start}")
+    config.write_text(f"repeat: 0\nnamespace: {NAMESPACE}\n{start}")
     state = Path(node.root) / "state" if node.simulated else folder / "state"
     return Part(
         name=f"agent-{node.name}",

@@ -17,6 +17,7 @@ from muster_cli.sandbox import parts
 from muster_cli.sandbox.live import View, show
 from muster_cli.sandbox.place import Claim, Sandbox, SandboxNode, folder
 from muster_cli.sandbox.reboot import new_boot
+from muster_cli.sandbox.service import publish_agents
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_testbed.agents import create_agent_pods
@@ -100,6 +101,9 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
         nodes = await _make_nodes(client, wishes.simulated, claim.path)
         ports = free_ports(len(nodes))
         ready_urls = {node.name: f"http://127.0.0.1:{port}/readyz" for node, port in zip(nodes, ports, strict=True)}
+        by_node = {node.name: port for node, port in zip(nodes, ports, strict=True)}
+        if alone := await publish_agents(client, by_node):
+            say(alone)
         uids = await create_agent_pods(client, ready_urls, ready_urls=ready_urls)
         running = parts.Running(keeper, claim.path, say)
         try:
@@ -112,7 +116,7 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
                     )
                 )
             claim.publish(Sandbox(pid=os.getpid(), kubeconfig=str(claim.path / "admin.kubeconfig"), nodes=tuple(nodes)))
-            await _watch(wishes, client, running, nodes, claim.path, plane.server_version)
+            await _watch(wishes, client, running, nodes, claim.path, plane.server_version, ports[0])
         finally:
             await running.stop()
 
@@ -144,14 +148,21 @@ def this_machine() -> str:
 
 
 async def _watch(
-    wishes: Wishes, client: KubeClient, running: parts.Running, nodes: list[SandboxNode], place: Path, version: str
+    wishes: Wishes,
+    client: KubeClient,
+    running: parts.Running,
+    nodes: list[SandboxNode],
+    place: Path,
+    version: str,
+    port: int,
 ) -> None:
     view = View(client, first=nodes[0].name)
     hints = [
         f"Kubernetes {version} on loopback; {nodes[0].name} is this machine. In another terminal:",
         f"  export KUBECONFIG={place / 'admin.kubeconfig'}",
         "  muster sandbox inject sim-3 'NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.'",
-        "  muster explain sim-3;  muster sandbox pod trial;  muster clear sim-3",
+        "  muster explain sim-3;  muster sandbox pod trial;  muster clear sim-3;  muster status",
+        f"  muster run --url http://127.0.0.1:{port} --check dmesg;  curl '127.0.0.1:{port}/status?check=dmesg'",
         f"Logs: {place}/*.log. Ctrl-C ends it and leaves nothing behind.",
     ]
     if not wishes.terminal:
