@@ -30,6 +30,7 @@ _LABEL = rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]
 LABELS = rf"{_LABEL}(,{_LABEL}){{0,15}}"
 JOB = rf"[a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?:{_LABEL}"
 
+IN_A_CLUSTER = ("job", "nodelabel")
 OWN = {
     "check": "comma list of checks, or all; by default the light ones, and the last results of "
     f"{', '.join(HEAVY_BY_DEFAULT)} where those are heavy. A heavy check that is named runs where its node is idle",
@@ -223,27 +224,28 @@ def _given(
             known = {field for each in running.values() for field in each.check.parameters.model_fields}
             allowed = ", ".join([*OWN, *sorted(known)])
             raise BadQuery(
-                f"{shorten(name, 120)}: unknown parameter; expected one of {allowed}; CHECK.NAME gives one to one check only"
+                f"{shorten(name, 120)}: unknown parameter; expected one of {allowed}; CHECK.NAME is for that check only"
             )
+        _suits_all(name, value, owners)
         if any(each in chosen for each in owners):
             given[name] = value
             continue
-        _valid_for_one({name: value}, owners)
         names = " and ".join(each.name for each in owners)
         notes.append(f"{name} has no effect: it is a parameter of {names}, not asked for here (check=)")
     return given, tuple(notes)
 
 
-def _valid_for_one(given: Mapping[str, str], owners: Sequence[Running]) -> None:
-    refused = []
+def _suits_all(name: str, value: str, owners: Sequence[Running]) -> None:
+    """What several checks have must suit them all, asked for or not: so what a name takes is the same in every query,
+    and can be documented."""
     for each in owners:
         try:
-            _parameters(each, given)
+            _parameters(each, {name: value})
         except BadQuery as error:
-            refused.append(error)
-        else:
-            return
-    raise refused[0]
+            if len(owners) == 1:
+                raise
+            others = " and ".join(f"{other.name}.{name}" for other in owners if other is not each)
+            raise BadQuery(f"{error} (for {each.name}; {others} would leave it out)") from error
 
 
 def _guarded(given: Mapping[str, str], chosen: Sequence[Running]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 Starlette alone, for its memory: see openapi.py.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
@@ -98,7 +98,7 @@ def make_app(
     async def openapi(_request: Request) -> Response:
         from muster_agent.openapi import document  # rarely asked for: not a byte of it before
 
-        return _json(document(agent))
+        return _json(document(agent, await _nodes(agent, fleet)))
 
     async def schema(_request: Request) -> Response:
         from muster_agent.status_schema import schema
@@ -108,7 +108,7 @@ def make_app(
     async def docs(_request: Request) -> Response:
         from muster_agent.openapi import page
 
-        return Response(page(agent), media_type="text/html")
+        return Response(page(agent, await _nodes(agent, fleet)), media_type="text/html")
 
     routes = {
         "/status": status,
@@ -197,6 +197,18 @@ def _refusal(error: Exception) -> Response | None:
     if isinstance(error, FleetUnknown):
         return PlainTextResponse(f"{error}\n", 503)
     return None
+
+
+async def _nodes(agent: Agent, fleet: "Fleet | None") -> Collection[str] | None:
+    """Those that may be named; None: nobody knows now."""
+    if fleet is None:
+        return [agent.node]
+    from muster_agent.fleet.members import FleetUnknown
+
+    try:
+        return (await fleet.members()).keys()
+    except FleetUnknown:
+        return None
 
 
 def _served_at(request: Request) -> str:

@@ -4,60 +4,84 @@ FastAPI would make the document by itself, and costs 6 MB on every node for it; 
 comes from the Internet, which a cluster may not have.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from typing import Any
 
+import msgspec
+
+from muster_agent import asking
 from muster_agent.asking import OWN
 from muster_agent.core import Agent
+from muster_agent.reporting import Declarations, Report
 from muster_agent.running import Running
+from muster_agent.status_schema import PLACE, Ending, StatusDocument
 
-_TEXT = {"text/plain": {"schema": {"type": "string"}}}
-_JSON = {"application/json": {"schema": {"type": "object"}}}
+HOSTS_LISTED = 1000  # more names are a form instead of a list
+_STRING: dict[str, Any] = {"type": "string"}
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_ADDRESSES: list[dict[str, Any]] = [{"type": "string", "format": each} for each in ("ipv4", "ipv6")]
+_NAMED_ADDRESS = {"type": "string", "pattern": rf"^[a-z0-9]([-a-z0-9.]{{0,61}}[a-z0-9])?={_OCTET}(\.{_OCTET}){{3}}$"}
+# what these parameters are read by is a function, of which a declaration's schema knows nothing
+_EXACT: dict[tuple[str, str], dict[str, Any]] = {
+    ("iperf", "server"): {"anyOf": [*_ADDRESSES, {"type": "string", "maxLength": 0}]},
+    ("ping", "peers"): {"type": "array", "items": {"anyOf": [*_ADDRESSES, _NAMED_ADDRESS]}, "minItems": 1},
+}
+_OBJECT: dict[str, Any] = {"type": "object"}
+_TEXT = {"text/plain": {"schema": _STRING}}
 _OK = {"200": {"description": "all is well", "content": _TEXT}}
 
 
-def document(agent: Agent) -> dict[str, Any]:
-    """OpenAPI 3.1."""
-    checks = list(agent.checks.values())
+def document(agent: Agent, nodes: Collection[str] | None = None) -> dict[str, Any]:
+    """OpenAPI 3.1. ``nodes``: their names, where they are known; this one's alone without a cluster."""
+    (whole, line, told, listed), schemas = msgspec.json.schema_components(
+        [StatusDocument, Ending, Report, Declarations], ref_template="#/components/schemas/{name}"
+    )
+    answered = {"schema": whole}
+    lines = {"schema": {"type": "string", "description": f"lines: {line['$ref']} the last, NodeAnswer the others"}}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"muster agent of node {agent.node}", "version": agent.version},
         "paths": {
             "/status": _get(
-                "Run checks now and tell what they find",
+                "Run checks on one node, some or all, and tell what they find",
                 {
-                    "200": {"description": "what was found", "content": _TEXT | _JSON},
-                    "400": {"description": "what is wrong with the query", "content": _TEXT},
-                    "403": {"description": "a heavy check, asked for from elsewhere", "content": _TEXT},
+                    "200": {
+                        "description": "what was found; sent as nodes answer",
+                        "content": {**_TEXT, "application/json": answered, "application/jsonl": lines},
+                    },
+                    "400": _said("what is wrong with the query, and what is allowed"),
+                    "401": _said("what was asked for takes a token: force, files of a node, targets of its packets"),
+                    "403": _said("the token's user has no right to it"),
+                    "421": _said("an agent asked another for a node that is not its own"),
+                    "503": _said("nobody can be asked now which nodes there are, or who the caller is"),
                 },
-                query_parameters(checks),
+                query_parameters(list(agent.checks.values()), nodes),
             ),
-            "/report": _get("The last results; nothing is run", {"200": {"description": "by check", "content": _JSON}}),
-            "/checks": _get(
-                "The checks there are, with their parameters", {"200": {"description": "by check", "content": _JSON}}
-            ),
+            "/report": _get("The last results and the history of verdicts; nothing is run", _json(told)),
+            "/checks": _get("The checks there are, with their parameters", _json(listed)),
+            PLACE: _get("JSON Schema of what /status answers with format=json", _json(_OBJECT)),
+            "/openapi.json": _get("This document", _json(_OBJECT)),
+            "/docs": _get("This document for people", _content("text/html", _STRING)),
             "/metrics": _get(
                 "For Prometheus",
                 {
                     "200": {
                         "description": "its text format, or OpenMetrics where that is accepted",
-                        "content": _TEXT | {"application/openmetrics-text": {"schema": {"type": "string"}}},
+                        "content": _TEXT | {"application/openmetrics-text": {"schema": _STRING}},
                     }
                 },
             ),
             "/healthz": _get("The event loop gets round", _OK),
-            "/readyz": _get(
-                "The published verdict may be believed",
-                _OK | {"503": {"description": "why it may not", "content": _TEXT}},
-            ),
+            "/readyz": _get("The published verdict may be believed", _OK | {"503": _said("why it may not")}),
         },
+        "components": {"schemas": schemas},
     }
 
 
-def page(agent: Agent) -> str:
+def page(agent: Agent, nodes: Collection[str] | None = None) -> str:
     """The document as plain HTML."""
-    described = document(agent)
+    described = document(agent, nodes)
     parts = [f"<!doctype html><meta charset=utf-8><title>{escape(described['info']['title'])}</title>"]
     parts.append("<style>body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}")
     parts.append("td{vertical-align:top;padding:.2em 1em .2em 0}</style>")
@@ -73,19 +97,90 @@ def page(agent: Agent) -> str:
     return "".join(parts)
 
 
-def query_parameters(checks: Sequence[Running]) -> list[dict[str, Any]]:
-    """Those of /status: its own, and those of all checks; one that several share is listed once."""
-    listed = {name: _parameter(name, text, {"type": "string"}) for name, text in OWN.items()}
+def query_parameters(checks: Sequence[Running], nodes: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """Those of /status: its own, and those of all checks. What several have must suit them all; given as CHECK.NAME it
+    is for one."""
+    forms = _own_forms(checks, nodes)
+    listed = {name: _parameter(name, text, forms[name]) for name, text in OWN.items()}
+    for running in checks:
+        if running.check.stream is not None:
+            fixed = ", ".join(running.check.parameters.model_fields)
+            listed["check"]["description"] += f". {running.name} never rests, and runs with what is configured: {fixed}"
+    found: dict[str, list[tuple[Running, dict[str, Any], str]]] = {}
     for running in checks:
         schema = running.check.parameters.model_json_schema()
         for name, form in schema.get("properties", {}).items():
-            form = _resolved(form, schema.get("$defs", {}))
+            form = _in_a_query(_resolved(form, schema.get("$defs", {})))
             text = f"{running.name}: {form.pop('description', name)}"
-            if name in listed:
-                listed[name]["description"] += f"; {text}"
-            else:
-                listed[name] = _parameter(name, text, form)
-    return list(listed.values())
+            form = _EXACT.get((running.name, name), form)
+            if running.check.stream is not None:
+                form, text = _fixed(getattr(running.parameters, name)), f"{text} (set in the agent's configuration)"
+            found.setdefault(name, []).append((running, form, text))
+    for name, owners in found.items():
+        text = "; ".join(text for _, _, text in owners)
+        listed[name] = _parameter(name, text, _all_of([form for _, form, _ in owners]))
+        if len(owners) > 1:
+            for running, form, text in owners:
+                qualified = f"{running.name}.{name}"
+                listed[qualified] = _parameter(qualified, f"{text}; for this check only", form)
+    if nodes is not None and len(nodes) == 1:
+        listed = {name: each for name, each in listed.items() if name not in asking.IN_A_CLUSTER}
+    return [each for each in listed.values() if each["schema"] is not None]
+
+
+def _own_forms(checks: Sequence[Running], nodes: Collection[str] | None) -> dict[str, dict[str, Any]]:
+    host: dict[str, Any] = {"type": "string", "pattern": f"^{asking.HOST_NAME}$"}
+    if nodes is not None and len(nodes) <= HOSTS_LISTED:
+        host = {"type": "string", "enum": sorted(nodes)}
+    names = [*(running.name for running in checks), "all"]
+    return {
+        "check": {"type": "array", "items": {"type": "string", "enum": names}, "minItems": 1},
+        "host": {"type": "array", "items": host, "minItems": 1, "maxItems": asking.HOSTS_LIMIT},
+        "batch": _from_one_to(asking.BATCH_LIMIT),
+        "serverspernode": _from_one_to(asking.SERVERS_LIMIT),
+        "clientsperiface": _from_one_to(asking.CLIENTS_LIMIT),
+        "plane": {"type": "string", "enum": list(asking.PLANES)},
+        "job": {"type": "string", "pattern": f"^{asking.JOB}$"},
+        "nodelabel": {"type": "string", "pattern": f"^{asking.LABELS}$"},
+        "force": {"type": "string", "enum": list(asking.FLAGS)},
+        "format": {"type": "string", "enum": list(asking.FORMATS)},
+    }
+
+
+def _from_one_to(limit: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 1, "maximum": limit}
+
+
+def _in_a_query(form: dict[str, Any]) -> dict[str, Any]:
+    """As text in a URL: there is no null there, and what is no plain value is written as the description says."""
+    form = {key: value for key, value in form.items() if key not in ("title", "default")}
+    if "anyOf" in form:
+        choices = [choice for choice in form.pop("anyOf") if choice.get("type") != "null"]
+        form |= choices[0] if len(choices) == 1 else {"anyOf": choices}
+    if form.get("type") == "boolean":
+        return _without(form, "type") | {"type": "string", "enum": list(asking.FLAGS)}
+    if form.get("type") in ("object", "array"):
+        return {"type": "string", **{key: form[key] for key in ("description", "pattern") if key in form}}
+    return form
+
+
+def _fixed(value: object) -> dict[str, Any] | None:
+    """What never rests runs with what it has."""
+    if value is None:
+        return None
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return {"type": "string", "enum": [text]}
+
+
+def _all_of(forms: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
+    different = [form for n, form in enumerate(forms) if form is not None and form not in forms[:n]]
+    if not different:
+        return None
+    return different[0] if len(different) == 1 else {"allOf": different}
+
+
+def _without(form: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in form.items() if name != key}
 
 
 def _get(summary: str, responses: dict[str, Any], parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -93,8 +188,22 @@ def _get(summary: str, responses: dict[str, Any], parameters: list[dict[str, Any
     return {"get": operation | ({"parameters": parameters} if parameters else {})}
 
 
-def _parameter(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+def _said(description: str) -> dict[str, Any]:
+    return {"description": description, "content": _TEXT}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return _content("application/json", schema)
+
+
+def _content(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"200": {"description": "as it is now", "content": {media_type: {"schema": schema}}}}
+
+
+def _parameter(name: str, description: str, schema: dict[str, Any] | None) -> dict[str, Any]:
+    listed = {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+    # a comma list, not a name given many times
+    return listed | ({"style": "form", "explode": False} if schema and schema.get("type") == "array" else {})
 
 
 def _resolved(form: Any, definitions: dict[str, Any]) -> Any:
