@@ -42,8 +42,6 @@ class AtOnce:
 
 
 def _at_once(value: object) -> object:
-    if isinstance(value, AtOnce | None):
-        return value
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_AT_ONCE:
         return AtOnce(value)
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
@@ -53,8 +51,6 @@ def _at_once(value: object) -> object:
 
 
 def _seconds(value: object) -> object:
-    if isinstance(value, float):  # a default
-        return value
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
     if not 1.0 <= seconds <= _LONGEST_S:
@@ -76,6 +72,7 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Nodes = Annotated[AtOnce, BeforeValidator(_at_once)]
+NodesIfAny = Annotated[AtOnce | None, BeforeValidator(_at_once)]
 Duration = Annotated[float, BeforeValidator(_seconds)]
 Checks = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(max_length=16)]
 
@@ -109,7 +106,7 @@ class Pool(_Strict):
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     selector: Selector
-    at_once: Nodes | None = None
+    at_once: NodesIfAny = None
     post_flight: Checks = ()
     pre_flight: Checks = ()
 

@@ -5,11 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_kube.nodehealth import Clear, NodeHealth
+from muster_kube.nodehealth import Answer, Clear, NodeHealth, Spec
 from muster_kube.objects import Node, Taint
 from muster_tainter.desired import CONDITION, Decision, decide, recall, vanished
 from muster_tainter.health import Unusable
 from muster_tainter.memory import ANNOTATION, UNREADABLE_ANNOTATION, ours
+from muster_tainter.past import ANNOTATION as TESTS
+from muster_tainter.past import PastTests, encode
+from muster_tainter.plan import request_for
 from muster_tainter.policy import Policy
 from muster_tainter.policyfile import load_policy, parse_policy
 
@@ -235,6 +238,42 @@ def test_the_startup_taint_comes_off_after_the_first_full_pass(make: Any) -> Non
     assert node.spec.taints == (startup,)
     node, _ = settle(node, make.health())
     assert node.spec.taints == ()
+
+
+def test_the_startup_taint_waits_for_what_the_pool_asks_of_a_new_node(make: Any) -> None:
+    policy = parse_policy("{rules: [], testing: {pools: [{name: a, selector: {}, preFlight: [pciebw, dcgm]}]}}")
+    startup = Taint(key="muster.dev/startup", effect="NoSchedule")
+
+    def passed(boot: str, *checks: str) -> NodeHealth:
+        past = encode(PastTests(boot=boot, passed=checks))
+        health: NodeHealth = make.health(boot="boot-1")
+        metadata = msgspec.structs.replace(health.metadata, annotations={TESTS: past})
+        return msgspec.structs.replace(health, metadata=metadata)
+
+    for health in (make.health(), passed("boot-1", "pciebw"), passed("boot-0", "pciebw", "dcgm"), Unusable("x")):
+        node, _ = settle(make.node(startup), health, policy)
+        assert node.spec.taints == (startup,)
+    node, _ = settle(make.node(startup), passed("boot-1", "dcgm", "pciebw"), policy)
+    assert node.spec.taints == ()
+
+
+def test_a_node_that_tests_is_labelled_until_it_has_answered_or_is_given_up(make: Any) -> None:
+    request = request_for("gpumem", "1", NOW)
+    health = msgspec.structs.replace(make.health(), spec=Spec(requests=(request,)))
+    node, decision = settle(make.node(), health)
+    assert node.metadata.labels["muster.dev/testing"] == "gpumem"
+    assert not decision.urgent
+    answer = Answer(id=request.id, verdict="PASS", finished="2026-01-01T00:00:00Z")
+    status = msgspec.structs.replace(health.status, answers=(answer,))
+    for after in (make.health(), msgspec.structs.replace(health, status=status), None, Unusable("x")):
+        free, _ = settle(node, after)
+        assert "muster.dev/testing" not in free.metadata.labels
+    left = msgspec.structs.replace(
+        node,
+        metadata=msgspec.structs.replace(node.metadata, labels={**node.metadata.labels, "muster.dev/managed": "false"}),
+    )
+    free, _ = settle(left, health)
+    assert "muster.dev/testing" not in free.metadata.labels
 
 
 def test_a_vanished_taint_is_put_back_with_an_event(make: Any) -> None:

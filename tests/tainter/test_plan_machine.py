@@ -31,8 +31,8 @@ nodes = st.sampled_from(NAMES)
 
 
 class Fleet(RuleBasedStateMachine):
-    @initialize()
-    def start(self) -> None:
+    @initialize(came=st.permutations(range(len(NAMES))))
+    def start(self, came: list[int]) -> None:
         self.now = 1.8e9
         self.serial = 0
         self.nodes = {
@@ -40,11 +40,11 @@ class Fleet(RuleBasedStateMachine):
         }
         self.healths = {
             name: NodeHealth(
-                metadata=Metadata(name=name, creation_timestamp=rfc3339_whole(self.now)),
+                metadata=Metadata(name=name, creation_timestamp=rfc3339_whole(self.now - 60 * ago)),
                 status=Status(verdict="PASS", boot_id="b", agent=Agent(pod_uid="p"), due=CHECKS,
                               idle_since=rfc3339_whole(self.now)),
             )
-            for name in NAMES
+            for name, ago in zip(NAMES, came, strict=True)
         }  # fmt: skip
 
     def says(self, name: str, **status: object) -> None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from muster_kube.logs import OneLine
-from muster_kube.nodehealth import Clear
-from muster_kube.objects import Condition, Node
+from muster_kube.nodehealth import Agent, Answer, Clear, NodeHealth, Request, Spec, Status
+from muster_kube.objects import Condition, Metadata, Node
 from muster_kube.settings import SettingsError
 from muster_tainter.announcer import condition_patch, event_name
 from muster_tainter.desired import CONDITION, Notice, decide
@@ -18,6 +18,7 @@ from muster_tainter.explain import explain
 from muster_tainter.health import read
 from muster_tainter.journal import tell_taints, transitions
 from muster_tainter.memory import read_memory
+from muster_tainter.plan import standing_of
 from muster_tainter.policyfile import load_policy
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.settings import load
@@ -131,7 +132,39 @@ def test_projections_change_no_decision(make: Any) -> None:
     health = make.health(make.finding(), cleared=(make.cleared(reason="Xid95"),))
     assert decide(slim_node(node), slim_health(health), POLICY, NOW) == decide(node, health, POLICY, NOW)
     assert slim_node(node).metadata.labels == {"muster.dev/health": "pass"}
+    assert slim_node(node, {"zone", "none"}).metadata.labels == {"muster.dev/health": "pass", "zone": "a"}
     assert slim_node(node).metadata.annotations == {}
+
+
+def test_what_the_plan_needs_of_a_health_is_kept() -> None:
+    request = Request(id="plan-pciebw-1", checks=("pciebw",), by="muster-tainter-plan", expires="2026-01-01T00:00:30Z")
+    answers = tuple(Answer(id=name, verdict="PASS", finished="x", message="long") for name in (request.id, "older"))
+    health = NodeHealth(
+        metadata=Metadata(
+            name="n1", creation_timestamp="2026-01-01T00:00:00Z", annotations={"muster.dev/tests": "{}", "other": "x"}
+        ),
+        spec=Spec(requests=(request,)),
+        status=Status(
+            verdict="PASS", agent=Agent(pod_uid="p", version="1"), idle_since="x", due=("pciebw",), answers=answers
+        ),
+    )
+    slim = slim_health(health)
+    assert standing_of(Node(metadata=Metadata(name="n1")), slim, POLICY.testing) == standing_of(
+        Node(metadata=Metadata(name="n1")),
+        msgspec.structs.replace(
+            health,
+            status=msgspec.structs.replace(
+                health.status, answers=(msgspec.structs.replace(answers[0], message=""), answers[1])
+            ),
+        ),
+        POLICY.testing,
+    )
+    assert [answer.id for answer in slim.status.answers] == [request.id]
+    assert slim.metadata.annotations == {"muster.dev/tests": "{}"}
+    again = slim_health(
+        msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, due=("pcie" + "bw",)))
+    )
+    assert again.status.due is slim.status.due  # one list for the fleet
 
 
 class TestSettings:
