@@ -70,6 +70,17 @@ async def test_a_node_without_pods_is_free(path: Path, kubelet: Kubelet) -> None
         assert await resources.holders() == []
 
 
+def test_a_real_kubelet_s_answer_is_read() -> None:
+    answer = (SAMPLES / "pod_resources_kubelet_1.20.2.bin").read_bytes()
+    assert Reader().holders(answer) == [Holder("default/train-0", ("nvidia.com/gpu",))]
+
+
+def test_a_pod_that_has_ended_holds_nothing_though_a_real_kubelet_lists_it() -> None:
+    answer = (SAMPLES / "pod_resources_kubelet_1.20.2_ended.bin").read_bytes()
+    assert b"done-0" in answer
+    assert Reader().holders(answer) == []
+
+
 def test_pods_come_in_an_order_of_their_own() -> None:
     first, second = pod("a", devices("amd.com/gpu", "0")), pod("b", devices("nvidia.com/gpu", "1"))
     assert Reader().holders(second + first) == Reader().holders(first + second)
