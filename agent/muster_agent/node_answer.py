@@ -35,7 +35,7 @@ def node_answer(node: str, endpoint: str, answered: Sequence[Answered]) -> NodeA
     results = tuple(
         CheckAnswer(
             **{name: getattr(each.result, name) for name in Result.__struct_fields__},
-            age_seconds=each.age_s,
+            **({"age_seconds": each.age_s} if each.age_s else {}),  # a 0.0 of another making is no default to msgspec
             refused=each.refused,
             why=each.why,
         )
