@@ -37,6 +37,9 @@ def main(arguments: argparse.Namespace) -> int:
 
         import asyncio
 
+        from muster_agent import lean_imports
+
+        lean_imports.load()
         from muster_agent import app, rights
 
         return asyncio.run(app.run(loaded, rights.settle(loaded)))

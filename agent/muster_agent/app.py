@@ -338,18 +338,19 @@ def _lent_volumes(settings: Settings) -> Volumes | None:
 
 
 def _server(app: "Starlette") -> "uvicorn.Server":
-    import uvicorn
+    from uvicorn.config import Config
+    from uvicorn.server import Server
 
     from muster_agent.patience import Impatient
 
-    class Quiet(uvicorn.Server):
+    class Quiet(Server):
         """Leaves signals to app.run, which has more to stop than a server."""
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    config = uvicorn.Config(
+    config = Config(
         app,
         loop="asyncio",
         http=Impatient,

@@ -13,19 +13,16 @@ from muster_checks.declaration import NodeView
 from muster_checks.dmesg import DmesgParameters, SourceKind, Start, UserLines
 from muster_checks.dmesg.catalogue import Row, load_catalogue
 from muster_checks.dmesg.device_names import sysfs_names
-from muster_checks.dmesg.journal import JournalPlace, JournalSource
 from muster_checks.dmesg.judge import Judge
 from muster_checks.dmesg.kmsg import Device, KmsgDevice, KmsgPlace, KmsgSource
-from muster_checks.dmesg.logfile import FilePlace, FileSource
 from muster_checks.dmesg.position import Position, load_position, read_boot_id
 from muster_checks.dmesg.row_form import check_size
 from muster_checks.dmesg.source import Interesting, Source
 from muster_checks.dmesg.stream import KernelLog
-from muster_checks.dmesg.textforms import TextReader
 from muster_checks.dmesg.timeline import Clocks, SavedTimeline, Timeline
 
 _log = logging.getLogger(__name__)
-_Place = TypeVar("_Place", KmsgPlace, FilePlace, JournalPlace)
+_Place = TypeVar("_Place", bound=msgspec.Struct)
 
 
 def open_stream(
@@ -127,10 +124,16 @@ def _open_source(
     device: Callable[[Path], Device],
 ) -> Source:
     skipping = position is None and parameters.start is Start.NOW
+    # sources are loaded as they are needed: an agent has one of them for all its life
     if kind is SourceKind.FILE:
+        from muster_checks.dmesg.logfile import FilePlace, FileSource
+        from muster_checks.dmesg.textforms import TextReader
+
         file_place = place_of(position, FilePlace) or FilePlace(skipping=skipping)
         return FileSource(path, TextReader(timeline, interesting), file_place, complete=parameters.complete)
     if kind is SourceKind.JOURNAL:
+        from muster_checks.dmesg.journal import JournalPlace, JournalSource
+
         journal_place = place_of(position, JournalPlace) or JournalPlace(skipping=skipping)
         return JournalSource(timeline, interesting, journal_place, boot_id, root=node.root)
     kmsg_place = place_of(position, KmsgPlace) or KmsgPlace(skipping=skipping)

@@ -13,7 +13,6 @@ from muster_checks.ib.limits import ModelRow, counter_rows
 from muster_checks.ib.reading import Port, read_ports
 from muster_checks.link_state import uptime_s
 from muster_checks.reading import names_in
-from muster_checks.recorded_tree import tree
 from muster_checks.running import NotHere
 from muster_checks.vocabulary import Finding
 
@@ -36,6 +35,8 @@ async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
 
 def recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
     """A tar of /sys or of /sys/class/infiniband. There is nothing to compare with: counters are not judged."""
+    from muster_checks.recorded_tree import tree  # an agent never needs its tar archives
+
     with tree(text) as root:
         folder = root and _class_folder(root)
         if not folder:
