@@ -1,6 +1,7 @@
 """What one node says to /status, as agents tell each other and as people read it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -32,18 +33,17 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def node_answer(node: str, endpoint: str, answered: Sequence[Answered]) -> NodeAnswer:
     """The answers of the checks of one node that was asked."""
-    results = tuple(
-        CheckAnswer(
-            **{name: getattr(each.result, name) for name in Result.__struct_fields__},
-            **({"age_seconds": each.age_s} if each.age_s else {}),  # a 0.0 of another making is no default to msgspec
-            refused=each.refused,
-            why=each.why,
-        )
-        for each in answered
-    )
+    results = tuple(_check_answer(each) for each in answered)
     return NodeAnswer(
         node=node, endpoint=endpoint, verdict=worst([r.verdict for r in results], Verdict.UNKNOWN), results=results
     )
+
+
+def _check_answer(answered: Answered) -> CheckAnswer:
+    fields: dict[str, Any] = {name: getattr(answered.result, name) for name in Result.__struct_fields__}
+    if answered.age_s:  # a 0.0 of another making is no default to msgspec
+        fields["age_seconds"] = answered.age_s
+    return CheckAnswer(**fields, refused=answered.refused, why=answered.why)
 
 
 def no_answer(node: str, endpoint: str, checks: Sequence[str], reason: str, message: str) -> NodeAnswer:

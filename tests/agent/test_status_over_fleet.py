@@ -232,6 +232,11 @@ async def test_measuring_the_network_is_for_agents(bench: Bench):
     assert (await bench.client.post("/iperf/servers")).status_code == 401
 
 
+async def test_who_may_measures_the_network(bench: Bench):
+    answer = await bench.client.post("/iperf/servers", json={"nonsense": True})
+    assert answer.status_code == 400, "the routes are there, and say what is wrong"
+
+
 async def hang_up(bench: Bench, query: str) -> list[dict]:
     """Asks, waits until it has begun, and is gone; what was sent until then."""
     sent: list[dict] = []
