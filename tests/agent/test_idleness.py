@@ -169,12 +169,6 @@ async def test_a_kubelet_that_does_not_answer_leaves_the_node_in_use(world: Worl
     go_on.set()
 
 
-async def test_a_kubelet_s_error_leaves_the_node_in_use(world: World, kubelet: Kubelet) -> None:
-    kubelet.answer = lambda context: context.abort(grpc.StatusCode.INTERNAL, "no")
-    assert (await world.idleness.look()).startswith(UNTOLD)
-    assert world.idleness.idle_since is None
-
-
 async def test_a_process_that_is_seen_outranks_a_kubelet_that_does_not_tell(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = b"\xff"
     world.node.process(5000, "python3", "/dev/nvidia0")
