@@ -1,7 +1,7 @@
 """Reads a protobuf message: which field has which value, nothing else.
 
-Written here because the packages that can do it bring more than is wanted: protobuf and betterproto work on classes that
-are generated from a .proto and kept beside it, for one answer of which ten fields are read.
+Written here because the packages that can do it bring more than is wanted: protobuf and betterproto work on classes
+that are generated from a .proto and kept beside it, for one answer of which ten fields are read.
 Format: protobuf.dev/programming-guides/encoding.
 """
 
