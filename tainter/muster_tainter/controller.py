@@ -17,12 +17,11 @@ from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import ManagedNode, Node
 from muster_kube.reflector import Reflector
-from muster_kube.times import seconds
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_tainter import journal
 from muster_tainter.announcer import Announcer
 from muster_tainter.desired import Decision, Notice, decide, is_managed, may_carry_ours, vanished
-from muster_tainter.health import FaultKey, Unusable, read
+from muster_tainter.health import Unusable, read
 from muster_tainter.hops import Hops
 from muster_tainter.late_labels import LateLabels
 from muster_tainter.memory import OurTaint, highest_closed, read_memory
@@ -31,7 +30,7 @@ from muster_tainter.planner import Planner
 from muster_tainter.policy import Policy
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.seen import TaintsSeen
-from muster_tainter.standing import said
+from muster_tainter.standing import Said
 from muster_tainter.vanished import removed_by
 
 log = logging.getLogger(__name__)
@@ -43,7 +42,6 @@ ROUTINE_WORKERS = 4
 CONFLICT_TRIES = 8
 WAIT_AT_MOST_S = 5.0
 IN_HAND_RETRY_S = 0.005
-OLD_NEWS_S = 3600.0  # a warning older than an Event's life is not told by a process that has just started
 
 
 class Tainter:
@@ -87,7 +85,7 @@ class Tainter:
         self._unusable: dict[str, Unusable] = {}
         self._seen = TaintsSeen(clock)
         self._hops = Hops(metrics, now)
-        self._said: dict[str, dict[FaultKey, int]] = {}
+        self._said = Said()
         self._in_hand: set[str] = set()
         self._written = ""  # the node whose own write is being taken in
         self._logged: dict[str, object] = {}  # dry run: what has been told of a node already
@@ -192,7 +190,7 @@ class Tainter:
         if old is None or new is None or _planned_by(old) != _planned_by(new):
             self._planner.note(name)
         if new is None:
-            self._said.pop(name, None)
+            self._said.forget(name)
             self._logged.pop(name, None)
         elif name != self._written and (old is None or _carries(old) != _carries(new)):
             self._add(name)
@@ -341,22 +339,9 @@ class Tainter:
             self._metrics.taint_changes.labels("set" if taint_change.added else "removed").inc()
         announcer.show(node, decision.condition)
         if is_managed(node):
-            self._say(node, announcer)
-
-    def _say(self, node: Node, announcer: Announcer) -> None:
-        """Events for findings that do nothing else, once for each occurrence."""
-        name = node.metadata.name
-        report = read(self.health_of(name))
-        now_said = said(report, self._policy())
-        before = self._said.get(name, {})
-        for key, (occurrence, notice) in now_said.items():
-            finding = report.finding(key)
-            fresh = finding is not None and self._now() - seconds(finding.first_seen) < OLD_NEWS_S
-            if before.get(key, 0) < occurrence and (fresh or name in self._said):
+            name = node.metadata.name
+            for notice in self._said.news(name, read(self.health_of(name)), self._policy(), self._now()):
                 announcer.tell(node, notice)
-        numbers = {key: occurrence for key, (occurrence, _) in now_said.items()}
-        if numbers or name in self._said:
-            self._said[name] = numbers
 
     def _tell_of_test(self, node: Node, notice: Notice) -> None:
         if self._announcer is not None:

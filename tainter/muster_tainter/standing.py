@@ -1,11 +1,13 @@
-"""Findings that are said and not acted upon: Events for rules with action ``event``. Pure."""
+"""Findings that are said and not acted upon: Events for rules with action ``event``, once for each occurrence."""
 
 from muster_checks.vocabulary import Verdict, shorten
+from muster_kube.times import seconds
 from muster_tainter.desired import Notice
 from muster_tainter.health import FaultKey, Report
 from muster_tainter.policy import Policy
 
 _MESSAGE_LIMIT = 900
+OLD_NEWS_S = 3600.0  # a warning older than an Event's life is not told by a process that has just started
 
 
 def said(report: Report, policy: Policy) -> dict[FaultKey, tuple[int, Notice]]:
@@ -20,3 +22,31 @@ def said(report: Report, policy: Policy) -> dict[FaultKey, tuple[int, Notice]]:
         reason = "HealthFailure" if finding.verdict == Verdict.FAIL else "HealthWarning"
         result[key] = finding.occurrence, Notice(reason, shorten(text, _MESSAGE_LIMIT) + asks, "/".join(key))
     return result
+
+
+class Said:
+    """What this process has said of each node."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[FaultKey, int]] = {}
+
+    def news(self, node: str, report: Report, policy: Policy, now: float) -> list[Notice]:
+        """What is to be said now, and is taken for said from here on. now: seconds since the epoch."""
+        found = said(report, policy)
+        before = self._numbers.get(node, {})
+        notices = []
+        for key, (occurrence, notice) in found.items():
+            finding = report.finding(key)
+            fresh = finding is not None and now - seconds(finding.first_seen) < OLD_NEWS_S
+            if before.get(key, 0) < occurrence and (fresh or node in self._numbers):
+                notices.append(notice)
+        numbers = {key: occurrence for key, (occurrence, _) in found.items()}
+        if numbers or node in self._numbers:
+            self._numbers[node] = numbers
+        return notices
+
+    def forget(self, node: str) -> None:
+        self._numbers.pop(node, None)
+
+    def clear(self) -> None:
+        self._numbers.clear()
