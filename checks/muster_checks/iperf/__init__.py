@@ -21,6 +21,7 @@ def _address(value: object) -> object:
 
 
 class IperfParameters(Parameters):
+    sends = frozenset({"port", "server"})
     server: Annotated[str | None, BeforeValidator(_address)] = Field(
         default=None, description="IP address of a node on which iperf3 serves (iperf3 -s)"
     )

@@ -13,6 +13,8 @@ from muster_checks.vocabulary import Finding
 
 
 class PvcParameters(Parameters):
+    # which image runs in our namespace, and what it takes from whose storage, is no stranger's choice
+    sends = frozenset({"image", "size_mib", "storage_class"})
     storage_class: str = Field(default="", max_length=253, description="of the claim; empty: the cluster's default")
     size_mib: int = Field(default=16, ge=1, le=1 << 20, description="size of the claim, MiB")
     image: str = Field(default="busybox", min_length=1, max_length=512, description="of the pod that writes; has sh")
