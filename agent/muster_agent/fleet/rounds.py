@@ -48,8 +48,7 @@ def first_rounds(nodes: Collection[str], rng: random.Random) -> list[Round]:
     each round then leaves one out, never the same one twice."""
     if len(nodes) < 2:
         return []
-    order: list[str | None] = sorted(nodes)
-    order += [None] * (len(order) % 2)
+    order: list[str | None] = [*sorted(nodes), *[None] * (len(nodes) % 2)]
     rng.shuffle(order)
     # The circle of round-robin tournaments: in round r those whose places add up to r (mod n - 1) meet, so no two
     # rounds share a pair. A few of its rounds, drawn at random, mix well (a random Cayley graph is an expander).

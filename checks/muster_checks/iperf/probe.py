@@ -5,6 +5,7 @@ from muster_checks.declaration import NodeView
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.judge import judge, pairs_of
 from muster_checks.iperf.link import device_towards, link_gbit_per_s, nic_name
+from muster_checks.iperf.mortal import mortal
 from muster_checks.iperf.pair import Side
 from muster_checks.iperf.report import Report, read_report
 from muster_checks.reading import Unreadable
@@ -12,6 +13,7 @@ from muster_checks.running import CannotTell, NotHere, ToolMissing
 from muster_checks.vocabulary import Finding
 
 CONNECT_S = 3
+BEYOND_S = 15.0  # beyond the time in which data flows: for both ends to tell each other what came of it
 
 
 async def probe(node: NodeView, parameters: IperfParameters) -> list[Finding]:
@@ -28,14 +30,18 @@ async def probe(node: NodeView, parameters: IperfParameters) -> list[Finding]:
     return judge(pairs_of(report, here, Side(parameters.server)), parameters).get(here.node, [])
 
 
-async def run_client(node: NodeView, server: str, parameters: IperfParameters) -> Report:
-    """One test from this node towards ``server``. Raises CannotTell."""
+async def run_client(
+    node: NodeView, server: str, parameters: IperfParameters, *, bind: str = "", reverse: bool = False
+) -> Report:
+    """One test from this node towards ``server``. bind: own address and device (``10.0.0.1%eth1``) to send from;
+    reverse: the server sends. Raises CannotTell."""
     seconds = parameters.seconds + parameters.omit_seconds
-    output = await node.commands.run(
+    argv = (
         f"iperf3 -J -c {server} -p {parameters.port} -t {parameters.seconds} -O {parameters.omit_seconds} "
-        f"-P {parameters.clients} -Z --connect-timeout {1000 * CONNECT_S}".split(),
-        timeout_s=seconds + CONNECT_S + 15.0,
-    )
+        f"-P {parameters.clients} -Z --connect-timeout {1000 * CONNECT_S}"
+    ).split()
+    argv += [*(["-B", bind] if bind else []), *(["-R"] if reverse else [])]
+    output = await node.commands.run(mortal(node, argv), timeout_s=seconds + CONNECT_S + BEYOND_S)
     return _read(output)
 
 

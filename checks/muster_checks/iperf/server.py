@@ -1,10 +1,11 @@
-"""Serves one test of iperf3, and leaves nothing behind."""
+"""Serves tests of iperf3, and leaves nothing behind."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from muster_checks.declaration import NodeView
+from muster_checks.iperf.mortal import mortal
 from muster_checks.reading import read_text
 from muster_checks.running import CannotTell, ToolMissing
 
@@ -14,25 +15,24 @@ _LOOK_S = 0.02
 
 @asynccontextmanager
 async def server(
-    node: NodeView, address: str, port: int, *, limit_s: float = 120.0, start_s: float = 5.0
+    node: NodeView, address: str, port: int, *, limit_s: float = 120.0, start_s: float = 5.0, once: bool = True
 ) -> AsyncIterator[None]:
-    """iperf3 listens at ``address``:``port`` for one test while the block runs.
+    """iperf3 listens at ``address``:``port`` while the block runs, ``once`` for one test only.
 
-    It ends with the test, with the block, or after ``limit_s``, whatever comes first. Raises CannotTell, also when it
-    does not listen within ``start_s``.
+    address: an IP address, ``%`` and a device after it to use only that. It ends with the test, with the block, or
+    after ``limit_s``, whatever comes first. Raises CannotTell, also when it does not listen within ``start_s``.
     """
     if node.commands.which("iperf3") is None:
         raise ToolMissing("iperf3", "iperf3")
-    if _listens(node, port):
+    if listens(node, port):
         raise CannotTell(f"port {port}: something listens there already", "PortTaken")
-    serving = asyncio.create_task(
-        node.commands.run(["iperf3", "-s", "-1", "-B", address, "-p", str(port)], timeout_s=limit_s)
-    )
+    argv = mortal(node, ["iperf3", "-s", *(["-1"] if once else []), "-B", address, "-p", str(port)])
+    serving = asyncio.create_task(node.commands.run(argv, timeout_s=limit_s))
     try:
         try:
             async with asyncio.timeout(start_s):
                 # a trial connection would be the one test that it serves
-                while not serving.done() and not _listens(node, port):
+                while not serving.done() and not listens(node, port):
                     await asyncio.wait({serving}, timeout=_LOOK_S)
         except TimeoutError:
             raise CannotTell(f"iperf3 -s: does not listen at {address}:{port} after {start_s:g} s") from None
@@ -44,7 +44,8 @@ async def server(
         await asyncio.gather(serving, return_exceptions=True)
 
 
-def _listens(node: NodeView, port: int) -> bool:
+def listens(node: NodeView, port: int) -> bool:
+    """Whether anything on this node takes TCP connections at ``port``, at any address."""
     ending = f":{port:04X}"
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in (read_text(node.path(table), 16 << 20) or "").splitlines()[1:]:

@@ -1,0 +1,41 @@
+"""A node's agent as a process, for tests that put it into a network namespace. ``python network_host.py NODE``
+
+Its checks are none and everybody may ask: what is asked for here is its part in measuring the network.
+"""
+
+import asyncio
+import socket
+import sys
+from typing import Any
+
+import uvicorn
+
+from muster_agent.access import Access, Caller
+from muster_agent.core import Agent
+from muster_agent.http import make_app
+from muster_agent.metrics import Metrics
+from muster_agent.patience import Impatient
+from muster_agent.running import Context
+from muster_checks.declaration import NodeView
+
+
+class Everybody(Access):
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    async def caller(self, *_: Any, **__: Any) -> Caller:
+        return Caller(trusted=True, agent=True)
+
+
+def main(node: str) -> None:
+    context = Context(node=node, view=NodeView(name=node), boot_id="boot")
+    agent = Agent([], context, pod_uid="pod", version="1")
+    app = make_app(agent, Metrics(node, "1"), access=Everybody())
+    listener = socket.create_server(("0.0.0.0", 3333))  # noqa: S104 - inside a namespace of a test
+    config = uvicorn.Config(app, loop="asyncio", http=Impatient, ws="none", lifespan="off", log_config=None)
+    print("listening", flush=True)
+    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
