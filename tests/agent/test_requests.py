@@ -540,6 +540,7 @@ async def test_a_long_run_is_noted_as_begun_once_however_many_checks_it_has(node
         node.hold.clear()
         await loop_time.passes(MARK_S)
         assert [(state.begun, state.runs) for state in requests.stored()] == [(1, 0)]
+        assert node.changes == 1
 
 
 async def test_a_run_that_was_cut_off_is_done_again_once_and_then_counts(node: Node, loop_time: LoopTime):
