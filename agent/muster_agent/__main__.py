@@ -41,8 +41,13 @@ def main(arguments: argparse.Namespace) -> int:
 
         lean_imports.load()
         from muster_agent import app, rights
+        from muster_agent.pod_resources import PodResources
 
-        return asyncio.run(app.run(loaded, rights.settle(loaded)))
+        kubelet = None
+        if loaded.run_as is not None:
+            kubelet = PodResources(loaded.pod_resources)
+            kubelet.open_now()
+        return asyncio.run(app.run(loaded, rights.settle(loaded), kubelet))
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_USAGE

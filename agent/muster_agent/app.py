@@ -20,6 +20,7 @@ from muster_agent.hardware import read_hardware
 from muster_agent.http import make_app
 from muster_agent.idleness import Idleness
 from muster_agent.metrics import Metrics
+from muster_agent.pod_resources import PodResources
 from muster_agent.publisher import Publisher
 from muster_agent.running import Context, Running
 from muster_agent.settings import Settings, parameters_of, periods_of
@@ -51,17 +52,17 @@ FLUSH_S = 3.0  # at the end the disk gets so long; what is not saved is read aga
 EXIT_FAILED = 1
 
 
-async def run(settings: Settings, opened: Mapping[Path, int] | None = None) -> int:
+async def run(settings: Settings, opened: Mapping[Path, int] | None = None, kubelet: PodResources | None = None) -> int:
     """Until SIGTERM or SIGINT. Raises SettingsError for what shows only when checks and cluster are looked up.
 
-    opened: descriptors by path, of what this process may not open any more (rights.py)
+    opened, kubelet: descriptors by path, and the connection, that this process may not open any more (rights.py)
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     cluster = _cluster(settings)
-    running = _Wired(settings, cluster, opened or {})
+    running = _Wired(settings, cluster, opened or {}, kubelet)
     return await running.serve(stop)
 
 
@@ -82,7 +83,14 @@ def _cluster(settings: Settings) -> ClusterConfig | None:
 class _Wired:
     """One agent's objects and tasks."""
 
-    def __init__(self, settings: Settings, cluster: ClusterConfig | None, opened: Mapping[Path, int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: ClusterConfig | None,
+        opened: Mapping[Path, int],
+        kubelet: PodResources | None,
+    ) -> None:
+        self._kubelet = kubelet
         self._settings = settings
         self._cluster = cluster
         self._version = _version()
@@ -173,6 +181,7 @@ class _Wired:
         occupancy = Idleness(
             self._view,
             socket=settings.pod_resources,
+            kubelet=self._kubelet,
             since=stored.idle_since if stored else 0.0,
             on_change=lambda: self._agent.occupancy_changed() if self._agent is not None else None,
         )

@@ -35,11 +35,16 @@ FORGOTTEN_S = 600.0  # a job may have come and gone unseen
 UNTOLD = "cannot be told: "
 
 
+class KubeletLost(Exception):
+    """The kubelet can only be asked again by an agent that starts anew, with the rights of its start."""
+
+
 class Idleness:
     """An Occupancy (occupancy.py) that looks.
 
     view:       the node; a process's devices are looked for under its root
     socket:     the kubelet's; not used where it is not there
+    kubelet:    instead, where it was opened before the process gave up its rights
     since:      what :attr:`idle_since` was when an earlier agent of this boot ended; 0: in use, or not known
     on_change:  called when the node has become idle or busy
     wall:       seconds since the epoch; ``clock``: seconds, rising
@@ -57,12 +62,13 @@ class Idleness:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         answer_s: float = ANSWER_S,
+        kubelet: PodResources | None = None,
     ) -> None:
         known = _booted_at(view) <= since <= wall() and since > 0
         self.idle_since: float | None = since if known else None
         self.busy = "" if known else f"{UNTOLD}not looked at yet"
         self._view = view
-        self._kubelet = PodResources(socket, answer_s=answer_s, sleep=sleep)
+        self._kubelet = kubelet or PodResources(socket, answer_s=answer_s, sleep=sleep)
         self._on_change = on_change
         self._wall = wall
         self._clock = clock
@@ -77,15 +83,6 @@ class Idleness:
         self._seen_idle = clock() if known else float("-inf")
         self._interrupted: float | None = None  # idle_since, while it cannot be told whether it still is
         self._told_unreadable = False
-
-    @property
-    def lost(self) -> bool:
-        """The kubelet can only be asked again by an agent that starts anew, with the rights of its start."""
-        return self._kubelet.lost
-
-    def open_now(self) -> None:
-        """Connect to the kubelet, before the process gives up its rights. Needs no event loop."""
-        self._kubelet.open_now()
 
     def close(self) -> None:
         self._kubelet.close()
@@ -111,13 +108,15 @@ class Idleness:
             return self._went_wrong(error)
 
     async def run(self) -> None:
+        """Raises KubeletLost."""
         try:
-            while True:
+            while not self._kubelet.lost:
                 try:
                     await self._look_by_the_way()
                 except Exception as error:
                     self._settle(self._went_wrong(error))
                 await self._sleep(LOOK_S)
+            raise KubeletLost(f"{self._kubelet.path}: to be opened again, for which this process has no right any more")
         finally:
             self.close()
 

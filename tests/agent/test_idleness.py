@@ -14,8 +14,18 @@ from tests.agent.kubelet_socket import Kubelet, devices, pod
 from tests.agent.test_device_users import OWN, Node
 from tests.agent.test_driver_word import Tools, reading
 
-from muster_agent.idleness import DRIVER_AGAIN_S, DRIVER_S, FORGIVEN_S, FORGOTTEN_S, LOOK_S, UNTOLD, Idleness
+from muster_agent.idleness import (
+    DRIVER_AGAIN_S,
+    DRIVER_S,
+    FORGIVEN_S,
+    FORGOTTEN_S,
+    LOOK_S,
+    UNTOLD,
+    Idleness,
+    KubeletLost,
+)
 from muster_agent.occupancy import Occupancy
+from muster_agent.pod_resources import PodResources
 from muster_checks.commands import Output
 from muster_checks.declaration import NodeView
 
@@ -44,7 +54,7 @@ class World:
         self._look_again = asyncio.Event()
         self.idleness = self.agent()
 
-    def agent(self, since: float = 0.0, answer_s: float = PATIENT_S) -> Idleness:
+    def agent(self, since: float = 0.0, answer_s: float = PATIENT_S, kubelet: PodResources | None = None) -> Idleness:
         made = Idleness(
             self.view,
             socket=self.socket,
@@ -54,6 +64,7 @@ class World:
             clock=lambda: self.now,
             sleep=self._sleep,
             answer_s=answer_s,
+            kubelet=kubelet,
         )
         self.idleness = made
         return made
@@ -394,7 +405,16 @@ async def test_what_was_before_the_boot_or_lies_ahead_is_not_believed(
 
 
 async def test_a_connection_opened_in_time_is_what_is_asked(world: World, kubelet: Kubelet) -> None:
-    world.idleness.open_now()
+    opened = PodResources(world.socket, answer_s=PATIENT_S)
+    opened.open_now()
     world.socket.unlink()
-    assert await world.idleness.look() == ""
-    assert not world.idleness.lost
+    idleness = world.agent(kubelet=opened)
+    assert await idleness.look() == ""
+    idleness.close()
+
+
+async def test_an_agent_that_may_not_open_the_kubelets_socket_again_ends_to_be_started_anew(world: World) -> None:
+    opened = PodResources(world.socket)
+    opened.lost = True
+    with pytest.raises(KubeletLost, match="kubelet"):
+        await world.agent(kubelet=opened).run()
