@@ -6,7 +6,7 @@ difference which replica plans.
 """
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -51,7 +51,9 @@ class Turn(IntEnum):
     PERIODIC = 3
 
 
-OVERDUE = int(Turn.OVERDUE)  # plain numbers where a fleet is gone through: they compare several times as fast
+# plain numbers where a fleet is gone through: they compare several times as fast
+OVERDUE = int(Turn.OVERDUE)
+_NO_TURN = len(Turn)
 
 
 class Want(NamedTuple):
@@ -201,7 +203,7 @@ def plan(
     sizes: Counter[str] = Counter()
     due: list[str] = []
     oldest: dict[str, float] = {}
-    candidates: dict[str, list[Candidate]] = {}
+    candidates: defaultdict[str, list[Candidate]] = defaultdict(list)
     late = now - testing.coverage
     look_again = now + LOOK_AGAIN_S
     taken = beyond = overdue = 0
@@ -221,8 +223,7 @@ def plan(
             continue  # what came of it counts once it is noted
         if not node.wants:
             continue
-        best: Candidate | None = None
-        broken = False
+        first, longest, its_check, broken, idle = _NO_TURN, _NEVER, "", False, node.idle
         for check, turn, since, after in node.wants:
             due.append(check)
             if since < oldest.get(check, _NEVER):
@@ -230,20 +231,20 @@ def plan(
             if since < late:
                 broken = True
                 turn = min(turn, OVERDUE)
-            if not node.idle:
+            if not idle:
                 continue
             if after > now:
                 look_again = min(look_again, after)
-            elif best is None or (turn, since) < best[:2]:
-                best = (turn, since, node.name, check)
+            elif turn < first or (turn == first and since < longest):
+                first, longest, its_check = turn, since, check
         beyond += broken
-        if best is None:
+        if first == _NO_TURN:
             continue
         if node.taken > now:
             look_again = min(look_again, node.taken)
         else:
-            candidates.setdefault(node.pool, []).append(best)
-            overdue += best[0] == OVERDUE
+            candidates[node.pool].append((first, longest, node.name, its_check))
+            overdue += first == OVERDUE
     cap = testing.at_once.of(sum(sizes.values()))
     chosen = _chosen(candidates, testing, cap - taken, places, sizes)
     for turn, _, name, check in chosen:
