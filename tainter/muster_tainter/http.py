@@ -41,7 +41,7 @@ def make_app(
 ) -> Starlette:
     async def nodes(request: Request) -> Response:
         try:
-            names = await locator.names(read_query(_single_values(request)))
+            names = await _located(tainter, locator, request)
         except Refusal as refusal:
             return _refused(refusal)
         return _json(
@@ -95,6 +95,14 @@ def make_app(
             Route("/readyz", readyz),
         ]
     )
+
+
+async def _located(tainter: Tainter, locator: Locator, request: Request) -> frozenset[str] | None:
+    """The nodes that are asked for; None: all. Raises Refusal."""
+    names = await locator.names(read_query(_single_values(request)))
+    if names is not None and not tainter.nodes.synced:
+        raise Refusal(503, "ServiceUnavailable", "the nodes are not listed yet", {"Retry-After": "1"})
+    return names
 
 
 def _single_values(request: Request) -> dict[str, str]:

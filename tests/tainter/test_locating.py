@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import pytest
 from tests.kube.conftest import Asked as Seen
 from tests.kube.conftest import Drop, FakeApi, Reply
 
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
+from muster_tainter.controller import Tainter
+from muster_tainter.http import make_app
 from muster_tainter.locating import FRESH_S, WAITING_AT_MOST, Asked, Locator, read_query
+from muster_tainter.metrics import Metrics
+from muster_tainter.policyfile import load_policy
 from muster_tainter.trials import Refusal
 
 NODES = "/api/v1/nodes"
@@ -140,3 +145,20 @@ def test_what_is_no_question_is_refused(query: dict[str, str], said: str) -> Non
 
 def test_a_label_without_a_value_is_one() -> None:
     assert read_query({"nodelabel": "node-role.kubernetes.io/gpu="}) == (Asked("node-role.kubernetes.io/gpu="),)
+
+
+async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: FakeApi) -> None:
+    metrics = Metrics()
+    async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
+        tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False)
+        nobody: Any = None
+        app = make_app(tainter, metrics, lambda: False, nobody, nobody, Locator(client))
+        api.on("GET", NODES, listed(named("n1")))
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://tainter") as http:
+            answers = [
+                await http.get(f"/api/nodes{query}")
+                for query in ("", "?nodelabel=a=b", "?nodelabel=a=b&nodelabel=c=d", "?x=y")
+            ]
+    assert [answer.status_code for answer in answers] == [200, 503, 400, 400]
+    assert answers[2].json()["message"] == "nodelabel: stands twice: expected it once"
