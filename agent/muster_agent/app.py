@@ -19,6 +19,7 @@ from muster_agent.fleet.members import Fleet
 from muster_agent.hardware import read_hardware
 from muster_agent.http import make_app
 from muster_agent.idleness import Idleness
+from muster_agent.memory import AFTER_START_S, give_back
 from muster_agent.metrics import Metrics
 from muster_agent.pod_resources import PodResources
 from muster_agent.publisher import Publisher
@@ -155,6 +156,7 @@ class _Wired:
         print(f"listening on {host}:{port}", flush=True)
         gc.collect()
         gc.freeze()  # what is there now stays: no need to look through it again and again
+        asyncio.get_running_loop().call_later(AFTER_START_S, give_back)
         stopped = asyncio.create_task(stop.wait())
         watched = [*tasks, http, stopped, *([cluster] if cluster else [])]
         try:

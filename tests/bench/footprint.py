@@ -10,11 +10,12 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Footprint:
-    """rss: bytes that are in memory, those shared with others included; pss: shared ones by the share.
+    """In bytes: rss is in memory, pages of libraries and programs included; own, those apart; peak, the highest rss.
     cpu_s: its own seconds and those of its children that have ended."""
 
     rss: int
-    pss: int
+    own: int
+    peak: int
     cpu_s: float
 
 
@@ -24,7 +25,8 @@ def footprint(pid: int) -> Footprint:
     fields = (place / "stat").read_text().rsplit(")", 1)[1].split()
     return Footprint(
         rss=_kilobytes(place / "status", "VmRSS"),
-        pss=_kilobytes(place / "smaps_rollup", "Pss"),
+        own=_kilobytes(place / "status", "RssAnon"),
+        peak=_kilobytes(place / "status", "VmHWM"),
         cpu_s=sum(int(ticks) for ticks in fields[11:15]) / TICKS_PER_S,
     )
 
