@@ -12,7 +12,7 @@ import msgspec
 from muster_agent.answering import Answered, refused_by
 from muster_agent.metrics import CheckReading
 from muster_agent.occupancy import Occupancy, Vacant
-from muster_agent.requests import Requests
+from muster_agent.requests import STOPPING, Requests
 from muster_agent.running import Context, Running
 from muster_agent.schedule import Schedule
 from muster_agent.state import VERSION, Stored
@@ -24,6 +24,7 @@ from muster_kube.nodehealth import NodeHealth, Status
 from muster_kube.times import rfc3339
 
 PLAN_LOOK_S = 30.0  # a node that was refused though it looked idle is asked again
+REQUEST_PATIENCE_S = 60.0  # a hundred runs of a light check keep to the processor's share, too
 STOP_S = 3.0  # what runs is ended at once; a tool in uninterruptible sleep is left behind
 FIRST_PASS_S = 10.0  # the first status of a process waits so long for all checks' first pass
 
@@ -173,7 +174,7 @@ class Agent:
                     del self._runs[key]
         if run.task.cancelled():
             message = "the agent stops"
-            result = Result(check=running.name, verdict=Verdict.UNKNOWN, reason="Stopping", message=message)
+            result = Result(check=running.name, verdict=Verdict.UNKNOWN, reason=STOPPING, message=message)
             return Answered(result)
         return run.task.result()
 
@@ -203,7 +204,7 @@ class Agent:
             return refused_by(running.name, str(busy), running.last, self.context.wall())
 
     async def _ask_for_request(self, running: Running, parameters: Parameters, force: bool) -> Answered:
-        return await self.ask(running, parameters, force=force)
+        return await self.ask(running, parameters, force=force, patience_s=REQUEST_PATIENCE_S)
 
     # --- what runs by itself
 

@@ -10,12 +10,12 @@ from muster_agent import logs
 from muster_agent.changes import Changes
 from muster_agent.ledger import Ledger, Transition
 from muster_agent.metrics import CheckReading
-from muster_agent.seed import highest_told, seeded, told_of
+from muster_agent.seed import highest_told, knows_more, seeded, told_of
 from muster_agent.state import StoredCheck
 from muster_agent.status import CheckView
 from muster_checks.declaration import Check, NodeView, Parameters
 from muster_checks.vocabulary import Finding, Result, Verdict, worst
-from muster_kube.nodehealth import Clear, NodeHealth
+from muster_kube.nodehealth import CheckStatus, Clear, NodeHealth
 from muster_kube.times import seconds
 
 log = logging.getLogger(__name__)
@@ -127,15 +127,29 @@ class Running:
             return
         self._reconciled = True
         told = told_of(health, self.name)
-        if told is None or not (told.findings or told.cleared or told.last_occurrence):
+        if told is None:
             return
-        ahead = highest_told(health, self.name) > self.ledger.counter
-        if self._provisional or ahead:
+        self._learn_verdict(told)
+        if not (told.findings or told.cleared or told.last_occurrence):
+            return
+        if self._provisional or knows_more(health, self.name, self.ledger):
             log.info("check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_told(health, self.name))
             self.start_over(seeded(self.name, self.context.boot_id, health))
-            if self._verdict is None or told.verdict == self._verdict:
-                self._last_change = seconds(told.last_change)
-                self._verdict = Verdict(told.verdict) if told.verdict in list(Verdict) else None
+
+    def _learn_verdict(self, told: CheckStatus) -> None:
+        """What was told, and not saved before the end, is no less a change of the verdict."""
+        at = seconds(told.last_change)
+        if told.verdict not in list(Verdict) or not 0 < at <= self.context.wall():
+            return
+        verdict = Verdict(told.verdict)
+        if self.changes.learn(at, verdict, told.reason, told.message):
+            self.context.on_change()
+        if at > self._last_change:
+            self._verdict, self._last_change = verdict, at
+            self.resume_blind((told.reason, told.message) if verdict is Verdict.UNKNOWN and not told.findings else None)
+
+    def resume_blind(self, why: tuple[str, str] | None) -> None:
+        """The last word of an agent before this one, which is newer than what it saved: why nothing was known."""
 
     def apply_clears(self, clears: Sequence[Clear]) -> None:
         before = self.ledger.revision
@@ -212,7 +226,7 @@ class Running:
         return StoredCheck(
             ledger=self.ledger.memory(),
             position=self.current_position(),
-            verdict=(self._verdict or Verdict.UNKNOWN).value,
+            verdict=self._verdict.value if self._verdict is not None else "",
             last_change=self._last_change,
             last=self.last,
             ran_at=self.ran_at,

@@ -8,7 +8,7 @@ import contextlib
 
 from muster_agent.ledger import OCCURRENCE_LIMIT, Ledger, Memory, Over
 from muster_agent.replay import Replayed
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict
+from muster_checks.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict, severity
 from muster_kube import nodehealth
 from muster_kube.times import seconds
 
@@ -25,6 +25,23 @@ def highest_told(health: nodehealth.NodeHealth, check: str) -> int:
         return 0
     listed = [*(f.occurrence for f in told.findings), *(over.occurrence for over in told.cleared)]
     return _number(max([told.last_occurrence, *listed]))
+
+
+def knows_more(health: nodehealth.NodeHealth, check: str, ledger: Ledger) -> bool:
+    """True where ``health`` was told what ``ledger`` does not have: a number above its highest, that a finding it holds
+    open is over, or that one is worse. A number names one firing: what was told to be over under it is over."""
+    told = told_of(health, check)
+    if told is None:
+        return False
+    ours = {(finding.key, finding.occurrence): finding for finding in ledger.open_findings()}
+    over = any(((each.component, each.reason), each.occurrence) in ours for each in told.cleared)
+    worse = any(
+        (known := ours.get(((each.component, each.reason), each.occurrence))) is not None
+        and each.verdict in list(Verdict)
+        and severity(Verdict(each.verdict)) > severity(known.verdict)
+        for each in told.findings
+    )
+    return over or worse or highest_told(health, check) > ledger.counter
 
 
 def seeded(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:

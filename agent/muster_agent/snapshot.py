@@ -15,12 +15,20 @@ class SnapshotCheck(Running):
     def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
         super().__init__(check, parameters, context, stored)
         self._watched_since = context.clock()
+        self._found: Result | None = None  # of this process
         self._resume()
         self.trouble = self._blindness()
 
     def start_over(self, ledger: Ledger) -> None:
         super().start_over(ledger)
         self._resume()
+        if self._found is not None:
+            # this process has run it already, before it saw what was told: what it found stands
+            self.announce(self.ledger.take_run(self._found))
+
+    def resume_blind(self, why: tuple[str, str] | None) -> None:
+        if self._found is None and self.last is not None:
+            self.trouble = why
 
     def _resume(self) -> None:
         """A device that is still gone must not be over because the first run of this process never saw it."""
@@ -58,7 +66,8 @@ class SnapshotCheck(Running):
             # change: anybody could have a node tainted by a stricter limit, or a fault closed by a shallower test
             return result
         first, before, revision = self.last is None, self._verdict, self.ledger.revision
-        self.last, self.ran_at, self._watched_since = result, result.started, self.context.clock()
+        self.last = self._found = result
+        self.ran_at, self._watched_since = result.started, self.context.clock()
         self.due_since = None
         self.announce(self.ledger.take_run(result))
         self.set_trouble(self._blindness())

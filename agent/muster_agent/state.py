@@ -3,8 +3,8 @@ requests in one file, so that an effect and what caused it are kept or lost toge
 
 A change is saved beside its publication, neither waiting for the other: a node whose disk hangs is the very node that
 must be reported. A crash in between does no harm. Saved but not told: the next start compares with the NodeHealth and
-tells. Told but not saved: the next start finds higher numbers told than its own, and goes on from those (seed.py); an
-answer that was told is never given anew (requests.py).
+tells. Told but not saved: the next start finds told what it does not have (higher numbers, an end of what it holds
+open, another verdict) and goes on from that (seed.py); an answer that was told is never given anew (requests.py).
 """
 
 import asyncio
