@@ -1,6 +1,7 @@
 """The check ``ping``: do the other nodes answer, how fast, and if not, on which side is it.
 
-peers.py says whom to ask this time, summary.py reads what ping prints, judge.py decides, probe.py is the edge.
+peers.py says whom to ask this time, summary.py reads what ping prints, judge.py decides, probe.py is the
+edge, neighbours.py is where peers come from that nobody has named.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ class PingParameters(Parameters):
     peers: Annotated[dict[str, str], BeforeValidator(_peers)] = Field(
         default={},
         max_length=100_000,
-        description="the other nodes: name=address, comma separated (IP addresses: a broken DNS is no broken node)",
+        description="the other nodes: name=address, comma separated (IP addresses: a broken DNS is no broken node); "
+        "in a cluster the agent knows some itself",
     )
     sample: int = Field(default=8, ge=1, le=64, description="peers asked in one run; each run takes the next ones")
     count: int = Field(default=10, ge=2, le=30, description="echo requests to each peer")  # 10: as Autopilot's

@@ -2,16 +2,17 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from muster_checks.commands import Output
 from muster_checks.declaration import NodeView
 from muster_checks.ping import PingParameters
 from muster_checks.ping.judge import Peer, judge, suspects_itself
+from muster_checks.ping.neighbours import Neighbours, NodeAmongOthers
 from muster_checks.ping.peers import whose_turn
 from muster_checks.ping.summary import Answers, summaries
 from muster_checks.reading import Unreadable
-from muster_checks.running import NotHere, ToolMissing
+from muster_checks.running import CannotTell, NotHere, ToolMissing
 from muster_checks.vocabulary import Finding
 
 # what the kernel says when it knows no way at all, in the C locale: nothing is sent, so ping prints no summary
@@ -20,9 +21,10 @@ NO_RIGHT = "ping: may not send: its group must be in the sysctl net.ipv4.ping_gr
 
 
 async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
-    # a peer is the device this check looks at: none named is no device. A caller whose list should not be empty knows
-    # why it is, and says so itself
-    names = [name for name in parameters.peers if name != node.name]
+    neighbours = node.neighbours if isinstance(node, NodeAmongOthers) and not parameters.peers else None
+    addresses = parameters.peers if neighbours is None else await neighbours.known()
+    # a peer is the device this check looks at: none named is no device
+    names = [name for name in addresses if name != node.name]
     if not names:
         raise NotHere("no other node is known here (parameter peers: name=address,…)", "NoPeers")
     if node.commands.which("ping") is None:
@@ -32,11 +34,13 @@ async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
     # the first turn differs from start to start: an agent that is restarted often still gets around
     turn = int(seen["turn"].latest or 0) + 1 if "turn" in seen else int(node.history.clock() // 60)
     sample = whose_turn(names, node.name, parameters.sample, turn)
-    peers = await _ask(node, sample, parameters)
+    peers = await _ask_where_they_are(node, sample, addresses, neighbours, parameters)
     if suspects_itself(peers):
         turn += 1
-        more = whose_turn(names, node.name, parameters.sample, turn)
-        peers += await _ask(node, [name for name in more if name not in sample], parameters)
+        more = [name for name in whose_turn(names, node.name, parameters.sample, turn) if name not in sample]
+        peers += await _ask_where_they_are(node, more, addresses, neighbours, parameters)
+    if not peers:
+        raise CannotTell("none of those whose turn it was is there any more; others are asked next time", "PeersGone")
     heard = sum(peer.answers is not None and peer.answers.received > 0 for peer in peers)
     node.history.note("ping", {"turn": turn, "answered": answered + heard})
     return judge(peers, parameters, answered_before=answered > 0)
@@ -50,8 +54,29 @@ def recorded(text: bytes, parameters: PingParameters) -> list[Finding] | None:
     return judge(peers, parameters, answered_before=False)
 
 
-async def _ask(node: NodeView, names: Sequence[str], parameters: PingParameters) -> list[Peer]:
-    return list(await asyncio.gather(*(_ping(node, name, parameters.peers[name], parameters) for name in names)))
+async def _ask_where_they_are(
+    node: NodeView,
+    names: Sequence[str],
+    addresses: Mapping[str, str],
+    neighbours: Neighbours | None,
+    parameters: PingParameters,
+) -> list[Peer]:
+    """Silence at an address that is a peer's no more says nothing: who is silent is looked up again, asked anew where
+    it has moved to, and left out where it has gone."""
+    peers = await _ask(node, names, addresses, parameters)
+    silent = [peer.name for peer in peers if peer.answers is not None and peer.answers.received == 0]
+    if neighbours is None or not silent:
+        return peers
+    now = await neighbours.confirmed(silent)
+    moved = [name for name in silent if name in now and now[name] != addresses[name]]
+    stay = [peer for peer in peers if peer.name not in silent or now.get(peer.name) == peer.address]
+    return stay + await _ask(node, moved, now, parameters)
+
+
+async def _ask(
+    node: NodeView, names: Sequence[str], addresses: Mapping[str, str], parameters: PingParameters
+) -> list[Peer]:
+    return list(await asyncio.gather(*(_ping(node, name, addresses[name], parameters) for name in names)))
 
 
 async def _ping(node: NodeView, name: str, address: str, parameters: PingParameters) -> Peer:
