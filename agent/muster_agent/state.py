@@ -302,6 +302,8 @@ def _in_thread(save: Callable[[Stored], None], stored: Stored) -> asyncio.Future
     """What becomes of ``save(stored)``. Not by asyncio.to_thread, for whose threads a process waits at its end."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[None] = loop.create_future()
+    # whoever waited for it may have been cancelled: then nobody is left to hear of an error, and asyncio would complain
+    outcome.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def work() -> None:
         try:
