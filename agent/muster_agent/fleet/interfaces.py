@@ -28,12 +28,16 @@ Address = IPv4Interface | IPv6Interface
 
 class Interface(msgspec.Struct, frozen=True, rename="camel"):
     """nic: as findings name it (``mlx5_0``); gbit_per_s: of the hardware behind it, None where that is not known;
-    addresses: with their networks' length (``10.0.0.1/24``)."""
+    addresses: with their networks' length (``10.0.0.1/24``). Raises ValueError for what is no address."""
 
     name: str
     nic: str = ""
     gbit_per_s: float | None = None
     addresses: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for text in self.addresses:
+            ip_interface(text)
 
 
 class Lane(msgspec.Struct, frozen=True):

@@ -153,6 +153,8 @@ async def _run_client(client: Peer, tests: tuple[Test, ...], call: Caller, manne
     expected = {(number, reverse) for number in range(len(tests)) for reverse in (False, True)}
     if {(outcome.test, outcome.reverse) for outcome in found} != expected or len(found) != len(expected):
         raise Away(client.node, "BadAnswer", "answers for other tests than it was asked for")
+    if any(flow.gbit_per_s < 0 for outcome in found if outcome.report for flow in outcome.report.flows):
+        raise Away(client.node, "BadAnswer", "answers a bandwidth below zero")
     return found
 
 
