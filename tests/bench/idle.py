@@ -157,7 +157,7 @@ def _watched(name: str, pid: int, url: str) -> Watched:
 
 def table(outcome: Outcome) -> str:
     lines = [
-        f"{f'idle for {outcome.window_s:.0f} s':<28} RSS MB   most   own   peak   CPU of a core   API writes   API reads"
+        f"{f'idle for {outcome.window_s:.0f} s':<28} RSS MB   most   own   peak  CPU of a core   API writes   API reads"
     ]
     writes = sum(times for (verb, _), times in outcome.asked.items() if verb not in READS)
     reads = sum(times for (verb, _), times in outcome.asked.items() if verb in READS)
@@ -167,9 +167,9 @@ def table(outcome: Outcome) -> str:
         lines.append(
             f"{each.name:<28}{each.ended.rss / 1e6:>7.1f} {each.most_rss / 1e6:>6.1f} {each.ended.own / 1e6:>5.1f}"
             f" {each.ended.peak / 1e6:>6.1f}"
-            f"   {percent:>11.2f} %   {asked}"
+            f"   {percent:>10.2f} %   {asked}"
         )
-    lines.append(f"{'bound':<28}{RSS_BOUND_MB:>7.1f} {'':>6} {'':>5} {'':>6}   {CPU_BOUND_PERCENT:>11.2f} %   {0:>10}")
+    lines.append(f"{'bound':<28}{RSS_BOUND_MB:>7.1f} {'':>6} {'':>5} {'':>6}   {CPU_BOUND_PERCENT:>10.2f} %   {0:>10}")
     if outcome.missing:
         lines.append(f"node exporter not measured: {outcome.missing}")
     lines += [f"asked of the API server: {verb} {what}, {times} times" for (verb, what), times in outcome.asked.items()]
