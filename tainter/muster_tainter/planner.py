@@ -37,6 +37,7 @@ WAIT_AT_MOST_S = 5.0
 _SLICE = 500  # nodes looked at before others have their turn on the event loop
 _SHOWN = 5  # names in a line of the log
 _UNSURE_S = 2 * EXPIRES_S  # by then the watch has told of a write whose answer was lost, or it never arrived
+_REFUSED_S = 60.0
 _UNKNOWN_CHECK_S = 3600.0
 
 
@@ -82,6 +83,7 @@ class Planner:
         self._changed: set[str] = set()
         self._standings: dict[str, Standing] = {}
         self._unsure: dict[str, tuple[Request, float]] = {}  # asked perhaps: until when the watch may tell
+        self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left out until then
         self._planned_by: Policy | None = None
         self._was_short = False
         self._told_dry = False
@@ -102,6 +104,7 @@ class Planner:
             self._standings.clear()
             self._changed.clear()
             self._unsure.clear()
+            self._refused.clear()
             self._metrics.plan_is(Plan(), self._now())
 
     async def _see_requests(self) -> None:
@@ -176,12 +179,17 @@ class Planner:
                 standing = replace(standing, request=self._unsure[name][0])
             else:
                 del self._unsure[name]
+        if name in self._refused:
+            standing = replace(standing, taken=max(standing.taken, self._refused[name]))
         self._standings[name] = standing
 
     def _forget_unsure(self) -> None:
         now = self._now()
         for name in [name for name, (_, until) in self._unsure.items() if until < now]:
             del self._unsure[name]
+            self._changed.add(name)
+        for name in [name for name, until in self._refused.items() if until < now]:
+            del self._refused[name]
             self._changed.add(name)
 
     def _tell_short(self, made: Plan, policy: Policy) -> None:
@@ -239,6 +247,11 @@ class Planner:
         except (Conflict, NotFound):
             self._metrics.plan_conflicts.inc()
             self._changed.add(step.node)  # the watch brings what is there now
+        except Invalid as error:  # this object's own trouble, such as 16 requests of others: the fleet goes on
+            self._metrics.write_errors.labels("request", error.reason).inc()
+            log.warning("node %s is left out of the plan for %g s: %s", step.node, _REFUSED_S, error)
+            self._refused[step.node] = self._now() + _REFUSED_S
+            self._changed.add(step.node)
         except ApiError as error:
             self._metrics.write_errors.labels("request", error.reason).inc()
             raise
