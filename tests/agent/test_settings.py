@@ -35,7 +35,7 @@ def test_the_state_lies_under_the_root_unless_it_is_named():
         ("port: 70000", r"agent\.yaml: port: 70000: Input should be less than or equal to 65535"),
         ("log_format: xml", r"agent\.yaml: log_format: 'xml': Input should be 'text' or 'json'"),
         ("node: Not_A_Node", r"agent\.yaml: node: 'Not_A_Node'"),
-        ("checks: {dmesg: {enable: true}}", r"agent\.yaml: checks\.dmesg\..*allowed: enabled, parameters"),
+        ("checks: {dmesg: {enable: true}}", r"agent\.yaml: checks\.dmesg\..*allowed: enabled, period, parameters"),
         ("- a\n- b", r"agent\.yaml: \['a', 'b'\]: expected a mapping"),
         ("a: [", r"agent\.yaml: no YAML"),
         ("\x00", r"agent\.yaml: no YAML"),
