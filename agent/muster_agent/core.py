@@ -149,19 +149,16 @@ class Agent:
 
     # --- what people and Prometheus ask
 
-    async def ask(
-        self, running: Running, parameters: Parameters, *, force: bool = False, patience_s: float = 0.0
-    ) -> Answered:
+    async def ask(self, running: Running, parameters: Parameters, *, force: bool = False) -> Answered:
         """What the check finds now, in its turn.
 
         Callers who ask the same share a run, which is called off when the last of them has gone. A heavy check is
-        refused while somebody's work is on the node, unless ``force``. patience_s: how long a light one may wait for
-        processor time.
+        refused while somebody's work is on the node, unless ``force``.
         """
         key = (running.name, repr(parameters), force)
         run = self._runs.get(key)
         if run is None or run.task.cancelling():
-            task = asyncio.create_task(self._run(running, parameters, force, patience_s))
+            task = asyncio.create_task(self._run(running, parameters, force))
             run = self._runs[key] = _Run(task)
         run.waiting += 1
         try:
@@ -185,7 +182,7 @@ class Agent:
             return Answered(running.result())
         return Answered(result, age_s=max(0.0, self.context.wall() - result.started))
 
-    async def _run(self, running: Running, parameters: Parameters, force: bool, patience_s: float) -> Answered:
+    async def _run(self, running: Running, parameters: Parameters, force: bool) -> Answered:
         begun = False
 
         async def refresh() -> Result:
@@ -196,7 +193,7 @@ class Agent:
         if running.check.stream is not None:
             return Answered(await refresh())
         if running.check.cost is Cost.LIGHT:
-            return Answered(await self.turns.light(refresh, patience_s=patience_s))
+            return Answered(await self.turns.light(refresh))
         try:
             return Answered(await self.turns.heavy(running.name, refresh, force=force))
         except Busy as busy:
@@ -204,7 +201,9 @@ class Agent:
             return refused_by(running.name, str(busy), running.last, self.context.wall())
 
     async def _ask_for_request(self, running: Running, parameters: Parameters, force: bool) -> Answered:
-        return await self.ask(running, parameters, force=force, patience_s=REQUEST_PATIENCE_S)
+        if running.check.cost is Cost.LIGHT and running.check.stream is None:
+            await self.turns.wait_for_processor(REQUEST_PATIENCE_S)
+        return await self.ask(running, parameters, force=force)
 
     # --- what runs by itself
 
@@ -252,7 +251,8 @@ class Agent:
         self.context.on_change()
 
     async def _turn_of(self, running: Running) -> None:
-        await self.ask(running, running.parameters, patience_s=running.period_s / 2)
+        await self.turns.wait_for_processor(running.period_s / 2)
+        await self.ask(running, running.parameters)
 
     def _falls_due(self, name: str) -> None:
         running = self.checks[name]

@@ -50,7 +50,7 @@ class CpuShare:
 
     def forgive(self) -> None:
         """What has been used since the last question was a heavy check's."""
-        self._at, self._used_at = self._clock(), self._used()
+        self._used_at = self._used()
 
 
 def cpu_used_s() -> float:
@@ -82,12 +82,20 @@ class Turns:
         self.testing = ""
         """The heavy check that runs now; empty: none."""
 
-    async def light(self, work: Callable[[], Awaitable[Result]], *, patience_s: float = 0.0) -> Result:
-        """Runs ``work`` in its turn. patience_s: how long it may wait for processor time; people wait none."""
+    async def wait_for_processor(self, patience_s: float) -> None:
+        """Until the share of light checks has something left, ``patience_s`` at most.
+
+        Before a turn is asked for, not in it: whoever waits takes no turn from people, who wait for none of this.
+        """
+        if self.testing:
+            self._cpu.forgive()  # tools of a heavy check that have ended before it has
+        wait_s = min(self._cpu.wait_s(), patience_s)
+        if wait_s > 0:
+            await self._sleep(wait_s)
+
+    async def light(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Runs ``work`` in its turn."""
         async with self._light:
-            wait_s = min(self._cpu.wait_s(), patience_s)
-            if wait_s > 0:
-                await self._sleep(wait_s)
             return await work()
 
     async def heavy(self, name: str, work: Callable[[], Awaitable[Result]], *, force: bool = False) -> Result:

@@ -134,6 +134,18 @@ async def test_callers_of_one_check_share_a_run_and_others_do_not(bench: Bench):
     assert answers[0] is answers[1] is answers[2] is not answers[3]
 
 
+async def test_who_asks_for_a_light_check_does_not_wait_with_its_turn_for_the_processor(bench: Bench):
+    used = [0.0]
+    bench.agent.turns = Turns(bench.occupancy, light_at_once=1, cpu=CpuShare(0.01, used=lambda: used[0]))
+    used[0] = 1000.0
+    temp = bench.agent.checks["temp"]
+    turn = asyncio.create_task(bench.agent._turn_of(temp))
+    await asyncio.sleep(0)
+    answered = await bench.agent.ask(temp, temp.parameters)
+    assert (answered.result.verdict, turn.done()) == (Verdict.PASS, False)
+    turn.cancel()
+
+
 async def test_a_run_is_called_off_when_the_last_caller_has_gone_and_not_before(bench: Bench):
     bench.light.gate.clear()
     first, second = (asyncio.create_task(bench.ask("temp")) for _ in range(2))

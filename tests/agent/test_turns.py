@@ -140,11 +140,14 @@ def test_what_a_heavy_check_uses_is_not_charged_to_light_ones():
     assert share.wait_s() == 0
 
 
-async def test_a_light_check_waits_no_longer_than_its_patience():
+async def test_a_light_check_waits_no_longer_than_its_patience_and_holds_no_turn_meanwhile():
     waited: list[float] = []
+    resting, rested = asyncio.Event(), asyncio.Event()
 
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
+        resting.set()
+        await rested.wait()
 
     used = [0.0]
     cpu = CpuShare(0.01, burst_s=1.0, used=lambda: used[0], clock=lambda: 0.0)
@@ -152,9 +155,31 @@ async def test_a_light_check_waits_no_longer_than_its_patience():
     work = Work()
     work.end.set()
     used[0] = 100.0
-    await made.light(work, patience_s=30.0)
-    await made.light(work)
-    assert waited == [30.0], "people wait for nothing"
+    waiting = asyncio.create_task(made.wait_for_processor(30.0))
+    await resting.wait()
+    assert await made.light(work) == DONE, "people wait for nothing"
+    assert waited == [30.0]
+    rested.set()
+    await waiting
+
+
+async def test_tools_that_end_in_the_middle_of_a_heavy_check_are_not_charged_to_light_ones():
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    used = [0.0]
+    cpu = CpuShare(0.01, burst_s=1.0, used=lambda: used[0], clock=lambda: 0.0)
+    made, work = Turns(Vacant(), light_at_once=1, cpu=cpu, sleep=sleep), Work()
+    running = asyncio.create_task(made.heavy("gpumem", work))
+    await work.begun.wait()
+    used[0] = 500.0
+    await made.wait_for_processor(30.0)
+    work.end.set()
+    await running
+    await made.wait_for_processor(30.0)
+    assert waited == []
 
 
 def test_processor_time_of_children_counts():
