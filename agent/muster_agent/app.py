@@ -364,7 +364,7 @@ def _server(app: "Starlette") -> "uvicorn.Server":
 
         async def main_loop(self) -> None:
             # its own wakes ten times a second, which is a third of what an idle agent uses of a processor
-            while not await self.on_tick(0):
+            while not await self.on_tick(0):  # noqa: ASYNC110 - should_exit is a plain attribute
                 await asyncio.sleep(SERVER_TICK_S)
 
     config = Config(
