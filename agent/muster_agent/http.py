@@ -85,7 +85,10 @@ def make_app(
         return _json(declarations(agent))
 
     async def prometheus(request: Request) -> Response:
-        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version in it is no number
+            encoder, content_type = choose_encoder("")
         return Response(encoder(metrics.registry), headers={"content-type": content_type})
 
     async def healthz(_request: Request) -> Response:

@@ -235,6 +235,13 @@ async def test_metrics_tell_verdicts_findings_and_autopilots_gauge(bench: Bench)
     assert "muster_agent_unpublished_seconds 0.0" in text
 
 
+@pytest.mark.parametrize("accepted", ["text/plain;version=x", "application/openmetrics-text;version=new"])
+async def test_metrics_are_told_whatever_version_of_their_format_is_wished_for(bench: Bench, accepted: str):
+    answer = await bench.get("/metrics", accept=accepted)
+    assert answer.status_code == 200
+    assert "muster_agent_info" in answer.text
+
+
 async def test_the_report_runs_nothing(bench: Bench):
     bench.probe.found = [SLOW]
     await bench.get("/status?check=link")
