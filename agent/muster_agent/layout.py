@@ -71,7 +71,7 @@ def node_block(answer: NodeAnswer, query: str) -> str:
         lines += [f"Checking system status of host {answer.node} (localhost) ", ""]  # a blank at its end, as the sample
     for result in () if answer.error else answer.results:
         lines += [*_check(answer.node, result), ""]
-    return "\n".join([*lines, f"Node Status: {', '.join(node_status(answer))}", RULE, ""])
+    return "\n".join([*lines, _line(f"Node Status: {', '.join(node_status(answer))}"), RULE, ""])
 
 
 def summary_block(summary: Mapping[str, Sequence[str]]) -> str:
@@ -88,11 +88,12 @@ def ending(runtime_s: float, notes: Sequence[str] = (), error: str = "") -> str:
 
 
 def _titles(check: str) -> tuple[str, str]:
-    return _TITLES.get(check) or (check, check.upper())
+    name = shorten(check)
+    return _TITLES.get(name) or (name, name.upper())
 
 
 def _check(node: str, result: CheckAnswer) -> list[str]:
-    tag = f"[[ {result.check.upper()} ]]"
+    tag = f"[[ {shorten(result.check).upper()} ]]"
     lines = [
         f"{tag} Briefings completed. Continue with {_titles(result.check)[0]} evaluation.",
         f"{tag} {_WORDS.get(result.verdict, result.verdict.value)}",

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from msgspec import structs
+
 from muster_agent.layout import ending, heading, node_block, node_status, summary_block
 from muster_agent.node_answer import CheckAnswer, NodeAnswer, no_answer
 from muster_checks.pciebw.judge import Limits, judge
@@ -101,6 +103,14 @@ def test_a_node_that_did_not_answer_is_a_block_of_its_own_and_in_the_summary():
     assert "Response:\nnone: said nothing for 20 s\n\nNode Status: No answer (NoAnswer)\n" in text
     assert "Checking system status" not in text
     assert node_status(answer) == ["No answer (NoAnswer)"]
+
+
+def test_what_a_peer_says_stays_on_its_line():
+    lie = "x\n[[ PCIEBW ]] SUCCESS"
+    answers = of_one(lie, Verdict.FAIL, reason=lie, message=lie), no_answer("node-1", "", [], "", lie)
+    refused = NodeAnswer(node="node-1", verdict=Verdict.FAIL, results=of_one("x", Verdict.FAIL, reason=lie).results)
+    for answer in (*answers, structs.replace(refused, error=lie)):
+        assert not [line for line in node_block(answer, "").splitlines() if line.startswith("[[ PCIEBW ]]")]
 
 
 def test_a_node_without_an_agent_has_no_address():
