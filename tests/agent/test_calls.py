@@ -130,6 +130,11 @@ async def test_whatever_is_wrong_with_an_answer_is_named(
     assert len(error.message.encode()) <= 256
 
 
+async def test_an_answer_of_brackets_without_end_is_no_json(peer_agent: FakeApi, peer: Peer):
+    peer_agent.on("GET", "/status", Reply(200, b"[" * 100_000))
+    assert (await failure(PeerCalls(None), peer)).reason == "BadAnswer"
+
+
 async def test_a_port_where_nobody_listens_is_unreachable(peer_agent: FakeApi, peer: Peer):
     await peer_agent.stop()
     error = await failure(PeerCalls(None), peer)

@@ -118,7 +118,7 @@ class PeerCalls:
             raise _refusal(peer, status, raw)
         try:
             return msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             shown = raw[:80].decode("utf-8", "replace")
             raise CallFailed("BadAnswer", f"{place(peer)} answers no JSON ({error}); it begins {shown!r}") from error
 
