@@ -50,7 +50,9 @@ async def probe(node: NodeView, parameters: ServicesParameters) -> list[Finding]
     if not output.ok:
         raise CannotTell(output.trouble, "SystemdNotAnswering")
     units = parse(output.stdout)
-    node.history.note("services", {unit.name: unit.restarts for unit in units if unit.restarts is not None})
+    # of what runs or has failed alone: `units` may be any names, and those of templates are endless
+    started = [unit for unit in units if unit.active != "inactive"]
+    node.history.note("services", {unit.name: unit.restarts for unit in started if unit.restarts is not None})
     rises = {name: series.rise(parameters.window_s) for name, series in node.history.of("services").items()}
     return judge(units, rises, named, parameters.max_restarts)
 

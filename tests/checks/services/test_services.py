@@ -54,6 +54,15 @@ async def test_names_cannot_be_options(tmp_path: Path):
     assert line[-2:] == ("--", "kubelet.service")
 
 
+async def test_no_restarts_are_kept_of_services_that_do_not_run(tmp_path: Path):
+    """Names come from who asks; readings of a node have room for so many."""
+    shown = b"Id=made-up@1.service\nLoadState=loaded\nActiveState=inactive\nSubState=dead\nNRestarts=0\n"
+    shown += b"\nId=kubelet.service\nLoadState=loaded\nActiveState=active\nSubState=running\nNRestarts=2\n"
+    view = node(lay_out(tmp_path, {"/run/systemd/system/x": ""}), {"systemctl": shown})
+    await run_probe(SERVICES, view, ServicesParameters(units="made-up@1,kubelet"))
+    assert view.history.of("services").keys() == {"kubelet.service"}
+
+
 def test_restarts_are_judged_by_how_many_come_within_the_window():
     rises = {"kubelet.service": Rise(5.0, 1100.0)}
     (often,) = judge([RUNNING], rises, [], 4)
