@@ -8,7 +8,7 @@ help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
 	@echo "make test      all tests, the cluster ones on a real API server"
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
-	@echo "make bench     kernel line to taint, beside its floor in the same run"
+	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
 	@echo "make generate  reference pages made from the code"
 
 sandbox: .venv/installed
