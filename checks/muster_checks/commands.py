@@ -126,10 +126,12 @@ class LocalCommands:
         finally:
             # also after an orderly end: children it left behind are of the group
             _kill_group(process)
-            await _gone(process)
-            await asyncio.wait([drained], timeout=AFTER_END_S)
-            drained.cancel()
-            _close(process)
+            try:
+                await _gone(process)
+                await asyncio.wait([drained], timeout=AFTER_END_S)
+            finally:  # whoever is cancelled a second time lets go of the pipes, too
+                drained.cancel()
+                _close(process)
         return Output(
             argv=tuple(argv),
             exit_code=None if timed_out else process.returncode,

@@ -1,11 +1,14 @@
 """Tools are run for real here: what hangs, dies, floods or leaves children behind must never hold up a check."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import select
+import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -205,6 +208,35 @@ async def test_a_check_cancelled_while_its_tool_starts_leaves_no_tool_behind(tur
         except BlockingIOError:
             pids = []  # killed before its first word, or never started
         assert all(_died(pid) for pid in pids)
+
+
+async def test_a_check_cancelled_twice_holds_no_pipe_of_its_tool() -> None:
+    with _Told() as told:
+        before = _open_pipes()
+        # a child that is not of the group holds them open
+        run = asyncio.ensure_future(_sh(f"setsid sh -c '{told.tells}' & wait", timeout_s=300))
+        pids = await asyncio.to_thread(told.pids)
+        pipes = _open_pipes() - before
+        run.cancel()
+        await asyncio.sleep(0)  # it kills now, and waits for the end
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        for _ in range(3):  # the loop closes what it was told to
+            await asyncio.sleep(0)
+        left = _open_pipes() & pipes
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert len(pipes) == 2
+    assert not left
+
+
+def _open_pipes() -> set[str]:
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the listing itself
+            found.add(str(descriptor.readlink()))
+    return {name for name in found if name.startswith("pipe:")}
 
 
 async def test_a_start_that_fails_after_the_check_was_cancelled_disturbs_nobody() -> None:
