@@ -64,7 +64,8 @@ class Tainter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._policy = policy
+        self._late_labels = LateLabels(client, NODES_PATH, policy, self.look_at_all)
+        self._policy = self._late_labels.policy
         self._metrics = metrics
         self._may_write = may_write
         self._dry_run = dry_run
@@ -81,7 +82,6 @@ class Tainter:
             on_undecodable=self._health_undecodable,
             transform=slim_health,
         )
-        self._late_labels = LateLabels(client, NODES_PATH, self._label_keys, self.look_at_all)
         self._unusable: dict[str, Unusable] = {}
         self._seen = TaintsSeen(clock)
         self._hops = Hops(metrics, now)
@@ -95,7 +95,7 @@ class Tainter:
         self._announcer: Announcer | None = None
         self._planner = Planner(
             planning or client,
-            policy,
+            self._policy,
             metrics,
             node=self.node,
             healths=lambda: self.healths.store,
@@ -153,6 +153,7 @@ class Tainter:
         """Decide about every node again: a new leader, another policy."""
         for name in [*self.nodes.store, *(set(self.healths.store) - set(self.nodes.store))]:
             self._add(name)
+        self._planner.look()
 
     def policy_changed(self) -> None:
         self._late_labels.look()
@@ -163,11 +164,8 @@ class Tainter:
         node = self.nodes.store.get(name)
         return None if node is None else self._late_labels.completed(node)
 
-    def _label_keys(self) -> frozenset[str]:
-        return self._policy().testing.label_keys
-
     def _slim(self, node: Node | ManagedNode) -> Node:
-        return slim_node(node, self._label_keys())
+        return slim_node(node, self._late_labels.kept)
 
     def health_of(self, name: str) -> NodeHealth | Unusable | None:
         return self._unusable.get(name) or self.healths.store.get(name)

@@ -16,6 +16,7 @@ from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, ConfigError
 from muster_kube.objects import Metadata, Node
+from muster_tainter.policy import Policy
 
 log = logging.getLogger(__name__)
 
@@ -27,23 +28,42 @@ class _Labelled(msgspec.Struct, frozen=True):
 
 
 class LateLabels:
-    """path: of Nodes. keys: what the policy in force looks at. on_labels: called when they are there."""
+    """path: of Nodes. policy: the one in force. on_labels: called when what it looks at is there."""
 
     def __init__(
-        self, client: KubeClient, path: str, keys: Callable[[], AbstractSet[str]], on_labels: Callable[[], None]
+        self, client: KubeClient, path: str, policy: Callable[[], Policy], on_labels: Callable[[], None]
     ) -> None:
         self._client = client
         self._path = path
-        self._keys = keys
+        self._live = policy
         self._on_labels = on_labels
-        self._have = frozenset(keys())
+        self._testing = policy().testing
+        self._mixed: tuple[Policy, Policy] | None = None
+        self.kept = self._testing.label_keys
+        """What of a Node's labels is to be stored. It never shrinks: a policy that comes back finds its labels."""
+        self._have = self.kept
         self._late: dict[str, dict[str, str]] = {}
         self._fresh: set[str] | None = None  # nodes that came by the watch while a list was under way
         self._wake = asyncio.Event()
 
     def look(self) -> None:
         """The policy may be another one."""
+        self.kept |= self._keys()
         self._wake.set()
+
+    def policy(self) -> Policy:
+        """The one in force; its section ``testing`` as soon as the labels that it looks at are known: till then nodes
+        would belong to no pool, have jobs before its checks, and test beyond its cap."""
+        live = self._live()
+        if self._keys() <= self._have:
+            self._testing = live.testing
+            return live
+        if self._mixed is None or self._mixed[0] is not live:
+            self._mixed = live, live.model_copy(update={"testing": self._testing})
+        return self._mixed[1]
+
+    def _keys(self) -> frozenset[str]:
+        return self._live().testing.label_keys
 
     def came(self, name: str) -> None:
         """The Node has come by the watch, or a write: with all its labels."""

@@ -93,6 +93,10 @@ class Planner:
         self._changed.add(name)
         self._wake.set()
 
+    def look(self) -> None:
+        """The policy may be another one."""
+        self._wake.set()
+
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
         try:
