@@ -353,6 +353,7 @@ def _server(app: "Starlette") -> "uvicorn.Server":
     from uvicorn.config import Config
     from uvicorn.server import Server
 
+    from muster_agent.crowd import Crowd
     from muster_agent.patience import Impatient
 
     class Quiet(Server):
@@ -368,7 +369,7 @@ def _server(app: "Starlette") -> "uvicorn.Server":
                 await asyncio.sleep(SERVER_TICK_S)
 
     config = Config(
-        app,
+        Crowd(app),
         loop="asyncio",
         http=Impatient,
         ws="none",
@@ -378,7 +379,6 @@ def _server(app: "Starlette") -> "uvicorn.Server":
         log_level="warning",
         server_header=False,
         proxy_headers=False,  # anybody could write that he comes over loopback
-        limit_concurrency=256,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
     )
