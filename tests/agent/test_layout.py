@@ -105,7 +105,7 @@ def test_a_node_that_did_not_answer_is_a_block_of_its_own_and_in_the_summary():
     assert node_status(answer) == ["No answer (NoAnswer)"]
 
 
-def test_what_a_peer_says_stays_on_its_line():
+def test_a_peer_cannot_write_another_checks_lines():
     lie = "x\n[[ PCIEBW ]] SUCCESS"
     answers = of_one(lie, Verdict.FAIL, reason=lie, message=lie), no_answer("node-1", "", [], "", lie)
     refused = NodeAnswer(node="node-1", verdict=Verdict.FAIL, results=of_one("x", Verdict.FAIL, reason=lie).results)
