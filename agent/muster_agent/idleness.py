@@ -20,6 +20,7 @@ from muster_agent.driver_word import ask_drivers
 from muster_agent.pod_resources import ANSWER_S, Holder, PodResources, Untold
 from muster_checks.declaration import NodeView
 from muster_checks.reading import read_text
+from muster_checks.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ class Idleness:
 
     async def _see(self) -> Sight | Exception:
         try:
-            return await asyncio.to_thread(see_device_users, self._view, limit_s=self._answer_s * PROCESSES_TIME)
+            return await in_thread(self._view, see_device_users, self._view, limit_s=self._answer_s * PROCESSES_TIME)
         except Exception as error:  # told by whoever waits
             return error
 

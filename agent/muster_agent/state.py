@@ -13,7 +13,6 @@ import fcntl
 import logging
 import math
 import os
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -23,6 +22,7 @@ import msgspec
 
 from muster_agent.changes import Change
 from muster_agent.ledger import OPEN_LIMIT, Memory
+from muster_checks.threads import begin_in_thread
 from muster_checks.vocabulary import Result
 
 log = logging.getLogger(__name__)
@@ -266,7 +266,7 @@ class Saver:
         stored = self._snapshot()
         if stored == self._handed_over and self._under_way is not None and self._under_way.exception() is None:
             return True
-        saving = self._under_way = _in_thread(self._save, stored)
+        saving = self._under_way = begin_in_thread(partial(self._save, stored), name="state")
         self._handed_over = stored
         if not (await asyncio.wait([saving], timeout=self._slow_s))[0]:
             self._tell(f"no answer from the disk for {self._slow_s:g} s")
@@ -296,24 +296,3 @@ class Saver:
         finally:
             hurried.cancel()
             over.cancel()
-
-
-def _in_thread(save: Callable[[Stored], None], stored: Stored) -> asyncio.Future[None]:
-    """What becomes of ``save(stored)``. Not by asyncio.to_thread, for whose threads a process waits at its end."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[None] = loop.create_future()
-    # whoever waited for it may have been cancelled: then nobody is left to hear of an error, and asyncio would complain
-    outcome.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    def work() -> None:
-        try:
-            save(stored)
-        except Exception as error:
-            settle: Callable[[], None] = partial(outcome.set_exception, error)
-        else:
-            settle = partial(outcome.set_result, None)
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle)
-
-    threading.Thread(target=work, name="state", daemon=True).start()
-    return outcome

@@ -1,7 +1,5 @@
 """Reads the CPUs' files, in a thread: with many CPUs and processes that takes a tenth of a second."""
 
-import asyncio
-
 from muster_checks.cpu import CpuParameters
 from muster_checks.cpu.counters import read_interrupts, read_throttling
 from muster_checks.cpu.judging import CpuReading, judge
@@ -9,6 +7,7 @@ from muster_checks.cpu.processes import read_processes
 from muster_checks.cpu.topology import read_topology
 from muster_checks.declaration import NodeView
 from muster_checks.history import readings
+from muster_checks.threads import in_thread
 from muster_checks.vocabulary import Finding
 
 
@@ -25,7 +24,7 @@ async def probe(node: NodeView, parameters: CpuParameters) -> list[Finding]:
     newest: list[CpuReading] = []
 
     async def read() -> dict[str, float]:
-        newest[:] = [await asyncio.to_thread(read_cpus, node)]
+        newest[:] = [await in_thread(node, read_cpus, node)]
         return newest[0].counters()
 
     series = await readings(node.history, "cpu", read, parameters.first_interval_s)

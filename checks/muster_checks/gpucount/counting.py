@@ -12,6 +12,7 @@ from muster_checks.nvidia.reading import SHARED_S, read_gpus
 from muster_checks.pci import normal_address, nvidia_gpus
 from muster_checks.reading import names_in, read_text
 from muster_checks.running import CannotTell, NotHere
+from muster_checks.threads import in_thread
 from muster_checks.vocabulary import Finding, Verdict
 
 PROC = "/proc/driver/nvidia/gpus"
@@ -43,7 +44,7 @@ async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float
         # somebody told the driver to leave a GPU alone (NVreg_ExcludedGpus): it is in nobody's hands, and not missing
         on_bus={
             device.address: "excluded" if _EXCLUDED.search(said.get(device.address, "")) else device.driver
-            for device in await asyncio.to_thread(nvidia_gpus, node)
+            for device in await in_thread(node, nvidia_gpus, node)
         },
         minors={address: int(minor[1]) if (minor := _MINOR.search(text)) else None for address, text in said.items()},
     )

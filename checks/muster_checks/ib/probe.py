@@ -1,6 +1,5 @@
 """Reads the ports of a node twice the first time, once later, and has them judged with what was read before."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from muster_checks.ib.reading import Port, read_ports
 from muster_checks.link_state import uptime_s
 from muster_checks.reading import names_in
 from muster_checks.running import NotHere
+from muster_checks.threads import in_thread
 from muster_checks.vocabulary import Finding
 
 NAME = "ib"
@@ -26,7 +26,7 @@ async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
     async def read() -> Mapping[str, float]:
         nonlocal ports
         # a card that does not answer its driver holds up whoever asks for its counters
-        ports = await asyncio.to_thread(read_ports, folder, parameters.ports, counter_rows())
+        ports = await in_thread(node, read_ports, folder, parameters.ports, counter_rows())
         return counters(ports)
 
     seen = await readings(node.history, NAME, read, parameters.first_interval_s)

@@ -1,6 +1,5 @@
 """Reads the interfaces of a node twice the first time, once later, and has them judged with what was read before."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from muster_checks.declaration import NodeView
@@ -10,6 +9,7 @@ from muster_checks.nic import NicParameters
 from muster_checks.nic.judge import counters, judge
 from muster_checks.nic.reading import Interface, read_interfaces
 from muster_checks.running import NotHere
+from muster_checks.threads import in_thread
 from muster_checks.vocabulary import Finding
 
 NAME = "nic"
@@ -21,7 +21,7 @@ async def probe(node: NodeView, parameters: NicParameters) -> Sequence[Finding]:
     async def read() -> Mapping[str, float]:
         nonlocal interfaces
         # a card that does not answer its driver holds up whoever asks for its speed
-        interfaces = await asyncio.to_thread(read_interfaces, node, parameters.interfaces)
+        interfaces = await in_thread(node, read_interfaces, node, parameters.interfaces)
         return counters(interfaces)
 
     seen = await readings(node.history, NAME, read, parameters.first_interval_s)

@@ -34,6 +34,7 @@ from muster_checks.nvidia.gpu import (
 from muster_checks.pci import PciDevice, nvidia_gpus
 from muster_checks.reading import Unreadable
 from muster_checks.running import CannotTell, NotHere, ToolMissing
+from muster_checks.threads import in_thread
 
 __all__ = [
     "Clocks",
@@ -106,7 +107,7 @@ class _Flight:
         try:
             reading = await _read(node)
             # hundreds of PCI functions take longer to read than an event loop should stand still
-            return _with_missing(node, reading, await asyncio.to_thread(nvidia_gpus, node))
+            return _with_missing(node, reading, await in_thread(node, nvidia_gpus, node))
         except (NotHere, CannotTell, Unreadable) as error:
             self.hung = isinstance(error, _Hung)
             return error
@@ -122,7 +123,7 @@ class _Hung(CannotTell):
 
 
 async def _read(node: NodeView) -> Reading:
-    if not await asyncio.to_thread(nvidia_gpus, node):
+    if not await in_thread(node, nvidia_gpus, node):
         raise NotHere("no NVIDIA GPU on the PCI bus (vendor 10de, class 0300 or 0302)")
     output = await node.commands.run(NVML_CHILD, timeout_s=READ_TIMEOUT_S)
     try:

@@ -13,6 +13,7 @@ from muster_checks.pcielink.judge import counters, judge
 from muster_checks.pcielink.reading import PciReading, read_node
 from muster_checks.reading import Unreadable
 from muster_checks.running import CannotTell, NotHere
+from muster_checks.threads import in_thread
 from muster_checks.vocabulary import Finding
 
 NAME = "pcielink"
@@ -25,7 +26,7 @@ async def probe(node: NodeView, parameters: PcielinkParameters) -> Sequence[Find
     async def read() -> Mapping[str, float]:
         nonlocal reading, gpus
         # a device that does not answer holds up whoever reads its registers
-        reading = await asyncio.to_thread(read_node, node)
+        reading = await in_thread(node, read_node, node)
         gpus = await gpus_of(node, reading)
         return counters(reading, gpus)
 
