@@ -7,7 +7,7 @@ difference which replica plans.
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -32,6 +32,7 @@ from muster_tainter.testing import CHECK_NAME, HeavyTesting, Pool
 
 EXPIRES_S = 30.0  # an agent that has not begun by then has lost its turn
 LOOK_AGAIN_S = 60.0  # promises are broken by the clock alone
+SLICE = 100  # nodes
 _NEVER = float("inf")
 
 # set by Kubernetes' node lifecycle controller on nodes whose kubelet is silent: nobody would answer there
@@ -197,6 +198,19 @@ def plan(
     fleet: Iterable[Standing], testing: HeavyTesting, now: float, limit_s: Callable[[str], float] = lambda _: 3600.0
 ) -> Plan:
     """``now``: seconds since the epoch. ``limit_s``: how long a check may take, once it has begun."""
+    planning = plan_by_slices(fleet, testing, now, limit_s)
+    while True:
+        try:
+            next(planning)
+        except StopIteration as end:
+            made: Plan = end.value
+            return made
+
+
+def plan_by_slices(
+    fleet: Iterable[Standing], testing: HeavyTesting, now: float, limit_s: Callable[[str], float]
+) -> Generator[None, None, Plan]:
+    """The same, with a halt after each SLICE nodes: a large fleet takes a tenth of a second."""
     steps: list[Step] = []
     running: Counter[str] = Counter()
     places: Counter[str] = Counter()  # taken, by pool
@@ -207,7 +221,9 @@ def plan(
     late = now - testing.coverage
     look_again = now + LOOK_AGAIN_S
     taken = beyond = overdue = 0
-    for node in fleet:
+    for number, node in enumerate(fleet, 1):
+        if number % SLICE == 0:
+            yield
         if node.out != "unmanaged" and node.out != "deleted":
             sizes[node.pool] += 1
         request = node.request

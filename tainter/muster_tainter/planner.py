@@ -25,7 +25,7 @@ from muster_kube.objects import Node
 from muster_tainter.desired import Notice
 from muster_tainter.metrics import Metrics
 from muster_tainter.past import TESTING_LABEL, note_answer, past_of
-from muster_tainter.plan import EXPIRES_S, LOOK_AGAIN_S, Plan, Standing, Step, plan, standing_of
+from muster_tainter.plan import EXPIRES_S, LOOK_AGAIN_S, SLICE, Plan, Standing, Step, plan_by_slices, standing_of
 from muster_tainter.policy import STARTUP_KEY, Policy
 from muster_tainter.requesting import Requester
 
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 1.0
 WRITERS = 4
 WAIT_AT_MOST_S = 5.0
-_SLICE = 500  # nodes looked at before others have their turn on the event loop
 _SHOWN = 5  # names in a line of the log
 _UNSURE_S = 2 * EXPIRES_S  # by then the watch has told of a write whose answer was lost, or it never arrived
 _REFUSED_S = 60.0
@@ -164,10 +163,17 @@ class Planner:
         while self._changed:
             self._look_at(self._changed.pop(), policy)
             looked_at += 1
-            if looked_at % _SLICE == 0:
+            if looked_at % SLICE == 0:
                 await asyncio.sleep(0)
         now = self._now()
-        made = plan(self._standings.values(), policy.testing, now, limit_s)
+        planning = plan_by_slices(self._standings.values(), policy.testing, now, limit_s)
+        while True:
+            try:
+                next(planning)
+            except StopIteration as end:
+                made: Plan = end.value
+                break
+            await asyncio.sleep(0)  # a taint does not wait for it
         self._metrics.plan_is(made, now)
         self._tell_short(made, policy)
         return made

@@ -19,7 +19,7 @@ from muster_tainter.past import (
     past_of,
     under_test,
 )
-from muster_tainter.plan import Plan, Standing, plan, request_for, standing_of
+from muster_tainter.plan import SLICE, Plan, Standing, plan, plan_by_slices, request_for, standing_of
 from muster_tainter.planner import limit_s
 from muster_tainter.policyfile import parse_policy
 
@@ -371,3 +371,14 @@ def test_a_request_names_us_and_ends_soon() -> None:
 @pytest.mark.parametrize(("check", "limit"), [("pciebw", 1500.0), ("somebodyelses", 3600.0)])
 def test_the_limit_of_a_run_is_its_declaration_s(check: str, limit: float) -> None:
     assert limit_s(check) == limit
+
+
+def test_a_large_fleet_s_plan_lets_others_have_their_turn_and_is_the_same() -> None:
+    standings = fleet(*(health(f"n{number}", "pciebw", came=number + 1) for number in range(3 * SLICE)))
+    rules = policy("{atOnce: 4}")
+    planning = plan_by_slices(standings, rules, NOW, limit_s)
+    for _ in range(3):
+        next(planning)
+    with pytest.raises(StopIteration) as end:
+        next(planning)
+    assert end.value.value == plan(standings, rules, NOW, limit_s)
