@@ -94,7 +94,6 @@ class Agent:
         self._started = context.clock()
         self._runs: dict[tuple[str, str, bool], _Run] = {}
         self._told_boot = ""
-        self._passed = False
         self._stopping = False
 
     @property
@@ -105,15 +104,15 @@ class Agent:
 
     def desired(self) -> Status | None:
         """What the NodeHealth should hold; None until the first pass of this process is through, or takes too long."""
-        caught_up = all(running.caught_up for running in self.checks.values())
-        self._passed = self._passed or caught_up
+        # a check that starts over, as its NodeHealth knows more, has yet to pass again
+        passed = all(running.caught_up for running in self.checks.values())
         in_time = self.context.clock() - self._started < FIRST_PASS_S
-        if not caught_up and in_time and not self._passed and not self._blocked():
+        if not passed and in_time and not self._blocked():
             return None
         return compose(
             [running.view() for running in self.checks.values() if running.known],
             # a boot is named only when its log has been read to the end: before that, nothing is known of it
-            boot_id=self.context.boot_id if self._passed else self._told_boot,
+            boot_id=self.context.boot_id if passed else self._told_boot,
             pod_uid=self.pod_uid,
             version=self.version,
             idle_since="" if (since := self.occupancy.idle_since) is None else rfc3339(since),

@@ -199,6 +199,25 @@ async def test_a_first_pass_that_takes_too_long_is_told_without_the_new_boot():
         assert (status.verdict, status.checks[0].reason, status.boot_id) == ("UNKNOWN", "Starting", "former")
 
 
+async def test_a_boot_is_named_again_only_when_what_starts_over_has_been_read():
+    health = {
+        "metadata": {"name": "n1"},
+        "status": {"bootID": "former", "checks": [{"name": "dmesg", "verdict": "FAIL", "lastOccurrence": 7}]},
+    }
+    async with started() as bench:
+        await bench.until(lambda: bench.running.caught_up)
+        assert bench.agent.desired() is not None
+        bench.log.held.clear()
+        bench.agent.take_health(msgspec.convert(health, NodeHealth))
+        assert not bench.running.caught_up
+        assert bench.agent.desired() is None
+        bench.log.held.set()
+        await bench.until(lambda: bench.running.caught_up)
+        status = bench.agent.desired()
+        assert status is not None
+        assert (status.verdict, status.boot_id) == ("PASS", "boot")
+
+
 async def test_an_unreadable_source_is_unknown_and_never_a_failure():
     log = Log()
     log.trouble = "/dev/kmsg: Operation not permitted"
