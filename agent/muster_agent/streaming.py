@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
+import msgspec
+
 from muster_agent.ledger import Ledger
 from muster_agent.running import Context, Running
 from muster_agent.state import StoredCheck
 from muster_checks.declaration import AllClear, Check, Parameters, Sign, Stream
-from muster_checks.vocabulary import Finding, Result
+from muster_checks.vocabulary import Finding, Result, Verdict, severity
 from muster_kube.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -153,18 +155,25 @@ class StreamCheck(Running):
             self.context.on_progress()
 
     async def refresh(self, parameters: Parameters) -> Result:  # noqa: ARG002 - those it runs with anyway
-        """Everything that is in the source now is read and judged."""
+        """Everything that is in the source now is read and judged; where it cannot be, nothing is PASS."""
         started = self.context.wall()
         clock = self.context.clock()
         stream = self._stream
+        unread: tuple[str, str] | None = None
         if stream is not None:
             try:
                 async with asyncio.timeout(self.check.timeout_s):
                     await stream.drain()
                 await asyncio.sleep(0)  # the last batch has been yielded; let it be taken in
             except TimeoutError:
-                log.warning("check %s: not all was read within %s s", self.name, self.check.timeout_s)
+                unread = "Timeout", f"not all was read within {self.check.timeout_s:g} s"
+                log.warning("check %s: %s", self.name, unread[1])
             except RuntimeError as error:
+                unread = "StreamFailed", str(error)
                 log.info("check %s: %s", self.name, error)
             self._look(stream)
-        return self.result(started=started, duration_s=self.context.clock() - clock)
+        result = self.result(started=started, duration_s=self.context.clock() - clock)
+        if unread is None or severity(result.verdict) >= severity(Verdict.UNKNOWN):
+            return result
+        reason, message = unread
+        return msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=reason, message=message)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 from collections.abc import AsyncIterator
 
@@ -216,6 +217,19 @@ async def test_a_boot_is_named_again_only_when_what_starts_over_has_been_read():
         status = bench.agent.desired()
         assert status is not None
         assert (status.verdict, status.boot_id) == ("PASS", "boot")
+
+
+async def test_what_could_not_be_read_to_its_end_in_time_is_no_pass():
+    async with started() as bench:
+        await bench.until(lambda: bench.running.caught_up)
+        bench.log.held.clear()
+        bench.log.entries.append(sign())
+        bench.running.check = dataclasses.replace(bench.running.check, timeout_s=0.01)
+        answered = await bench.agent.ask(bench.running, Parameters())
+        assert (answered.result.verdict, answered.result.reason) == (Verdict.UNKNOWN, "Timeout")
+        assert bench.running.view().verdict is Verdict.PASS, "what is published stands"
+        bench.log.held.set()
+        await bench.until(bench.findings)
 
 
 async def test_an_unreadable_source_is_unknown_and_never_a_failure():
