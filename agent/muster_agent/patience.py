@@ -60,7 +60,7 @@ class Impatient(H11Protocol):
                 return
             super().data_received(data)
             if self.cycle is not before:
-                self._size.done()
+                self._size.is_there()
         else:
             super().data_received(data)
 
@@ -76,6 +76,7 @@ class Impatient(H11Protocol):
         super().resume_writing()
 
     def on_response_complete(self) -> None:
+        self._size.done()
         super().on_response_complete()
         if not self.transport.is_closing() or self.transport.get_write_buffer_size():
             self._wait(self.timeout_keep_alive + self.request_s)

@@ -1,7 +1,8 @@
 """How long a request may be: 10,000 nodes fit into a query, and no stranger fills the memory with them.
 
 Query and headers are in memory in whole before anything is known of them. So a long first line is for a few
-connections at a time, and headers, of which each line costs a few objects, stay short.
+connections at a time, from its first bytes to the end of its answer, as it is kept that long; and headers, of which
+each line costs a few objects, stay short.
 """
 
 LINE_LIMIT = 1 << 20  # bytes; 10,000 nodes with names of a hundred characters
@@ -28,7 +29,7 @@ class RequestSize:
             self._line += len(data) if end < 0 else end + 1
             if self._line > HEADERS_LIMIT and self not in _long:
                 if len(_long) >= LONG_AT_ONCE:
-                    return _refusal(503, "Service Unavailable", f"{LONG_AT_ONCE} long queries are being read already")
+                    return _refusal(503, "Service Unavailable", f"{LONG_AT_ONCE} long queries are under way already")
                 _long.add(self)
             if self._line > LINE_LIMIT:
                 return _refusal(414, "URI Too Long", f"a query of more than {LINE_LIMIT} bytes")
@@ -39,10 +40,14 @@ class RequestSize:
             return _refusal(431, "Request Header Fields Too Large", f"more than {HEADERS_LIMIT} bytes of headers")
         return b""
 
-    def done(self) -> None:
-        """The request is there, or will never be."""
+    def is_there(self) -> None:
+        """The request is; what comes now is another one."""
         self._line = self._headers = 0
         self._line_over = False
+
+    def done(self) -> None:
+        """The request is answered, or will never be there."""
+        self.is_there()
         _long.discard(self)
 
 

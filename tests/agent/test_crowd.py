@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from muster_agent.app import _listen, _server
 from muster_agent.crowd import AT_ONCE
+from muster_agent.request_size import HEADERS_LIMIT, LONG_AT_ONCE
 
 
 class Service:
@@ -77,3 +78,15 @@ async def test_connections_that_say_nothing_keep_nobody_out(service: Service):
     for _ in range(AT_ONCE):
         await service.call("")
     assert b" 200 " in await service.first_line("/healthz")
+
+
+async def test_only_a_few_long_queries_wait_for_their_answer(service: Service):
+    """Each is a megabyte, for as long as the checks that it asks for take."""
+    long = "/status?host=" + "a" * HEADERS_LIMIT
+    waiting = [await service.call(long) for _ in range(LONG_AT_ONCE)]
+    while service.asked < LONG_AT_ONCE:  # noqa: ASYNC110 - a count has no event of its own
+        await asyncio.sleep(0)
+    assert b" 503 " in await service.first_line(long)
+    service.may_answer.set()
+    assert all([b" 200 " in await reader.readline() for reader in waiting])
+    assert b" 200 " in await service.first_line(long), "there is room again"
