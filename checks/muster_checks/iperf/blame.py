@@ -69,20 +69,28 @@ class _Ledger:
         self.bad = [pair in bad for pair in pairs]
         self.of: dict[_End, set[int]] = defaultdict(set)
         self.bad_of: dict[_End, int] = defaultdict(int)
+        self._with: dict[tuple[_End, str], list[int]] = defaultdict(lambda: [0, 0])  # bad ones and all, by node there
         for number in range(len(pairs)):
             self.put(number)
 
     def put(self, number: int) -> None:
-        for end in set(self.ends[number]):
-            if number not in self.of[end]:
-                self.of[end].add(number)
-                self.bad_of[end] += self.bad[number]
+        self._count(number, 1)
 
     def take(self, number: int) -> None:
-        for end in set(self.ends[number]):
-            if number in self.of[end]:
-                self.of[end].discard(number)
-                self.bad_of[end] -= self.bad[number]
+        self._count(number, -1)
+
+    def _count(self, number: int, change: int) -> None:
+        one, other = self.ends[number]
+        bad = self.bad[number]
+        for end in {one, other}:
+            if (number in self.of[end]) == (change > 0):
+                continue
+            (self.of[end].add if change > 0 else self.of[end].discard)(number)
+            self.bad_of[end] += change * bad
+            for node in {one[0], other[0]}:
+                counts = self._with[end, node]
+                counts[0] += change * bad
+                counts[1] += change
 
     def share(self, end: _End) -> float:
         return self.bad_of[end] / len(self.of[end]) if self.of[end] else 0.0
@@ -93,21 +101,22 @@ class _Ledger:
             other for number in self.of[end] if self.bad[number] for other in self.ends[number] if other[0] != end[0]
         }
 
-    def without(self, victim: _End, node: str) -> list[bool]:
-        """Which of the pairs that ``victim`` has with others than ``node`` are bad."""
-        return [self.bad[number] for number in self.of[victim] if all(end[0] != node for end in self.ends[number])]
+    def without(self, victim: _End, node: str) -> tuple[int, int]:
+        """How many of the pairs that ``victim`` has with others than ``node`` are bad, and how many they are."""
+        bad, all_ = self._with.get((victim, node), (0, 0))
+        return self.bad_of[victim] - bad, len(self.of[victim]) - all_
 
 
 def _search(pairs: Sequence[Pair], bad: Collection[Pair], ends: _Ends) -> dict[_End, list[Pair]]:
     """Who is to blame, each with its pairs. Whoever has been found is left out of what follows, so that its victims are
     not blamed for it; at most as many rounds as there are ends."""
     ledger = _Ledger(pairs, bad, ends)
+    all_of = {end: sorted(numbers) for end, numbers in ledger.of.items()}
     found: dict[_End, list[int]] = {}
-    while guilty := [end for end in list(ledger.of) if _is_guilty(end, ledger)]:
-        worst = max(guilty, key=lambda end: (ledger.share(end), len(ledger.of[end]), end))
-        for number in list(ledger.of[worst]):
+    while (worst := _worst(ledger)) is not None:
+        for number in all_of[worst]:
             ledger.take(number)
-        found[worst] = [number for number, both in enumerate(ledger.ends) if worst in both]
+        found[worst] = all_of[worst]
     # with all of them known: a bisected fabric gives every node bad pairs, some of them by chance more than their peers
     while doubtful := [end for end in found if not _stands_out(end, found, ledger)]:
         for end in doubtful:
@@ -120,14 +129,19 @@ def _search(pairs: Sequence[Pair], bad: Collection[Pair], ends: _Ends) -> dict[_
     return {end: [pairs[number] for number in numbers] for end, numbers in found.items()}
 
 
+def _worst(ledger: _Ledger) -> _End | None:
+    """The guilty one with the largest share of bad pairs. Asked in this order, as guilt takes long to find out."""
+    suspects = [end for end in ledger.of if ledger.share(end) > 0.5]
+    suspects.sort(key=lambda end: (ledger.share(end), len(ledger.of[end]), end), reverse=True)
+    return next((end for end in suspects if _is_guilty(end, ledger)), None)
+
+
 def _is_guilty(end: _End, ledger: _Ledger) -> bool:
-    if ledger.share(end) <= 0.5:
-        return False
     victims = ledger.victims(end)
     fine = 0
     for victim in victims:
-        without = ledger.without(victim, end[0])
-        fine += bool(without) and sum(without) < 0.5 * len(without)
+        bad, all_ = ledger.without(victim, end[0])
+        fine += bad < 0.5 * all_
     return len({victim[0] for victim in victims}) >= 2 and 2 * fine > len(victims)
 
 
@@ -139,8 +153,9 @@ def _stands_out(end: _End, found: Mapping[_End, Sequence[int]], ledger: _Ledger)
         return True
     share = sum(ledger.bad[number] for number in own) / len(own)
     victims = {each for number in own if ledger.bad[number] for each in ledger.ends[number] if each[0] != end[0]}
-    others = [each for victim in victims for each in ledger.without(victim, end[0])]
-    return not others or sum(others) / len(others) <= share / STANDS_OUT
+    counts = [ledger.without(victim, end[0]) for victim in victims]
+    others = sum(all_ for _, all_ in counts)
+    return not others or sum(bad for bad, _ in counts) / others <= share / STANDS_OUT
 
 
 def _both_ways(pair: Pair) -> tuple[_End, _End]:
