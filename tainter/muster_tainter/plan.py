@@ -28,7 +28,7 @@ from muster_tainter.past import (
     pre_flight_left,
 )
 from muster_tainter.policy import STARTUP_KEY
-from muster_tainter.testing import CHECK_NAME, HeavyTesting, Pool
+from muster_tainter.testing import CHECK_NAME, DAY_S, HeavyTesting, Pool
 
 EXPIRES_S = 30.0  # an agent that has not begun by then has lost its turn
 LOOK_AGAIN_S = 60.0  # promises are broken by the clock alone
@@ -220,6 +220,7 @@ def plan_by_slices(
     candidates: defaultdict[str, list[Candidate]] = defaultdict(list)
     late = now - testing.coverage
     look_again = now + LOOK_AGAIN_S
+    farthest = now + max(DAY_S, testing.pause)  # nobody is told to wait beyond it but by a clock that ran ahead
     taken = beyond = overdue = 0
     for number, node in enumerate(fleet, 1):
         if number % SLICE == 0:
@@ -249,7 +250,7 @@ def plan_by_slices(
                 turn = min(turn, OVERDUE)
             if not idle:
                 continue
-            if after > now:
+            if now < after <= farthest:
                 look_again = min(look_again, after)
             elif turn < first or (turn == first and since < longest):
                 first, longest, its_check = turn, since, check
@@ -284,9 +285,9 @@ def _ended(node: Standing, request: Request, now: float, limit_s: Callable[[str]
         return Step(node.name, end=request, answer=node.answer)
     if node.out == "unmanaged" or node.extra:
         return Step(node.name, end=request, noted=False)
-    if now > seconds(request.expires) + limit_s(request.checks[0]):
-        return Step(node.name, end=request)
-    return None
+    expires, limit = seconds(request.expires), limit_s(request.checks[0])
+    ran_ahead = expires - now > EXPIRES_S + limit  # the clock of who asked: it would keep its place for ever
+    return Step(node.name, end=request) if now > expires + limit or ran_ahead else None
 
 
 def _chosen(

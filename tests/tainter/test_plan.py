@@ -382,3 +382,16 @@ def test_a_large_fleet_s_plan_lets_others_have_their_turn_and_is_the_same() -> N
     with pytest.raises(StopIteration) as end:
         next(planning)
     assert end.value.value == plan(standings, rules, NOW, limit_s)
+
+
+def test_what_a_leader_wrote_whose_clock_ran_ahead_blocks_nobody_for_ever() -> None:
+    a_year_ahead = NOW + 365 * DAY
+    request = ours(now=a_year_ahead)
+    made = planned(health("n1", "pciebw", requests=(request,)), health("n2", "pciebw"))
+    assert [step.end for step in made.steps if step.node == "n1"] == [request]
+    assert asks(made) == [("n2", "pciebw")]
+    for past in (
+        last(1.0, after=rfc3339_whole(a_year_ahead)),
+        PastTests(after=rfc3339_whole(a_year_ahead)),
+    ):
+        assert asks(planned(health("n1", "pciebw", past=past))) == [("n1", "pciebw")]

@@ -13,6 +13,7 @@ from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.nodehealth import PATH, Answer, NodeHealth
 from muster_kube.objects import Metadata, Node
+from muster_kube.times import rfc3339_whole
 from muster_tainter.desired import Notice
 from muster_tainter.metrics import Metrics
 from muster_tainter.planner import Planner
@@ -161,6 +162,8 @@ async def test_a_server_that_says_no_is_asked_again_later(bench: Any, status: in
     b.api.on("PATCH", f"{PATH}/n1", no, b.take)
     running = asyncio.create_task(b.planner.run())
     await b.until(b.writes)
+    if status == 422:
+        await b.until(lambda: b.value("muster_tainter_write_errors_total", what="request", reason="Nope"))
     if status in (422, 500):
         b.now += 120.0  # 422: the node is left out for a while; 500: it may have been written
     await b.until(lambda: b.planner.note("n1") or b.healths["n1"].spec.requests)
@@ -200,7 +203,7 @@ async def test_a_new_leader_sees_what_was_asked_before_it_asks(bench: Any) -> No
         "id": "plan-pciebw-1",
         "checks": ["pciebw"],
         "by": "muster-tainter-plan",
-        "expires": "2099-01-01T00:00:00Z",
+        "expires": rfc3339_whole(b.now + 20),
     }
     known = msgspec.to_builtins(b.health("n2", 7, requests=[request]))
     b.api.on("GET", PATH, Reply(500, {}), Reply(200, {"metadata": {"resourceVersion": "9"}, "items": [known]}))
