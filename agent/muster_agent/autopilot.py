@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client.core import GaugeMetricFamily
 
-from muster_agent.measured import Component
+from muster_agent.measured import Component, label
 from muster_checks.vocabulary import Verdict
 
 NAME = "autopilot_health_checks"
@@ -60,7 +60,7 @@ def _values(
         for component in components:
             value = _bandwidth(component) if name == "pciebw" else _bad(component.verdict)
             if value is not None and component.verdict in _JUDGED and component.name != "host":
-                values[numbers.get(component.name, component.name)] = value
+                values[numbers.get(component.name, label(component.name))] = value
         return values
     if name == "ping":
         return _pings(components)
@@ -73,7 +73,7 @@ def _pings(components: Sequence[Component]) -> dict[str, float]:
     for component in components:
         kind, _, peer = component.name.partition("/")
         if kind == "peer" and component.verdict in _JUDGED:
-            values[peer] = 1.0 if component.findings[0].reason == "NoAnswer" else 0.0
+            values[label(peer)] = 1.0 if component.findings[0].reason == "NoAnswer" else 0.0
         elif component.name == "host" and component.verdict is Verdict.FAIL:
             values[""] = 1.0  # then no peer is accused, and there is no other series that says so
     return dict(sorted(values.items(), key=lambda item: -item[1]))

@@ -13,7 +13,7 @@ from muster_checks.vocabulary import Finding, Measurement, Verdict, severity
 
 MEASURED_LIMIT = 1000  # series of measurements a node; the worst components first
 COMPONENT_LIMIT = 500  # series of component verdicts a node
-LABEL_LIMIT = 128  # characters of a component, a measurement or a unit
+LABEL_LIMIT = 128  # characters of a component, a reason, a measurement or a unit
 
 PREFIX = "muster_agent_measured"
 LABELS = ("check", "component", "measurement")
@@ -89,7 +89,7 @@ def families(every: Iterable[Component]) -> Iterator[GaugeMetricFamily]:
     )
     ranked = sorted(every, key=lambda component: -severity(component.verdict))
     # cut to length, two names may have become one
-    shown = {(c.check, _label(c.name), c.verdict.value): None for c in ranked[:COMPONENT_LIMIT]}
+    shown = {(c.check, label(c.name), c.verdict.value): None for c in ranked[:COMPONENT_LIMIT]}
     for labels in shown:
         verdicts.add_metric(labels, 1.0)
     measured = {
@@ -106,9 +106,9 @@ def families(every: Iterable[Component]) -> Iterator[GaugeMetricFamily]:
             continue
         for measurement in _measurements(component.findings):
             suffix, factor = UNITS.get(measurement.unit, (OTHER, 1.0))
-            place = [component.check, _label(component.name), _label(measurement.name)]
+            place = [component.check, label(component.name), label(measurement.name)]
             if suffix == OTHER:
-                place.append(_label(measurement.unit))
+                place.append(label(measurement.unit))
             key = (suffix, *place)
             if key in seen:
                 continue
@@ -138,5 +138,7 @@ def _measurements(findings: Sequence[Finding]) -> Collection[Measurement]:
     return found.values()
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
+    """What is found on a node may have any name; one that is no UTF-8 would cost the whole scrape."""
+    text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= LABEL_LIMIT else text[: LABEL_LIMIT - 1] + "…"

@@ -207,7 +207,7 @@ def _findings(checks: Sequence[CheckReading]) -> Metric:
     numbers: dict[tuple[str, str, str], int] = {}
     for check in checks:
         for finding in check.findings:
-            key = (check.name, finding.verdict.value, finding.reason)
+            key = (check.name, finding.verdict.value, measured.label(finding.reason))
             if key not in numbers and len(numbers) >= REASONS_LIMIT:
                 key = (check.name, finding.verdict.value, "other")
             numbers[key] = numbers.get(key, 0) + 1

@@ -166,6 +166,18 @@ def test_labels_of_any_length_and_content_are_taken():
     assert max(len(value) for _, value in labels) == 128
 
 
+@pytest.mark.parametrize("check", ["pciebw", "remapped", "ping", "link"])
+def test_names_without_end_and_names_that_are_no_text_cost_no_scrape(check: str):
+    odd = [
+        finding(
+            f"peer/\udcff{'x' * 5000}{end}", Verdict.FAIL, Measurement("to_device", 1.0, "GB/s"), reason="R\udcff" * 900
+        )
+        for end in "12"
+    ]
+    series = scrape(reading(check, Verdict.FAIL, *odd, findings=tuple(odd)))
+    assert max(len(value) for _, labels in series for _, value in labels) == 128
+
+
 def test_a_run_is_told_with_its_age_its_duration_and_its_period():
     done = reading("link", Verdict.PASS, ran_at=NOW - 90, duration_s=1.5, period_s=60.0)
     series = scrape(done)
