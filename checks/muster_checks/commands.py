@@ -12,9 +12,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -103,9 +103,7 @@ class LocalCommands:
             # a start cancelled half-way would wait for its pipes, and so for every child that holds them: it is let
             # finish, which takes milliseconds, and what it started is killed
             starting.add_done_callback(_kill_group_of)
-            await asyncio.wait([starting], timeout=START_S)
-            if starting.done() and not starting.cancelled() and starting.exception() is None:
-                await _gone(starting.result())
+            await _to_its_end(_started_and_gone(starting))
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             return Output(argv=tuple(argv), missing=why_not_started(error))
@@ -126,12 +124,7 @@ class LocalCommands:
         finally:
             # also after an orderly end: children it left behind are of the group
             _kill_group(process)
-            try:
-                await _gone(process)
-                await asyncio.wait([drained], timeout=AFTER_END_S)
-            finally:  # whoever is cancelled a second time lets go of the pipes, too
-                drained.cancel()
-                _close(process)
+            await _to_its_end(_gone_and_closed(process, drained))
         return Output(
             argv=tuple(argv),
             exit_code=None if timed_out else process.returncode,
@@ -205,6 +198,33 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
     # its end is told by no event but wait()
     while process.returncode is None and time.monotonic() < deadline:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.01)
+
+
+async def _started_and_gone(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
+    await asyncio.wait([starting], timeout=START_S)
+    if starting.done() and not starting.cancelled() and starting.exception() is None:
+        await _gone(starting.result())
+
+
+async def _gone_and_closed(process: asyncio.subprocess.Process, drained: "asyncio.Future[Any]") -> None:
+    await _gone(process)
+    await asyncio.wait([drained], timeout=AFTER_END_S)
+    drained.cancel()
+    _close(process)
+
+
+async def _to_its_end(tidying: Coroutine[Any, Any, None]) -> None:
+    """Takes seconds at most, so whoever is cancelled (once more) in the midst of it is so afterwards."""
+    task = asyncio.ensure_future(tidying)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+    task.result()
 
 
 def _close(process: asyncio.subprocess.Process) -> None:
