@@ -21,6 +21,7 @@ from muster_agent.http import make_app
 from muster_agent.idleness import Idleness
 from muster_agent.memory import AFTER_START_S, give_back
 from muster_agent.metrics import Metrics
+from muster_agent.peers_for_ping import PeersForPing
 from muster_agent.pod_resources import PodResources
 from muster_agent.publisher import Publisher
 from muster_agent.running import Context, Running
@@ -30,6 +31,7 @@ from muster_agent.state import Saver, StateFile, Stored
 from muster_agent.streaming import StreamCheck
 from muster_agent.turns import CpuShare, Turns
 from muster_checks.declaration import NodeView, Volumes
+from muster_checks.ping.neighbours import NodeAmongOthers
 from muster_checks.registry import registry
 from muster_kube.client import KubeClient
 from muster_kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
@@ -98,7 +100,12 @@ class _Wired:
         self._version = _version()
         self._metrics = Metrics(settings.node, self._version)
         self._state = StateFile(settings.state_directory, settings.node)
-        self._view = NodeView(settings.root, name=settings.node, volumes=_lent_volumes(settings), opened=opened)
+        self._peers = (
+            PeersForPing(settings.node, settings.namespace or cluster.namespace, settings.service) if cluster else None
+        )
+        self._view = NodeAmongOthers(
+            settings.root, name=settings.node, volumes=_lent_volumes(settings), opened=opened, neighbours=self._peers
+        )
         self._checks = registry(plugins_folder=settings.plugins)
         self._parameters = parameters_of(settings, self._checks)
         self._publisher: Publisher | None = None
@@ -135,6 +142,8 @@ class _Wired:
                 asking = await stack.enter_async_context(
                     KubeClient(self._cluster, user_agent=product, max_connections=4)
                 )
+                if self._peers is not None:
+                    self._peers.connect(asking)
             return await self._work(agent, listener, client, asking, stop)
 
     async def _work(

@@ -389,12 +389,14 @@ class Measured:
         self._calls, self._answer = calls, answer
         self.peers: list[str] = []
         self.options = IperfOptions()
+        self.how: dict[str, Any] = {}
         self.calls_before = -1
 
     async def __call__(
-        self, peers: Sequence[Peer], call: Any, options: IperfOptions, limits: Any
+        self, peers: Sequence[Peer], call: Any, options: IperfOptions, limits: Any, **how: Any
     ) -> Mapping[str, Result]:
         assert call is self._calls
+        self.how = how
         self.peers, self.options = [peer.node for peer in peers], options
         self.calls_before = len(self._calls.asked)
         if isinstance(self._answer, Exception):
@@ -409,8 +411,9 @@ def slow(node: str) -> Result:
 async def test_iperf_is_made_once_by_all_nodes_together_and_told_with_the_rest(calls: Calls):
     measure = Measured(calls, {"node-1": slow("node-1"), "node-2": slow("node-2")})
     peers = [*fleet(3), Peer("node-4", "")]
-    question = asked(check="temp,iperf,fans", plane="mgmt", serverspernode="2")
+    question = asked(check="temp,iperf,fans", plane="mgmt", serverspernode="2", batch="2", force="true")
     found = await all_of(fan_out(calls, measure=measure), peers, question)
+    assert measure.how == {"force": True, "nodes_at_once": 2}
     assert (measure.peers, measure.options) == (["node-1", "node-2", "node-3"], IperfOptions(2, None, "mgmt"))
     assert measure.calls_before == 0, "before the other checks make traffic of their own"
     assert {query["check"] for _, _, query, _ in calls.asked} == {"temp,fans"}

@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -34,9 +34,23 @@ NETWORK = "iperf"
 OTHERS = "(other nodes)"  # no node's name: the API allows no brackets there
 LIGHT_AT_ONCE = 4  # an agent's default; more than that wait for each other there
 
-Own = Callable[[Asked], Awaitable[NodeAnswer]]
-Measure = Callable[[Sequence[Peer], Caller, IperfOptions, IperfParameters], Awaitable[Mapping[str, Result]]]
 T = TypeVar("T")
+Own = Callable[[Asked], Awaitable[NodeAnswer]]
+
+
+class Measure(Protocol):
+    """As network.measure_network."""
+
+    async def __call__(
+        self,
+        peers: Sequence[Peer],
+        call: Caller,
+        options: IperfOptions,
+        limits: IperfParameters,
+        *,
+        force: bool,
+        nodes_at_once: int | None,
+    ) -> Mapping[str, Result]: ...
 
 
 async def ask_fleet(agent: "Agent", fleet: "Fleet", asked: Asked) -> AsyncGenerator[NodeAnswer, None]:
@@ -105,7 +119,7 @@ class FanOut:
         for running, parameters in asked.checks:
             if running.name == NETWORK and isinstance(parameters, IperfParameters) and parameters.server is None:
                 alone = msgspec.structs.replace(asked, checks=[each for each in asked.checks if each[0] is not running])
-                measured = await self._measured(peers, asked.iperf, parameters)
+                measured = await self._measured(peers, asked, parameters)
         round_ = _Round(self, alone, own)
         waiting = iter(peers)
         answers: asyncio.Queue[NodeAnswer] = asyncio.Queue(1)  # for who does not read, nobody is asked any more
@@ -120,16 +134,16 @@ class FanOut:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _measured(
-        self, peers: Sequence[Peer], options: IperfOptions, limits: IperfParameters
-    ) -> Mapping[str, Result]:
+    async def _measured(self, peers: Sequence[Peer], asked: Asked, limits: IperfParameters) -> Mapping[str, Result]:
         there = [peer for peer in peers if peer.address]
         try:
             if self._measure is None:
                 from muster_agent.fleet.network import measure_network
 
                 self._measure = measure_network
-            return await self._measure(there, self._calls, options, limits)
+            return await self._measure(
+                there, self._calls, asked.iperf, limits, force=asked.force, nodes_at_once=asked.batch
+            )
         except Exception as error:  # the other checks are answered all the same
             log.exception("check %s over %d nodes", NETWORK, len(there))
             message = shorten(f"{type(error).__name__}: {error}")
