@@ -255,3 +255,35 @@ async def test_an_agent_that_is_killed_in_the_middle_of_a_test_keeps_its_place_a
     await until(first.is_through, "the killed one has answered")
     await until(second.is_through, "then it was the other's turn")
     assert (first.times("begun"), second.times("begun")) == (2, 1)
+
+
+@pytest.mark.parametrize("what", ["the request", "the NodeHealth", "the node from us"])
+async def test_what_a_person_takes_away_in_the_middle_ends_the_test_which_comes_again(
+    tainters: Tainters, tested: Make, api: KubeClient, tmp_path: Path, what: str
+) -> None:
+    await start(tainters, tmp_path, "{atOnce: 1}")
+    [node] = await tested(1)
+    node.agent.start()
+    await until(node.is_under_test, "it is under test")
+    first = await node.asked()
+    if what == "the request":
+        await api.patch(f"{HEALTHS}/{node.name}", {"spec": {"requests": None}})
+    elif what == "the NodeHealth":
+        await api.delete(f"{HEALTHS}/{node.name}")
+    else:
+        await api.patch(f"{NODES}/{node.name}", {"metadata": {"labels": {"muster.dev/managed": "false"}}})
+
+        async def left() -> bool:
+            return not await node.asked() and await node.label() is None
+
+        await until(left, "its request and label are taken back")
+        await api.patch(f"{NODES}/{node.name}", {"metadata": {"labels": {"muster.dev/managed": None}}})
+
+    async def again() -> bool:
+        asked = await node.asked()
+        return len(asked) == 1 and asked != first and node.times("begun") == 2
+
+    await until(again, "it is asked again")
+    node.may_end()
+    await until(node.is_through, "it is tested")
+    assert (node.times("begun"), node.times("ended")) == (2, 1)
