@@ -162,3 +162,33 @@ async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: Fa
             ]
     assert [answer.status_code for answer in answers] == [200, 503, 400, 400]
     assert answers[2].json()["message"] == "nodelabel: stands twice: expected it once"
+
+
+async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) -> None:
+    api.on("GET", NODES, listed(*(named(f"n{number}") for number in range(4000))))
+    metrics = Metrics()
+    nobody: Any = None
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
+        tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False)
+        app = make_app(tainter, metrics, lambda: False, nobody, nobody, Locator(client))
+        watching = asyncio.create_task(tainter.nodes.run())
+        await tainter.nodes.wait_synced()
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://tainter") as http:
+            counting = asyncio.create_task(count())
+            few = await http.get("/healthz")
+            own, turns = turns, 0
+            many = await http.get("/api/nodes")
+        for task in (watching, counting):
+            task.cancel()
+        await asyncio.gather(watching, counting, return_exceptions=True)
+    assert (few.status_code, len(many.json())) == (200, 4000)
+    assert turns >= own + 15
