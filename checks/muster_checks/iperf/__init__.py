@@ -58,17 +58,19 @@ def _recorded(text: bytes, parameters: IperfParameters) -> Sequence[Finding] | N
 
 IPERF = Check(
     name="iperf",
-    description="TCP bandwidth and retransmits between all nodes asked (or towards one server): which node or NIC is slow",
+    description="TCP bandwidth and retransmits between nodes (or towards one server): which node or NIC is slow",
     cost=Cost.HEAVY,
     parameters=IperfParameters,
     timeout_s=120.0,
     devices=("nic", "peer"),
     probe=_probe,
     recorded=_recorded,
-    reads="iperf3 -J (Debian: iperf3), setpriv (util-linux), ip -j route get (Debian: iproute2), /sys/class/net/*/speed",
+    reads=(
+        "iperf3 -J (Debian: iperf3), setpriv (util-linux), ip -j route get (Debian: iproute2), /sys/class/net/*/speed"
+    ),
     ran_on=(
         "the real iperf3 3.12 over loopback and between network namespaces of one Linux machine (TCP, UDP, reverse, "
         "bidirectional, slow, black hole, broken off); not on a cluster's network, nor on other releases of iperf3"
     ),
-    examples=("check=iperf", "check=iperf&plane=mgmt", "check=iperf&server=10.0.0.7", "check=iperf&server=10.0.0.7&link_gbit_per_s=100"),
+    examples=("check=iperf", "check=iperf&plane=mgmt", "check=iperf&server=10.0.0.7&link_gbit_per_s=100"),
 )
