@@ -37,7 +37,8 @@ def test_the_host_whose_link_is_slow_is_named_and_no_iperf3_is_left(made: Fabric
     made.start_hosts()
     found = made.measure(*SHORT)
     assert blamed(found) == {"node-3": "nic/net1"}, found
-    assert {node for node, result in found.items() if result.verdict is Verdict.PASS} == {"node-1", "node-2", "node-4"}
+    passed = {node for node, result in found.items() if result.verdict is Verdict.PASS}
+    assert passed == {"node-1", "node-2", "node-4"}, found
     assert found["node-3"].reason == "SlowNetwork"
     assert not made.iperfs()
 

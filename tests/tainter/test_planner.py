@@ -165,7 +165,9 @@ async def test_a_server_that_says_no_is_asked_again_later(bench: Any, status: in
     if status == 422:
         await b.until(lambda: b.value("muster_tainter_write_errors_total", what="request", reason="Nope"))
     if status in (422, 500):
-        b.now += 120.0  # 422: the node is left out for a while; 500: it may have been written
+        # from when it is heard of, 422: the node is left out for a while; 500: it may have been written
+        await b.until(lambda: b.value("muster_tainter_write_errors_total", what="request", reason="Nope"))
+        b.now += 120.0
     await b.until(lambda: b.planner.note("n1") or b.healths["n1"].spec.requests)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
