@@ -21,6 +21,7 @@ import msgspec
 OUTPUT_LIMIT_BYTES = 8 << 20  # of each of stdout and stderr; `nvidia-smi -q -x` of 16 GPUs prints 1 MB
 LOOK_S = 0.25  # whether a tool whose pipes are open has ended
 AFTER_END_S = 1.0  # what a tool has printed is read at once; only its children may still hold a pipe
+STOP_S = 0.5  # for a tool that is called off to end by itself; a job may be waiting for the accelerators
 AFTER_KILL_S = 2.0  # a process in uninterruptible sleep does not even die of SIGKILL: it is left behind
 START_S = 10.0  # forking takes milliseconds, on a machine that swaps seconds
 SANE_LOCALE = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": ""}  # numbers with points, messages in English
@@ -85,7 +86,14 @@ class Commands(Protocol):
 
 
 class LocalCommands:
-    """Programs of this machine, each in a process group of its own."""
+    """Programs of this machine, each in a process group of its own.
+
+    stop_s: what is called off (not what is too late) is told to end so long before it is killed: a dcgmi that is killed
+            leaves its host engine at work on the GPUs
+    """
+
+    def __init__(self, *, stop_s: float = STOP_S) -> None:
+        self._stop_s = stop_s
 
     async def run(
         self,
@@ -121,6 +129,10 @@ class LocalCommands:
                     await process.wait()
         except TimeoutError:
             timed_out = process.returncode is None
+        except asyncio.CancelledError:
+            _signal_group(process, signal.SIGTERM)
+            await asyncio.wait([drained], timeout=self._stop_s)
+            raise
         finally:
             # also after an orderly end: children it left behind are of the group
             _kill_group(process)
@@ -181,8 +193,12 @@ def why_not_started(error: OSError | ValueError) -> str:
 
 
 def _kill_group(process: asyncio.subprocess.Process) -> None:
+    _signal_group(process, signal.SIGKILL)
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, number)
 
 
 def _kill_group_of(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:

@@ -192,6 +192,32 @@ async def test_a_cancelled_check_leaves_no_tool_behind() -> None:
     assert all(_died(pid) for pid in pids)
 
 
+async def test_a_tool_that_is_called_off_may_first_stop_what_works_for_it(tmp_path: Path) -> None:
+    commands, stopped = LocalCommands(stop_s=SOON_S), tmp_path / "stopped"
+    with _Told() as told:
+        script = f"trap ': >{stopped}; exit' TERM; {told.tells}"
+        run = asyncio.ensure_future(commands.run(["timeout", "-k", "30", "300", "sh", "-c", script], timeout_s=300))
+        await asyncio.to_thread(told.pids)
+        for _ in range(100):  # more turns of the loop than a start takes, which is killed outright
+            await asyncio.sleep(0)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert stopped.exists()
+
+
+async def test_a_tool_that_is_called_off_and_goes_on_is_killed() -> None:
+    with _Told() as told:
+        run = asyncio.ensure_future(
+            LocalCommands(stop_s=0.01).run(["sh", "-c", f"trap '' TERM; {told.tells}"], timeout_s=300)
+        )
+        pids = await asyncio.to_thread(told.pids)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert all(_died(pid) for pid in pids)
+
+
 @pytest.mark.parametrize("turns", range(8))
 async def test_a_check_cancelled_while_its_tool_starts_leaves_no_tool_behind(turns: int) -> None:
     with _Told() as told:
