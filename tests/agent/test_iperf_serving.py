@@ -20,7 +20,7 @@ from muster_agent.fleet.iperf_serving import BODY_LIMIT, routes
 from muster_agent.fleet.iperf_wire import PORTS, Servers
 from muster_agent.running import Context
 from muster_agent.turns import CpuShare, Turns
-from muster_checks.commands import LocalCommands
+from muster_checks.commands import LocalCommands, Output
 from muster_checks.declaration import NodeView
 from muster_checks.iperf.server import listens, server
 from muster_checks.vocabulary import Result, Verdict
@@ -217,6 +217,24 @@ async def test_a_client_reports_both_ways(node: Node):
     assert [outcome["reverse"] for outcome in outcomes] == [False, True]
     assert all(outcome["report"]["flows"][0]["gbit_per_s"] > 0 for outcome in outcomes)
     assert [outcome["report"]["flows"][0]["to_server"] for outcome in outcomes] == [True, False]
+
+
+async def test_a_server_that_opens_its_port_anew_between_two_tests_is_asked_again(node: Node):
+    run, sent_away = node.commands.run, []
+
+    async def run_or_be_sent_away(argv, **options):  # type: ignore[no-untyped-def] # as LocalCommands has it
+        if "-R" not in argv or sent_away:
+            return await run(argv, **options)
+        sent_away.append(argv)
+        said = {"start": {}, "end": {}, "error": "unable to receive control message: Connection reset by peer"}
+        return Output(argv=tuple(argv), exit_code=1, stdout=json.dumps(said).encode())
+
+    node.commands.run = run_or_be_sent_away  # type: ignore[method-assign]
+    port = a_free_port()
+    async with server(NodeView(), "127.0.0.1", port, once=False):
+        answer = await node.post("/iperf/client", {"tests": [{**HERE, "server": "127.0.0.1", "port": port}], **SHORT})
+    assert sent_away
+    assert [bool(outcome.get("report")) for outcome in answer.json()["outcomes"]] == [True, True]
 
 
 async def test_a_client_without_a_server_says_why(node: Node):

@@ -31,14 +31,22 @@ def blamed(found: dict[str, Result]) -> dict[str, str]:
     }
 
 
+def told(found: dict[str, Result]) -> str:
+    return "".join(
+        f"\n{node} {finding.verdict.name} {finding.component} {finding.reason}: {finding.message}"
+        for node, result in found.items()
+        for finding in result.findings
+    )
+
+
 def test_the_host_whose_link_is_slow_is_named_and_no_iperf3_is_left(made: Fabric):
     made.rate("net1", FAST)
     made.rate("net1", SLOW, ["node-3"])
     made.start_hosts()
     found = made.measure(*SHORT)
-    assert blamed(found) == {"node-3": "nic/net1"}, found
+    assert blamed(found) == {"node-3": "nic/net1"}, told(found)
     passed = {node for node, result in found.items() if result.verdict is Verdict.PASS}
-    assert passed == {"node-1", "node-2", "node-4"}, found
+    assert passed == {"node-1", "node-2", "node-4"}, told(found)
     assert found["node-3"].reason == "SlowNetwork"
     assert not made.iperfs()
 
@@ -48,7 +56,7 @@ def test_the_management_plane_is_another_network(made: Fabric):
     made.rate("eth0", SLOW, ["node-2"])
     made.start_hosts()
     found = made.measure(*SHORT, "plane=mgmt")
-    assert blamed(found) == {"node-2": "nic/eth0"}, found
+    assert blamed(found) == {"node-2": "nic/eth0"}, told(found)
     assert not made.iperfs()
 
 
@@ -56,7 +64,7 @@ def test_several_servers_of_a_node_share_its_link_and_add_up(made: Fabric):
     made.rate("net1", FAST)
     made.start_hosts()
     found = made.measure(*SHORT, "servers=3", "link_gbit_per_s=0.1", "min_share_of_link=0.2")
-    assert {result.verdict for result in found.values()} == {Verdict.PASS}, found
+    assert {result.verdict for result in found.values()} == {Verdict.PASS}, told(found)
     assert not made.iperfs()
 
 
@@ -87,8 +95,8 @@ def test_a_host_that_does_not_answer_is_unknown_and_nobody_elses_fault(made: Fab
     hosts["node-4"].kill()
     hosts["node-4"].wait(timeout=LIMIT_S)
     found = made.measure(*SHORT)
-    assert (found["node-4"].verdict, found["node-4"].reason) == (Verdict.UNKNOWN, "Unreachable"), found
-    assert {found[node].verdict for node in ("node-1", "node-2", "node-3")} == {Verdict.PASS}, found
+    assert (found["node-4"].verdict, found["node-4"].reason) == (Verdict.UNKNOWN, "Unreachable"), told(found)
+    assert {found[node].verdict for node in ("node-1", "node-2", "node-3")} == {Verdict.PASS}, told(found)
 
 
 def test_a_host_whose_link_is_cut_is_unknown_and_the_others_are_not(made: Fabric):
@@ -96,8 +104,8 @@ def test_a_host_whose_link_is_cut_is_unknown_and_the_others_are_not(made: Fabric
     made.start_hosts()
     made.ip(made.switch, "link", "set", "data2", "nomaster")
     found = made.measure(*SHORT)
-    assert found["node-2"].verdict is Verdict.UNKNOWN, found
-    assert {found[node].verdict for node in ("node-1", "node-3", "node-4")} == {Verdict.PASS}, found
+    assert found["node-2"].verdict is Verdict.UNKNOWN, told(found)
+    assert {found[node].verdict for node in ("node-1", "node-3", "node-4")} == {Verdict.PASS}, told(found)
 
 
 def test_hosts_without_a_second_interface_are_skipped_and_told_of_the_management_plane(made: Fabric):

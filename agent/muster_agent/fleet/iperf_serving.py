@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 NAME = "iperf"
 BODY_LIMIT = 8 << 10  # bytes; 64 tests are 6 KB
 TURN_S = 10.0  # to find out whether the node is idle; nobody's heavy check is waited for
+# between two tests iperf3's server opens its port anew: who comes in that moment is sent away
+CLOSED = ("Connection reset", "Connection refused")
+TRIES = 3
+AGAIN_S = 0.5
 BEAT_S = 5.0  # a line now and then: a caller that has vanished is noticed by what it does not acknowledge
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)
@@ -194,14 +198,20 @@ async def _run_test(agent: "Agent", asked: AskedClient, number: int, *, reverse:
         omit_seconds=asked.omit_seconds,
     )
     bind = f"{test.address}%{test.interface}"
-    try:
-        view = agent.context.view
-        if view.commands.which("iperf3") is None:
-            raise ToolMissing("iperf3", "iperf3")
-        report = await run_client(view, test.server, parameters, bind=bind, reverse=reverse)
-    except CannotTell as error:
-        return Outcome(number, reverse, trouble=shorten(error.message))
-    return Outcome(number, reverse, report)
+    view = agent.context.view
+    for attempt in range(TRIES):
+        try:
+            if view.commands.which("iperf3") is None:
+                raise ToolMissing("iperf3", "iperf3")
+            report = await run_client(view, test.server, parameters, bind=bind, reverse=reverse)
+        except CannotTell as error:
+            trouble = error.message
+            if attempt + 1 == TRIES or not any(closed in trouble for closed in CLOSED):
+                break
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return Outcome(number, reverse, report)
+    return Outcome(number, reverse, trouble=shorten(trouble))
 
 
 async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
