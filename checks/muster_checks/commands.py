@@ -226,6 +226,7 @@ async def _gone_and_closed(process: asyncio.subprocess.Process, drained: "asynci
     await _gone(process)
     await asyncio.wait([drained], timeout=AFTER_END_S)
     drained.cancel()
+    await asyncio.gather(drained, return_exceptions=True)  # else asyncio complains of it in the log
     _close(process)
 
 
