@@ -141,7 +141,8 @@ def _hand_over(folder: Path, user: int, group: int) -> None:
                 "folder of that user, an empty one, or an agent's"
             )
         for name in names:
-            if name.startswith(_OURS):
+            # those given earlier cannot even be opened any more, by a root without DAC_OVERRIDE
+            if name.startswith(_OURS) and os.stat(name, dir_fd=handle, follow_symlinks=False).st_uid != user:
                 _give_file(handle, name, user, group)
         if not theirs:
             os.fchown(handle, user, group)
@@ -155,7 +156,7 @@ def _give_file(folder: int, name: str, user: int, group: int) -> None:
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         found = os.fstat(handle)
-        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid != user:
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             os.fchown(handle, user, group)
     finally:
         os.close(handle)
