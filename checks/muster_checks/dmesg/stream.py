@@ -25,9 +25,11 @@ GAP_COMPONENT = "host"
 GAP_REASON = "KernelLogGap"
 GAP_QUIET_S = 3600.0  # a warning says what happened; it goes after an hour without another
 # To be woken costs fifty times what reading a line does. So in a flood, more lines in a second than any fault says of
-# itself, lines gather for a moment and are read together; else every wake is answered at once.
+# itself, lines gather for a moment and are read together; else every wake is answered at once. As many gather as the
+# smallest log buffer in use (128 KiB) holds several times over, however fast they come.
 FLOOD_LINES_PER_S = 200
-GATHER_S = 0.05
+GATHER_LINES = 256
+GATHER_S = 0.2  # at most
 SHORTEST_WAIT_S = 0.05  # between two ticks, whatever the judge asks for
 
 
@@ -48,19 +50,25 @@ class LineJudge(Protocol):
 
 
 class _Flood:
-    """Whether lines come faster than ``limit`` a second, in this second or the one before."""
+    """Whether lines come faster than ``limit`` a second, in this second or the one before.
+
+    lines_per_s: in the second that was last counted to its end, or so far in this one, whichever is more
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._began = 0.0
         self._before = 0  # lines at the beginning of this second
-        self._was_on = False
+        self._rate_before = 0.0
+        self.lines_per_s = 0.0
 
     def is_on(self, lines: int, now: float) -> bool:
-        if now - self._began >= 1.0:
-            self._was_on = now - self._began < 2.0 and lines - self._before > self._limit
-            self._began, self._before = now, lines
-        return self._was_on or lines - self._before > self._limit
+        passed_s, counted = now - self._began, lines - self._before
+        if passed_s >= 1.0:
+            self._rate_before = counted / passed_s if passed_s < 2.0 else 0.0
+            self._began, self._before, counted = now, lines, 0
+        self.lines_per_s = max(self._rate_before, counted)
+        return self.lines_per_s > self._limit
 
 
 class KernelLog(Stream):
@@ -166,7 +174,7 @@ class KernelLog(Stream):
     async def _rest(self) -> None:
         """Until there is something to read, a question, or a moment that is due."""
         if self._flood.is_on(self._source.counts.lines, asyncio.get_running_loop().time()):
-            await asyncio.sleep(GATHER_S)
+            await asyncio.sleep(min(GATHER_S, GATHER_LINES / self._flood.lines_per_s))
         self._source.arm()
         due = self._due()
         if due == float("inf"):
