@@ -61,22 +61,13 @@ def attached(text: bytes) -> list[str]:
     Source: the public samples that muster_checks.graphcore.monitor names. Without an active partition the tool dies,
     and prints nothing.
     """
-    from muster_checks.graphcore.words import lines, word
+    from muster_checks.graphcore.monitor import rows
+    from muster_checks.graphcore.words import word
 
     found: dict[str, None] = {}
-    heading: list[str] = []
-    of_users = False
-    for line in lines(text):
-        if not line.startswith("|"):
-            continue
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if "ID" in cells:
-            heading = cells
-        elif heading and len(cells) == len(heading):
-            values = dict(zip(heading, map(word, cells), strict=True))
-            if of_users and values["ID"].isdigit():
-                who = values.get("Command") or values.get("Application host") or "an application"
-                found[f"{who} (PID {values['PID']})" if values.get("PID") else who] = None
-        else:  # the title of a table
-            heading, of_users = [], "ttached" in line
+    for title, cells in rows(text):
+        values = {heading: word(cell) for heading, cell in cells}
+        if "ttached" in title and values.get("ID", "").isdigit():
+            who = values.get("Command") or values.get("Application host") or "an application"
+            found[f"{who} (PID {values['PID']})" if values.get("PID") else who] = None
     return list(found)

@@ -6,6 +6,7 @@ by their heading. With no active partition the tool dies of a segmentation fault
 """
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -28,11 +29,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     board_power_w: float | None = None
 
 
-def parse(text: bytes) -> list[Seen]:
-    """A row for each IPU and table; none where a table says that nothing is attached. Raises Unreadable."""
-    seen: list[Seen] = []
+def rows(text: bytes) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Each row of each table: the line that is the table's title, and its cells by their heading. A title comes with no
+    cells first, also where nothing stands below it."""
+    title = ""
     heading: list[str] = []
-    partition, tables = "", False
     for line in lines(text):
         if not line.startswith("|"):
             continue
@@ -40,21 +41,29 @@ def parse(text: bytes) -> list[Seen]:
         if "ID" in cells:
             heading = cells
         elif heading and len(cells) == len(heading):
-            if row := _row(heading, cells, partition):
-                seen.append(row)
-        else:  # the title of a table
-            heading = []
-            found = _PARTITION.search(line)
-            partition = name(found[1]) if found else ""
-            tables = tables or "gc-monitor" in line or "ttached" in line
+            yield title, list(zip(heading, cells, strict=True))
+        else:
+            title, heading = line, []
+            yield title, []
+
+
+def parse(text: bytes) -> list[Seen]:
+    """A row for each IPU and table; none where a table says that nothing is attached. Raises Unreadable."""
+    seen: list[Seen] = []
+    tables = False
+    for title, cells in rows(text):
+        tables = tables or "gc-monitor" in title or "ttached" in title
+        found = _PARTITION.search(title)
+        if cells and (row := _row(cells, name(found[1]) if found else "")):
+            seen.append(row)
     if not seen and not tables:
         raise Unreadable("gc-monitor: no table of IPUs in it")
     return seen
 
 
-def _row(heading: list[str], cells: list[str], partition: str) -> Seen | None:
+def _row(cells: list[tuple[str, str]], partition: str) -> Seen | None:
     values: dict[str, str] = {}
-    for title, cell in zip(heading, cells, strict=True):
+    for title, cell in cells:
         # the first temperature is the IPU's, the second the board's
         values["board temp" if title == "Temp" and "Temp" in values else title] = cell
     if not name(values["ID"]).isdigit():
