@@ -91,10 +91,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     def check_names(self) -> tuple[str, ...]:
         return tuple(running.name for running, _ in self.checks)
 
-    @property
-    def all_nodes(self) -> bool:
-        return self.hosts is None and not self.job and not self.nodelabel
-
     def for_peer(self, node: str, checks: Sequence[str] | None = None) -> dict[str, str]:
         """The query by which ``node``'s own agent is asked the same of itself. checks: only these; None: all."""
         names = self.check_names if checks is None else checks

@@ -54,7 +54,7 @@ def test_nothing_given_is_all_that_is_light_and_autopilots_default_set_everywher
     asked = read("")
     assert asked.check_names == ("dmesg", "pciebw", "dcgm", "ping")
     assert not asked.named
-    assert asked.all_nodes
+    assert (asked.hosts, asked.job, asked.nodelabel) == (None, "", "")
     assert (asked.batch, asked.fmt, asked.force, asked.iperf) == (None, "text", False, IperfOptions())
     assert asked.for_peer("n") == {"host": "n"}, "a peer is not told to run what nobody named"
 
@@ -76,7 +76,7 @@ def test_the_founding_pages_parameters():
     assert asked.iperf == IperfOptions(servers_per_node=4, clients_per_iface=2, plane="mgmt")
     assert asked.job == "team-a:batch.kubernetes.io/job-name=train"
     assert asked.nodelabel == "gpu=h100,zone="
-    assert (asked.force, asked.fmt, asked.all_nodes) == (True, "jsonl", False)
+    assert (asked.force, asked.fmt) == (True, "jsonl")
     assert asked.checks[0][1].model_dump()["r"] == 2
     assert asked.for_peer("node-2") == {"host": "node-2", "check": "dcgm,pciebw", "r": "2", "force": "true"}
     assert asked.for_peer("node-2", ["pciebw"]) == {"host": "node-2", "check": "pciebw", "force": "true"}
