@@ -1,27 +1,21 @@
 """/status of a whole fleet as people type it: real agents that find each other through a real API server, and replay
 what their GPUs' tools have printed.
 
-The founding page's last call goes by the Service's name from a pod. There is no cluster DNS here; to an agent a name is
-no more than a Host header, so it is sent with that.
+Here they listen wherever there is a free port; test_calls_as_typed.py types the founding page's calls, word by word.
 """
 
 import asyncio
-import json
-import os
 import re
 import socket
-import subprocess
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checks.recorded import lay_out
-from tests.cluster.test_agent_publishing import GUARD_S, HEALTHS, AgentProcess, until
+from tests.cluster.replaying_agent import FIRST, SECOND, TESTS, FleetAgent
+from tests.cluster.test_agent_publishing import GUARD_S, HEALTHS, until
 
 from muster_agent.access import Access, Caller, Denied
-from muster_checks.registry import registry
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_kube.reviews import Reviews
@@ -32,84 +26,7 @@ SERVICE = "autopilot-healthchecks"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES, BINDINGS = f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings"
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
-TESTS = Path(__file__).parents[1]
 SAMPLE = TESTS / "agent/samples/status_pciebw.txt"
-NVBANDWIDTH = TESTS / "checks/pciebw/samples/nvbandwidth-8.json"
-DIAGNOSIS = TESTS / "checks/dcgm/samples/diag_pass.json"
-ADDRESSES = [f"0000:{bus}:00.0" for bus in ("18", "2a", "3a", "5d", "9a", "ab", "ba", "db")]
-FIRST = ["12.3", "12.3", "12.3", "12.3", "5.3", "12.3", "12.3", "12.3"]
-SECOND = ["12.1", "12.0", "12.3", "12.3", "11.9", "11.5", "12.1", "12.1"]
-LISTENING = re.compile(r"listening on (\S+):(\d+)")
-
-
-def gpus(root: Path) -> None:
-    """Eight GPUs in slots of PCIe 3.0 x16."""
-    lay_out(root, {"/proc/sys/kernel/random/boot_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
-    listed = root / "sys/bus/pci/devices"
-    listed.mkdir(parents=True)
-    for place, address in enumerate(ADDRESSES):
-        device = root / f"sys/devices/pci0000:{place:02x}/0000:{place:02x}:01.0/{address}"
-        device.mkdir(parents=True)
-        for folder in (device, device.parent):
-            (folder / "max_link_speed").write_text("8.0 GT/s PCIe\n")
-            (folder / "max_link_width").write_text("16\n")
-        for name, content in {"vendor": "0x10de", "device": "0x20b2", "class": "0x030200"}.items():
-            (device / name).write_text(f"{content}\n")
-        (listed / address).symlink_to(device)
-
-
-def tools(folder: Path, bandwidths: Sequence[str]) -> Path:
-    """nvbandwidth and dcgmi that print what was recorded; ``calls`` there has dcgmi's command lines."""
-    folder.mkdir()
-    report = json.loads(NVBANDWIDTH.read_text())
-    for test in report["nvbandwidth"]["testcases"]:
-        test["bandwidth_matrix"] = [list(bandwidths)]
-    (folder / "nvbandwidth.json").write_text(json.dumps(report))
-    scripts = {
-        "nvbandwidth": f"cat {folder}/nvbandwidth.json",
-        "dcgmi": f'echo "$*" >> {folder}/calls\n[ "$1" = diag ] && exec cat {DIAGNOSIS}\nexit 1',
-    }
-    for name, body in scripts.items():
-        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
-        (folder / name).chmod(0o755)
-    return folder
-
-
-class FleetAgent(AgentProcess):
-    """An agent with tools of its own on its PATH, listening where its fleet finds it."""
-
-    def __init__(self, folder: Path, node: str, kubeconfig: Path, host: str, bandwidths: Sequence[str]) -> None:
-        gpus(folder / "root")
-        self.tools = tools(folder / "bin", bandwidths)
-        checks: dict[str, object] = {name: {"enabled": False} for name in registry()}
-        checks |= {"pciebw": {"parameters": {"min_bandwidth_gb_per_s": 8}}, "dcgm": {}, "dmesg": {}}
-        config = folder / "agent.yaml"
-        config.write_text(json.dumps({"checks": checks}))
-        flags = ("--config", str(config), "--root", str(folder / "root"), "--host", host)
-        super().__init__(folder, node, kubeconfig, *flags)
-        self.host = host
-
-    def start(self, *, wait: bool = True) -> "FleetAgent":
-        environment = {"PATH": f"{self.tools}:{os.environ['PATH']}", "HOME": "/nonexistent"}
-        self.process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=self._log, env=environment, start_new_session=True
-        )
-        assert self.process.stdout is not None
-        first = self.process.stdout.readline().decode()
-        match = LISTENING.match(first)
-        assert match, f"no address printed: {first!r}\n{self.log}"
-        self.port = int(match[2])
-        return self
-
-    def ask(self, query: str, **headers: str) -> str:
-        """As curl would; the answer has to be one."""
-        request = urllib.request.Request(f"http://{self.host}:{self.port}/status?{query}", headers=headers)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=300) as answer:
-            return str(answer.read().decode())
-
-    def nodes(self, query: str) -> dict[str, dict[str, Any]]:
-        return {node["node"]: node for node in json.loads(self.ask(f"{query}&format=json"))["nodes"]}
 
 
 class FleetBench:
