@@ -3,7 +3,7 @@
 ``decide`` of a Node that a decision was applied to decides nothing: the Node's own annotation is the only memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,22 +12,26 @@ import msgspec
 from muster_checks.vocabulary import Verdict, shorten
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import Condition, Node, Taint
+from muster_kube.times import rfc3339_whole
 from muster_tainter import memory as remembered
-from muster_tainter.faults import Change, Step, lost_fault, step, wanted
+from muster_tainter.faults import Change, Step, lost_fault, step
 from muster_tainter.health import Report, Unusable, read
 from muster_tainter.memory import ANNOTATION, UNREADABLE_ANNOTATION, Fault, Memory, OurTaint, Unreadable, ours
 from muster_tainter.past import TESTING_LABEL, pre_flight_left, under_test
 from muster_tainter.policy import OUR_PREFIX, STARTUP_KEY, Policy
+from muster_tainter.surroundings import ALONE, Surroundings
+from muster_tainter.wanting import confirmed_at, held_until, wanted
 
 FAULTY_LABEL = "muster.dev/faulty"
 HEALTH_LABEL = "muster.dev/health"
 MANAGED_LABEL = "muster.dev/managed"
 CONDITION = "muster.dev/Healthy"
+READY = "Ready"  # the kubelet's
 OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL)
 OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
 
 _ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
-_MESSAGE_LIMIT = 900  # bytes of an event's or condition's message; the API takes 1024 of an event's
+_MESSAGE_LIMIT = 800  # bytes of an event's or condition's message; the API takes 1024 of an event's
 
 _HEALTH = {Verdict.PASS: "pass", Verdict.SKIP: "pass", Verdict.WARN: "warn", Verdict.FAIL: "fail"}
 
@@ -44,12 +48,13 @@ class Notice:
 
 @dataclass(frozen=True)
 class TaintChange:
-    """One line of the log. rule: the rules that want the taint, or wanted it."""
+    """One line of the log. rule: the rules that want the taint, or wanted it; first: the node had none of ours."""
 
     taint: Taint
     added: bool
     rule: str
     why: str
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,9 @@ class Decision:
 
     taints:      the whole list, None to leave it; labels, annotations: None removes
     condition:   how muster.dev/Healthy should read (None: it should not be there); written behind the taints
-    changes:     faults opened, raised and closed; memory: as the annotation has it afterwards
+    changes:     faults opened, raised, over and closed; memory: as the annotation has it afterwards
+    withheld:    why a taint that is wanted is not set; empty: none is wanted, or all are set
+    again_at:    time alone changes this decision then, in seconds since the epoch
     """
 
     taints: tuple[Taint, ...] | None = None
@@ -69,10 +76,17 @@ class Decision:
     changes: tuple[Change, ...] = ()
     taint_changes: tuple[TaintChange, ...] = ()
     memory: Memory = field(default_factory=Memory)
+    withheld: str = ""
+    again_at: float = float("inf")
 
     @property
     def writes(self) -> bool:
         return self.taints is not None or bool(self.labels) or bool(self.annotations)
+
+    @property
+    def takes_a_place(self) -> bool:
+        """It gives the node its first taint of ours: what budgets are about."""
+        return any(change.added and change.first for change in self.taint_changes)
 
     @property
     def urgent(self) -> bool:
@@ -151,6 +165,7 @@ def decide(
     policy: Policy,
     now: float,
     released: Mapping[OurTaint, str] | None = None,
+    around: Surroundings = ALONE,
 ) -> Decision:
     """What to do about ``node``. ``now``: seconds since the epoch; ``released``: taints that a person took off."""
     if not is_managed(node):
@@ -166,19 +181,30 @@ def decide(
         annotations = {ANNOTATION: None, UNREADABLE_ANNOTATION: aside}
         text = f"annotation {ANNOTATION} cannot be read ({error}); kept in {UNREADABLE_ANNOTATION} and rebuilt"
         notices.append(Notice("MemoryUnreadable", shorten(text, _MESSAGE_LIMIT), "memory"))
-        memory, changes = step(memory, report, policy, now, {})
+        memory, changes = step(memory, report, policy, now, {}, around)
         memory = _with_lost(memory, node, report, policy, now)
     else:
-        memory, changes = step(memory, report, policy, now, released or {})
+        memory, changes = step(memory, report, policy, now, released or {}, around)
     notices += [notice for change in changes for notice in _told(change, policy)]
     memory = remembered.fit(memory)
-    wants = _wants(memory, policy)
+    wants = _wants(memory, policy, now)
+    withheld, waiting = "", list[Fault]()
+    if around.withhold:
+        new = [taint for taint in wants if not _is_set(taint, node, before)]
+        withheld = around.withhold if new else ""
+        waiting = [wants[taint][0] for taint in new]
+        wants = {taint: faults for taint, faults in wants.items() if taint not in new}
     taints = _taints(node, before, wants, passed=report.known and _may_begin(node, health, policy))
     held = tuple(ours(taint) for taint in taints if ours(taint) in wants and _may_hold(taint, node, before))
     if held != memory.ours:
-        memory = remembered.fit(msgspec.structs.replace(memory, ours=held))
+        tainted = rfc3339_whole(now) if held and not memory.ours else memory.tainted
+        memory = remembered.fit(msgspec.structs.replace(memory, ours=held, tainted=tainted))
     taint_changes = _taint_changes(node, taints, before, wants, changes)
     notices += _taint_notices(taint_changes, before, policy)
+    condition = _condition(memory, report, policy, withheld)
+    if withheld and not any(_WITHHELD in c.message for c in node.status.conditions if c.type == CONDITION):
+        text = f"{describe(waiting[0])} is not acted upon: {withheld}"
+        notices.append(Notice("TaintWithheld", shorten(text, _MESSAGE_LIMIT), "withheld"))
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
         labels[TESTING_LABEL] = under_test(health)
@@ -191,10 +217,29 @@ def decide(
         labels=_differing(node.metadata.labels, labels),
         annotations=_differing(node.metadata.annotations, annotations),
         notices=tuple(notices),
-        condition=_condition(memory, report, policy),
+        condition=condition,
         changes=changes,
         taint_changes=taint_changes,
         memory=memory,
+        withheld=withheld,
+        again_at=_again_at(memory, policy, now),
+    )
+
+
+def _again_at(memory: Memory, policy: Policy, now: float) -> float:
+    """When a fault has been open, or over, for long enough."""
+    times = []
+    for fault in memory.open:
+        want = wanted(fault, policy)
+        times.append(held_until(fault, want, memory, policy) if fault.over else confirmed_at(fault, want, now))
+    return min((at for at in times if at > now), default=float("inf"))
+
+
+def _is_set(taint: OurTaint, node: Node, before: Memory) -> bool:
+    """There already, or to be put back: neither is a new taint."""
+    slot = (taint.key, taint.effect)
+    return any((t.key, t.effect) == slot for t in node.spec.taints) or any(
+        (t.key, t.effect) == slot for t in before.ours
     )
 
 
@@ -226,7 +271,7 @@ def _health(report: Report) -> str:
 
 def _with_lost(memory: Memory, node: Node, report: Report, policy: Policy, now: float) -> Memory:
     """A taint under our prefix had a reason: without memory it stays until that is over too."""
-    wants = _wants(memory, policy)
+    wants = _wants(memory, policy, now)
     lost = [
         lost_fault(ours(taint), report.boot, now)
         for taint in node.spec.taints
@@ -235,13 +280,14 @@ def _with_lost(memory: Memory, node: Node, report: Report, policy: Policy, now: 
     return msgspec.structs.replace(memory, open=(*memory.open, *lost))
 
 
-def _wants(memory: Memory, policy: Policy) -> dict[OurTaint, list[Fault]]:
+def _wants(memory: Memory, policy: Policy, now: float) -> dict[OurTaint, list[Fault]]:
     """Each wanted taint with the faults that want it. Of one key and effect only the first value."""
     wants: dict[OurTaint, list[Fault]] = {}
     slots: dict[tuple[str, str], OurTaint] = {}
     for fault in memory.open:
-        taint = wanted(fault, policy).taint
-        if taint is not None:
+        want = wanted(fault, policy)
+        taint = want.taint
+        if taint is not None and confirmed_at(fault, want, now) <= now:
             taint = slots.setdefault((taint.key, taint.effect), taint)
             wants.setdefault(taint, []).append(fault)
     return wants
@@ -256,8 +302,8 @@ def _may_begin(node: Node, health: NodeHealth | Unusable | None, policy: Policy)
     """The first full pass of this boot is done, and what the node's pool asks of a new one is passed."""
     if not isinstance(health, NodeHealth) or not health.status.boot_id:
         return False
-    pool = policy.testing.pool_of(node.metadata.labels)
-    return pool is None or not pre_flight_left(health, pool.pre_flight)
+    pool = policy.pool_of(node.metadata.labels)
+    return pool is None or not pre_flight_left(health, pool.testing.pre_flight)
 
 
 def _taints(node: Node, before: Memory, wants: Mapping[OurTaint, object], *, passed: bool) -> tuple[Taint, ...]:
@@ -296,7 +342,8 @@ def _taint_changes(
             faults = wants[ours(taint)]
             put_back = ours(taint) in before.ours and all(fault.key in _keys(before.open) for fault in faults)
             why = "put back" if put_back else describe(faults[0])
-            result.append(TaintChange(taint, True, ", ".join(sorted({f.rule for f in faults if f.rule})), why))
+            rules = ", ".join(sorted({f.rule for f in faults if f.rule}))
+            result.append(TaintChange(taint, True, rules, why, first=not before.ours))
     closed = [change for change in changes if change.step is Step.CLOSED]
     for taint in node.spec.taints:
         if taint not in taints:
@@ -334,6 +381,11 @@ def _told(change: Change, policy: Policy) -> list[Notice]:
     if change.step is Step.CLOSED:
         text = shorten(f"closed ({change.how}, {change.by}): {describe(fault)}", _MESSAGE_LIMIT)
         return [Notice("FaultClosed", text, about, warning=False)]
+    if change.step is Step.OVER:
+        text = shorten(
+            f"over ({change.how}, {change.by}), held as it comes and goes: {describe(fault)}", _MESSAGE_LIMIT
+        )
+        return [Notice("FaultHeld", text, about, warning=False)]
     again = " again" if change.step is Step.RAISED else ""
     asks = f" [{fault.fault_class}, rule {wanted(fault, policy).rule}]"
     return [Notice("NodeFaultOpened", shorten(describe(fault), _MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)]
@@ -354,12 +406,22 @@ def _taint_notices(changes: tuple[TaintChange, ...], before: Memory, policy: Pol
     return notices
 
 
-def _condition(memory: Memory, report: Report, policy: Policy) -> Condition:
+_WITHHELD = "; no taint: "
+
+
+def _first(faults: Iterable[Fault]) -> Fault:
+    """The one to show: what is open before what is only held."""
+    return min(faults, key=lambda fault: bool(fault.over))
+
+
+def _condition(memory: Memory, report: Report, policy: Policy, withheld: str) -> Condition:
     if memory.open:
-        fault = memory.open[0]
+        fault = _first(memory.open)
         want = wanted(fault, policy)
         more = f"; {len(memory.open) - 1} more" if len(memory.open) > 1 else ""
-        tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{more})"
+        over = f"; over since {fault.over} ({fault.how}), held" if fault.over else ""
+        tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{over}{more})"
+        tail += f"{_WITHHELD}{withheld}" if withheld else ""
         return Condition(
             type=CONDITION,
             status="False",

@@ -7,12 +7,15 @@ from muster_tainter.health import read
 from muster_tainter.memory import ANNOTATION, LOST_CHECK, Fault, Memory, Unreadable, decode, ours
 from muster_tainter.policy import CloseOn, Policy
 from muster_tainter.policyfile import load_policy
+from muster_tainter.wanting import wanted
 
 _WORDS = {
     CloseOn.BOOT: "a reboot after which the check no longer finds it",
     CloseOn.DRIVER: "the driver's own word that it is over",
     CloseOn.QUIET: "the check's quiet time without another sign",
     CloseOn.CLEAR: "a request to clear",
+    CloseOn.PROOF: "a proof that is asked for and passes",
+    CloseOn.SOURCE: "the word of whoever reported it",
 }
 
 
@@ -87,10 +90,10 @@ def _fault(fault: Fault, finding: Finding | None, policy: Policy) -> list[str]:
         lines.append(f"  {fault.message}")
         lines.append("  no longer reported; that alone closes nothing")
     lines.append(f"  open since {fault.since}, occurrence {fault.occurrence}, seen in boot {fault.boot or 'unknown'}")
-    rule = policy.rule_for(fault.check, fault.component, fault.reason, fault.verdict, fault.fault_class)
+    want = wanted(fault, policy)
     lines.append(f"  rule {fault.rule}")
-    close_on = rule.closes_on(fault.fault_class) if rule is not None else ()
-    ways = [_WORDS[way] for way in close_on if way is not CloseOn.CLEAR]
+    possible = [way for way in want.close_on if way is not CloseOn.PROOF or want.proof is not None]
+    ways = [_WORDS[way] for way in possible if way is not CloseOn.CLEAR]
     lines.append(f"  closed by: {'; '.join([*ways, 'a person (muster clear)'])}")
     return lines
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from muster_checks.vocabulary import FaultClass, Verdict
 from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth
 from muster_tainter.memory import LOST_CHECK, OCCURRENCE_LIMIT, REST
+from muster_tainter.recovery import Asked, asked_by
 
 _VERDICTS = frozenset(Verdict)
 _CLASSES = frozenset(FaultClass)
+_AGENT_HOW = ("driver", "quiet", "request", "run")  # an agent's word; no other is its to give
 _RESERVED = (LOST_CHECK, REST)  # what the tainter's own faults are called
 
 FaultKey = tuple[str, str, str]  # check, component, reason
@@ -32,6 +34,7 @@ class Report:
     error:    why it cannot be believed; empty while nothing is reported
     findings: by fault key, the highest occurrence
     looked:   checks that measured: their verdict is PASS, WARN or FAIL and none of their findings is left out
+    proved:   requests for proof that the agent answered PASS
     """
 
     known: bool
@@ -41,6 +44,7 @@ class Report:
     findings: dict[FaultKey, Finding] | None = None
     cleared: dict[FaultKey, tuple[Cleared, ...]] | None = None
     looked: frozenset[str] = frozenset()
+    proved: tuple[Asked, ...] = ()
     clears: tuple[Clear, ...] = ()
 
     def finding(self, key: FaultKey) -> Finding | None:
@@ -79,6 +83,8 @@ def read(health: NodeHealth | Unusable | None) -> Report:
             if known is None or known.occurrence < finding.occurrence:
                 findings[key] = finding
         for over in check.cleared:
+            if over.how not in _AGENT_HOW:
+                continue
             key = (check.name, over.component, over.reason)
             cleared[key] = (*cleared.get(key, ()), over)
     return Report(
@@ -88,8 +94,15 @@ def read(health: NodeHealth | Unusable | None) -> Report:
         findings=findings,
         cleared=cleared,
         looked=frozenset(looked),
+        proved=_proved(health) if health.spec.requests else (),
         clears=clears,
     )
+
+
+def _proved(health: NodeHealth) -> tuple[Asked, ...]:
+    passed = {answer.id for answer in health.status.answers if answer.finished and answer.verdict == Verdict.PASS}
+    asked = [asked_by(request) for request in health.spec.requests if request.id in passed]
+    return tuple(each for each in asked if each is not None)
 
 
 def nonsense(health: NodeHealth) -> str:

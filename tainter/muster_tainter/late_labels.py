@@ -37,9 +37,9 @@ class LateLabels:
         self._path = path
         self._live = policy
         self._on_labels = on_labels
-        self._testing = policy().testing
+        self._pools = policy().pools
         self._mixed: tuple[Policy, Policy] | None = None
-        self.kept = self._testing.label_keys
+        self.kept = policy().label_keys
         """What of a Node's labels is to be stored. It never shrinks: a policy that comes back finds its labels."""
         self._have = self.kept
         self._late: dict[str, dict[str, str]] = {}
@@ -52,18 +52,18 @@ class LateLabels:
         self._wake.set()
 
     def policy(self) -> Policy:
-        """The one in force; its section ``testing`` as soon as the labels that it looks at are known: till then nodes
-        would belong to no pool, have jobs before its checks, and test beyond its cap."""
+        """The one in force; its pools as soon as the labels that they look at are known: till then nodes would belong
+        to none, be tainted beyond its budget, have jobs before its checks, and test beyond its cap."""
         live = self._live()
         if self._keys() <= self._have:
-            self._testing = live.testing
+            self._pools = live.pools
             return live
         if self._mixed is None or self._mixed[0] is not live:
-            self._mixed = live, live.model_copy(update={"testing": self._testing})
+            self._mixed = live, live.model_copy(update={"pools": self._pools})
         return self._mixed[1]
 
     def _keys(self) -> frozenset[str]:
-        return self._live().testing.label_keys
+        return self._live().label_keys
 
     def came(self, name: str) -> None:
         """The Node has come by the watch, or a write: with all its labels."""

@@ -6,7 +6,7 @@ stays open until a person or a new boot closes all of them.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ REST = "*"  # component and reason of the fault that counts the rest
 LOST_CHECK = "muster"  # a fault of the tainter's own: stands for the reason of a taint whose memory is gone
 LOST_REASON = "MemoryLost"
 OCCURRENCE_LIMIT = 2**53  # what JSON carries exactly
+PENALTY_LIMIT = 1000.0
+PENALTIES_LIMIT = 16  # checks
 _MESSAGE_STEPS = (160, 80, 40, 0)  # bytes of evidence a fault
 _BY_LIMIT = 128
 
@@ -41,7 +43,10 @@ class Fault(_Stored, frozen=True):
     occurrence: of the finding that opened it; only a closing of this number or a higher one closes it
     boot:       the boot in which the finding was last seen; empty while not known
     since:      RFC 3339, when the tainter opened it; first_seen: when the agent saw the first sign
+    raised:     RFC 3339, when it last fired anew while open; empty: never
     rule:       the rule that opened it
+    others:     on how many other nodes the same was found at the same time, the most so far; incident: its name
+    over:       RFC 3339, since when it is over and only waits for its hold-down; empty: it is not. how, by: as Closed's
     rest:       > 0: stands for so many faults that had no room (component and reason are ``*``)
     """
 
@@ -57,6 +62,12 @@ class Fault(_Stored, frozen=True):
     boot: str = ""
     origin: str = ""
     message: str = ""
+    raised: str = ""
+    others: int = 0
+    incident: str = ""
+    over: str = ""
+    how: str = ""
+    by: str = ""
     rest: int = 0
 
     @property
@@ -65,7 +76,9 @@ class Fault(_Stored, frozen=True):
 
 
 class Closed(_Stored, frozen=True):
-    """A fault that is over: how (boot, driver, quiet, clear, person), on whose word (``by``), and when."""
+    """A fault that is over: how (boot, driver, quiet, clear, proof, source, person; ``passing`` for one that went
+    before anything was done about it), on whose word (``by``), and when. rule, since, message: the fault's, for people.
+    """
 
     check: str
     component: str
@@ -74,10 +87,29 @@ class Closed(_Stored, frozen=True):
     closed_at: str = ""
     by: str = ""
     how: str = ""
+    rule: str = ""
+    since: str = ""
+    message: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
         return self.check, self.component, self.reason
+
+
+class Penalty(_Stored, frozen=True):
+    """How often faults of a check were over on this node, decayed: ``n`` at the time ``at`` (RFC 3339)."""
+
+    n: float
+    at: str
+
+
+class Attempt(_Stored, frozen=True):
+    """A repair of this node for faults of one class. stage: what it waits for; ref: what was made for it."""
+
+    n: int
+    at: str = ""
+    stage: str = ""
+    ref: str = ""
 
 
 class OurTaint(_Stored, frozen=True):
@@ -91,16 +123,20 @@ def ours(taint: Taint) -> OurTaint:
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """others: keys of the annotation that this version does not know, as they were."""
+    """penalty: by check; attempts: repairs, by class; tainted: RFC 3339, when the node last got its first taint of ours
+    others: keys of the annotation that this version does not know, as they were."""
 
     open: tuple[Fault, ...] = ()
     closed: tuple[Closed, ...] = ()
     ours: tuple[OurTaint, ...] = ()
+    penalty: dict[str, Penalty] = {}
+    attempts: dict[str, Attempt] = {}
+    tainted: str = ""
     others: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def empty(self) -> bool:
-        return not (self.open or self.closed or self.ours or self.others)
+        return not (self.open or self.closed or self.ours or self.penalty or self.attempts or self.others)
 
     def closed_up_to(self, key: tuple[str, str, str]) -> int:
         """The highest occurrence of ``key`` that was closed; 0 for none."""
@@ -111,11 +147,14 @@ class Unreadable(Exception):
     """The annotation is not what this or an earlier version wrote."""
 
 
-_KNOWN = ("open", "closed", "ours")
+_KNOWN = ("open", "closed", "ours", "penalty", "attempts", "tainted")
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _open = msgspec.json.Decoder(tuple[Fault, ...])
 _closed = msgspec.json.Decoder(tuple[Closed, ...])
 _ours = msgspec.json.Decoder(tuple[OurTaint, ...])
+_penalty = msgspec.json.Decoder(dict[str, Penalty])
+_attempts = msgspec.json.Decoder(dict[str, Attempt])
+_text = msgspec.json.Decoder(str)
 _any = msgspec.json.Decoder(object)
 
 
@@ -129,6 +168,9 @@ def decode(text: str | None) -> Memory:
             open=_open.decode(fields.get("open", b"[]")),
             closed=_closed.decode(fields.get("closed", b"[]")),
             ours=_ours.decode(fields.get("ours", b"[]")),
+            penalty=_penalty.decode(fields.get("penalty", b"{}")),
+            attempts=_attempts.decode(fields.get("attempts", b"{}")),
+            tainted=_text.decode(fields.get("tainted", b'""')),
             others=tuple((key, _checked(raw)) for key, raw in fields.items() if key not in _KNOWN),
         )
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -140,6 +182,8 @@ def decode(text: str | None) -> Memory:
     numbers = [fault.occurrence for fault in memory.open] + [closed.occurrence for closed in memory.closed]
     if any(not 0 <= number <= OCCURRENCE_LIMIT for number in numbers):
         raise Unreadable("an occurrence is out of range")
+    if any(not 0 <= penalty.n <= PENALTY_LIMIT for penalty in memory.penalty.values()):
+        raise Unreadable("a penalty is out of range")
     for fault in memory.open:
         if fault.check == LOST_CHECK:
             _require_possible(lost_taint(fault))
@@ -234,15 +278,23 @@ def fit(memory: Memory, limit: int = SIZE_LIMIT) -> Memory:
     if size(memory) <= limit:
         return memory
     for message_bytes in _MESSAGE_STEPS:
-        memory = msgspec.structs.replace(memory, open=tuple(_with_message(f, message_bytes) for f in memory.open))
+        memory = msgspec.structs.replace(
+            memory,
+            open=tuple(_with_message(f, message_bytes) for f in memory.open),
+            closed=tuple(_with_message(c, message_bytes) for c in memory.closed),
+        )
         if size(memory) <= limit:
             return memory
     memory = msgspec.structs.replace(
-        memory, open=tuple(msgspec.structs.replace(f, first_seen="", origin="") for f in memory.open)
+        memory,
+        open=tuple(msgspec.structs.replace(f, first_seen="", origin="", incident="") for f in memory.open),
+        closed=tuple(msgspec.structs.replace(c, rule="", since="", message="") for c in memory.closed),
     )
+    if size(memory) <= limit:
+        return memory
     # what closed faults say of who and when; their numbers go last, as they keep what was released released
     memory = msgspec.structs.replace(
-        memory, closed=tuple(msgspec.structs.replace(c, by="", how="", closed_at="") for c in memory.closed)
+        memory, closed=tuple(msgspec.structs.replace(c, by="", how="", closed_at="") for c in memory.closed), penalty={}
     )
     for keep in (30, 20, 12, 6, 0):
         if size(memory) <= limit:
@@ -258,6 +310,9 @@ def fit(memory: Memory, limit: int = SIZE_LIMIT) -> Memory:
 
 
 def _bounded(memory: Memory) -> Memory:
+    if len(memory.penalty) > PENALTIES_LIMIT:
+        worst = sorted(memory.penalty.items(), key=lambda item: item[1].n, reverse=True)[:PENALTIES_LIMIT]
+        memory = msgspec.structs.replace(memory, penalty=dict(worst))
     if all(len(c.by) <= _BY_LIMIT for c in memory.closed):
         return memory
     return msgspec.structs.replace(
@@ -265,7 +320,10 @@ def _bounded(memory: Memory) -> Memory:
     )
 
 
-def _with_message(fault: Fault, limit_bytes: int) -> Fault:
+_Told = TypeVar("_Told", Fault, Closed)
+
+
+def _with_message(fault: _Told, limit_bytes: int) -> _Told:
     message = shorten(fault.message, limit_bytes) if limit_bytes else ""
     return fault if message == fault.message else msgspec.structs.replace(fault, message=message)
 

@@ -27,8 +27,9 @@ from muster_tainter.past import (
     past_of,
     pre_flight_left,
 )
-from muster_tainter.policy import STARTUP_KEY
-from muster_tainter.testing import CHECK_NAME, DAY_S, HeavyTesting, Pool
+from muster_tainter.policy import STARTUP_KEY, Policy
+from muster_tainter.pools import Pool
+from muster_tainter.testing import CHECK_NAME, DAY_S
 
 EXPIRES_S = 30.0  # an agent that has not begun by then has lost its turn
 LOOK_AGAIN_S = 60.0  # promises are broken by the clock alone
@@ -120,14 +121,14 @@ class Plan:
     look_again_at: float = _NEVER
 
 
-def standing_of(node: Node | None, health: NodeHealth, testing: HeavyTesting) -> Standing:
+def standing_of(node: Node | None, health: NodeHealth, policy: Policy) -> Standing:
     name = health.metadata.name
     requests = [request for request in health.spec.requests if is_ours(request)] if health.spec.requests else []
     request = (asked(health) or requests[0]) if requests else None
     answer = None if request is None else finished(health, request)
     if node is None:
         return Standing(name, out="deleted", request=request, answer=answer, extra=len(requests) > 1)
-    pool = testing.pool_of(node.metadata.labels) if testing.pools else None
+    pool = policy.pool_of(node.metadata.labels) if policy.pools else None
     out = _out(node, health)
     return Standing(
         name,
@@ -160,10 +161,10 @@ def _out(node: Node, health: NodeHealth) -> str:
 
 def _wants(node: Node, health: NodeHealth, pool: Pool | None) -> tuple[Want, ...]:
     status = health.status
-    post_flight = pool.post_flight if pool is not None and status.idle_since else ()
+    post_flight = pool.testing.post_flight if pool is not None and status.idle_since else ()
     new: tuple[str, ...] = ()
-    if pool is not None and pool.pre_flight and any(taint.key == STARTUP_KEY for taint in node.spec.taints):
-        new = pre_flight_left(health, pool.pre_flight)
+    if pool is not None and pool.testing.pre_flight and any(taint.key == STARTUP_KEY for taint in node.spec.taints):
+        new = pre_flight_left(health, pool.testing.pre_flight)
     if not status.due and not post_flight and not new:
         return ()
     past = past_of(health)
@@ -195,10 +196,10 @@ def _taken(health: NodeHealth) -> float:
 
 
 def plan(
-    fleet: Iterable[Standing], testing: HeavyTesting, now: float, limit_s: Callable[[str], float] = lambda _: 3600.0
+    fleet: Iterable[Standing], policy: Policy, now: float, limit_s: Callable[[str], float] = lambda _: 3600.0
 ) -> Plan:
     """``now``: seconds since the epoch. ``limit_s``: how long a check may take, once it has begun."""
-    planning = plan_by_slices(fleet, testing, now, limit_s)
+    planning = plan_by_slices(fleet, policy, now, limit_s)
     while True:
         try:
             next(planning)
@@ -208,7 +209,7 @@ def plan(
 
 
 def plan_by_slices(
-    fleet: Iterable[Standing], testing: HeavyTesting, now: float, limit_s: Callable[[str], float]
+    fleet: Iterable[Standing], policy: Policy, now: float, limit_s: Callable[[str], float]
 ) -> Generator[None, None, Plan]:
     """The same, with a halt after each SLICE nodes: a large fleet takes a tenth of a second."""
     steps: list[Step] = []
@@ -218,6 +219,7 @@ def plan_by_slices(
     due: list[str] = []
     oldest: dict[str, float] = {}
     candidates: defaultdict[str, list[Candidate]] = defaultdict(list)
+    testing = policy.testing
     late = now - testing.coverage
     look_again = now + LOOK_AGAIN_S
     farthest = now + max(DAY_S, testing.pause)  # nobody is told to wait beyond it but by a clock that ran ahead
@@ -263,7 +265,7 @@ def plan_by_slices(
             candidates[node.pool].append((first, longest, node.name, its_check))
             overdue += first == OVERDUE
     cap = testing.at_once.of(sum(sizes.values()))
-    chosen = _chosen(candidates, testing, cap - taken, places, sizes)
+    chosen = _chosen(candidates, policy, cap - taken, places, sizes)
     for turn, _, name, check in chosen:
         steps.append(Step(name, check))
         overdue -= turn == OVERDUE
@@ -292,7 +294,7 @@ def _ended(node: Standing, request: Request, now: float, limit_s: Callable[[str]
 
 def _chosen(
     candidates: Mapping[str, list[Candidate]],
-    testing: HeavyTesting,
+    policy: Policy,
     free: int,
     places: Mapping[str, int],
     sizes: Mapping[str, int],
@@ -300,7 +302,11 @@ def _chosen(
     """Those whose turn it is, within the fleet's cap and each pool's own."""
     if free <= 0:
         return []
-    caps = {pool.name: pool.at_once.of(sizes.get(pool.name, 0)) for pool in testing.pools if pool.at_once is not None}
+    caps = {
+        pool.name: pool.testing.at_once.of(sizes.get(pool.name, 0))
+        for pool in policy.pools
+        if pool.testing.at_once is not None
+    }
     first: list[Candidate] = []
     for pool, waiting in candidates.items():
         room = min(free, caps[pool] - places.get(pool, 0)) if pool in caps else free

@@ -166,7 +166,7 @@ class Planner:
             if looked_at % SLICE == 0:
                 await asyncio.sleep(0)
         now = self._now()
-        planning = plan_by_slices(self._standings.values(), policy.testing, now, limit_s)
+        planning = plan_by_slices(self._standings.values(), policy, now, limit_s)
         while True:
             try:
                 next(planning)
@@ -183,7 +183,7 @@ class Planner:
         if health is None:
             self._standings.pop(name, None)
             return
-        standing = standing_of(self._node(name), health, policy.testing)
+        standing = standing_of(self._node(name), health, policy)
         if name in self._unsure:
             if standing.request is None:
                 standing = replace(standing, request=self._unsure[name][0])
@@ -284,18 +284,18 @@ class Planner:
         log.debug("node %s is asked for %s: %s", name, check, request.id)
 
     async def _end(self, health: NodeHealth, step: Step, request: Request) -> None:
-        policy, node = self._policy().testing, self._node(step.node)
+        policy, node = self._policy(), self._node(step.node)
         check, answer = request.checks[0], step.answer
         pool = policy.pool_of(node.metadata.labels) if node is not None else None
         new = (
             node is not None
             and pool is not None
-            and check in pool.pre_flight
+            and check in pool.testing.pre_flight
             and any(taint.key == STARTUP_KEY for taint in node.spec.taints)
         )
         past = past_of(health)
         if step.noted:
-            past = note_answer(past, health, request, answer, pause_s=policy.pause, now=self._now(), new=new)
+            past = note_answer(past, health, request, answer, pause_s=policy.testing.pause, now=self._now(), new=new)
         await self._requester.delete(health, past)
         if not step.noted:
             return

@@ -4,6 +4,7 @@ Values only: reading the file and following its changes is :mod:`muster_tainter.
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from fnmatch import translate
 from functools import cached_property
@@ -15,7 +16,10 @@ from pydantic.alias_generators import to_camel
 from muster_checks.vocabulary import FaultClass
 from muster_kube.objects import Taint
 from muster_tainter import labels
-from muster_tainter.testing import HeavyTesting
+from muster_tainter.budget_rules import Incidents
+from muster_tainter.pools import Pool
+from muster_tainter.recovery import KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
+from muster_tainter.testing import CHECK_NAME, AnyDuration, HeavyTesting
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -30,21 +34,25 @@ class CloseOn(StrEnum):
 
     BOOT: another boot's first full pass no longer has the finding. DRIVER: the driver's own clearing line.
     QUIET: nothing for as long as the check's row says. CLEAR: a request to clear that the agent has carried out.
+    PROOF: what the rule's ``proof`` names was asked for and passed. SOURCE: whoever said it, and is no agent of ours (a
+    Node's condition, the pods of the agents), says that it is over.
     """
 
     BOOT = "boot"
     DRIVER = "driver"
     QUIET = "quiet"
     CLEAR = "clear"
+    PROOF = "proof"
+    SOURCE = "source"
 
 
 _CLOSE_ON_BY_CLASS: dict[str, tuple[CloseOn, ...]] = {
-    FaultClass.RESET: (CloseOn.BOOT, CloseOn.DRIVER),
-    FaultClass.REBOOT: (CloseOn.BOOT, CloseOn.DRIVER),
-    FaultClass.REPLACE: (),
-    FaultClass.CONTACT: (),
+    FaultClass.RESET: (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.PROOF, CloseOn.SOURCE),
+    FaultClass.REBOOT: (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.PROOF, CloseOn.SOURCE),
+    FaultClass.REPLACE: (CloseOn.PROOF, CloseOn.SOURCE),
+    FaultClass.CONTACT: (CloseOn.PROOF, CloseOn.SOURCE),
 }
-_CLOSE_ON_ELSE = (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.QUIET)
+_CLOSE_ON_ELSE = (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.QUIET, CloseOn.PROOF, CloseOn.SOURCE)
 
 
 def _listed(value: object) -> object:
@@ -66,7 +74,12 @@ Globs = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)
 
 
 class Match(_Strict):
-    """Which findings a rule is for; a field that is left out matches all. Patterns: ``*``, ``?`` and ``[...]``."""
+    """Which findings a rule is for; a field that is left out matches all. Patterns: ``*``, ``?`` and ``[...]``.
+
+    correlated: only where at least so many other nodes found the same at the same time (policy's ``incidents.within``)
+    solo:       only where that is no incident (fewer nodes than ``incidents.nodes``); such a fault waits for
+                ``incidents.within`` before anything is done about it, as others may follow
+    """
 
     check: Globs = ("*",)
     component: Globs = ("*",)
@@ -74,7 +87,16 @@ class Match(_Strict):
     verdict: Annotated[tuple[Literal["WARN", "FAIL"], ...], BeforeValidator(_listed), Field(min_length=1)] = ("FAIL",)
     fault_class: Annotated[tuple[FaultClass, ...] | None, BeforeValidator(_listed)] = Field(default=None, alias="class")
 
+    correlated: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    solo: Literal[True] | None = None
+
     _patterns = field_validator("check", "component", "reason")(_checked_patterns)
+
+    @model_validator(mode="after")
+    def _not_both(self) -> Self:
+        if self.solo and self.correlated:
+            raise ValueError("correlated and solo exclude each other: expected one of them")
+        return self
 
     @cached_property
     def _compiled(self) -> tuple[re.Pattern[str] | None, ...]:
@@ -84,7 +106,13 @@ class Match(_Strict):
             for globs in (self.check, self.component, self.reason)
         )
 
-    def covers(self, check: str, component: str, reason: str, verdict: str, fault_class: str) -> bool:
+    def covers(
+        self, check: str, component: str, reason: str, verdict: str, fault_class: str, others: int, *, incident: bool
+    ) -> bool:
+        if self.correlated is not None and others < self.correlated:
+            return False
+        if self.solo and incident:
+            return False
         if verdict not in self.verdict or (self.fault_class is not None and fault_class not in self.fault_class):
             return False
         for pattern, value in zip(self._compiled, (check, component, reason), strict=True):
@@ -119,18 +147,48 @@ class TaintSpec(_Strict):
         return Taint(key=self.key, value=self.value, effect=self.effect)
 
 
+Action = Literal["taint", "drain", "quarantine", "event", "ignore"]
+_TAINTING = ("taint", "drain")
+
+
 class Rule(_Strict):
+    """What is done about findings that ``match``, and what ends it.
+
+    wait (``for``): a fault is acted upon once it has been open for so long, in seconds; what goes before leaves nothing
+    action:         drain: taint, and have the pods of the node go as its pool's ``drain`` says
+                    quarantine: the component (an IPU) is kept out of use, not the node
+    proof:          what passes where ``closeOn`` has ``proof``: the failed check itself, unless it is a log, and these
+    hold_down:      None: the policy's
+    """
+
     name: Annotated[str, Field(min_length=1, max_length=63)]
     match: Match = Match()
-    action: Literal["taint", "event", "ignore"]
+    wait: AnyDuration = Field(default=0.0, alias="for")
+    action: Action
     taint: TaintSpec | None = None
     close_on: tuple[CloseOn, ...] | None = None
+    proof: Proof | None = None
+    hold_down: AnyDuration | None = None
 
     @model_validator(mode="after")
-    def _only_taints_have_taints(self) -> Self:
-        if self.action != "taint" and (self.taint is not None or self.close_on is not None):
-            raise ValueError(f"taint and closeOn have no effect with action {self.action}")
+    def _fields_have_an_effect(self) -> Self:
+        if self.action not in _TAINTING and self.taint is not None:
+            raise ValueError(f"taint has no effect with action {self.action}")
+        if self.action in ("event", "ignore"):
+            given = {"closeOn": self.close_on, "proof": self.proof, "holdDown": self.hold_down}
+            for name, value in given.items():
+                if value is not None:
+                    raise ValueError(f"{name} has no effect with action {self.action}")
+            if self.wait:
+                raise ValueError(f"for has no effect with action {self.action}")
+        if self.proof is not None and self.close_on is not None and CloseOn.PROOF not in self.close_on:
+            raise ValueError("proof has no effect where closeOn does not list proof")
         return self
+
+    @property
+    def opens(self) -> bool:
+        """A finding of this rule becomes a fault."""
+        return self.action not in ("event", "ignore")
 
     def closes_on(self, fault_class: str) -> tuple[CloseOn, ...]:
         """What closes a fault of this rule; the class decides where the rule does not say."""
@@ -138,9 +196,21 @@ class Rule(_Strict):
             return self.close_on
         return _CLOSE_ON_BY_CLASS.get(fault_class, _CLOSE_ON_ELSE)
 
+    def proof_of(self, check: str, fault_class: str) -> ProofCheck | None:
+        """What has to pass, on request, for a fault of ``check`` to be over; None: nothing that could be asked for."""
+        if CloseOn.PROOF not in self.closes_on(fault_class):
+            return None
+        proof = self.proof or Proof()
+        itself = () if check in KERNEL_LOG_CHECKS or not CHECK_NAME.fullmatch(check) else (check,)
+        checks = tuple(dict.fromkeys((*itself, *proof.checks)))
+        if not checks:
+            return None
+        # nothing in the log says that the device was seen to: another boot does
+        return ProofCheck(checks, proof, new_boot=check in KERNEL_LOG_CHECKS)
+
     @cached_property
     def node_taint(self) -> Taint | None:
-        return (self.taint or TaintSpec()).taint if self.action == "taint" else None
+        return (self.taint or TaintSpec()).taint if self.action in _TAINTING else None
 
 
 # written on behalf of others, from copies that may be stale: what they drop was not dropped by a person
@@ -149,8 +219,22 @@ ALWAYS_LISTED = ("kube-controller-manager", "kubelet")
 
 class Policy(_Strict):
     rules: tuple[Rule, ...]
+    pools: Annotated[tuple[Pool, ...], Field(max_length=64)] = ()
+    incidents: Incidents = Incidents()
+    hold_down: HoldDown = HoldDown()
     listed_controllers: tuple[str, ...] = ()
     testing: HeavyTesting = HeavyTesting()
+
+    @model_validator(mode="after")
+    def _pools_differ(self) -> Self:
+        seen: dict[str, int] = {}
+        for i, pool in enumerate(self.pools):
+            if pool.name in seen:
+                raise ValueError(
+                    f'pools[{i}].name: "{pool.name}": expected a name of its own: pools[{seen[pool.name]}] has it'
+                )
+            seen[pool.name] = i
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -173,10 +257,19 @@ class Policy(_Strict):
                 )
         return self
 
-    def rule_for(self, check: str, component: str, reason: str, verdict: str, fault_class: str) -> Rule | None:
-        """The first rule that covers the finding."""
+    def rule_for(
+        self,
+        check: str,
+        component: str,
+        reason: str,
+        verdict: str,
+        fault_class: str,
+        others: int = 0,
+    ) -> Rule | None:
+        """The first rule that covers the finding. others: nodes that found the same at the same time."""
+        incident = others + 1 >= self.incidents.nodes
         for rule in self.rules:
-            if rule.match.covers(check, component, reason, verdict, fault_class):
+            if rule.match.covers(check, component, reason, verdict, fault_class, others, incident=incident):
                 return rule
         return None
 
@@ -186,6 +279,24 @@ class Policy(_Strict):
 
     def rule_named(self, name: str) -> Rule | None:
         return self._by_name.get(name)
+
+    def wait_of(self, rule: Rule) -> float:
+        """Seconds that a fault of ``rule`` is open before anything is done about it."""
+        return max(rule.wait, self.incidents.within if rule.match.solo else 0.0)
+
+    def pools_of(self, labels: Mapping[str, str]) -> Iterator[Pool]:
+        """Every pool that chooses a node with these labels, in the order of the file."""
+        return (pool for pool in self.pools if pool.selector.chooses(labels))
+
+    def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
+        """The first of them: how the node tests, is drained and repaired is its word."""
+        return next(self.pools_of(labels), None)
+
+    @cached_property
+    def label_keys(self) -> frozenset[str]:
+        """Labels of Nodes that the pools look at."""
+        keys = {key for pool in self.pools for key in pool.selector.match_labels}
+        return frozenset(keys | {pool.domain for pool in self.pools if pool.domain})
 
     def is_controller(self, manager: str) -> bool:
         return manager in ALWAYS_LISTED or manager in self.listed_controllers

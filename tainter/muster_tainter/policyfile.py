@@ -15,8 +15,11 @@ from inotify_simple import INotify, flags
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from muster_tainter.budget_rules import Budget, Incidents, Rate
 from muster_tainter.policy import Match, Policy, Rule, TaintSpec
-from muster_tainter.testing import HeavyTesting, Pool, Selector
+from muster_tainter.pools import Pool, Selector
+from muster_tainter.recovery import HoldDown, Proof
+from muster_tainter.testing import HeavyTesting, PoolTesting
 
 SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more
 
@@ -116,17 +119,28 @@ def _where(loc: Sequence[str | int]) -> str:
 
 def _keys_at(loc: Sequence[str | int]) -> str:
     parents = [part for part in loc[:-1] if isinstance(part, str)]
-    models: dict[str, type[BaseModel]] = {
-        "rules": Rule,
-        "match": Match,
-        "taint": TaintSpec,
-        "testing": HeavyTesting,
-        "pools": Pool,
-        "selector": Selector,
-    }
-    model = models.get(parents[-1] if parents else "", Policy)
+    model: type[BaseModel] = Policy
+    for parent in parents:
+        model = _MODELS.get((model, parent), model)
     keys = sorted(field.alias or name for name, field in model.model_fields.items())
     return ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else keys[0]
+
+
+# which model stands under a key of another one
+_MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
+    (Policy, "rules"): Rule,
+    (Rule, "match"): Match,
+    (Rule, "taint"): TaintSpec,
+    (Rule, "proof"): Proof,
+    (Policy, "pools"): Pool,
+    (Pool, "selector"): Selector,
+    (Pool, "testing"): PoolTesting,
+    (Pool, "budget"): Budget,
+    (Budget, "rate"): Rate,
+    (Policy, "testing"): HeavyTesting,
+    (Policy, "holdDown"): HoldDown,
+    (Policy, "incidents"): Incidents,
+}
 
 
 class FileWatch:

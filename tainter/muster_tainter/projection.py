@@ -5,12 +5,13 @@ Given to the reflectors as ``transform``. Nothing is dropped that a decision or 
 
 import sys
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 import msgspec
 
 from muster_kube import nodehealth
 from muster_kube.objects import Condition, ManagedNode, Metadata, Node, NodeSpec, NodeStatus
-from muster_tainter.desired import CONDITION, OUR_ANNOTATIONS, OUR_LABELS
+from muster_tainter.desired import CONDITION, OUR_ANNOTATIONS, OUR_LABELS, READY
 from muster_tainter.past import ANNOTATION as TESTS
 
 _intern = sys.intern
@@ -29,9 +30,25 @@ def slim_node(node: Node | ManagedNode, more_labels: AbstractSet[str] = frozense
             labels={_intern(key): _intern(meta.labels[key]) for key in keys if key in meta.labels},
             annotations={key: meta.annotations[key] for key in OUR_ANNOTATIONS if key in meta.annotations},
         ),
-        spec=NodeSpec(taints=node.spec.taints),
-        status=NodeStatus(conditions=tuple(_slim_condition(c) for c in node.status.conditions if c.type == CONDITION)),
+        spec=NodeSpec(taints=node.spec.taints, unschedulable=node.spec.unschedulable),
+        status=NodeStatus(
+            conditions=tuple(
+                _slim_condition(c) if c.type == CONDITION else _ready(c)
+                for c in node.status.conditions
+                if c.type in (CONDITION, READY)
+            )
+        ),
     )
+
+
+@lru_cache(maxsize=8)
+def _of_status(status: str) -> Condition:
+    return Condition(type=READY, status=status)
+
+
+def _ready(condition: Condition) -> Condition:
+    """Whether the kubelet is well: one object for all nodes that say the same."""
+    return _of_status(condition.status)
 
 
 def _slim_condition(condition: Condition) -> Condition:

@@ -1,20 +1,16 @@
-"""policy.yaml's section ``testing``: how many nodes run heavy checks at once, how soon every node has its turn, and
-what a pool's nodes have to run before their first job and after each one.
+"""policy.yaml's section ``testing``: how many nodes run heavy checks at once, how soon every node has its turn; and a
+pool's own: what its nodes have to run before their first job and after each one.
 
 Values only; what is done with them is :mod:`muster_tainter.plan`.
 """
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
-
-from muster_tainter import labels as kubernetes_labels
 
 DAY_S = 86_400.0
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY_S}
@@ -50,11 +46,12 @@ def _at_once(value: object) -> object:
     return AtOnce(percent=int(match[1]))
 
 
-def _seconds(value: object) -> object:
+def time_of(value: object, *, least_s: float = 1.0) -> float:
+    """``value`` in seconds. Raises ValueError."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
-    seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
-    if not 1.0 <= seconds <= _LONGEST_S:
-        raise ValueError("expected a time of 1 s to 366 days, such as 90s, 10m, 2h or 7d")
+    seconds = float(match[1]) * _UNITS_S[match[2]] if match else -1.0
+    if not least_s <= seconds <= _LONGEST_S:
+        raise ValueError(f"expected a time of {least_s:g} s to 366 days, such as 90s, 10m, 2h or 7d")
     return seconds
 
 
@@ -62,7 +59,7 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not CHECK_NAME.fullmatch(name):
             raise ValueError(f"{name[:40]!r}: expected the name of a check: lower case letters and digits")
@@ -73,7 +70,9 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 Nodes = Annotated[AtOnce, BeforeValidator(_at_once)]
 NodesIfAny = Annotated[AtOnce | None, BeforeValidator(_at_once)]
-Duration = Annotated[float, BeforeValidator(_seconds)]
+Duration = Annotated[float, BeforeValidator(time_of)]
+AnyDuration = Annotated[float, BeforeValidator(lambda value: time_of(value, least_s=0.0))]
+"""In seconds; 0s is allowed."""
 Checks = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(max_length=16)]
 
 
@@ -81,36 +80,15 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
 
 
-class Selector(_Strict):
-    """A node is chosen that has all these labels; no label chooses every node."""
-
-    match_labels: dict[str, str] = Field(default_factory=dict, max_length=16)
-
-    @field_validator("match_labels")
-    @classmethod
-    def _labels(cls, labels: dict[str, str]) -> dict[str, str]:
-        for key, value in labels.items():
-            if not kubernetes_labels.is_key(key):
-                raise ValueError(f"{key[:80]!r}: {kubernetes_labels.KEY_WORDS}")
-            if not kubernetes_labels.is_value(value):
-                raise ValueError(f"{value[:80]!r}: {kubernetes_labels.VALUE_WORDS}")
-        return labels
-
-    def chooses(self, labels: Mapping[str, str]) -> bool:
-        return all(labels.get(key) == value for key, value in self.match_labels.items())
-
-
-class Pool(_Strict):
+class PoolTesting(_Strict):
     """at_once: None: only the whole fleet's cap counts. post_flight: asked for when a job's end leaves a node idle;
     pre_flight: what a node has to pass before it loses the taint ``muster.dev/startup``."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63)]
-    selector: Selector
     at_once: NodesIfAny = None
     post_flight: Checks = ()
     pre_flight: Checks = ()
 
-    _names = field_validator("post_flight", "pre_flight")(_check_names)
+    _names = field_validator("post_flight", "pre_flight")(check_names)
 
 
 class HeavyTesting(_Strict):
@@ -125,27 +103,3 @@ class HeavyTesting(_Strict):
     at_once: Nodes = AtOnce(percent=5)
     coverage: Duration = 7 * DAY_S
     pause: Duration = 600.0
-    pools: Annotated[tuple[Pool, ...], Field(max_length=64)] = ()
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        seen: dict[str, int] = {}
-        for i, pool in enumerate(self.pools):
-            if pool.name in seen:
-                raise ValueError(
-                    f'pools[{i}].name: "{pool.name}": expected a name of its own: pools[{seen[pool.name]}] has it'
-                )
-            seen[pool.name] = i
-        return self
-
-    def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
-        """The first pool that chooses a node with these labels."""
-        for pool in self.pools:
-            if pool.selector.chooses(labels):
-                return pool
-        return None
-
-    @cached_property
-    def label_keys(self) -> frozenset[str]:
-        """Labels of Nodes that the pools look at."""
-        return frozenset(key for pool in self.pools for key in pool.selector.match_labels)

@@ -122,9 +122,9 @@ async def serving() -> AsyncIterator[Any]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def policy_file(folder: Path, testing: str) -> Path:
+def policy_file(folder: Path, testing: str, pools: str = "[]") -> Path:
     file = folder / "policy.yaml"
-    file.write_text(f"rules: []\ntesting: {testing}\n")
+    file.write_text(f"rules: []\ntesting: {testing}\npools: {pools}\n")
     return file
 
 
@@ -202,8 +202,8 @@ async def test_eight_nodes_two_at_a_time_over_a_leader_s_death(
 async def test_a_new_node_has_its_first_job_only_after_its_pool_s_checks(
     tainters: Tainters, fleet: Any, api: KubeClient, agent_api: KubeClient, serving: Any, tmp_path: Path
 ) -> None:
-    pools = "[{name: new, selector: {matchLabels: {size: big}}, preFlight: [pciebw, gpumem]}]"
-    replica = await tainters.start("--policy", str(policy_file(tmp_path, f"{{atOnce: 5, pools: {pools}}}")))
+    pools = "[{name: new, selector: {matchLabels: {size: big}}, testing: {preFlight: [pciebw, gpumem]}}]"
+    replica = await tainters.start("--policy", str(policy_file(tmp_path, "{atOnce: 5}", pools)))
     [held] = await fleet.create(1, prefix="held", shape=NodeShape(taints=[STARTUP], labels={"size": "big"}))
     [plain] = await fleet.create(1, prefix="plain", shape=NodeShape(taints=[STARTUP]))
     agents = serving(Agents(agent_api, [held, plain]))
@@ -275,7 +275,9 @@ async def test_a_job_s_end_and_a_pool_that_is_named_while_running(
     serving(agents)
     for name in (after, other):
         await agents.report(name, idleSince=None)  # as agents say empty
-    policy_file(tmp_path, "{atOnce: 5, pools: [{name: ml, selector: {matchLabels: {team: ml}}, postFlight: pciebw}]}")
+    policy_file(
+        tmp_path, "{atOnce: 5}", "[{name: ml, selector: {matchLabels: {team: ml}}, testing: {postFlight: pciebw}}]"
+    )
 
     async def in_force() -> bool:
         return "is in force" in replica.lines()

@@ -241,7 +241,7 @@ def test_the_startup_taint_comes_off_after_the_first_full_pass(make: Any) -> Non
 
 
 def test_the_startup_taint_waits_for_what_the_pool_asks_of_a_new_node(make: Any) -> None:
-    policy = parse_policy("{rules: [], testing: {pools: [{name: a, selector: {}, preFlight: [pciebw, dcgm]}]}}")
+    policy = parse_policy("{rules: [], pools: [{name: a, selector: {}, testing: {preFlight: [pciebw, dcgm]}}]}")
     startup = Taint(key="muster.dev/startup", effect="NoSchedule")
 
     def passed(boot: str, *checks: str) -> NodeHealth:

@@ -30,8 +30,8 @@ HEALTH = {
 
 def policy(label: str, *, at_once: int = 0) -> Policy:
     values = f"{{{label}: {LISTED['labels'][label]}}}"
-    pool = f"{{name: a, selector: {{matchLabels: {values}}}, atOnce: {at_once}, preFlight: [pciebw]}}"
-    return parse_policy(f"{{rules: [], testing: {{atOnce: 5, pools: [{pool}]}}}}")
+    pool = f"{{name: a, selector: {{matchLabels: {values}}}, testing: {{atOnce: {at_once}, preFlight: [pciebw]}}}}"
+    return parse_policy(f"{{rules: [], testing: {{atOnce: 5}}, pools: [{pool}]}}")
 
 
 def listed(*items: dict[str, Any]) -> Reply:

@@ -99,10 +99,10 @@ def test_thousands_of_checks_still_fit() -> None:
 
 
 def test_keys_of_a_newer_version_survive() -> None:
-    text = '{"penalty": {"dmesg": 3.5}, "attempts": [1], "open": [], "futureKey": "x"}'
+    text = '{"weights": {"dmesg": 3.5}, "tries": [1], "open": [], "futureKey": "x"}'
     memory = decode(text)
     assert decode(encode(memory)) == memory
-    assert msgspec.json.decode(encode(memory) or "")["penalty"] == {"dmesg": 3.5}
+    assert msgspec.json.decode(encode(memory) or "")["weights"] == {"dmesg": 3.5}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"open": 1}', '{"x": {}', '{"open": [{"check": "", "component": "c"}]}'])

@@ -29,8 +29,9 @@ DAY = 86_400.0
 STARTUP = Taint(key="muster.dev/startup", effect="NoSchedule")
 
 
-def policy(text: str = "{}") -> Any:
-    return parse_policy(f"{{rules: [], testing: {text}}}").testing
+def policy(testing: str = "{}") -> Any:
+    """testing: that section, and maybe others behind it."""
+    return parse_policy(f"{{rules: [], testing: {testing}}}")
 
 
 def at(hours_ago: float) -> str:
@@ -170,7 +171,7 @@ class TestWhoComesFirst:
         assert asks(planned(health("n1", "pciebw", "gpumem", past=past))) == [("n1", "gpumem")]
 
     def test_a_broken_promise_comes_before_a_job_s_end(self) -> None:
-        text = "{atOnce: 1, coverage: 2d, pools: [{name: a, selector: {}, postFlight: pciebw}]}"
+        text = "{atOnce: 1, coverage: 2d}, pools: [{name: a, selector: {}, testing: {postFlight: pciebw}}]"
         ended = health("ended", idle=at(0), past=last(30, idle=at(40)))
         late = health("late", "pciebw", past=last(49, idle=at(1)))
         waiting = health("waiting", "pciebw", past=last(40, idle=at(1)))
@@ -221,14 +222,14 @@ class TestCap:
         assert [(s.node, s.end, s.noted) for s in made.steps] == [("n1", ours(), False)]  # and n2 a moment later
 
     def test_a_pool_has_a_cap_of_its_own_within_the_fleet_s(self) -> None:
-        text = "{atOnce: 3, pools: [{name: a, selector: {matchLabels: {zone: a}}, atOnce: '25%'}]}"
+        text = "{atOnce: 3}, pools: [{name: a, selector: {matchLabels: {zone: a}}, testing: {atOnce: '25%'}}]"
         healths = [health(f"{zone}{n}", "pciebw", past=last(20 if zone == "a" else 10)) for zone in "ab"
                    for n in range(4)]  # fmt: skip
         nodes = {h.metadata.name: node(h.metadata.name, zone=h.metadata.name[0]) for h in healths}
         assert [name for name, _ in asks(planned(*healths, text=text, **nodes))] == ["a0", "b0", "b1"]
 
     def test_a_node_belongs_to_the_first_pool_that_chooses_it(self) -> None:
-        rules = policy("{pools: [{name: a, selector: {matchLabels: {gpu: h100}}}, {name: rest, selector: {}}]}")
+        rules = policy("{}, pools: [{name: a, selector: {matchLabels: {gpu: h100}}}, {name: rest, selector: {}}]")
         pools = [standing_of(node("n", gpu=gpu), health("n"), rules).pool for gpu in ("h100", "a100")]
         assert pools == ["a", "rest"]
 
@@ -315,7 +316,7 @@ def replace_id(request: Request, name: str) -> Request:
 class TestFlights:
     """Before the first job, and after each one."""
 
-    TEXT = "{atOnce: 1, pools: [{name: a, selector: {}, postFlight: [pciebw], preFlight: [pciebw, dcgm]}]}"
+    TEXT = "{atOnce: 1}, pools: [{name: a, selector: {}, testing: {postFlight: [pciebw], preFlight: [pciebw, dcgm]}}]"
 
     def test_a_job_s_end_asks_for_the_pool_s_checks_due_or_not(self) -> None:
         waiting = health("waiting", "pciebw", past=last(20, idle=at(1)))

@@ -24,8 +24,8 @@ testing:
   atOnce: {CAP}
   coverage: 1d
   pause: 60s
-  pools: [{{name: a, selector: {{matchLabels: {{pool: a}}}}, atOnce: {POOL_CAP}, postFlight: pciebw}}]
-""").testing
+pools: [{{name: a, selector: {{matchLabels: {{pool: a}}}}, testing: {{atOnce: {POOL_CAP}, postFlight: pciebw}}}}]
+""")
 IN_POOL = ("n0", "n1", "n2")
 nodes = st.sampled_from(NAMES)
 
@@ -65,7 +65,9 @@ class Fleet(RuleBasedStateMachine):
             self.serial += 1
             requests = (request_for(step.check, str(self.serial), self.now),)
         elif step.end is not None and step.noted:
-            past = note_answer(past, health, step.end, step.answer, pause_s=POLICY.pause, now=self.now, new=False)
+            past = note_answer(
+                past, health, step.end, step.answer, pause_s=POLICY.testing.pause, now=self.now, new=False
+            )
         metadata = msgspec.structs.replace(health.metadata, annotations={ANNOTATION: encode(past)})
         self.healths[step.node] = msgspec.structs.replace(health, metadata=metadata, spec=Spec(requests=requests))
 
@@ -86,7 +88,7 @@ class Fleet(RuleBasedStateMachine):
         """No node of a pool that is passed over has waited longer for what it is idle for."""
         chosen = {step.node: step.check for step in made.steps if step.check}
         fleet = {name: standing_of(self.nodes[name], health, POLICY) for name, health in self.healths.items()}
-        late = self.now - POLICY.coverage
+        late = self.now - POLICY.testing.coverage
 
         def turn(name: str, check: str | None = None) -> tuple[int, float]:
             ready = [want for want in fleet[name].wants if want.after <= self.now and check in (None, want.check)]

@@ -31,7 +31,8 @@ def test_a_rule_matches_failures_unless_it_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize(("fault_class", "expected"), [
-    ("reset", {"boot", "driver"}), ("reboot", {"boot", "driver"}), ("replace", set()), ("contact", set()),
+    ("reset", {"boot", "driver", "proof", "source"}), ("reboot", {"boot", "driver", "proof", "source"}),
+    ("replace", {"proof", "source"}), ("contact", {"proof", "source"}),
 ])  # fmt: skip
 def test_what_closes_by_default_depends_on_the_class(fault_class: str, expected: set[str]) -> None:
     rule = load_policy(None).rule_for("dmesg", GPU, "Xid79", "FAIL", fault_class)
@@ -59,18 +60,18 @@ def test_the_konduktor_example_taints_on_every_xid_and_never_lets_go(reason: str
 BAD: list[tuple[str, str]] = [
     ('rules: [{name: a, action: taint, taint: {effect: NoShedule}}]',
      'rules[0].taint.effect: "NoShedule": expected NoSchedule, PreferNoSchedule or NoExecute'),
-    ("rules: [{name: a, action: tain}]", 'rules[0].action: "tain": expected taint, event or ignore'),
+    ("rules: [{name: a, action: tain}]", 'rules[0].action: "tain": expected taint, drain, quarantine, event or ignore'),
     ("rules: [{name: a, action: event, when: x}]",
-     "rules[0].when: unknown key: expected action, closeOn, match, name or taint"),
+     "rules[0].when: unknown key: expected action, closeOn, for, holdDown, match, name, proof or taint"),
     ("rules: [{name: a, action: event, match: {chek: x}}]",
-     "rules[0].match.chek: unknown key: expected check, class, component, reason or verdict"),
+     "rules[0].match.chek: unknown key: expected check, class, component, correlated, reason, solo or verdict"),
     ("rules: [{name: a, action: event, match: {verdict: UNKNOWN}}]",
      'rules[0].match.verdict[0]: "UNKNOWN": expected WARN or FAIL'),
     ("rules: [{name: a, action: taint, closeOn: [bot]}]",
-     'rules[0].closeOn[0]: "bot": expected boot, driver, quiet or clear'),
+     'rules[0].closeOn[0]: "bot": expected boot, driver, quiet, clear, proof or source'),
     ("rules: [{name: a, action: event}, {name: a, action: event}]",
      'rules[1].name: "a": expected a name of its own: rules[0] has it'),
-    ("rules: [{name: a, action: event, closeOn: [boot]}]", "taint and closeOn have no effect with action event"),
+    ("rules: [{name: a, action: event, closeOn: [boot]}]", "closeOn has no effect with action event"),
     ("rules: [{name: a, action: taint, taint: {value: x}}, {name: b, action: taint}]",
      'rules[1].taint.value: "true": expected "x" as in rules[0]'),
     ("rules: [{name: a, action: taint, taint: {key: muster.dev/startup}}]", "expected another key"),

@@ -9,34 +9,41 @@ from muster_tainter.testing import AtOnce
 
 
 def test_without_the_section_a_twentieth_of_the_fleet_tests_at_once_and_every_node_within_a_week() -> None:
-    rules = parse_policy("rules: []").testing
+    policy = parse_policy("rules: []")
+    rules = policy.testing
     assert (rules.at_once.of(15_000), rules.at_once.of(1), rules.coverage, rules.pause) == (750, 1, 604_800.0, 600.0)
-    assert (rules.pools, rules.label_keys) == ((), frozenset())
+    assert (policy.pools, policy.label_keys) == ((), frozenset())
 
 
 def test_all_of_it() -> None:
-    rules = parse_policy("""
+    policy = parse_policy("""
 rules: []
 testing:
   atOnce: 10
   coverage: 36h
   pause: 90s
-  pools:
-    - name: h100
-      selector: {matchLabels: {example.com/gpu: h100, zone: a}}
+pools:
+  - name: h100
+    selector: {matchLabels: {example.com/gpu: h100, zone: a}}
+    domain: example.com/rack
+    testing:
       atOnce: 25%
       postFlight: [pciebw]
       preFlight: pciebw
-    - {name: rest, selector: {}}
-""").testing
+  - {name: rest, selector: {}}
+""")
+    rules = policy.testing
     assert (rules.at_once, rules.coverage, rules.pause) == (AtOnce(10), 129_600.0, 90.0)
-    assert rules.label_keys == {"example.com/gpu", "zone"}
-    pool = rules.pool_of({"example.com/gpu": "h100", "zone": "a", "other": "x"})
+    assert policy.label_keys == {"example.com/gpu", "example.com/rack", "zone"}
+    labels = {"example.com/gpu": "h100", "zone": "a", "other": "x"}
+    pool = policy.pool_of(labels)
     assert pool is not None
-    assert (pool.name, pool.at_once, pool.post_flight, pool.pre_flight) == (
+    testing = pool.testing
+    assert (pool.name, testing.at_once, testing.post_flight, testing.pre_flight) == (
         "h100", AtOnce(percent=25), ("pciebw",), ("pciebw",)
     )  # fmt: skip
-    other = rules.pool_of({"zone": "a"})
+    assert [each.name for each in policy.pools_of(labels)] == ["h100", "rest"]
+    other = policy.pool_of({"zone": "a"})
     assert other is not None
     assert other.name == "rest"
 
@@ -50,23 +57,41 @@ BAD: list[tuple[str, str]] = [
     ("{coverage: 0d}", 'testing.coverage: "0d": expected a time'),
     ("{coverage: 1.5}", "testing.coverage: 1.5: expected a time"),
     ("{pause: 400d}", 'testing.pause: "400d": expected a time'),
-    ("{cap: 3}", "testing.cap: unknown key: expected atOnce, coverage, pause or pools"),
-    ("{pools: [{name: a, selector: {}, atOnce: x}]}", 'testing.pools[0].atOnce: "x": expected a number of nodes'),
-    ("{pools: [{name: a}]}", "testing.pools[0].selector: missing"),
-    ("{pools: [{name: '', selector: {}}]}", 'testing.pools[0].name: "": expected a text that is not empty'),
-    ("{pools: [{name: a, selector: {}, preflight: []}]}",
-     "testing.pools[0].preflight: unknown key: expected atOnce, name, postFlight, preFlight or selector"),
-    ("{pools: [{name: a, selector: {matchExpressions: []}}]}",
-     "testing.pools[0].selector.matchExpressions: unknown key: expected matchLabels"),
-    ("{pools: [{name: a, selector: {matchLabels: [x]}}]}", "testing.pools[0].selector.matchLabels: [\"x\"]: expected"),
-    ("{pools: [{name: a, selector: {matchLabels: {a b: c}}}]}", "'a b': expected a label key"),
-    ("{pools: [{name: a, selector: {matchLabels: {a: b c}}}]}", "'b c': expected a label value"),
-    ("{pools: [{name: a, selector: {}, postFlight: [PCIe]}]}", "pools[0].postFlight: [\"PCIe\"]: 'PCIe': expected"),
-    ("{pools: [{name: a, selector: {}, preFlight: [x, x]}]}", "expected each check once"),
-    ("{pools: [{name: a, selector: {}}, {name: a, selector: {}}]}",
-     'pools[1].name: "a": expected a name of its own: pools[0] has it'),
+    ("{cap: 3}", "testing.cap: unknown key: expected atOnce, coverage or pause"),
     ("3", "testing: 3: expected a mapping"),
 ]  # fmt: skip
+
+
+BAD_POOLS: list[tuple[str, str]] = [
+    ("[{name: a, selector: {}, testing: {atOnce: x}}]",
+     'pools[0].testing.atOnce: "x": expected a number of nodes'),
+    ("[{name: a}]", "pools[0].selector: missing"),
+    ("[{name: '', selector: {}}]", 'pools[0].name: "": expected a text that is not empty'),
+    ("[{name: a, selector: {}, testing: {preflight: []}}]",
+     "pools[0].testing.preflight: unknown key: expected atOnce, postFlight or preFlight"),
+    ("[{name: a, selector: {matchExpressions: []}}]",
+     "pools[0].selector.matchExpressions: unknown key: expected matchLabels"),
+    ("[{name: a, selector: {matchLabels: [x]}}]", "pools[0].selector.matchLabels: [\"x\"]: expected"),
+    ("[{name: a, selector: {matchLabels: {a b: c}}}]", "'a b': expected a label key"),
+    ("[{name: a, selector: {matchLabels: {a: b c}}}]", "'b c': expected a label value"),
+    ("[{name: a, selector: {}, domain: a b}]", 'pools[0].domain: "a b": expected a label key'),
+    ("[{name: a, selector: {}, budget: {tainted: 200%}}]", 'pools[0].budget.tainted: "200%": expected a number of'),
+    ("[{name: a, selector: {}, budget: {rate: {nodes: 1}}}]", "pools[0].budget.rate.within: missing"),
+    ("[{name: a, selector: {}, budget: {rat: 1}}]", "pools[0].budget.rat: unknown key: expected healthyPerDomain, per"),
+    ("[{name: a, selector: {}, testing: {postFlight: [PCIe]}}]",
+     "pools[0].testing.postFlight: [\"PCIe\"]: 'PCIe': expected"),
+    ("[{name: a, selector: {}, testing: {preFlight: [x, x]}}]", "expected each check once"),
+    ("[{name: a, selector: {}}, {name: a, selector: {}}]",
+     'pools[1].name: "a": expected a name of its own: pools[0] has it'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), BAD_POOLS)
+def test_an_error_in_a_pool_says_where_too(text: str, said: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(f"{{rules: [], pools: {text}}}")
+    assert str(caught.value).startswith("policy.yaml: pools")
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "said"), BAD)

@@ -149,7 +149,7 @@ def test_what_the_plan_needs_of_a_health_is_kept() -> None:
         ),
     )
     slim = slim_health(health)
-    assert standing_of(Node(metadata=Metadata(name="n1")), slim, POLICY.testing) == standing_of(
+    assert standing_of(Node(metadata=Metadata(name="n1")), slim, POLICY) == standing_of(
         Node(metadata=Metadata(name="n1")),
         msgspec.structs.replace(
             health,
@@ -157,7 +157,7 @@ def test_what_the_plan_needs_of_a_health_is_kept() -> None:
                 health.status, answers=(msgspec.structs.replace(answers[0], message=""), answers[1])
             ),
         ),
-        POLICY.testing,
+        POLICY,
     )
     assert [answer.id for answer in slim.status.answers] == [request.id]
     assert slim.metadata.annotations == {"muster.dev/tests": "{}"}

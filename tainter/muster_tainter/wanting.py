@@ -1,0 +1,72 @@
+"""What the policy in force makes of an open fault: its taint, how long it waits, what ends it, its hold-down. Pure."""
+
+from dataclasses import dataclass
+
+from muster_kube.times import seconds
+from muster_tainter.memory import LOST_CHECK, Fault, Memory, OurTaint, lost_taint, ours
+from muster_tainter.policy import CloseOn, Policy, Rule
+from muster_tainter.recovery import ProofCheck
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the policy in force makes of a fault.
+
+    rule:     its name; empty: none
+    taint:    None: no taint (any more)
+    wait_s:   how long it is open before anything is done about it
+    proof:    what may be asked for to prove it over; None: nothing
+    hold_s:   base of its hold-down, None: the policy's
+    quarantine, drain: of its action
+    """
+
+    rule: str = ""
+    taint: OurTaint | None = None
+    close_on: tuple[CloseOn, ...] = (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.QUIET, CloseOn.SOURCE)
+    wait_s: float = 0.0
+    proof: ProofCheck | None = None
+    hold_s: float | None = None
+    quarantine: bool = False
+    drain: bool = False
+
+
+def wanted(fault: Fault, policy: Policy) -> Wanted:
+    """What the policy in force makes of an open fault: a changed rule moves the taints of open faults too."""
+    if fault.check == LOST_CHECK:
+        return Wanted(taint=lost_taint(fault), close_on=(CloseOn.BOOT,))
+    rule = policy.rule_named(fault.rule) if fault.rest else _rule_of(fault, policy)
+    if rule is None:
+        return Wanted()
+    taint = rule.node_taint
+    return Wanted(
+        rule=rule.name,
+        taint=None if taint is None else ours(taint),
+        close_on=rule.closes_on(fault.fault_class),
+        wait_s=policy.wait_of(rule),
+        proof=None if fault.rest else rule.proof_of(fault.check, fault.fault_class),
+        hold_s=rule.hold_down,
+        quarantine=rule.action == "quarantine",
+        drain=rule.action == "drain",
+    )
+
+
+def _rule_of(fault: Fault, policy: Policy) -> Rule | None:
+    return policy.rule_for(fault.check, fault.component, fault.reason, fault.verdict, fault.fault_class, fault.others)
+
+
+def confirmed_at(fault: Fault, want: Wanted, now: float) -> float:
+    """From when on something is done about it, in seconds since the epoch. A clock that was set back delays nothing."""
+    since = seconds(fault.since)
+    return since if since > now else since + want.wait_s
+
+
+def held_until(fault: Fault, want: Wanted, memory: Memory, policy: Policy) -> float:
+    """Until when a fault that is over keeps its taint, in seconds since the epoch."""
+    over = seconds(fault.over)
+    return over + policy.hold_down.seconds(penalty_of(memory, fault.check, over, policy), want.hold_s)
+
+
+def penalty_of(memory: Memory, check: str, now: float, policy: Policy) -> float:
+    """How often faults of ``check`` were over on this node lately."""
+    penalty = memory.penalty.get(check)
+    return 0.0 if penalty is None else policy.hold_down.decayed(penalty.n, now - seconds(penalty.at))
