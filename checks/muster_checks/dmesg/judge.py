@@ -125,7 +125,7 @@ class Judge:
 
     @property
     def interesting(self) -> Callable[[bytes], bool]:
-        """May ``take`` make something of a record with this text? Never False wrongly; about 1 us."""
+        """May ``take`` make something of a record with this text, or a line of it? Never False wrongly; about 1 us."""
         return (lambda _raw: True) if self._recent.wanted else self._matcher.interesting
 
     def take(self, line: KernelLine) -> list[Event]:

@@ -5,6 +5,7 @@ pattern: some come from users. One RE2 set holds them all, so an ordinary kernel
 is compiled only once it has been found and its groups are asked for.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -15,6 +16,9 @@ SET_BYTES = 4 << 20  # what RE2 may use for the set's program and its states
 SET_INSTRUCTIONS = 20_000  # all patterns together; compiling a set that outgrows SET_BYTES would end the process
 _UNANCHORED = re2._re2.RE2.Anchor.UNANCHORED
 _NOWHERE = (-1, -1)
+# A pattern that may ask for the beginning or the end of its whole text: by name, or with MULTI_LINE switched off for ^
+# and $. It may be found where there is none (an escaped backslash before an A), never the other way round.
+_OF_WHOLE_TEXT = re.compile(r"\\[Az]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
 
 
 def _options() -> re2.Options:
@@ -98,6 +102,7 @@ class Matcher:
         options.never_capture = True
         self._patterns = tuple(patterns)
         self._compiled: dict[int, Pattern] = {}
+        self._of_whole_text = any(_OF_WHOLE_TEXT.search(pattern) for pattern in self._patterns)
         self._set = re2.Set.SearchSet(options)
         try:
             for pattern in self._patterns:
@@ -110,12 +115,15 @@ class Matcher:
         self._match: Callable[[bytes], list[int]] = self._set._set.Match if self._patterns else lambda _text: []
 
     def interesting(self, raw: bytes) -> bool:
-        r"""May ``which`` find something once ``raw`` has been made into text?
+        r"""May ``which`` find something once ``raw`` has been made into text, or one of the lines in it has?
+
+        So many messages can be looked at in one scan, joined by newlines: what stands in one of them stands in all of
+        them together, because only the beginning and the end of the text are different things there.
 
         Never False wrongly: text with escapes (``\x0a``) or beyond ASCII may look different then, so it counts as
-        interesting.
+        interesting; so does all that has a newline where a pattern asks for the beginning or the end of its text.
         """
-        return bool(self._match(raw)) or not raw.isascii() or b"\\x" in raw
+        return bool(self._match(raw)) or not raw.isascii() or b"\\x" in raw or (self._of_whole_text and b"\n" in raw)
 
     def which(self, text: bytes) -> list[int]:
         """Indices of the patterns that stand in ``text`` (UTF-8), ascending."""

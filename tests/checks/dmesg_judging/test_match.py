@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 
 from muster_checks.dmesg.match import SET_INSTRUCTIONS, Matcher, Pattern
 
@@ -26,6 +28,44 @@ def test_a_matcher_without_patterns_finds_nothing():
 @pytest.mark.parametrize("raw", [rb"a\x0ab", "\N{LATIN SMALL LETTER E WITH ACUTE}".encode(), b"\xff"])
 def test_text_that_may_look_different_later_is_of_interest(raw):
     assert Matcher(["zzz"]).interesting(raw)
+
+
+PIECES = ["a", "b", " ", ".", "[^a]", "[^ab]", r"\s", r"\S", r"\W", r"[[:space:]]", r"\C", r"\x61", r"\n"]
+EDGES = ["^", "$", r"\A", r"\z", r"\b", r"\B", r"(?-m:^)", r"(?-m:$)", r"(?-im:$)", r"(?s-m:^)", r"(?i-sm)^", r"\\A"]
+MARKS = ["*", "+", "?", "*?", "|", "(", ")", "(?:", "(?s)", "(?s:", "(?i)", "(?-m)", "(?i-m)", "(?U)", r"\Q", r"\E"]
+PATTERNS = st.lists(st.sampled_from([*PIECES, *EDGES, *MARKS]), min_size=1, max_size=6).map("".join)
+
+
+def _is_re2(pattern):
+    try:
+        Pattern(pattern)
+    except ValueError:
+        return False
+    return True
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    patterns=st.lists(PATTERNS.filter(_is_re2), min_size=1, max_size=2),
+    lines=st.lists(st.text("abA\\ ", max_size=4).map(str.encode), min_size=1, max_size=5),
+)
+@example(patterns=[r"\Aa"], lines=[b"b", b"a"])
+@example(patterns=[r"a\z"], lines=[b"a", b"b"])
+@example(patterns=["(?-m)^a"], lines=[b"b", b"a"])
+@example(patterns=["(?i-sm:a$)"], lines=[b"a", b"b"])
+@example(patterns=[r"\Aa", "zzz"], lines=[b"b", b"a"])
+@example(patterns=["(?-m)^$"], lines=[b"a", b"", b"a"])
+def test_what_stands_in_a_line_is_of_interest_in_many_lines_together(patterns, lines):
+    matcher = Matcher(patterns)
+    assume(any(matcher.which(line) for line in lines))
+    assert matcher.interesting(b"\n".join(lines))
+    assert matcher.interesting(b"\n".join([line + b"\n" for line in lines]))
+
+
+def test_many_lines_in_which_nothing_stands_are_of_no_interest(bench):
+    lines = [b"usb 1-1: new high-speed USB device number 7", b"IPv6: ADDRCONF(NETDEV_CHANGE): link becomes ready"]
+    assert not bench.judge.interesting(b"\n".join(lines * 16))
+    assert not Matcher(["^c$", "d"]).interesting(b"a\nb\n")
 
 
 def test_bytes_that_are_no_text_stop_no_pattern():

@@ -99,7 +99,7 @@ class EchoJudge:
     counters: JudgeCounts = field(default_factory=JudgeCounts)
 
     def interesting(self, text: bytes) -> bool:
-        return b"dull" not in text
+        return any(b"dull" not in line for line in text.removesuffix(b"\n").split(b"\n"))
 
     def take(self, line: KernelLine) -> list[Sign | AllClear]:
         if line.text == "trip":
