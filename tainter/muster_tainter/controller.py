@@ -10,7 +10,9 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
+from muster_checks.vocabulary import Verdict
 from muster_kube import nodehealth
 from muster_kube.client import KubeClient
 from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -20,17 +22,21 @@ from muster_kube.reflector import Reflector
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_tainter import journal
 from muster_tainter.announcer import Announcer
+from muster_tainter.budgets import Severity
 from muster_tainter.desired import Decision, Notice, decide, is_managed, may_carry_ours, vanished
 from muster_tainter.health import Unusable, read
 from muster_tainter.hops import Hops
 from muster_tainter.late_labels import LateLabels
 from muster_tainter.memory import OurTaint, highest_closed, read_memory
 from muster_tainter.metrics import Metrics
+from muster_tainter.outside import Outside
+from muster_tainter.places import Places, severity
 from muster_tainter.planner import Planner
 from muster_tainter.policy import Policy
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.seen import TaintsSeen
 from muster_tainter.standing import Said
+from muster_tainter.surroundings import Surroundings
 from muster_tainter.vanished import removed_by
 
 log = logging.getLogger(__name__)
@@ -82,6 +88,9 @@ class Tainter:
             on_undecodable=self._health_undecodable,
             transform=slim_health,
         )
+        self.outside = Outside(self._add)
+        self.places = Places(self._policy, self._add, now=now, clock=clock)
+        self.withholding: Callable[[], str] = lambda: ""  # why nothing new is to be tainted at all
         self._unusable: dict[str, Unusable] = {}
         self._seen = TaintsSeen(clock)
         self._hops = Hops(metrics, now)
@@ -150,14 +159,32 @@ class Tainter:
             self._urgent = self._routine = self._announcer = None
 
     def look_at_all(self) -> None:
-        """Decide about every node again: a new leader, another policy."""
-        for name in [*self.nodes.store, *(set(self.healths.store) - set(self.nodes.store))]:
+        """Decide about every node again, those first that budgets are for, the worst of them first."""
+        for name in [*self._worst_first(), *self.nodes.store, *(set(self.healths.store) - set(self.nodes.store))]:
             self._add(name)
         self._planner.look()
 
+    def _worst_first(self) -> list[str]:
+        """Nodes that would get their first taint of ours."""
+        if self._urgent is None:
+            return []
+        policy, now = self._policy(), self._now()
+        found: list[tuple[Severity, str]] = []
+        for name, health in self.healths.store.items():
+            node = self.node(name) if health.status.verdict == Verdict.FAIL else None
+            if node is not None:
+                decision = decide(node, health, policy, now)
+                if decision.takes_a_place:
+                    found.append((severity(decision), name))
+        return [name for _, name in sorted(found, reverse=True)]
+
     def policy_changed(self) -> None:
         self._late_labels.look()
+        self.places.policy_changed(self._known_nodes)
         self.look_at_all()
+
+    def _known_nodes(self) -> list[Node]:
+        return [self._late_labels.completed(node) for node in self.nodes.store.values()]
 
     def node(self, name: str) -> Node | None:
         """As it is known, with the labels that the policy looks at."""
@@ -185,10 +212,12 @@ class Tainter:
     def _node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
         self._seen.note(name, old, new)
         self._late_labels.came(name)
+        self.places.note(name, new)
         if old is None or new is None or _planned_by(old) != _planned_by(new):
             self._planner.note(name)
         if new is None:
             self._said.forget(name)
+            self.outside.forget(name)
             self._logged.pop(name, None)
         elif name != self._written and (old is None or _carries(old) != _carries(new)):
             self._add(name)
@@ -215,8 +244,10 @@ class Tainter:
         if self._urgent is None or self._routine is None:
             return
         health, node = self.healths.store.get(name), self.nodes.store.get(name)
-        if (health is not None and any(check.findings for check in health.status.checks)) or (
-            node is not None and may_carry_ours(node)
+        if (
+            (health is not None and any(check.findings for check in health.status.checks))
+            or (node is not None and may_carry_ours(node))
+            or self.outside.of(name) != _NOTHING
         ):
             self._idle.clear()
             self._urgent.add(name)
@@ -271,6 +302,7 @@ class Tainter:
             if self._dry_run:
                 self._tell_dry(name, decision)
                 return True
+            self._look_again(name, decision.again_at)
             if not decision.writes:
                 self._hops.forget(name)
                 self._tell(node, decision)
@@ -301,17 +333,33 @@ class Tainter:
             seen = self._seen.removal(node.metadata.name)
             released = removed_by(missing, seen, full, policy, FIELD_MANAGER)
             self._metrics.put_back.inc(len(missing) - len(released))
-        return node, decide(node, self.health_of(node.metadata.name), policy, self._now(), released)
+        name = node.metadata.name
+        health, now = self.health_of(name), self._now()
+        outside, over = self.outside.of(name)
+        around = Surroundings(withhold=self.withholding(), outside=outside, over=over)
+        decision = decide(node, health, policy, now, released, around)
+        if not self._dry_run:
+            shortage = self.places.ask(name, decision)
+            if shortage is not None:
+                decision = decide(node, health, policy, now, released, replace(around, withhold=shortage.reason))
+        return node, decision
+
+    def _look_again(self, name: str, at: float) -> None:
+        if at != _NEVER and self._urgent is not None:
+            self._urgent.add_after(name, max(at - self._now(), 0.0) + 0.01)
 
     async def _write(self, node: Node, decision: Decision) -> Node:
+        name = node.metadata.name
         if not self._may_write():
-            raise NotLeading(f"node {node.metadata.name} is left to the leader")
+            self.places.not_sent(name)
+            raise NotLeading(f"node {name} is left to the leader")
         path = f"{NODES_PATH}/{node.metadata.name}"
         body = decision.patch(node.metadata.resource_version)
         try:
             answer = await self._client.patch(path, body, type=Node, params={"fieldManager": FIELD_MANAGER})
-        except ApiError as error:
-            if not isinstance(error, Conflict):
+        except BaseException as error:
+            self.places.failed(name, node.metadata.resource_version, error)
+            if isinstance(error, ApiError) and not isinstance(error, Conflict):
                 self._metrics.write_errors.labels("node", error.reason).inc()
             raise
         self._metrics.writes.labels("node").inc()
@@ -320,6 +368,7 @@ class Tainter:
             self._written = node.metadata.name  # as decided: there is nothing to decide again
         self.nodes.observe(answer)
         self._written = ""
+        self.places.written(name)
         self._hops.patched(node.metadata.name, decision, self.healths.store.get(node.metadata.name))
         journal.tell_taints(node.metadata.name, decision, dry_run=False)
         return answer
@@ -380,6 +429,10 @@ class Tainter:
             "routine": len(self._routine) if self._routine is not None else 0,
             "announcer": len(self._announcer) if self._announcer is not None else 0,
         }
+
+
+_NEVER = float("inf")
+_NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
 
 
 class NotLeading(Exception):
