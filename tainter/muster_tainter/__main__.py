@@ -20,6 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", metavar="ADDR", help="where to listen (default 0.0.0.0)")
     add("--port", type=int, metavar="N", help="default 3334; 0: any free one, printed")
     add("--namespace", metavar="NAME", help="of the lease; default: the pod's or the context's own")
+    add("--webhook-port", type=int, metavar="N", help="serve the own-node rule (before Kubernetes 1.30); 0: a free one")
+    add("--cert-dir", metavar="DIR", help="its tls.crt and tls.key; default: made, and kept in a Secret")
     add("--log-format", choices=("text", "json"), help="default text")
 
 
@@ -30,7 +32,7 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_tainter.policyfile import PolicyError
     from muster_tainter.settings import load
 
-    names = ("kubeconfig", "policy", "dry_run", "host", "port", "namespace", "log_format")
+    names = ("kubeconfig", "policy", "dry_run", "host", "port", "namespace", "webhook_port", "cert_dir", "log_format")
     try:
         settings = load(arguments.config, {name: getattr(arguments, name) for name in names}, os.environ)
     except SettingsError as error:

@@ -92,8 +92,15 @@ async def run(settings: Settings) -> int:
                 ws="none",
             )
         )
+        webhook = []
+        if settings.webhook_port is not None:
+            # loaded only where it is asked for: its certificates cost the cryptography library
+            from muster_tainter.webhook import prepared
+
+            own_node = prepared(settings, config, namespace, agent, metrics.registry)
+            webhook.append(await stack.enter_async_context(own_node))
         lead = asyncio.create_task(tainter.lead() if settings.dry_run else elector.run(tainter.lead))
-        parts = _started(tainter.watch(), follow_policy(policy, tainter, client, metrics, leading, namespace))
+        parts = _started(tainter.watch(), follow_policy(policy, tainter, client, metrics, leading, namespace), *webhook)
         http = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop.wait())
         host, port = listener.getsockname()[:2]

@@ -14,11 +14,17 @@ from muster_kube.settings import load_settings
 
 PREFIX = "MUSTER_TAINTER_"
 _NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_ACCOUNT = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 
 
 class Settings(BaseModel):
     """policy: None is the built-in one; namespace: of the lease, trials_namespace: of the claims and pods that are made
-    to try a volume; None is the pod's or context's own."""
+    to try a volume; None is the pod's or context's own.
+
+    webhook_port: of the own-node rule, which API servers before 1.30 need; None: it is not served, 0: any free one.
+    webhook_name: of its configuration, Service and Secret; agent_account: whom it binds, ``NAMESPACE/NAME`` or a name
+    in the namespace above; cert_dir: tls.crt and tls.key that somebody else keeps fresh, instead of the Secret.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     kubeconfig: Path | None = None
@@ -28,6 +34,10 @@ class Settings(BaseModel):
     port: int = Field(default=3334, ge=0, le=65535)
     namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     trials_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
+    webhook_port: int | None = Field(default=None, ge=0, le=65535)
+    webhook_name: str = Field(default="muster-own-node", pattern=_NAMESPACE)
+    agent_account: str = Field(default="muster-agent", pattern=_ACCOUNT)
+    cert_dir: Path | None = None
     log_format: Literal["text", "json"] = "text"
 
 

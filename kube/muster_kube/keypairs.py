@@ -1,0 +1,240 @@
+"""Key pairs of a server that the API server calls, and when the next one takes over. Pure: values in, values out.
+
+Each pair brings an authority of its own, whose key is thrown away once it has signed: what is stored can serve, and
+never sign. So a new pair has to be trusted before it serves: it lies beside the current one for a day, its authority in
+the bundle already, and what it replaces stays in the bundle until it has expired.
+"""
+
+import ipaddress
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+DAY_S = 86400.0
+VALID_S = 365 * DAY_S
+BACKDATED_S = DAY_S  # the API server's clock may be behind the one of whoever makes a pair
+RENEW_S = VALID_S / 3  # left to the current pair when the next one is made
+OVERLAP_S = DAY_S  # for which the next one is trusted before it serves
+HOSTS_LIMIT = 16
+
+# as they are named in Secrets of type kubernetes.io/tls; the last two are ours
+CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
+NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
+NAMES = (CERTIFICATE, KEY, AUTHORITIES, NEXT_CERTIFICATE, NEXT_KEY)
+
+
+class Unusable(Exception):
+    """What is stored is no key pair of a server; says what was found where."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """certificate, key, authority: PEM. hosts: DNS names and addresses. made, ends: seconds since the epoch."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+    hosts: frozenset[str]
+    made: float
+    ends: float
+
+    def serves(self, hosts: Collection[str], now: float) -> bool:
+        return now < self.ends and self.hosts.issuperset(hosts)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What all replicas share. former: PEM of authorities whose pairs may be served still."""
+
+    current: Pair
+    next: Pair | None = None
+    former: tuple[bytes, ...] = ()
+
+    @property
+    def bundle(self) -> bytes:
+        """The authorities to trust, PEM, in a fixed order: the same for everybody who has read the same."""
+        following = () if self.next is None else (self.next.authority,)
+        return b"".join((self.current.authority, *following, *self.former))
+
+    def data(self) -> dict[str, bytes | None]:
+        """By name; None: not there."""
+        return {
+            CERTIFICATE: self.current.certificate,
+            KEY: self.current.key,
+            AUTHORITIES: self.bundle,
+            NEXT_CERTIFICATE: self.next.certificate if self.next else None,
+            NEXT_KEY: self.next.key if self.next else None,
+        }
+
+
+def renewed(kept: Kept | None, hosts: Collection[str], now: float, *, trusted: bool) -> Kept:
+    """What is to be stored now: ``kept`` itself where it will do.
+
+    trusted: whether whoever calls the server has the whole bundle of ``kept``.
+    """
+    if kept is None:
+        return Kept(make(hosts, now))
+    current, following = kept.current, kept.next
+    if following is not None and not following.serves(hosts, now):
+        following = None
+    if not current.serves(hosts, now):
+        # nobody can call it like this: waiting would help nobody
+        return _taken_over(kept, following or make(_together(current.hosts, hosts), now), now)
+    if following is not None and trusted and now >= following.made + OVERLAP_S:
+        return _taken_over(kept, following, now)
+    if following is None and current.ends - now < RENEW_S:
+        former = tuple(pem for pem in kept.former if _end_of(pem) > now)
+        return Kept(current, make(_together(current.hosts, hosts), now), former)
+    return kept if following is kept.next else replace(kept, next=None)
+
+
+def _taken_over(kept: Kept, pair: Pair, now: float) -> Kept:
+    trusted = (kept.current.authority, *kept.former)
+    return Kept(pair, former=tuple(pem for pem in trusted if _end_of(pem) > now))
+
+
+def _together(known: Collection[str], hosts: Collection[str]) -> Collection[str]:
+    """Replicas of two versions, each with names of its own, would otherwise renew each other's pair for ever."""
+    union = set(known) | set(hosts)
+    return union if len(union) <= HOSTS_LIMIT else hosts
+
+
+def make(hosts: Collection[str], now: float) -> Pair:
+    """A new pair for a server that is called by ``hosts`` (DNS names or addresses, at least one)."""
+    if not hosts:
+        raise ValueError("a server needs a name that it is called by")
+    begins, ends = _moment(now - BACKDATED_S), _moment(now + VALID_S)
+    signer, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    number = x509.random_serial_number()
+    # its name is its own: who verifies must not take one authority of the bundle for another
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"muster.dev {number:x}")])
+    blank = x509.CertificateBuilder().issuer_name(issuer).not_valid_before(begins).not_valid_after(ends)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(signer.public_key())
+    authority = (
+        blank.subject_name(issuer)
+        .public_key(signer.public_key())
+        .serial_number(number)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    names = sorted(hosts)
+    certificate = (
+        blank.subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return Pair(
+        certificate.public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        authority.public_bytes(Encoding.PEM),
+        frozenset(hosts),
+        begins.timestamp() + BACKDATED_S,
+        ends.timestamp(),
+    )
+
+
+def read_kept(data: Mapping[str, bytes]) -> Kept | None:
+    """What :meth:`Kept.data` has written; None where nothing is there. Raises Unusable."""
+    if not any(data.get(name) for name in NAMES):
+        return None
+    authorities = _certificates(data, AUTHORITIES)
+    current = _pair(data, CERTIFICATE, KEY, authorities)
+    following = _pair(data, NEXT_CERTIFICATE, NEXT_KEY, authorities) if data.get(NEXT_CERTIFICATE) else None
+    used = {current.authority, following.authority if following else b""}
+    former = [each.public_bytes(Encoding.PEM) for each in authorities]
+    return Kept(current, following, tuple(pem for pem in former if pem not in used))
+
+
+def _pair(data: Mapping[str, bytes], name: str, key_name: str, authorities: list[x509.Certificate]) -> Pair:
+    certificate = _certificates(data, name)[0]
+    try:
+        key = load_pem_private_key(data.get(key_name, b""), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise Unusable(f"{key_name}: expected a private key in PEM: {error}") from error
+    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
+        raise Unusable(f"{key_name}: is not the key of the certificate in {name}")
+    authority = next((each for each in authorities if _has_signed(each, certificate)), None)
+    if authority is None:
+        raise Unusable(f"{AUTHORITIES}: none of its {len(authorities)} certificates has signed the one in {name}")
+    return Pair(
+        data[name],
+        data[key_name],
+        authority.public_bytes(Encoding.PEM),
+        _hosts_of(certificate),
+        certificate.not_valid_before_utc.timestamp() + BACKDATED_S,
+        min(certificate.not_valid_after_utc, authority.not_valid_after_utc).timestamp(),
+    )
+
+
+def _certificates(data: Mapping[str, bytes], name: str) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(data.get(name, b""))
+    except ValueError as error:
+        raise Unusable(f"{name}: expected certificates in PEM: {error}") from error
+
+
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _hosts_of(certificate: x509.Certificate) -> frozenset[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return frozenset()
+    return frozenset([*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))])
+
+
+def _end_of(pem: bytes) -> float:
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)
