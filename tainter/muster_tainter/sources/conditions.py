@@ -1,0 +1,147 @@
+"""Node conditions of other agents as findings: by rule, from what the Node says now. Pure but for the memory of
+:class:`ConditionFeed`, which tells of changes only.
+
+A condition that is absent, or whose status is none of those known, says nothing: neither bad nor over.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from muster_checks.vocabulary import shorten
+from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.objects import Condition, Node
+from muster_kube.times import seconds
+from muster_tainter.memory import Memory
+from muster_tainter.sources.firings import Found, Over
+from muster_tainter.sources.numbering import ended
+from muster_tainter.sources.rules import Sources
+
+CHECK = "condition"
+COMPONENT = "host"
+
+
+def conditions_of(node: Node, sources: Sources) -> tuple[Finding, ...]:
+    """What is bad now. occurrence: the condition's last transition, in seconds; 1 where it names none."""
+    found: list[Finding] = []
+    for condition in node.status.conditions:
+        rule = sources.by_type.get(condition.type)
+        if rule is None or not rule.covers(condition.status, condition.reason):
+            continue
+        since = condition.last_transition_time or ""
+        found.append(
+            Finding(
+                component=COMPONENT,
+                reason=condition.type,
+                verdict=rule.verdict,
+                message=shorten(_words(condition)),
+                fault_class=rule.fault_class,
+                first_seen=since,
+                last_seen=since,
+                occurrence=max(1, int(seconds(since))),
+            )
+        )
+    return tuple(found)
+
+
+def is_good(node: Node, kind: str, sources: Sources) -> str:
+    """Why ``kind`` is over, in words; empty while nobody says so.
+
+    A type that the policy names no more is over: nobody watches it, so nobody would ever say it.
+    """
+    rule = sources.by_type.get(kind)
+    if rule is None:
+        return "the policy does not look at this condition any more"
+    for condition in node.status.conditions:
+        if condition.type == kind:
+            known = condition.status in ("True", "False")
+            return _words(condition) if known and not rule.covers(condition.status, condition.reason) else ""
+    return ""
+
+
+def _words(condition: Condition) -> str:
+    reason = f" ({condition.reason})" if condition.reason else ""
+    message = f": {condition.message}" if condition.message else ""
+    return f"Node condition {condition.type} is {condition.status}{reason}{message}"
+
+
+@dataclass
+class ConditionFeed:
+    """memory: what is remembered of a node
+    told:   per node and type, what was handed on; turned: the number of what was seen to turn good since
+    """
+
+    sources: Callable[[], Sources]
+    memory: Callable[[str], Memory]
+    found: Found
+    over: Over
+    now: Callable[[], str]
+    told: dict[str, dict[str, Finding]] = field(default_factory=dict)
+    turned: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def look(self, name: str, node: Node | None) -> None:
+        """The Node is so now; None: it is gone."""
+        if node is None:
+            self.told.pop(name, None)
+            self.turned.pop(name, None)
+            return
+        sources = self.sources()
+        told = self.told.get(name, {})
+        if not sources.conditions and not told and not self._left_over(name):
+            return
+        bad = {finding.reason: finding for finding in conditions_of(node, sources)}
+        for kind, (known, occurrence) in self._open(name, told).items():
+            if kind in bad:
+                continue
+            why = is_good(node, kind, sources)
+            if why:
+                if known:
+                    del told[kind]
+                    self.turned.setdefault(name, {})[kind] = occurrence
+                self.over(name, CHECK, self._cleared(kind, occurrence, why))
+        for kind, finding in bad.items():
+            before = told.get(kind)
+            finding = self._numbered(name, finding) if before is None else self._still(before, finding)
+            if finding != before:
+                told[kind] = finding
+                self.found(name, CHECK, finding)
+        if told:
+            self.told[name] = told
+        else:
+            self.told.pop(name, None)
+
+    def _left_over(self, name: str) -> bool:
+        return any(fault.check == CHECK for fault in self.memory(name).open)
+
+    def _open(self, name: str, told: Mapping[str, Finding]) -> dict[str, tuple[bool, int]]:
+        """By type: (told by this process?, number). What an earlier leader told stands in the annotation."""
+        numbers = {kind: (True, finding.occurrence) for kind, finding in told.items()}
+        for fault in self.memory(name).open:
+            if fault.check == CHECK and fault.component == COMPONENT and not fault.over:
+                numbers.setdefault(fault.reason, (False, fault.occurrence))
+        return numbers
+
+    def _numbered(self, name: str, finding: Finding) -> Finding:
+        """As the condition says; a clock that was set back must not make a new firing look like an ended one."""
+        before = self.turned.get(name, {}).pop(finding.reason, 0)
+        number, ended_ms = ended((CHECK, COMPONENT, finding.reason), self.memory(name))
+        if not before and (finding.occurrence > number or finding.occurrence * 1000 <= ended_ms):
+            return finding
+        return msgspec.structs.replace(finding, occurrence=max(finding.occurrence, number + 1, before + 1))
+
+    def _still(self, before: Finding, finding: Finding) -> Finding:
+        if finding.last_seen == before.last_seen or finding.occurrence > before.occurrence:
+            return msgspec.structs.replace(finding, occurrence=max(before.occurrence, finding.occurrence))
+        # it went and came between two looks, by a clock that was set back
+        return msgspec.structs.replace(finding, occurrence=before.occurrence + 1)
+
+    def _cleared(self, kind: str, occurrence: int, why: str) -> Cleared:
+        return Cleared(
+            component=COMPONENT,
+            reason=kind,
+            occurrence=occurrence,
+            how="source",
+            at=self.now(),
+            message=shorten(why),
+        )

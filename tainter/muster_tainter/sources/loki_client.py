@@ -1,0 +1,198 @@
+"""Asks Loki over HTTP, and says by its type what went wrong.
+
+Loki's own clock is read from the answers' Date: what has been read up to when is said in Loki's time, so a tainter
+whose clock is off asks for the right lines all the same.
+"""
+
+import asyncio
+import base64
+import re
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Literal, Self
+from urllib.parse import urlencode
+
+import httpcore2
+import httpx2
+
+from muster_kube.connecting import Transport
+from muster_tainter.sources.loki_answer import BadAnswer, Entry, decode
+from muster_tainter.sources.rules import Loki
+
+PATH = "/loki/api/v1/query_range"
+NS = 1_000_000_000
+TIMEOUT_S = 30.0  # for a whole answer
+BODY_LIMIT = 32 << 20  # bytes of one answer
+ERROR_LIMIT = 2048  # bytes of an answer that is an error
+TOKEN_LIMIT = 16 << 10
+CONNECTIONS = 4
+SAME_CLOCK_S = 2.0  # Date has whole seconds, and answers take their time
+
+# "max entries limit per query exceeded, limit > max_entries_limit_per_query (5000 > 1000)"
+_MOST_ENTRIES = re.compile(r"max entries limit[^()]{0,200}\((\d{1,9}) > (\d{1,9})\)")
+# "rpc error: code = ResourceExhausted desc = trying to send message larger than max (… vs. …)"
+_TOO_LARGE = re.compile(r"message larger than max")
+
+Direction = Literal["forward", "backward"]
+
+
+class LokiError(Exception):
+    """Loki did not answer as it should. retry_after_s: what it asks for; 0: nothing."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Refused(LokiError):
+    """The same question will be refused again until somebody changes something: the query, the token, the address."""
+
+
+class TooMuch(LokiError):
+    """The answer would be, or is, too large. most: how many lines may be asked for; 0: fewer than were."""
+
+    def __init__(self, message: str, most: int = 0) -> None:
+        super().__init__(message)
+        self.most = most
+
+
+@dataclass(frozen=True)
+class Page:
+    """entries: oldest first; malformed: values that made no sense; asked_ns: Loki's time when it was asked."""
+
+    entries: list[Entry]
+    malformed: int
+    asked_ns: int
+
+    @property
+    def lines(self) -> int:
+        return len(self.entries) + self.malformed
+
+
+class LokiClient:
+    """One Loki; an async context manager. now: seconds since the epoch, of this machine."""
+
+    def __init__(
+        self, where: Loki, *, user_agent: str = "muster-tainter", now: Callable[[], float] = time.time
+    ) -> None:
+        self.where = where
+        self._user_agent = user_agent
+        self._now = now
+        self._ahead_s = 0.0  # Loki's clock minus ours
+        self._transport: Transport | None = None
+
+    async def __aenter__(self) -> Self:
+        """Raises Refused for a caFile that cannot be used."""
+        tls = None
+        if self.where.url.startswith("https://"):
+            try:
+                tls = ssl.create_default_context(cafile=self.where.ca_file)
+            except (OSError, ValueError) as error:
+                raise Refused(f"caFile: {self.where.ca_file}: {error}") from error
+        limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+        self._transport = Transport(tls=tls, limits=limits, socket_options=())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._transport is not None:
+            transport, self._transport = self._transport, None
+            await transport.aclose()
+
+    def now_ns(self) -> int:
+        """Loki's time."""
+        return int((self._now() + self._ahead_s) * NS)
+
+    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int, direction: Direction = "forward") -> Page:
+        """Lines with start <= time < end, ``limit`` at most, in Loki's order. Raises LokiError."""
+        parameters = {"query": query, "start": start_ns, "end": end_ns, "limit": limit, "direction": direction}
+        body, asked_ns = await self._get(f"{self.where.url}{PATH}?{urlencode(parameters)}")
+        try:
+            entries, malformed = decode(body)
+        except BadAnswer as error:
+            raise LokiError(f"{self.where.url}: {error}") from error
+        return Page(entries, malformed, asked_ns)
+
+    async def _get(self, url: str) -> tuple[bytearray, int]:
+        if self._transport is None:
+            raise RuntimeError("LokiClient is used outside of its `async with`")
+        request = httpx2.Request("GET", url, headers=self._headers())
+        body = bytearray()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                asked = self._now()
+                response = await self._transport.handle_async_request(request)
+                try:
+                    asked_ns = self._heed_date(response.headers.get("date"), asked)
+                    most = BODY_LIMIT if response.status_code == 200 else ERROR_LIMIT
+                    stream = response.stream
+                    assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - what the async transport returns
+                    async for chunk in stream:
+                        body += chunk
+                        if len(body) > most:
+                            break
+                finally:
+                    await response.aclose()
+        except TimeoutError as error:
+            raise LokiError(f"{self.where.url}: no answer within {TIMEOUT_S:g} s") from error
+        except (httpx2.TransportError, httpcore2.ProtocolError, httpcore2.NetworkError, OSError) as error:
+            raise LokiError(f"{self.where.url}: {error or type(error).__name__}") from error
+        if response.status_code != 200:
+            raise self._failure(response, bytes(body[:ERROR_LIMIT]))
+        if len(body) > BODY_LIMIT:
+            raise TooMuch(f"{self.where.url}: an answer of more than {BODY_LIMIT} bytes")
+        return body, asked_ns
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent}
+        if self.where.tenant is not None:
+            headers["X-Scope-OrgID"] = self.where.tenant
+        if self.where.token_file is None:
+            return headers
+        try:
+            with self.where.token_file.open("rb") as file:
+                token = file.read(TOKEN_LIMIT).strip()
+        except OSError as error:
+            raise Refused(f"tokenFile: {self.where.token_file}: {error.strerror or error}") from error
+        if not token or not all(0x21 <= byte < 0x7F for byte in token):
+            raise Refused(f"tokenFile: {self.where.token_file}: expected one line of printable ASCII without blanks")
+        if self.where.user is None:
+            headers["Authorization"] = f"Bearer {token.decode('ascii')}"
+        else:
+            both = f"{self.where.user}:".encode() + token
+            headers["Authorization"] = f"Basic {base64.b64encode(both).decode('ascii')}"
+        return headers
+
+    def _heed_date(self, date: str | None, asked: float) -> int:
+        """Loki's time when it was asked, in nanoseconds: by its own word where that is far from ours."""
+        if date is not None:
+            try:
+                told = parsedate_to_datetime(date).timestamp()
+            except (ValueError, OverflowError):
+                told = asked
+            ahead_s = told - asked
+            self._ahead_s = ahead_s if abs(ahead_s) > SAME_CLOCK_S else 0.0
+        return int((asked + self._ahead_s) * NS)
+
+    def _failure(self, response: httpx2.Response, body: bytes) -> LokiError:
+        status = response.status_code
+        text = " ".join(body.decode("utf-8", "replace").split())
+        told = f"{self.where.url}: {status}: {text[:300] or 'no reason given'}"
+        most = _MOST_ENTRIES.search(text)
+        if status == 400 and most:
+            return TooMuch(told, int(most[2]))
+        if _TOO_LARGE.search(text):
+            return TooMuch(told)
+        if status == 429 or status >= 500:
+            return LokiError(told, _seconds(response.headers.get("retry-after")))
+        if 300 <= status < 400:
+            return Refused(f"{told} (redirects are not followed: the token is for this address only)")
+        return Refused(told)
+
+
+def _seconds(retry_after: str | None) -> float:
+    if retry_after is None or not retry_after.isascii() or not retry_after.isdigit():
+        return 0.0
+    return min(float(retry_after[:9]), 600.0)

@@ -1,0 +1,198 @@
+"""Follows Loki while this process leads: one task a query, each going on by itself when Loki is back.
+
+Nothing is written down. A new leader begins where a leader last lived, by the Lease, less the overlap; what it reads
+twice keeps its number (:mod:`muster_tainter.sources.numbering`).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from muster_kube.backoff import Backoff
+from muster_kube.errors import ApiError, ConfigError
+from muster_tainter.memory import Memory
+from muster_tainter.sources import pods
+from muster_tainter.sources.firings import Firings, Found, Over
+from muster_tainter.sources.kernel import NodeJudges
+from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, Refused
+from muster_tainter.sources.reading import Counts, Reading, Window
+from muster_tainter.sources.rules import KernelLines, Loki, PodLines
+from muster_tainter.sources.streams import KernelStream, PodStream, Stream, forgetting, pass_on
+
+log = logging.getLogger(__name__)
+
+CHECK = "loki"
+BACKOFF = Backoff(base_s=1.0, cap_s=30.0)
+
+
+@dataclass(frozen=True)
+class World:
+    """memory: what is remembered of a node; known: is there such a node? led_until: when a leader last lived before
+    this one, seconds since the epoch; None: there was none. now: seconds since the epoch."""
+
+    memory: Callable[[str], Memory]
+    known: Callable[[str], bool]
+    found: Found
+    over: Over
+    node_of_pod: Callable[[str], Awaitable[str]]
+    led_until: Callable[[], float | None]
+    now: Callable[[], float]
+
+
+class SourceMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.up = Gauge("muster_tainter_source_up", "0 while a source does not answer", ["source"], registry=registry)
+        self.read_to = Gauge(
+            "muster_tainter_source_read_to_seconds",
+            "Up to when a source has been read, by its own clock",
+            ["source"],
+            registry=registry,
+        )
+        self.lines = Counter(
+            "muster_tainter_source_lines",
+            "Lines by what became of them: read (again and again), taken, malformed, lost, homeless",
+            ["source", "what"],
+            registry=registry,
+        )
+
+
+class LokiFeed:
+    """One leadership's memory of Loki. ``follow`` may be called again, with other settings, after it has ended."""
+
+    def __init__(self, world: World, metrics: SourceMetrics) -> None:
+        self._world = world
+        self._metrics = metrics
+        self._loki: LokiClient | None = None
+        self._judges = NodeJudges(self._loki_now)
+        self._kernel = Firings(CHECK, world.memory, world.found, world.over)
+        self._pods = Firings(pods.CHECK, world.memory, world.found, world.over)
+        self._readings: dict[str, Reading] = {}
+        self._troubles: dict[str, str] = {}
+        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+
+    def _loki_now(self) -> float:
+        return self._world.now() if self._loki is None else self._loki.now_ns() / NS
+
+    async def follow(self, where: Loki) -> None:
+        """Until cancelled."""
+        failures = 0
+        while True:
+            try:
+                async with LokiClient(where, now=self._world.now) as loki:
+                    await self._learn_time(loki, where)
+                    self._loki = loki
+                    await self._follow(loki, where)
+            except LokiError as error:
+                await self._wait(where.url, error, failures)
+                failures += 1
+
+    async def _learn_time(self, loki: LokiClient, where: Loki) -> None:
+        """The first answer says how far Loki's clock is from ours; what has been read is said in its time."""
+        query = (*where.kernel, *where.pods)[0].query
+        now = loki.now_ns()
+        await loki.ask(query, now - NS, now, 1)
+
+    async def _follow(self, loki: LokiClient, where: Loki) -> None:
+        kernel: list[Reading] = []
+        async with asyncio.TaskGroup() as group:
+            rules: tuple[KernelLines | PodLines, ...] = (*where.kernel, *where.pods)
+            for i, rule in enumerate(rules):
+                stream = self._stream(i, rule, where)
+                reading = self._reading(stream.name, rule.query, loki, where)
+                if isinstance(rule, KernelLines):
+                    kernel.append(reading)
+                group.create_task(self._read_on(loki, stream, reading, kernel, where.every))
+
+    def _stream(self, i: int, rule: KernelLines | PodLines, where: Loki) -> Stream:
+        if isinstance(rule, KernelLines):
+            return KernelStream(f"loki.kernel[{i}]", rule, self._judges, self._kernel, self._world.known)
+        name = f"loki.pods[{i - len(where.kernel)}]"
+        return PodStream(name, rule, self._pods, self._world.known, self._world.node_of_pod)
+
+    def _reading(self, name: str, query: str, loki: LokiClient, where: Loki) -> Reading:
+        key = f"{name} {query}"
+        overlap = int(where.overlap * NS)
+        reading = self._readings.get(key)
+        if reading is None:
+            led_until = self._world.led_until()
+            now = loki.now_ns()
+            lived = None if led_until is None else now - int((self._world.now() - led_until) * NS)
+            window = Window.begin(now, overlap, int(where.lookback * NS), lived)
+            reading = self._readings[key] = Reading(query, window, overlap)
+            log.info("%s: read from %.0f s ago on", name, (now - window.start(overlap)) / NS)
+        reading.overlap_ns = overlap
+        return reading
+
+    async def _read_on(
+        self, loki: LokiClient, stream: Stream, reading: Reading, kernel: list[Reading], every_s: float
+    ) -> None:
+        failures = 0
+        self._metrics.up.labels(stream.name).set(0)
+        try:
+            while True:
+                self._kernel.settle(forgetting(self._judges))
+                self._pods.settle(lambda _node, _key: None)
+                try:
+                    await reading.turn(loki, stream.matters, stream.take)
+                except (LokiError, ApiError, ConfigError) as error:
+                    self._metrics.up.labels(stream.name).set(0)
+                    await self._wait(stream.name, error, failures)
+                    failures += 1
+                    continue
+                except Exception as error:
+                    # nodes are tainted by other sources too: they go on, and this place stays where it is
+                    log.exception("%s: could not be read", stream.name)
+                    self._metrics.up.labels(stream.name).set(0)
+                    await self._wait(stream.name, error, failures)
+                    failures += 1
+                    continue
+                finally:
+                    self._count(stream, reading)
+                failures = 0
+                self._answered(stream.name)
+                self._metrics.read_to.labels(stream.name).set(reading.window.read_to / NS)
+                self._tick(reading, kernel)
+                await asyncio.sleep(every_s)
+        finally:
+            with suppress(KeyError):
+                self._metrics.up.remove(stream.name)
+
+    def _tick(self, reading: Reading, kernel: list[Reading]) -> None:
+        """Silence counts only as far as everything has been read."""
+        if reading in kernel:
+            read_to = min(one.window.read_to for one in kernel) / NS
+            for node, events in self._judges.tick(read_to):
+                pass_on(node, events, self._judges, self._kernel)
+            self._kernel.tick(read_to)
+            for node in self._judges.nodes:
+                if not self._world.known(node):
+                    self._judges.drop(node)
+        else:
+            self._pods.tick(reading.window.read_to / NS)
+        for firings in (self._kernel, self._pods):
+            for node in list(firings.nodes):
+                if not self._world.known(node):
+                    firings.drop(node)
+
+    def _count(self, stream: Stream, reading: Reading) -> None:
+        for what, number in {**vars(reading.counts), "homeless": stream.homeless}.items():
+            self._metrics.lines.labels(stream.name, what).inc(number)
+        reading.counts, stream.homeless = Counts(), 0
+
+    async def _wait(self, name: str, error: Exception, failures: int) -> None:
+        text = str(error)
+        if self._troubles.get(name) != text:  # once for each new reason, not for each try
+            self._troubles[name] = text
+            log.log(logging.ERROR if isinstance(error, Refused) else logging.WARNING, "%s: %s", name, text)
+        retry_after_s = error.retry_after_s if isinstance(error, LokiError) else 0.0
+        await asyncio.sleep(max(retry_after_s, BACKOFF.delay_s(failures, self._rng)))
+
+    def _answered(self, name: str) -> None:
+        self._metrics.up.labels(name).set(1)
+        if self._troubles.pop(name, None) is not None:
+            log.info("%s: answers again", name)

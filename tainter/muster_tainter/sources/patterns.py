@@ -1,0 +1,57 @@
+"""Patterns of a policy and those that come with Muster, held against lines: all of them in one pass (RE2)."""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+import yaml
+
+from muster_checks.dmesg.match import Matcher
+from muster_checks.graphcore import poplar
+from muster_checks.vocabulary import FaultClass, Verdict
+from muster_tainter.sources.rules import LinePattern
+
+POPLAR = "poplar"
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """What a line means. told: in front of the line, for people; empty: the line says it all."""
+
+    reason: str
+    verdict: Verdict
+    fault_class: FaultClass
+    told: str = ""
+
+
+class Patterns:
+    """``known``: sets of known_patterns.yaml. What comes from them warns and never fails by itself."""
+
+    def __init__(self, own: Sequence[LinePattern], known: Iterable[str] = ()) -> None:
+        known = tuple(known)
+        self._poplar = POPLAR in known
+        shipped = [pattern for name in known if name != POPLAR for pattern in known_patterns()[name]]
+        self._patterns = (*own, *shipped)
+        self._matcher = Matcher([pattern.pattern for pattern in self._patterns])
+
+    def interesting(self, raw: bytes) -> bool:
+        return bool(self._patterns) and bool(self._matcher.which(raw))
+
+    def hits(self, text: str) -> list[Hit]:
+        raw = text.encode("utf-8", "replace")
+        found = [self._patterns[index] for index in self._matcher.which(raw)] if self._patterns else []
+        hits = {one.name: Hit(one.name, one.judged, one.fault_class) for one in reversed(found)}
+        if self._poplar:
+            for error in poplar.parse(raw):
+                said = poplar.judge(error, "host")
+                hits.setdefault(said.reason, Hit(said.reason, Verdict.WARN, said.fault_class, said.message))
+        return list(reversed(hits.values()))
+
+
+@cache
+def known_patterns() -> dict[str, tuple[LinePattern, ...]]:
+    text = files("muster_tainter.sources").joinpath("known_patterns.yaml").read_text("utf-8")
+    return {
+        name: tuple(LinePattern.model_validate({k: v for k, v in row.items() if k != "source"}) for row in rows)
+        for name, rows in yaml.safe_load(text).items()
+    }

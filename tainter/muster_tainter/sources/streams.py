@@ -1,0 +1,152 @@
+"""What is made of the lines of one query: kernel lines go to the judge, pods' lines to patterns, both to firings."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from muster_checks.declaration import AllClear, Sign
+from muster_checks.dmesg.records import KernelLine
+from muster_checks.vocabulary import shorten
+from muster_tainter.sources.firings import QUIET_S, Firings, Key
+from muster_tainter.sources.kernel import Event, NodeJudges
+from muster_tainter.sources.loki_answer import Entry
+from muster_tainter.sources.patterns import Patterns
+from muster_tainter.sources.pods import pod_of, sign_of
+from muster_tainter.sources.rules import KernelLines, PodLines
+from muster_tainter.sources.unwrapping import unwrapped
+
+log = logging.getLogger(__name__)
+
+HOST = "host"
+SHOWN_BYTES = 4096  # of a line in the log
+
+Known = Callable[[str], bool]  # is there such a node?
+
+
+class Stream(Protocol):
+    """homeless: lines that are no known node's."""
+
+    name: str
+    homeless: int
+
+    def matters(self, entry: Entry) -> bool: ...
+
+    async def take(self, entries: Sequence[Entry]) -> None: ...
+
+
+class KernelStream:
+    def __init__(self, name: str, rule: KernelLines, judges: NodeJudges, firings: Firings, known: Known) -> None:
+        self.name = name
+        self.homeless = 0
+        self.unjudged = 0
+        self._rule = rule
+        self._judges = judges
+        self._firings = firings
+        self._known = known
+        self._patterns = Patterns(rule.patterns)
+        self._told = False
+
+    def matters(self, entry: Entry) -> bool:
+        node = entry.labels.get(self._rule.node_label, "")
+        if not self._known(node):
+            self._tell_homeless(entry, node)
+            return False
+        return bool(self._judges.lines(entry, self._patterns.interesting))
+
+    def _tell_homeless(self, entry: Entry, node: str) -> None:
+        self.homeless += 1
+        if node or self._told:
+            return
+        self._told = True
+        log.warning(
+            "%s: a line has no label %s, so its node is not known; it has %s",
+            self.name,
+            self._rule.node_label,
+            ", ".join(sorted(entry.labels)) or "none",
+        )
+
+    async def take(self, entries: Sequence[Entry]) -> None:
+        by_node: dict[str, list[KernelLine]] = {}
+        for entry in entries:
+            node = entry.labels.get(self._rule.node_label, "")
+            for line in self._judges.lines(entry, self._patterns.interesting):
+                if not self._judges.repeats(node, line):
+                    by_node.setdefault(node, []).append(line)
+        for node, lines in by_node.items():
+            for line in lines:
+                try:
+                    self._take_line(node, line)
+                except Exception:
+                    # a line that trips the judge must not blind us to all that follow
+                    log.exception("a kernel line of node %s could not be judged: %.200s", node, line.whole)
+                    self.unjudged += 1
+
+    def _take_line(self, node: str, line: KernelLine) -> None:
+        events = self._judges.take(node, line)
+        if events is not None:
+            tell_line(node, line.whole)
+            pass_on(node, events, self._judges, self._firings)
+            return
+        for hit in self._patterns.hits(line.text):
+            tell_line(node, line.whole)
+            sign = Sign(
+                component=HOST,
+                reason=hit.reason,
+                verdict=hit.verdict,
+                message=shorten(line.text),
+                at=line.at,
+                fault_class=hit.fault_class,
+                origin=line.origin,
+                line=line.whole,
+            )
+            self._firings.take(node, sign, quiet_s=QUIET_S)
+
+
+class PodStream:
+    """node_of: the node of a pod, asked of the API server."""
+
+    def __init__(
+        self, name: str, rule: PodLines, firings: Firings, known: Known, node_of: Callable[[str], Awaitable[str]]
+    ) -> None:
+        self.name = name
+        self.homeless = 0
+        self._rule = rule
+        self._firings = firings
+        self._known = known
+        self._node_of = node_of
+        self._patterns = Patterns(rule.patterns, rule.known)
+
+    def matters(self, entry: Entry) -> bool:
+        return bool(self._patterns.hits(unwrapped(entry.line)))
+
+    async def take(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            pod = pod_of(entry, self._rule)
+            node = entry.labels.get(self._rule.node_label, "")
+            if not node and pod:
+                node = await self._node_of(pod)
+            if not self._known(node):
+                self.homeless += 1
+                continue
+            text = unwrapped(entry.line)
+            log.info("node `%s` has pod log error: pod %s: %s", node, pod or "unknown", shorten(text, SHOWN_BYTES))
+            for hit in self._patterns.hits(text):
+                self._firings.take(node, sign_of(entry, hit, text, pod), quiet_s=QUIET_S)
+
+
+def tell_line(node: str, line: str) -> None:
+    """The founding controller's words, so that a search for them still finds it."""
+    log.info("node `%s` has dmesg error: %s", node, shorten(line, SHOWN_BYTES))
+
+
+def pass_on(node: str, events: Sequence[Event], judges: NodeJudges, firings: Firings) -> None:
+    for event in events:
+        if isinstance(event, AllClear):
+            firings.clear(node, event)
+        elif not firings.take(node, event):
+            # it belongs to a fault that has ended: what comes next is judged for itself
+            judges.forget(node, event.component, event.reason)
+
+
+def forgetting(judges: NodeJudges) -> Callable[[str, Key], None]:
+    return lambda node, key: judges.forget(node, *key)
