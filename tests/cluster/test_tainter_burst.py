@@ -63,11 +63,13 @@ async def test_a_burst_goes_out_nearly_as_fast_as_the_server_takes_it(
     await each(names, report)
     kubeconfig = control_plane.kubeconfig_for("muster-tainter", "muster")
     floor = await bare_rate(kubeconfig, bare)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{name: hardware, match: {class: [reboot]}, action: taint}]")  # no pools: no budget
     log = tmp_path / "log"
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "muster_tainter", "--kubeconfig", str(kubeconfig), "--namespace", "muster",
-            "--host", "127.0.0.1", "--port", "0", stdout=asyncio.subprocess.DEVNULL, stderr=errors,
+            "--host", "127.0.0.1", "--port", "0", "--policy", str(policy), stdout=asyncio.subprocess.DEVNULL, stderr=errors,
         )  # fmt: skip
     try:
         deadline = time.monotonic() + 240  # takes three seconds: this guards against hanging

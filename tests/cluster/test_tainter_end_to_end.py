@@ -17,9 +17,11 @@ from typing import Any
 
 import httpx2
 import pytest
+import yaml
 
 from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, NotFound
+from muster_tainter.policyfile import default_policy_text
 from muster_tainter.vanished import SETTLED_S
 from muster_testbed.nodes import NodeShape
 
@@ -73,6 +75,14 @@ class Replica:
         return await self.process.wait()
 
 
+def without_budgets(folder: Path) -> Path:
+    """The built-in policy for a cluster that other tests leave nodes in, tainted or not."""
+    file = folder / "built-in-without-budgets.yaml"
+    policy = yaml.safe_load(default_policy_text())
+    file.write_text(yaml.safe_dump(policy | {"pools": []}, sort_keys=False))
+    return file
+
+
 @dataclass
 class Tainters:
     kubeconfig: Path
@@ -81,6 +91,8 @@ class Tainters:
 
     async def start(self, *flags: str, wait: bool = True) -> Replica:
         log = self.folder / f"tainter-{len(self.replicas)}.log"
+        if "--policy" not in flags:
+            flags = (*flags, "--policy", str(without_budgets(self.folder)))
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "muster_tainter", "--kubeconfig", str(self.kubeconfig), "--namespace", "muster",
@@ -448,7 +460,7 @@ async def test_a_policy_edit_takes_effect_and_a_bad_one_does_not(
         return "muster_tainter_policy_good 0.0" in (await replica.get("/metrics")).text
 
     await until(said_bad, "the bad edit is told")
-    assert 'policy.yaml: rules[0].action: "tain": expected taint, event or ignore' in replica.lines()
+    assert 'policy.yaml: rules[0].action: "tain": expected taint, drain, quarantine, event or ignore' in replica.lines()
 
     async def event_of_it() -> bool:
         events = (await cluster.api.get("/api/v1/namespaces/muster/events"))["items"]
