@@ -57,7 +57,7 @@ def _rule_of(fault: Fault, policy: Policy) -> Rule | None:
 def confirmed_at(fault: Fault, want: Wanted, now: float) -> float:
     """From when on something is done about it, in seconds since the epoch. A clock that was set back delays nothing."""
     since = seconds(fault.since)
-    return since if since > now else since + want.wait_s
+    return now if since > now else since + want.wait_s
 
 
 def held_until(fault: Fault, want: Wanted, memory: Memory, policy: Policy) -> float:
