@@ -118,8 +118,8 @@ def _figure(finding: Finding, name: str) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    numbers = " ".join(
-        f"{m.name}={m.value:g}{m.unit}" + (f" (threshold {m.threshold:g})" if m.threshold is not None else "")
+    numbers = ", ".join(
+        f"{m.name}={m.value:g} {m.unit}".rstrip() + (f" (threshold {m.threshold:g})" if m.threshold is not None else "")
         for m in finding.measurements
     )
     times = f" x{finding.count}" if finding.count > 1 else ""
