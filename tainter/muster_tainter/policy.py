@@ -19,7 +19,7 @@ from muster_tainter import labels
 from muster_tainter.budget_rules import Incidents
 from muster_tainter.pools import Pool
 from muster_tainter.recovery import KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
-from muster_tainter.testing import CHECK_NAME, AnyDuration, HeavyTesting
+from muster_tainter.testing import CHECK_NAME, AnyDuration, Duration, HeavyTesting
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -27,6 +27,8 @@ OUR_PREFIX = "muster.dev/"
 DEFAULT_KEY = OUR_PREFIX + "faulty"
 STARTUP_KEY = OUR_PREFIX + "startup"
 PATTERN_LIMIT = 253
+DEAD_MAN = "dead-man"  # what the rule of a silent agent is called
+SILENT = ("agent", "host", "AgentSilent")  # check, component and reason of such a fault
 
 
 class CloseOn(StrEnum):
@@ -213,6 +215,45 @@ class Rule(_Strict):
         return (self.taint or TaintSpec()).taint if self.action in _TAINTING else None
 
 
+class _Spoken(Rule):
+    """What is said of a node and kept as a fault of it, without a taint."""
+
+    @property
+    def opens(self) -> bool:
+        return True
+
+
+class SilentTaint(TaintSpec):
+    key: str = OUR_PREFIX + "unknown"
+
+
+class DeadMan(_Strict):
+    """What a node is whose agent is silent: no pod of it has been ready there for ``grace`` seconds.
+
+    action: event: it is said, on the Node and by its label; taint: the node is tainted, too, under its budgets;
+            ignore: agents are not watched
+    """
+
+    grace: Duration = 600.0
+    action: Literal["event", "taint", "ignore"] = "event"
+    taint: SilentTaint = SilentTaint()
+
+    @cached_property
+    def rule(self) -> Rule:
+        """As a rule of the policy has it: only the agent's return, or a person, ends it."""
+        match = Match(check=(SILENT[0],), component=(SILENT[1],), reason=(SILENT[2],))
+        if self.action == "ignore":
+            return Rule(name=DEAD_MAN, match=match, action="ignore")
+        # model_construct: what only a taint has room for, an event may not be given in a file
+        if self.action == "event":
+            return _Spoken.model_construct(
+                name=DEAD_MAN, match=match, action="event", close_on=(CloseOn.SOURCE,), hold_down=0.0
+            )
+        return Rule.model_construct(
+            name=DEAD_MAN, match=match, action="taint", taint=self.taint, close_on=(CloseOn.SOURCE,)
+        )
+
+
 # written on behalf of others, from copies that may be stale: what they drop was not dropped by a person
 ALWAYS_LISTED = ("kube-controller-manager", "kubelet")
 
@@ -222,6 +263,7 @@ class Policy(_Strict):
     pools: Annotated[tuple[Pool, ...], Field(max_length=64)] = ()
     incidents: Incidents = Incidents()
     hold_down: HoldDown = HoldDown()
+    dead_man: DeadMan = DeadMan()
     listed_controllers: tuple[str, ...] = ()
     testing: HeavyTesting = HeavyTesting()
 
@@ -240,6 +282,7 @@ class Policy(_Strict):
     def _consistent(self) -> Self:
         seen: dict[str, int] = {}
         values: dict[tuple[str, str], tuple[int, str]] = {}
+        silent = self.dead_man.rule.node_taint
         for i, rule in enumerate(self.rules):
             if rule.name in seen:
                 raise ValueError(
@@ -255,6 +298,10 @@ class Policy(_Strict):
                     f'rules[{i}].taint.value: "{taint.value}": expected "{value}" as in rules[{first}]: a node takes '
                     f"one taint of a key and effect"
                 )
+            if silent is not None and (silent.key, silent.effect) == (taint.key, taint.effect):
+                raise ValueError(
+                    f'deadMan.taint.key: "{silent.key}": expected a key or an effect of its own: rules[{i}] has both'
+                )
         return self
 
     def rule_for(
@@ -266,7 +313,12 @@ class Policy(_Strict):
         fault_class: str,
         others: int = 0,
     ) -> Rule | None:
-        """The first rule that covers the finding. others: nodes that found the same at the same time."""
+        """The first rule that covers the finding; of a silent agent ``deadMan``.
+
+        others: nodes that found the same at the same time
+        """
+        if (check, component, reason) == SILENT:
+            return self.dead_man.rule if verdict == "FAIL" else None
         incident = others + 1 >= self.incidents.nodes
         for rule in self.rules:
             if rule.match.covers(check, component, reason, verdict, fault_class, others, incident=incident):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from muster_tainter.budget_rules import Budget, Incidents, Rate
-from muster_tainter.policy import Match, Policy, Rule, TaintSpec
+from muster_tainter.policy import DeadMan, Match, Policy, Rule, SilentTaint, TaintSpec
 from muster_tainter.pools import Pool, Selector
 from muster_tainter.recovery import HoldDown, Proof
 from muster_tainter.testing import HeavyTesting, PoolTesting
@@ -140,6 +140,8 @@ _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Policy, "testing"): HeavyTesting,
     (Policy, "holdDown"): HoldDown,
     (Policy, "incidents"): Incidents,
+    (Policy, "deadMan"): DeadMan,
+    (DeadMan, "taint"): SilentTaint,
 }
 
 
