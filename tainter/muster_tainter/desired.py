@@ -18,7 +18,7 @@ from muster_tainter.faults import Change, Step, lost_fault, step
 from muster_tainter.health import Report, Unusable, read
 from muster_tainter.memory import ANNOTATION, UNREADABLE_ANNOTATION, Fault, Memory, OurTaint, Unreadable, ours
 from muster_tainter.past import TESTING_LABEL, pre_flight_left, under_test
-from muster_tainter.policy import OUR_PREFIX, STARTUP_KEY, Policy
+from muster_tainter.policy import OUR_PREFIX, SILENT, STARTUP_KEY, Policy
 from muster_tainter.surroundings import ALONE, Surroundings
 from muster_tainter.wanting import confirmed_at, held_until, wanted
 
@@ -201,11 +201,12 @@ def decide(
         memory = remembered.fit(msgspec.structs.replace(memory, ours=held, tainted=tainted))
     taint_changes = _taint_changes(node, taints, before, wants, changes)
     notices += _taint_notices(taint_changes, before, policy)
-    condition = _condition(memory, report, policy, withheld)
+    silence = _silence(memory, around)
+    condition = _condition(memory, report, policy, withheld, silence)
     if withheld and not any(_WITHHELD in c.message for c in node.status.conditions if c.type == CONDITION):
         text = f"{describe(waiting[0])} is not acted upon: {withheld}"
         notices.append(Notice("TaintWithheld", shorten(text, _MESSAGE_LIMIT), "withheld"))
-    labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report), TESTING_LABEL: None}
+    labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
         labels[TESTING_LABEL] = under_test(health)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
@@ -265,7 +266,18 @@ def _differing(have: dict[str, str], want: Mapping[str, str | None]) -> dict[str
     return {key: value for key, value in want.items() if have.get(key) != value}
 
 
-def _health(report: Report) -> str:
+def _silence(memory: Memory, around: Surroundings) -> str:
+    """Since when the node's agent is silent, in words; empty: it is not. What it has reported is of the past then."""
+    for fault in memory.open:
+        if fault.key == SILENT and not fault.over:
+            return fault.message or describe(fault)
+    finding = around.outside.get(SILENT)
+    return "" if finding is None else finding.message
+
+
+def _health(report: Report, silence: str) -> str:
+    if silence:
+        return "unknown"
     return _HEALTH.get(Verdict(report.verdict), "unknown") if report.known else "unknown"
 
 
@@ -386,6 +398,9 @@ def _told(change: Change, policy: Policy) -> list[Notice]:
             f"over ({change.how}, {change.by}), held as it comes and goes: {describe(fault)}", _MESSAGE_LIMIT
         )
         return [Notice("FaultHeld", text, about, warning=False)]
+    if fault.key == SILENT:
+        text = f"{fault.message} [rule {wanted(fault, policy).rule}]"
+        return [Notice(fault.reason, shorten(text, _MESSAGE_LIMIT), about)]
     again = " again" if change.step is Step.RAISED else ""
     asks = f" [{fault.fault_class}, rule {wanted(fault, policy).rule}]"
     return [Notice("NodeFaultOpened", shorten(describe(fault), _MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)]
@@ -414,9 +429,15 @@ def _first(faults: Iterable[Fault]) -> Fault:
     return min(faults, key=lambda fault: bool(fault.over))
 
 
-def _condition(memory: Memory, report: Report, policy: Policy, withheld: str) -> Condition:
+def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, silence: str) -> Condition:
+    faults = [fault for fault in memory.open if fault.key != SILENT]
+    if silence and not faults:
+        tail = f"{_WITHHELD}{withheld}" if withheld else ""
+        return Condition(
+            type=CONDITION, status="Unknown", reason=SILENT[2], message=shorten(silence, _MESSAGE_LIMIT) + tail
+        )
     if memory.open:
-        fault = _first(memory.open)
+        fault = _first(faults or memory.open)
         want = wanted(fault, policy)
         more = f"; {len(memory.open) - 1} more" if len(memory.open) > 1 else ""
         over = f"; over since {fault.over} ({fault.how}), held" if fault.over else ""
