@@ -85,6 +85,8 @@ def step(
     still_open: list[Fault] = []
     closed: list[Closed] = []
     penalty = memory.penalty
+    # later than every proof that stands asked for, also where the clock was set back since: none of them is for it
+    signed = max(now, report.asked)
     for fault in memory.open:
         want = wanted(fault, policy)
         refreshed = _refreshed(fault, report, policy, around)
@@ -93,21 +95,23 @@ def step(
             if fault.over:  # it was over, and is not
                 penalty = _heavier(penalty, memory, fault.check, policy, now)
                 refreshed = msgspec.structs.replace(refreshed, over="", how="", by="")
-            refreshed = msgspec.structs.replace(refreshed, raised=rfc3339_whole(now))
+            refreshed = msgspec.structs.replace(refreshed, raised=rfc3339_whole(signed))
             changes.append(Change(Step.RAISED, refreshed))
             still_open.append(refreshed)
             continue
         how, by = over or (fault.how, fault.by)
+        fires_anew = refreshed.occurrence > fault.occurrence  # what ended the old firing says nothing of the new one
         if over is not None and how not in (PERSON, PASSING) and not fault.over:
             refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now), how=how, by=by)
-            if held_until(refreshed, want, memory, policy) - seconds(refreshed.over) >= 1.0:
+            held_s = held_until(refreshed, want, memory, policy) - seconds(refreshed.over)
+            if held_s >= 1.0 and not fires_anew:
                 changes.append(Change(Step.OVER, refreshed, how, by))
                 still_open.append(refreshed)
                 continue
         elif fault.over and how not in (PERSON, PASSING):
             if seconds(fault.over) > now + 1.0:  # the clock was set back: held from now on, not for an hour more
                 refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now))
-            if held_until(refreshed, want, memory, policy) > now:
+            if held_until(refreshed, want, memory, policy) > now and not fires_anew:
                 still_open.append(refreshed)
                 continue
         elif over is None:
@@ -134,7 +138,7 @@ def step(
         rule = _rule_for(key[0], finding, policy, others)
         if rule is None or not rule.opens:
             continue
-        fault = _opened(key[0], finding, rule, report.boot, now)
+        fault = _opened(key[0], finding, rule, report.boot, signed)
         if others:
             fault = msgspec.structs.replace(fault, others=others, incident=around.incident.get(key, ""))
         still_open.append(fault)

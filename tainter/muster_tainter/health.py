@@ -35,6 +35,7 @@ class Report:
     findings: by fault key, the highest occurrence
     looked:   checks that measured: their verdict is PASS, WARN or FAIL and none of their findings is left out
     proved:   requests for proof that the agent answered PASS
+    asked:    what the latest request for proof that stands there says of its time, in seconds since the epoch
     """
 
     known: bool
@@ -45,6 +46,7 @@ class Report:
     cleared: dict[FaultKey, tuple[Cleared, ...]] | None = None
     looked: frozenset[str] = frozenset()
     proved: tuple[Asked, ...] = ()
+    asked: float = 0.0
     clears: tuple[Clear, ...] = ()
 
     def finding(self, key: FaultKey) -> Finding | None:
@@ -95,6 +97,7 @@ def read(health: NodeHealth | Unusable | None) -> Report:
         cleared=cleared,
         looked=frozenset(looked),
         proved=_proved(health) if health.spec.requests else (),
+        asked=_asked(health) if health.spec.requests else 0.0,
         clears=clears,
     )
 
@@ -103,6 +106,10 @@ def _proved(health: NodeHealth) -> tuple[Asked, ...]:
     passed = {answer.id for answer in health.status.answers if answer.finished and answer.verdict == Verdict.PASS}
     asked = [asked_by(request) for request in health.spec.requests if request.id in passed]
     return tuple(each for each in asked if each is not None)
+
+
+def _asked(health: NodeHealth) -> float:
+    return max((asked.at for request in health.spec.requests if (asked := asked_by(request)) is not None), default=0.0)
 
 
 def nonsense(health: NodeHealth) -> str:

@@ -1,0 +1,46 @@
+"""How a fault is being proved over, in lines for people. Pure."""
+
+from muster_kube.nodehealth import NodeHealth
+from muster_kube.times import rfc3339_whole
+from muster_tainter.health import Unusable
+from muster_tainter.memory import Fault
+from muster_tainter.proving import first_at, not_before
+from muster_tainter.recovery import HoldDown, asked_by
+from muster_tainter.tried import Tried, tried_of
+from muster_tainter.wanting import Wanted
+
+
+def proof_lines(
+    fault: Fault,
+    want: Wanted,
+    health: NodeHealth | Unusable | None,
+    now: float,
+    *,
+    hold_s: float = HoldDown().base,
+) -> list[str]:
+    """For people: what is asked to prove ``fault`` over, how often it failed, and when it is asked next. hold_s: the
+    policy's own hold-down."""
+    proof = want.proof
+    if proof is None:
+        return []
+    times = "" if proof.proof.passes == 1 else f", {proof.proof.passes} times in a row"
+    lines = [f"proof: {', '.join(proof.checks)} passed{times}"]
+    if fault.over or not isinstance(health, NodeHealth):
+        return lines
+    known = tried_of(health).get(proof.digest, Tried())
+    boot = health.status.boot_id
+    if known.said:
+        again = "this boot" if known.boot == boot else "an earlier boot"
+        lines.append(f"  {known.tries} time{'' if known.tries == 1 else 's'} not passed in {again}, last: {known.said}")
+    if proof.new_boot and not (boot and fault.boot and boot != fault.boot):
+        return [*lines, "  not asked for before the node has booted anew"]
+    for request in health.spec.requests:
+        asked = asked_by(request)
+        if asked is not None and asked.digest == proof.digest:
+            return [*lines, f"  asked for as {request.id}"]
+    at = max(first_at(fault, want, hold_s, now), not_before(known, proof, boot, now))
+    if at > now:
+        return [*lines, f"  asked for {'again ' if known.said else ''}from {rfc3339_whole(at)} on"]
+    if not health.status.agent.pod_uid:
+        return [*lines, "  waits for an agent"]
+    return [*lines, f"  waits for {'a place' if health.status.idle_since else 'the node to be idle, or a place'}"]
