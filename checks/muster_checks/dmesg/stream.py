@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 GAP_COMPONENT = "host"
 GAP_REASON = "KernelLogGap"
 GAP_QUIET_S = 3600.0  # a warning says what happened; it goes after an hour without another
-# To be woken costs a hundred times what reading a line does. So in a flood, more lines in a second than any fault says of
+# To be woken costs as much as to read a hundred lines. So in a flood, more lines in a second than any fault says of
 # itself, lines gather for a moment and are read together; else every wake is answered at once. As many gather as the
 # smallest log buffer in use (128 KiB) holds several times over, however fast they come.
 FLOOD_LINES_PER_S = 200
