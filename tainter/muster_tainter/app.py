@@ -24,6 +24,9 @@ from muster_tainter.controller import Tainter
 from muster_tainter.http import make_app
 from muster_tainter.locating import LISTS_AT_ONCE, Locator
 from muster_tainter.metrics import Metrics
+from muster_tainter.page.clearing import Clearing
+from muster_tainter.page.feed import Around, Feed
+from muster_tainter.page.serving import page_routes
 from muster_tainter.planner import WRITERS
 from muster_tainter.policyfile import FileWatch, LivePolicy
 from muster_tainter.settings import Settings
@@ -35,6 +38,7 @@ LEASE = "muster-tainter"
 CONNECTIONS = 28
 RELOAD_AFTER_S = 0.05  # an editor writes in several steps
 STOP_S = 5.0
+TAKES_NOTHING_MS = 30_000
 EXIT_FAILED = 1
 
 
@@ -81,11 +85,15 @@ async def run(settings: Settings) -> int:
             dry_run=settings.dry_run,
             planning=planning,
         )
+        around = Around(leading, tainter.places.usage, dry_run=settings.dry_run)
+        feed = Feed(tainter, around)
+        tainter.on_news = feed.changed
+        page = page_routes(tainter, feed, Clearing(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         server = _Server(
             uvicorn.Config(
-                make_app(tainter, metrics, leading, doorkeeper, trials, Locator(locating)),
+                make_app(tainter, metrics, doorkeeper, trials, Locator(locating), page),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -116,6 +124,7 @@ async def run(settings: Settings) -> int:
         finally:
             await _ended(lead)  # releases the lease while everything it needs is still there
             await trials.stop()
+            feed.close()
             server.should_exit = True
             await asyncio.wait([http], timeout=STOP_S)
             for task in (*parts, http, stopping):
@@ -175,6 +184,8 @@ async def follow_policy(
 def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family)
+    # of its connections: one that takes nothing of what is sent is closed, for a page that nobody reads any more
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)
     listener.setblocking(False)
     return listener
 

@@ -91,6 +91,7 @@ class Tainter:
         self.outside = Outside(self._add)
         self.places = Places(self._policy, self._add, now=now, clock=clock)
         self.withholding: Callable[[], str] = lambda: ""  # why nothing new is to be tainted at all
+        self.on_news: Callable[[str], None] = lambda _: None  # a Node or NodeHealth of that name is another one
         self._unusable: dict[str, Unusable] = {}
         self._seen = TaintsSeen(clock)
         self._hops = Hops(metrics, now)
@@ -186,6 +187,10 @@ class Tainter:
     def _known_nodes(self) -> list[Node]:
         return [self._late_labels.completed(node) for node in self.nodes.store.values()]
 
+    def policy(self) -> Policy:
+        """The one in force, as far as the labels that it looks at are known."""
+        return self._policy()
+
     def node(self, name: str) -> Node | None:
         """As it is known, with the labels that the policy looks at."""
         node = self.nodes.store.get(name)
@@ -210,6 +215,7 @@ class Tainter:
     # what the watches bring
 
     def _node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
+        self.on_news(name)
         self._seen.note(name, old, new)
         self._late_labels.came(name)
         self.places.note(name, new)
@@ -224,6 +230,7 @@ class Tainter:
 
     def _health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         self._unusable.pop(name, None)
+        self.on_news(name)
         self._planner.note(name)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
@@ -238,6 +245,7 @@ class Tainter:
             log.warning("a NodeHealth without a name cannot be read: %s", error)
             return
         self._unusable[name] = Unusable(error)
+        self.on_news(name)
         self._add(name)
 
     def _add(self, name: str) -> None:

@@ -4,57 +4,56 @@ Nothing here changes a node.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from html import escape
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from muster_kube.nodehealth import NodeHealth, Status
 from muster_kube.objects import Node
+from muster_tainter.answering import bearer, body, json, refused
 from muster_tainter.controller import Tainter
 from muster_tainter.desired import HEALTH_LABEL, is_managed, show
 from muster_tainter.locating import Locator, read_query
 from muster_tainter.memory import read_memory
 from muster_tainter.metrics import Metrics
 from muster_tainter.past import under_test
-from muster_tainter.trials import Doorkeeper, Refusal, Trials, read_asked, unauthorized
+from muster_tainter.trials import Doorkeeper, Refusal, Trials, read_asked
 
 _ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
-_PAGE_ROWS = 1000
 _SLICE = 200  # rows made at once
-_BODY_LIMIT = 4096  # bytes of a request
-_BODY_S = 5.0  # in which it has to be here
 
 
 def make_app(
     tainter: Tainter,
     metrics: Metrics,
-    leading: Callable[[], bool],
     doorkeeper: Doorkeeper,
     trials: Trials,
     locator: Locator,
+    page: Sequence[Route] = (),
 ) -> Starlette:
+    """page: what :func:`muster_tainter.page.serving.page_routes` makes."""
+
     async def nodes(request: Request) -> Response:
         try:
             names = await _located(tainter, locator, request)
         except Refusal as refusal:
-            return _refused(refusal)
+            return refused(refusal)
         chosen = [node for node in _sorted(tainter) if names is None or node.metadata.name in names]
         rows = []
         for number, node in enumerate(chosen, 1):
             rows.append(_node(tainter, node))
             if number % _SLICE == 0:
                 await asyncio.sleep(0)  # a taint does not wait for it
-        return _json(rows)
+        return json(rows)
 
     async def faults(_: Request) -> Response:
-        return _json(
+        return json(
             [
                 {"node": node.metadata.name} | msgspec.to_builtins(fault)
                 for node in _sorted(tainter)
@@ -75,23 +74,20 @@ def make_app(
             return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), 503)
         return PlainTextResponse("ok\n")
 
-    async def page(_: Request) -> Response:
-        return HTMLResponse(_page(tainter, leading()), headers={"Content-Security-Policy": "default-src 'none'"})
-
     async def pvc(request: Request) -> Response:
         try:
-            token = _bearer(request)
-            asked = read_asked(await _body(request))
+            token = bearer(request)
+            asked = read_asked(await body(request))
             user = await doorkeeper.admit(token, asked.node)
             return await _unless_gone(request, trials.run(asked, user))
         except Refusal as refusal:
-            return _refused(refusal)
+            return refused(refusal)
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
 
     return Starlette(
         routes=[
-            Route("/", page),
+            *page,
             Route("/api/nodes", nodes),
             Route("/api/faults", faults),
             Route("/api/trials/pvc", pvc, methods=["POST"]),
@@ -119,38 +115,6 @@ def _single_values(request: Request) -> dict[str, str]:
     return values
 
 
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
-
-
-def _refused(refusal: Refusal) -> Response:
-    """As the Kubernetes API says no: a Status, which clients of ours read as such."""
-    status = {"kind": "Status", "code": refusal.status, "reason": refusal.reason, "message": str(refusal)}
-    return Response(
-        msgspec.json.encode(status), refusal.status, headers=dict(refusal.headers), media_type="application/json"
-    )
-
-
-def _bearer(request: Request) -> str:
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not token.strip():
-        raise unauthorized("expected a header Authorization: Bearer TOKEN")
-    return token.strip()
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    try:
-        async with asyncio.timeout(_BODY_S):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > _BODY_LIMIT:
-                    raise Refusal(413, "RequestEntityTooLarge", f"body: more than {_BODY_LIMIT} bytes")
-    except TimeoutError as error:
-        raise Refusal(408, "Timeout", f"body: not here within {_BODY_S:g} s") from error
-    return body
-
-
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, object]) -> Response:
     """What comes of ``work``, which is cancelled when the caller hangs up."""
     working, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
@@ -158,7 +122,7 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, object]) -> R
         await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientDisconnect
-        return _json(working.result())
+        return json(working.result())
     finally:
         for task in (working, gone):
             task.cancel()
@@ -195,18 +159,3 @@ def _node(tainter: Tainter, node: Node) -> dict[str, Any]:
         "idleSince": status.idle_since,
         "due": status.due,
     }
-
-
-def _page(tainter: Tainter, leading: bool) -> str:
-    nodes = _sorted(tainter)
-    rows = "".join(
-        f"<tr><td>{escape(row['node'])}<td>{escape(row['health'])}<td>{escape(', '.join(row['taints']))}"
-        f"<td>{row['faults'] or ''}<td>{escape(row['message'])}\n"
-        for row in (_node(tainter, node) for node in nodes[:_PAGE_ROWS])
-    )
-    more = f"<p>{len(nodes) - _PAGE_ROWS} more, see /api/nodes" if len(nodes) > _PAGE_ROWS else ""
-    who = "leads" if leading else "stands by"
-    return (
-        f"<!doctype html><meta charset=utf-8><title>Muster</title><h1>{len(nodes)} nodes</h1><p>This replica {who}."
-        f"<table><tr><th>Node<th>Health<th>Taints<th>Faults<th>Message\n{rows}</table>{more}"
-    )

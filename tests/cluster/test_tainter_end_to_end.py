@@ -244,7 +244,7 @@ async def test_a_failure_taints_labels_explains_and_is_told(tainters: Any, fleet
     [fault] = [f for f in (await replica.get("/api/faults")).json() if f["node"] == bad]
     assert fault["reason"] == "Xid79"
     assert 'muster_tainter_faults_open{class="reboot",rule="hardware"} 1.0' in (await replica.get("/metrics")).text
-    assert bad in (await replica.get("/")).text
+    assert bad in (await replica.get("/api/fleet")).text
 
 
 async def test_pods_go_elsewhere(tainters: Any, fleet: Any, cluster: Any, namespace: str, kubelets: Any) -> None:

@@ -152,7 +152,7 @@ async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: Fa
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
         tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False)
         nobody: Any = None
-        app = make_app(tainter, metrics, lambda: False, nobody, nobody, Locator(client))
+        app = make_app(tainter, metrics, nobody, nobody, Locator(client))
         api.on("GET", NODES, listed(named("n1")))
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://tainter") as http:
@@ -178,7 +178,7 @@ async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) ->
 
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
         tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False)
-        app = make_app(tainter, metrics, lambda: False, nobody, nobody, Locator(client))
+        app = make_app(tainter, metrics, nobody, nobody, Locator(client))
         watching = asyncio.create_task(tainter.nodes.run())
         await tainter.nodes.wait_synced()
         transport = httpx2.ASGITransport(app=app)

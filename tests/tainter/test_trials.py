@@ -89,7 +89,7 @@ class Bench:
         metrics = Metrics()
         tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False, dry_run=False)
         doorkeeper = Doorkeeper(client, Reviews(client), "trials")
-        self.app = make_app(tainter, metrics, lambda: False, doorkeeper, self.trials, Locator(client))
+        self.app = make_app(tainter, metrics, doorkeeper, self.trials, Locator(client))
         self.port = 0
 
     def pod_runs_on(self, node: str, uid: str = "p-1") -> None:

@@ -1,0 +1,136 @@
+"""All that is known of one node, for its panel: what is wrong, what was done, what ends it, what was before. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from muster_kube.nodehealth import Finding, NodeHealth
+from muster_kube.objects import Node
+from muster_kube.times import seconds
+from muster_tainter.desired import is_managed, show
+from muster_tainter.health import Report, Unusable, read
+from muster_tainter.memory import ANNOTATION, LOST_CHECK, Fault, Memory, Unreadable, decode, ours
+from muster_tainter.page.rows import is_proving, state_of, what_was_done
+from muster_tainter.past import under_test
+from muster_tainter.policy import CloseOn, Policy
+from muster_tainter.wanting import Wanted, confirmed_at, held_until, wanted
+
+_ENDS = {
+    CloseOn.BOOT: "a reboot, after which the check no longer finds it",
+    CloseOn.DRIVER: "the driver's own word that it is over",
+    CloseOn.QUIET: "the check's quiet time without another sign",
+    CloseOn.SOURCE: "the word of who reported it that it is over",
+}
+_PERSON = "a person: muster clear, or the button below"
+
+
+def detail(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now: float) -> dict[str, Any]:
+    """For JSON. Times are as the objects have them, RFC 3339, or empty."""
+    error = ""
+    try:
+        memory = decode(node.metadata.annotations.get(ANNOTATION))
+    except Unreadable as unreadable:
+        memory, error = Memory(), f"the annotation {ANNOTATION} cannot be read: {unreadable}"
+    report = read(health)
+    state = state_of(node, health, memory, report, policy, now)
+    pool = policy.pool_of(node.metadata.labels)
+    status = health.status if isinstance(health, NodeHealth) else None
+    open_keys = {fault.key for fault in memory.open}
+    return {
+        "node": node.metadata.name,
+        "state": state.value,
+        "done": what_was_done(state, node, health, memory, policy, now),
+        "pool": pool.name if pool else "",
+        "pools": [each.name for each in policy.pools_of(node.metadata.labels)],
+        "domain": pool.domain_of(node.metadata.labels) if pool else "",
+        "managed": is_managed(node),
+        "unschedulable": node.spec.unschedulable,
+        "errors": [each for each in (error, report.error) if each],
+        "verdict": report.verdict if report.known else "",
+        "boot": report.boot,
+        "observedAt": status.observed_at if status else "",
+        "idleSince": status.idle_since if status else "",
+        "testing": (under_test(health) or "") if isinstance(health, NodeHealth) else "",
+        "proving": is_proving(health),
+        "tainted": memory.tainted if memory.ours else "",
+        "taints": [{"text": show(taint), "ours": ours(taint) in memory.ours} for taint in node.spec.taints],
+        "faults": [_fault(fault, report, memory, policy, now) for fault in memory.open],
+        "findings": [_finding(key, finding, policy) for key, finding in _ordered(report) if key not in open_keys],
+        "closed": [msgspec.to_builtins(closed) for closed in memory.closed],
+        "checks": [{"name": check.name, "verdict": check.verdict} for check in status.checks] if status else [],
+        "attempts": {name: msgspec.to_builtins(attempt) for name, attempt in memory.attempts.items()},
+    }
+
+
+_ORDER = ("FAIL", "WARN", "UNKNOWN")
+
+
+def _ordered(report: Report) -> list[tuple[tuple[str, str, str], Finding]]:
+    """Findings, the worst first."""
+
+    def rank(item: tuple[tuple[str, str, str], Finding]) -> tuple[int, tuple[str, str, str]]:
+        key, finding = item
+        return _ORDER.index(finding.verdict) if finding.verdict in _ORDER else len(_ORDER), key
+
+    return sorted((report.findings or {}).items(), key=rank)
+
+
+def _fault(fault: Fault, report: Report, memory: Memory, policy: Policy, now: float) -> dict[str, Any]:
+    want = wanted(fault, policy)
+    finding = report.finding(fault.key)
+    held = held_until(fault, want, memory, policy) if fault.over else 0.0
+    confirmed = confirmed_at(fault, want, now)
+    return {
+        **msgspec.to_builtins(fault),
+        "message": finding.message if finding else fault.message,
+        "reported": finding is not None,
+        "rule": want.rule,
+        "taint": show(want.taint) if want.taint else "",
+        "quarantine": want.quarantine,
+        "confirmedAt": int(confirmed) if confirmed > now else 0,
+        "heldUntil": int(held),
+        "ends": _ends(fault, want),
+        **(_evidence(finding) if finding else {}),
+    }
+
+
+def _ends(fault: Fault, want: Wanted) -> list[str]:
+    """What would end it, each in words."""
+    if fault.over:
+        return ["nothing more: it is over, and held for a while as this node comes and goes", _PERSON]
+    if fault.check == LOST_CHECK:
+        return ["a boot in which every check passes", _PERSON]
+    ends = [_ENDS[way] for way in want.close_on if way in _ENDS]
+    if want.proof is not None:
+        times = f"{want.proof.proof.passes} times" if want.proof.proof.passes > 1 else "once"
+        after = ", after a reboot" if want.proof.new_boot else ""
+        ends.insert(0, f"proof: {' and '.join(want.proof.checks)} passes {times}{after}")
+    return [*ends, _PERSON]
+
+
+def _finding(key: tuple[str, str, str], finding: Finding, policy: Policy) -> dict[str, Any]:
+    rule = policy.rule_for(key[0], finding.component, finding.reason, finding.verdict, finding.fault_class)
+    return {
+        "check": key[0],
+        "component": finding.component,
+        "reason": finding.reason,
+        "verdict": finding.verdict,
+        "class": finding.fault_class,
+        "message": finding.message,
+        "rule": rule.name if rule else "",
+        "occurrence": finding.occurrence,
+        **_evidence(finding),
+    }
+
+
+def _evidence(finding: Finding) -> dict[str, Any]:
+    return {
+        "firstSeen": finding.first_seen,
+        "lastSeen": finding.last_seen if seconds(finding.last_seen) > seconds(finding.first_seen) else "",
+        "count": finding.count,
+        "origin": finding.origin,
+        "measurements": [
+            {"name": each.name, "value": each.value, "unit": each.unit, "threshold": each.threshold}
+            for each in finding.measurements
+        ],
+    }

@@ -1,0 +1,299 @@
+"""The fleet as the page sees it: all of it once, then what changes, a few times a second.
+
+The rows are made from the watches' caches when they are sent; kept is only which nodes changed lately, and that only
+while somebody looks. A reader holds no queue: it has a place in that list, so one that is slow gets the last state of a
+node and not all of its states, and one that was away for a while goes on from its place or is told to begin anew.
+"""
+
+import asyncio
+import gzip
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+import msgspec
+
+from muster_tainter.controller import Tainter
+from muster_tainter.incidents import Incident
+from muster_tainter.page.rows import row
+from muster_tainter.policy import Policy
+from muster_tainter.pool_counts import Usage
+
+LISTENERS = 64
+BATCH_S = 0.1  # between two messages with rows: a burst of faults is a few messages
+BATCH_ROWS = 200
+TICK_S = 1.0  # how often budgets, incidents and the lease are looked at
+BEAT_S = 10.0  # a browser that hears nothing for longer connects anew
+AWAKE_S = 60.0  # changes are noted for so long after the last reader, who may come back
+LOG_LIMIT = 4096  # nodes; who is behind by more begins anew
+SNAPSHOT_S = 2.0  # readers of one moment share one
+_SLICE = 200  # rows made at once
+_GZIP_LEVEL = 5
+_ROWS = 200  # of budgets, and of incidents
+
+_encode = msgspec.json.encode
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is told beside the nodes. paused: why nothing new is tainted, empty where it is."""
+
+    leading: Callable[[], bool]
+    budgets: Callable[[], Iterable[Usage]] = tuple
+    incidents: Callable[[], Iterable[Incident]] = tuple
+    paused: Callable[[], str] = str
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    mark: str
+    made_at: float
+    packed: bytes
+
+
+class Feed:
+    """now: seconds since the epoch; clock: monotonic seconds."""
+
+    def __init__(
+        self,
+        tainter: Tainter,
+        around: Around,
+        *,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tainter = tainter
+        self._around = around
+        self._now = now
+        self._clock = clock
+        self._log: dict[str, int] | None = None  # node: number of its last change, oldest first; None: nobody looks
+        self._epoch = ""
+        self._seq = 0
+        self._floor = 0  # changes up to this number are forgotten
+        self._shown: Policy | None = None  # the rows of this epoch are by it
+        self._listeners = 0
+        self._awake_until = 0.0
+        self._news = asyncio.Event()
+        self._snapshot: _Snapshot | None = None
+        self._making: asyncio.Task[_Snapshot] | None = None
+        self._batch: tuple[str, int, int, bytes] = ("", 0, 0, b"")
+        self._state: tuple[float, bytes] = (float("-inf"), b"")
+        self._closed = False
+
+    @property
+    def listeners(self) -> int:
+        return self._listeners
+
+    def changed(self, name: str) -> None:
+        """A Node or NodeHealth came, went or is another one. Costs nothing while nobody looks."""
+        log = self._log
+        if log is None:
+            return
+        if not self._listeners and self._clock() > self._awake_until:
+            self._log = self._snapshot = None
+            return
+        self._seq += 1
+        log.pop(name, None)
+        log[name] = self._seq
+        if len(log) > LOG_LIMIT:
+            self._floor = log.pop(next(iter(log)))
+        self._tell()
+
+    def close(self) -> None:
+        """End all streams: a server that stops waits for them."""
+        self._closed = True
+        self._tell()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _wake(self) -> None:
+        """Note changes from now on; anew, where the rows were by another policy."""
+        policy = self._tainter.policy()
+        if self._log is None or self._shown is not policy:
+            self._log, self._shown = {}, policy
+            self._epoch, self._seq, self._floor = secrets.token_hex(4), 0, 0
+            self._snapshot = self._making = None
+        self._awake_until = self._clock() + AWAKE_S
+
+    # all of it
+
+    async def fleet(self) -> bytes:
+        """Every node, and the rest of the state: JSON, gzipped."""
+        self._wake()
+        known = self._snapshot
+        if known is not None and known.mark == self._mark(self._seq) and self._clock() - known.made_at < SNAPSHOT_S:
+            return known.packed
+        if self._making is None:
+            self._making = asyncio.create_task(self._make())
+            self._making.add_done_callback(self._made)
+        return (await asyncio.shield(self._making)).packed
+
+    def _made(self, task: "asyncio.Task[_Snapshot]") -> None:
+        if self._making is task:
+            self._making = None
+            if not task.cancelled() and task.exception() is None:
+                self._snapshot = task.result()
+
+    async def _make(self) -> _Snapshot:
+        mark, made_at = self._mark(self._seq), self._clock()  # what changes meanwhile is sent again
+        policy, now = self._tainter.policy(), self._now()
+        pools: dict[str, dict[str, list[object]]] = {}
+        for number, name in enumerate(list(self._tainter.nodes.store), 1):
+            made = self._row(name, policy, now)
+            if len(made) > 1:
+                _, pool, domain, *rest = made
+                nodes = pools.setdefault(str(pool), {}).setdefault(str(domain), [])
+                nodes.append(name if len(rest) == 1 else [name, *rest])
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)  # a taint does not wait for it
+        fleet = {
+            "mark": mark,
+            "now": now,
+            "order": [pool.name for pool in policy.pools],
+            "pools": pools,
+            "state": msgspec.Raw(self._state_now()),
+        }
+        return _Snapshot(mark, made_at, gzip.compress(_encode(fleet), _GZIP_LEVEL, mtime=0))
+
+    def _row(self, name: str, policy: Policy, now: float) -> list[object]:
+        """[name, pool, domain, *row]; of a node that is gone the name alone."""
+        node = self._tainter.node(name)
+        if node is None:
+            return [name]
+        pool = policy.pool_of(node.metadata.labels)
+        place = (pool.name, pool.domain_of(node.metadata.labels)) if pool else ("", "")
+        return [name, *place, *row(node, self._tainter.health_of(name), policy, now)]
+
+    def _mark(self, seq: int) -> str:
+        return f"{self._epoch}-{seq}"
+
+    def _state_now(self) -> bytes:
+        """Made anew once in a tick, however many ask."""
+        at, made = self._state
+        if self._clock() - at >= TICK_S:
+            around = self._around
+            made = _encode(
+                {
+                    "leading": around.leading(),
+                    "synced": self._tainter.nodes.synced and self._tainter.healths.synced,
+                    "behind": self._tainter.not_ready(),
+                    "paused": around.paused(),
+                    "dryRun": around.dry_run,
+                    "budgets": [row._asdict() for row in islice(filter(is_worth_a_row, around.budgets()), _ROWS)],
+                    "incidents": [_incident(each) for each in islice(around.incidents(), _ROWS)],
+                }
+            )
+            self._state = (self._clock(), made)
+        return made
+
+    # what changes
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Whoever is told of changes counts as somebody who looks."""
+        self._listeners += 1
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+            self._awake_until = self._clock() + AWAKE_S
+
+    async def events(self, last: str) -> AsyncIterator[bytes]:
+        """Server-sent events after the mark ``last``: ``rows`` (a list of rows), ``state``, ``beat``, and ``resync``,
+        after which the reader has to fetch the fleet anew and nothing more comes."""
+        self._wake()
+        epoch, seq = self._place(last)
+        state = b""
+        sent_at = self._clock()
+        yield b"retry: 1000\n\n"
+        while not self._closed:
+            news = self._news  # taken before looking: what comes from here on sets it
+            if self._lost(epoch, seq):
+                yield _event("resync", b"{}")
+                return
+            told = False
+            if seq < self._seq:
+                seq, message = self._rows_after(seq)
+                yield message
+                told = True
+            now_state = self._state_now()
+            if now_state != state:
+                state = now_state
+                yield _event("state", state)
+                told = True
+            if told:
+                sent_at = self._clock()
+            elif self._clock() - sent_at >= BEAT_S:
+                yield _event("beat", _encode({"now": self._now()}))
+                sent_at = self._clock()
+            if told:
+                await asyncio.sleep(BATCH_S)
+            elif seq == self._seq:
+                await _set_within(news, TICK_S)
+
+    def _place(self, mark: str) -> tuple[str, int]:
+        epoch, _, number = mark.partition("-")
+        return epoch, int(number) if number.isascii() and number.isdigit() and len(number) <= 18 else -1
+
+    def _lost(self, epoch: str, seq: int) -> bool:
+        """Between that place and now something is not known."""
+        if self._shown is not self._tainter.policy():
+            self._wake()
+        return epoch != self._epoch or not self._floor <= seq <= self._seq
+
+    def _rows_after(self, seq: int) -> tuple[int, bytes]:
+        """The next rows, and the number they lead to; readers at the same place share the bytes."""
+        epoch, start, end, made = self._batch
+        if made and (epoch, start) == (self._epoch, seq):
+            return end, made
+        names: list[tuple[str, int]] = []
+        for name, number in reversed((self._log or {}).items()):
+            if number <= seq:
+                break
+            names.append((name, number))
+        names.reverse()
+        names = names[:BATCH_ROWS]
+        end = names[-1][1] if names else self._seq
+        policy, now = self._tainter.policy(), self._now()
+        data = _encode({"now": now, "rows": [self._row(name, policy, now) for name, _ in names]})
+        made = _event("rows", data, self._mark(end))
+        self._batch = (self._epoch, seq, end, made)
+        return end, made
+
+
+def is_worth_a_row(usage: Usage) -> bool:
+    """A fleet has hundreds of domains: only those count where something is taken, waits or is used up."""
+    if not usage.domain:
+        return True
+    return bool(usage.waiting) or usage.left == 0 or (usage.what == "perDomain" and usage.used > 0)
+
+
+def _incident(incident: Incident) -> dict[str, object]:
+    label, value = incident.ground
+    return {
+        "id": incident.id,
+        "check": incident.check,
+        "reason": incident.reason,
+        "where": f"{label.rpartition('/')[2]} {value}".strip(),
+        "since": int(incident.since),
+        "nodes": incident.count,
+    }
+
+
+def _event(name: str, data: bytes, mark: str = "") -> bytes:
+    identity = f"id: {mark}\n" if mark else ""
+    return f"{identity}event: {name}\ndata: ".encode() + data + b"\n\n"
+
+
+async def _set_within(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,103 @@
+// Where each node is on the map. Pure: pools, domains and a width to rectangles.
+
+export const PITCHES = [7, 8, 9, 10, 11, 12, 13, 15, 17, 19, 22, 26, 30, 34];
+const HEAD = 46; // of a pool
+const LABEL = 15; // of a domain
+const PAD = 5; // of a block
+const GUTTER = 8; // between blocks
+const BELOW = 14; // a pool
+const LABEL_WIDTH = 44;
+
+export const gapOf = (pitch) => (pitch >= 22 ? 4 : pitch >= 15 ? 3 : pitch >= 10 ? 2 : 1);
+
+// "rack-017" among others like it: "017"
+export function commonStart(names) {
+  if (names.length < 2) return 0;
+  let end = 0;
+  const [first] = names;
+  while (end < first.length && names.every((name) => name[end] === first[end])) end += 1;
+  while (end > 0 && /[\p{L}\p{N}]/u.test(first[end - 1])) end -= 1; // whole words only
+  return end;
+}
+
+function columns(domains, pitch, width) {
+  const most = Math.max(...domains.map((domain) => domain.nodes.length));
+  const room = Math.max(1, Math.floor((width - 2 * PAD) / pitch));
+  if (domains.length === 1) return Math.min(most, room);
+  const wanted = Math.max(Math.ceil(Math.sqrt(most * 1.6)), Math.ceil(LABEL_WIDTH / pitch));
+  return Math.min(wanted, room);
+}
+
+export function arrange(groups, width, pitch) {
+  const blocks = [];
+  const heads = [];
+  let y = 0;
+  for (const group of groups) {
+    heads.push({ pool: group.name, y, height: HEAD });
+    y += HEAD;
+    const named = group.domains.length > 1 || group.domains[0].name !== "";
+    const label = named ? LABEL : 0;
+    const start = commonStart(group.domains.map((domain) => domain.name).filter(Boolean));
+    const cols = columns(group.domains, pitch, width);
+    const w = cols * pitch + 2 * PAD - gapOf(pitch);
+    const across = Math.max(1, Math.floor((width + GUTTER) / (w + GUTTER)));
+    for (let i = 0; i < group.domains.length; i += across) {
+      const line = group.domains.slice(i, i + across);
+      const rows = Math.max(...line.map((domain) => Math.ceil(domain.nodes.length / cols)));
+      const height = label + rows * pitch + 2 * PAD - gapOf(pitch);
+      line.forEach((domain, j) => {
+        blocks.push({
+          pool: group.name,
+          domain: domain.name,
+          label: named ? domain.name.slice(start) || (domain.name ? domain.name : "none") : "",
+          nodes: domain.nodes,
+          cols,
+          x: j * (w + GUTTER),
+          y,
+          w,
+          h: height,
+          top: y + label + PAD,
+          left: j * (w + GUTTER) + PAD,
+        });
+      });
+      y += height + GUTTER;
+    }
+    y += BELOW - GUTTER;
+  }
+  return { blocks, heads, height: y, pitch, width };
+}
+
+// The largest nodes with which all of the fleet is in sight; `steps` larger or smaller than that
+export function fit(groups, width, height, steps = 0) {
+  let at = PITCHES.length - 1;
+  while (at > 0 && arrange(groups, width, PITCHES[at]).height > height) at -= 1;
+  return arrange(groups, width, PITCHES[Math.min(PITCHES.length - 1, Math.max(0, at + steps))]);
+}
+
+// The node at a point, or null
+export function nodeAt({ blocks, pitch }, x, y) {
+  for (const block of blocks) {
+    if (y < block.y || y >= block.y + block.h || x < block.x || x >= block.x + block.w) continue;
+    const col = Math.floor((x - block.left) / pitch);
+    const row = Math.floor((y - block.top) / pitch);
+    if (col < 0 || row < 0 || col >= block.cols) return null;
+    return block.nodes[row * block.cols + col] ?? null;
+  }
+  return null;
+}
+
+// The square of each node by name: {x, y, block, index}
+export function places({ blocks, pitch }) {
+  const found = new Map();
+  for (const block of blocks) {
+    block.nodes.forEach((node, index) => {
+      found.set(node.name, {
+        x: block.left + (index % block.cols) * pitch,
+        y: block.top + Math.floor(index / block.cols) * pitch,
+        block,
+        index,
+      });
+    });
+  }
+  return found;
+}

@@ -1,0 +1,180 @@
+"""One node in one row of the fleet page: what is wrong, since when, and what was done about it. Pure.
+
+Of a node that passes there is nothing to say but its name: of ten thousand nodes that is most.
+"""
+
+from enum import StrEnum
+
+from muster_checks.vocabulary import Verdict, shorten
+from muster_kube.nodehealth import NodeHealth
+from muster_kube.objects import Node
+from muster_kube.times import seconds
+from muster_tainter.desired import CONDITION, is_managed
+from muster_tainter.health import Report, Unusable, read
+from muster_tainter.memory import Fault, Memory, OurTaint, ours, read_memory
+from muster_tainter.past import finished, under_test
+from muster_tainter.policy import STARTUP_KEY, Policy
+from muster_tainter.recovery import asked_by
+from muster_tainter.wanting import confirmed_at, held_until, wanted
+
+MESSAGE_LIMIT = 200  # bytes of evidence in a row; a node's own page has all
+WITHHELD = "; no taint: "  # in the condition's message, before the reason
+
+Row = tuple[str | int, ...]
+What = tuple[int, str, str, str, str, str]  # since, check, component, reason, class, message
+
+
+class State(StrEnum):
+    """What a node is shown as, the worst first. The letters are what the browser gets (page/model.js)."""
+
+    WAITING = "W"  # a fault asks for a taint, and there is no room for it, or none may be set now
+    TAINTED = "T"
+    FAILING = "F"  # FAIL, and no taint asked for, or not yet
+    PROVING = "P"  # tainted still; what was wrong is being proven over, or was, and the node is held for a while
+    UNKNOWN = "U"
+    WARNING = "N"
+    NEW = "S"  # has the taint of nodes that have not passed yet
+    UNMANAGED = "M"  # a person has said hands off
+    TESTING = "H"
+    PASSING = "."
+
+
+def row(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now: float) -> Row:
+    """(state, faults, since, check, component, reason, class, message, done, testing); of one that passes its state.
+
+    faults: open ones, or findings as bad as the verdict. since: seconds since the epoch, 0 where that is not known.
+    done: what was done about it, in words. now: seconds since the epoch
+    """
+    memory, report = read_memory(node), read(health)
+    state = state_of(node, health, memory, report, policy, now)
+    if state is State.PASSING:
+        return (state.value,)
+    testing = (under_test(health) or "") if isinstance(health, NodeHealth) else ""
+    if memory.open:
+        count = sum(fault.rest or 1 for fault in memory.open)
+        what = _of_fault(worst(memory, policy, now))
+    else:
+        count, what = _of_report(report, health)
+    done = what_was_done(state, node, health, memory, policy, now)
+    return (state.value, count, *what, done, testing)
+
+
+def state_of(
+    node: Node, health: NodeHealth | Unusable | None, memory: Memory, report: Report, policy: Policy, now: float
+) -> State:
+    if not is_managed(node):
+        return State.UNMANAGED
+    faults = [fault for fault in memory.open if _asks(fault, policy, now)]
+    if held_taints(node, memory):
+        return State.PROVING if is_proving(health) or all(fault.over for fault in faults) else State.TAINTED
+    if any(not fault.over for fault in faults):
+        return State.WAITING
+    if memory.open:
+        return State.FAILING
+    if any(taint.key == STARTUP_KEY for taint in node.spec.taints):
+        return State.NEW
+    if not report.known:
+        return State.UNKNOWN
+    match report.verdict:
+        case Verdict.FAIL:
+            return State.FAILING
+        case Verdict.UNKNOWN:
+            return State.UNKNOWN
+        case Verdict.WARN:
+            return State.WARNING
+    return State.TESTING if isinstance(health, NodeHealth) and under_test(health) else State.PASSING
+
+
+def _asks(fault: Fault, policy: Policy, now: float) -> bool:
+    """The policy in force has a taint for it, and it has been open for long enough."""
+    want = wanted(fault, policy)
+    return want.taint is not None and confirmed_at(fault, want, now) <= now
+
+
+def held_taints(node: Node, memory: Memory) -> list[OurTaint]:
+    """Taints of ours that are on the node."""
+    return [taint for taint in map(ours, node.spec.taints) if taint in memory.ours]
+
+
+def is_proving(health: NodeHealth | Unusable | None) -> bool:
+    """A request for proof stands there without its answer."""
+    if not isinstance(health, NodeHealth):
+        return False
+    return any(asked_by(request) and finished(health, request) is None for request in health.spec.requests)
+
+
+def worst(memory: Memory, policy: Policy, now: float) -> Fault:
+    """The open fault to show: one that asks for a taint before the others, and what is not over first of all."""
+    return min(memory.open, key=lambda fault: (bool(fault.over), not _asks(fault, policy, now)))
+
+
+def _of_fault(fault: Fault) -> What:
+    message = shorten(fault.message, MESSAGE_LIMIT)
+    return int(seconds(fault.since)), fault.check, fault.component, fault.reason, fault.fault_class, message
+
+
+def _of_report(report: Report, health: NodeHealth | Unusable | None) -> tuple[int, What]:
+    """Number of findings as bad as the verdict, and the first of them."""
+    if not report.known:
+        seen = int(seconds(health.status.observed_at)) if isinstance(health, NodeHealth) else 0
+        if report.error:
+            return 0, (seen, "", "", "ReportUnreadable", "", f"its NodeHealth makes no sense: {report.error}")
+        return 0, (seen, "", "", "NoReport", "", "no agent has reported yet")
+    found = [(key, each) for key, each in (report.findings or {}).items() if each.verdict == report.verdict]
+    if not found:
+        return 0, (0, "", "", "", "", "")
+    key, first = min(found, key=lambda item: (item[1].first_seen, item[0]))
+    since = int(seconds(first.first_seen))
+    message = shorten(first.message, MESSAGE_LIMIT)
+    return len(found), (since, key[0], first.component, first.reason, first.fault_class, message)
+
+
+def withheld(node: Node) -> str:
+    """Why a taint that is asked for is not set, as the leader has written it into the condition."""
+    for condition in node.status.conditions:
+        if condition.type == CONDITION:
+            return condition.message.partition(WITHHELD)[2]
+    return ""
+
+
+def what_was_done(
+    state: State,
+    node: Node,
+    health: NodeHealth | Unusable | None,
+    memory: Memory,
+    policy: Policy,
+    now: float,
+) -> str:
+    """In words, for the line below a node's fault. Times are left to the browser: ``{1700000000}`` is one."""
+    match state:
+        case State.WAITING:
+            return f"no taint: {withheld(node) or 'it is being decided'}"
+        case State.TAINTED:
+            return f"tainted by rule {wanted(worst(memory, policy, now), policy).rule or 'none'}"
+        case State.PROVING if is_proving(health):
+            return "still tainted, proof is under way"
+        case State.PROVING:
+            until = max((held_until(f, wanted(f, policy), memory, policy) for f in memory.open if f.over), default=0.0)
+            return f"over, held until {{{int(until)}}}" if until else "still tainted"
+        case State.FAILING if memory.open:
+            return _not_tainted(worst(memory, policy, now), policy, now)
+        case State.FAILING | State.WARNING:
+            return "told by an Event, no taint"
+        case State.UNKNOWN:
+            return "not measured, no taint"
+        case State.NEW:
+            return "takes no jobs before its first full pass"
+        case State.UNMANAGED:
+            return "left alone: muster.dev/managed=false"
+    return ""
+
+
+def _not_tainted(fault: Fault, policy: Policy, now: float) -> str:
+    want = wanted(fault, policy)
+    if want.quarantine:
+        return f"{fault.component} is kept out of use, rule {want.rule}"
+    if want.taint is None:
+        return f"no taint by rule {want.rule or 'none'}"
+    if fault.over:
+        return "over, never tainted"
+    return f"to be confirmed at {{{int(confirmed_at(fault, want, now))}}}, rule {want.rule}"
