@@ -13,6 +13,7 @@ from muster_kube import nodehealth
 from muster_kube.objects import Condition, ManagedNode, Metadata, Node, NodeSpec, NodeStatus
 from muster_tainter.desired import CONDITION, OUR_ANNOTATIONS, OUR_LABELS, READY
 from muster_tainter.past import ANNOTATION as TESTS
+from muster_tainter.tried import ANNOTATION as PROOFS
 
 _intern = sys.intern
 
@@ -69,7 +70,7 @@ def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
             uid=meta.uid,
             resource_version=meta.resource_version,
             creation_timestamp=_intern(meta.creation_timestamp),
-            annotations={TESTS: meta.annotations[TESTS]} if TESTS in meta.annotations else _NONE,
+            annotations=_remembered(meta.annotations) if meta.annotations else _NONE,
         ),
         spec=nodehealth.Spec(requests=health.spec.requests, clear=health.spec.clear),
         status=nodehealth.Status(
@@ -83,6 +84,10 @@ def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
             observed_at=status.observed_at,
         ),
     )
+
+
+def _remembered(annotations: dict[str, str]) -> dict[str, str]:
+    return {key: annotations[key] for key in (TESTS, PROOFS) if key in annotations} or _NONE
 
 
 _NONE: dict[str, str] = {}

@@ -79,10 +79,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A request that is deleted. said: what failed; empty: it passed, or is not wanted any more."""
+    """A request that is deleted. said: how it ended; empty: it passed, or is not wanted any more. failed: it counts,
+    as not passed; again_at: it is not asked for before that, in seconds since the epoch."""
 
     request: Request
     said: str = ""
+    failed: bool = False
     again_at: float = 0.0
 
 
@@ -265,7 +267,7 @@ def _over(
         asked=int(asked.at),
         said=said,
     )
-    return Ended(request, said, now + pause_s)
+    return Ended(request, said, not busy, now + pause_s)
 
 
 def _ask(group: _Group, known: Tried, boot: str, costs: Costs, now: float, times: list[float]) -> Ask | None:
