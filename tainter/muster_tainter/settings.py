@@ -21,6 +21,8 @@ class Settings(BaseModel):
     """policy: None is the built-in one; namespace: of the lease, trials_namespace: of the claims and pods that are made
     to try a volume; None is the pod's or context's own.
 
+    agent_namespace: where the agents' pods are; None: the lease's. agent_selector: their labels, as kubectl takes them.
+
     webhook_port: of the own-node rule, which API servers before 1.30 need; None: it is not served, 0: any free one.
     webhook_name: of its configuration, Service and Secret; agent_account: whom it binds, ``NAMESPACE/NAME`` or a name
     in the namespace above; cert_dir: tls.crt and tls.key that somebody else keeps fresh, instead of the Secret.
@@ -34,6 +36,8 @@ class Settings(BaseModel):
     port: int = Field(default=3334, ge=0, le=65535)
     namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     trials_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
+    agent_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
+    agent_selector: str = Field(default="app=muster-agent", min_length=1, max_length=512)
     webhook_port: int | None = Field(default=None, ge=0, le=65535)
     webhook_name: str = Field(default="muster-own-node", pattern=_NAMESPACE)
     agent_account: str = Field(default="muster-agent", pattern=_ACCOUNT)
