@@ -2,17 +2,17 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
 
 from muster_cli.cluster import EXIT_UNKNOWN, add_kubeconfig, call, node_name
-from muster_cli.report import NodeState, fetch
+from muster_cli.report import fetch
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.errors import Conflict
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, Clear, NodeHealth
+from muster_tainter.clearing import clears, merged
 
 TRIES = 5  # another writer of the same NodeHealth between reading and writing
 
@@ -24,44 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kubeconfig(parser)
 
 
-def clears(state: NodeState, check: str | None, component: str | None, by: str, at: str) -> tuple[Clear, ...]:
-    """What closes every open fault and finding of the node that the person named: one entry a component of a check,
-    or one for all components of a check where there is no room for so many."""
-    highest: dict[tuple[str, str], int] = {}
-    for found_check, found_component, occurrence in (*_findings(state), *_faults(state)):
-        if check not in (None, found_check) or component not in (None, found_component):
-            continue
-        key = (found_check, found_component)
-        highest[key] = max(highest.get(key, 0), occurrence)
-    if component is None and len(highest) > CLEAR_LIMIT:
-        checks = {found_check for found_check, _ in highest}
-        highest = {(each, "*"): max(n for key, n in highest.items() if key[0] == each) for each in checks}
-    return tuple(
-        Clear(check=key[0], component=key[1], occurrence=occurrence, by=by, at=at)
-        for key, occurrence in sorted(highest.items())
-    )
-
-
-def _findings(state: NodeState) -> Iterable[tuple[str, str, int]]:
-    if state.health is None:
-        return
-    for check in state.health.status.checks:
-        for finding in check.findings:
-            yield check.name, finding.component, finding.occurrence
-
-
-def _faults(state: NodeState) -> Iterable[tuple[str, str, int]]:
-    for fault in state.memory.open:
-        yield fault.check, fault.component, fault.occurrence
-
-
-def merged(known: tuple[Clear, ...], new: tuple[Clear, ...]) -> tuple[Clear, ...]:
-    """``known`` with ``new`` in place of those for the same component; the oldest go where there are too many."""
-    replaced = {(entry.check, entry.component) for entry in new}
-    kept = [entry for entry in known if (entry.check, entry.component) not in replaced]
-    return (*kept, *new)[-CLEAR_LIMIT:]
-
-
 def main(arguments: argparse.Namespace) -> int:
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         for _ in range(TRIES):
@@ -70,7 +32,7 @@ def main(arguments: argparse.Namespace) -> int:
                 print(f"muster: node {arguments.node} has no NodeHealth: no tainter watches it", file=sys.stderr)
                 return EXIT_UNKNOWN
             at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            new = clears(state, arguments.check, arguments.component, config.user, at)
+            new = clears(state.health, state.memory, arguments.check, arguments.component, config.user, at)
             new, late = new[:CLEAR_LIMIT], len(new[CLEAR_LIMIT:])
             if not new:
                 print(f"{arguments.node}: no open fault and no finding to clear")

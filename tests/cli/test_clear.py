@@ -1,19 +1,15 @@
 """`muster clear`: what it asks for, from what is there."""
 
-from muster_cli.clear import clears, merged
-from muster_cli.report import NodeState
-from muster_kube.nodehealth import CLEAR_LIMIT, Clear
-from muster_kube.objects import Metadata, Node
+from muster_kube.nodehealth import CLEAR_LIMIT, Clear, NodeHealth
+from muster_kube.objects import Metadata
+from muster_tainter.clearing import clears, merged
 from muster_tainter.memory import Fault, Memory
 
 
-def state(*faults: tuple[str, str, int]) -> NodeState:
-    open_faults = tuple(Fault(check=c, component=d, reason="Xid79", occurrence=n) for c, d, n in faults)
-    return NodeState(Node(metadata=Metadata(name="n1")), None, Memory(open=open_faults))
-
-
 def asked(*faults: tuple[str, str, int], component: str | None = None) -> list[tuple[str, str, int]]:
-    return [(e.check, e.component, e.occurrence) for e in clears(state(*faults), None, component, "me", "now")]
+    memory = Memory(open=tuple(Fault(check=c, component=d, reason="Xid79", occurrence=n) for c, d, n in faults))
+    health = NodeHealth(metadata=Metadata(name="n1"))
+    return [(e.check, e.component, e.occurrence) for e in clears(health, memory, None, component, "me", "now")]
 
 
 def test_each_component_is_cleared_up_to_its_highest_number() -> None:
