@@ -84,6 +84,7 @@ async def run(settings: Settings) -> int:
             may_write=leading,
             dry_run=settings.dry_run,
             planning=planning,
+            agents=(settings.agent_namespace or namespace, settings.agent_selector),
         )
         around = Around(leading, tainter.places.usage, dry_run=settings.dry_run)
         feed = Feed(tainter, around)

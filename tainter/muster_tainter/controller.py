@@ -23,6 +23,7 @@ from muster_kube.workqueue import WorkQueue, run_workers
 from muster_tainter import journal
 from muster_tainter.announcer import Announcer
 from muster_tainter.budgets import Severity
+from muster_tainter.dead_man import AgentWatch
 from muster_tainter.desired import Decision, Notice, decide, is_managed, may_carry_ours, vanished
 from muster_tainter.health import Unusable, read
 from muster_tainter.hops import Hops
@@ -34,6 +35,7 @@ from muster_tainter.places import Places, severity
 from muster_tainter.planner import Planner
 from muster_tainter.policy import Policy
 from muster_tainter.projection import slim_health, slim_node
+from muster_tainter.prover import Prover
 from muster_tainter.seen import TaintsSeen
 from muster_tainter.standing import Said
 from muster_tainter.surroundings import Surroundings
@@ -54,6 +56,7 @@ class Tainter:
     """One replica. ``policy``: the one in force now. ``may_write``: are we the leader at this moment?
 
     planning: connections of the plan of heavy checks; None: ``client``'s
+    agents: namespace and label selector of the agents' pods; None: nobody looks whether they are silent
     now: seconds since the epoch; clock: monotonic seconds
     """
 
@@ -66,6 +69,7 @@ class Tainter:
         may_write: Callable[[], bool],
         dry_run: bool = False,
         planning: KubeClient | None = None,
+        agents: tuple[str, str] | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -116,6 +120,34 @@ class Tainter:
             dry_run=dry_run,
             now=now,
         )
+        self._agents = agents and AgentWatch(
+            client,
+            *agents,
+            self._policy,
+            metrics.registry,
+            node=self.node,
+            nodes=lambda: self.nodes.store,
+            health=self.health_of,
+            found=self.outside.found,
+            over=self.outside.over,
+            may_tell=lambda: may_write() and not dry_run,
+            now=now,
+            clock=clock,
+        )
+        self._prover = Prover(
+            planning or client,
+            self._policy,
+            metrics,
+            node=self.node,
+            health=self.health_of,
+            names=self.healths.store.keys,
+            observe=self.healths.observe,
+            tell=self._tell_of_test,
+            may_write=may_write,
+            idle=self._idle,
+            dry_run=dry_run,
+            now=now,
+        )
         metrics.watch_store(self.nodes.store.values, self._depths)
 
     async def watch(self) -> None:
@@ -124,11 +156,16 @@ class Tainter:
             group.create_task(self.nodes.run())
             group.create_task(self.healths.run())
             group.create_task(self._late_labels.run())
+            if self._agents is not None:
+                group.create_task(self._agents.run(self._synced))
+
+    async def _synced(self) -> None:
+        await self.nodes.wait_synced()
+        await self.healths.wait_synced()
 
     async def lead(self) -> None:
         """Decide and write, until cancelled."""
-        await self.nodes.wait_synced()
-        await self.healths.wait_synced()
+        await self._synced()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
         announcer = Announcer(
             self._client,
@@ -155,6 +192,7 @@ class Tainter:
                 group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
                 group.create_task(announcer.run())
                 group.create_task(self._planner.run())
+                group.create_task(self._prover.run())
         finally:
             self._metrics.leader.set(0)
             self._urgent = self._routine = self._announcer = None
@@ -164,6 +202,9 @@ class Tainter:
         for name in [*self._worst_first(), *self.nodes.store, *(set(self.healths.store) - set(self.nodes.store))]:
             self._add(name)
         self._planner.look()
+        self._prover.policy_changed()
+        if self._agents is not None:
+            self._agents.look_at_all()
 
     def _worst_first(self) -> list[str]:
         """Nodes that would get their first taint of ours."""
@@ -221,23 +262,30 @@ class Tainter:
         self.places.note(name, new)
         if old is None or new is None or _planned_by(old) != _planned_by(new):
             self._planner.note(name)
+        if old is None or new is None or _carries(old) != _carries(new):
+            self._prover.note(name)
         if new is None:
             self._said.forget(name)
             self.outside.forget(name)
             self._logged.pop(name, None)
         elif name != self._written and (old is None or _carries(old) != _carries(new)):
             self._add(name)
+        if self._agents is not None:
+            self._agents.look(name)
 
     def _health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         self._unusable.pop(name, None)
         self.on_news(name)
         self._planner.note(name)
+        self._prover.note(name)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
                 journal.tell_transitions(old, new, self._now())
             if new is not None and new.status.observed_at and new.status.verdict != "PASS":
                 self._hops.delivered(name)
         self._add(name)
+        if self._agents is not None and _has_reported(old) != _has_reported(new):
+            self._agents.look(name)
 
     def _health_undecodable(self, name: str | None, _raw: bytes, error: str) -> None:
         self._metrics.unusable.inc()
@@ -445,6 +493,10 @@ _NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
 
 class NotLeading(Exception):
     """This process stopped being the leader between a decision and its write."""
+
+
+def _has_reported(health: NodeHealth | None) -> bool | None:
+    return None if health is None else bool(health.status.verdict)
 
 
 def _planned_by(node: Node) -> tuple[object, ...]:

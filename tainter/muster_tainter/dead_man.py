@@ -332,8 +332,8 @@ class AgentWatch:
         silent = len(self._silent)
         return (
             f"{silent} of {silent + len(self._ready)} agents are silent, the first since"
-            f" {rfc3339_whole(incident.began)}: one incident; the health of their nodes is unknown, and none is tainted,"
-            " or told of by itself, for that"
+            f" {rfc3339_whole(incident.began)}: one incident; the health of their nodes is unknown, none is tainted for"
+            " that, nor told of by itself"
         )
 
     async def _tell_incident(self) -> bool:
