@@ -26,15 +26,19 @@ SECRET = "/api/v1/namespaces/muster/secrets/own-node"
 CONFIGURATION = validating("own-node")
 
 
+async def _nothing() -> None:
+    pass
+
+
 class Cluster:
-    """Objects with a resourceVersion each, as the API server keeps them. ``pauses``: how often others get on before
-    each call; ``refuse``: what calls of these methods and paths raise."""
+    """Objects with a resourceVersion each, as the API server keeps them. ``meanwhile``: what happens before each call;
+    ``refuse``: what calls of these methods and paths raise."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.writes: list[tuple[str, str]] = []
         self.refuse: dict[tuple[str, str], ApiError] = {}
-        self.pauses: Callable[[], int] = lambda: 0
+        self.meanwhile: Callable[[], Awaitable[object]] = _nothing
         self._version = 0
 
     def configure(self, *names: str) -> None:
@@ -58,8 +62,7 @@ class Cluster:
         self.objects[path] = found | {"metadata": {"name": name, "resourceVersion": str(self._version)}}
 
     async def _others(self, method: str, path: str) -> None:
-        for _ in range(self.pauses()):
-            await asyncio.sleep(0)
+        await self.meanwhile()
         if error := self.refuse.get((method, path)):
             raise error
 
@@ -290,7 +293,12 @@ def test_however_replicas_meet_they_end_with_one_bundle(pauses: list[int], days:
             await _replica(cluster, clock).look()
             clock.now += days * DAY_S
         turns = iter(pauses)
-        cluster.pauses = lambda: next(turns, 0)
+
+        async def others() -> None:
+            for _ in range(next(turns, 0)):
+                await asyncio.sleep(0)
+
+        cluster.meanwhile = others
         replicas = [_replica(cluster, clock) for _ in range(3)]
         await asyncio.gather(*(each.look() for each in replicas))
         assert cluster.bundle == cluster.secret()["ca.crt"]
@@ -298,6 +306,36 @@ def test_however_replicas_meet_they_end_with_one_bundle(pauses: list[int], days:
             shake_hands(each.ssl_context, cluster.bundle)
 
     asyncio.run(meet())
+
+
+@pytest.mark.parametrize("bundle", ["written", "taken away"])
+@pytest.mark.parametrize("call", range(4))
+async def test_a_slow_replica_never_writes_an_old_bundle_over_a_new_one(
+    cluster: Cluster, clock: Clock, replica: Callable[..., Certificates], call: int, bundle: str
+) -> None:
+    """Another one, whose clock is a day ahead, renews between any two calls of the slow one."""
+    slow = replica()
+    await slow.look()
+    clock.now += VALID_S - RENEW_S - DAY_S / 2
+    ahead = Clock()
+    ahead.now = clock.now + DAY_S
+    other = _replica(cluster, ahead)
+    if bundle == "taken away":
+        cluster.configure("own-node.muster.dev")
+    left = iter(range(call))
+
+    async def meanwhile() -> None:
+        if next(left, None) is None:
+            cluster.meanwhile = _nothing
+            await other.look()
+
+    cluster.meanwhile = meanwhile
+    await slow.look()
+    if cluster.meanwhile is meanwhile:  # the slow one has made fewer calls
+        cluster.meanwhile = _nothing
+        await other.look()
+    assert "next.crt" in cluster.secret()
+    assert cluster.bundle == cluster.secret()["ca.crt"]
 
 
 async def test_a_deleted_secret_is_made_anew_and_the_old_key_no_longer_trusted(
