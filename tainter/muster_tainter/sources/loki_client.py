@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Literal, Self
+from typing import Self
 from urllib.parse import urlencode
 
 import httpcore2
@@ -35,8 +35,6 @@ SAME_CLOCK_S = 2.0  # Date has whole seconds, and answers take their time
 _MOST_ENTRIES = re.compile(r"max entries limit[^()]{0,200}\((\d{1,9}) > (\d{1,9})\)")
 # "rpc error: code = ResourceExhausted desc = trying to send message larger than max (… vs. …)"
 _TOO_LARGE = re.compile(r"message larger than max")
-
-Direction = Literal["forward", "backward"]
 
 
 class LokiError(Exception):
@@ -105,9 +103,9 @@ class LokiClient:
         """Loki's time."""
         return int((self._now() + self._ahead_s) * NS)
 
-    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int, direction: Direction = "forward") -> Page:
+    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> Page:
         """Lines with start <= time < end, ``limit`` at most, in Loki's order. Raises LokiError."""
-        parameters = {"query": query, "start": start_ns, "end": end_ns, "limit": limit, "direction": direction}
+        parameters = {"query": query, "start": start_ns, "end": end_ns, "limit": limit, "direction": "forward"}
         body, asked_ns = await self._get(f"{self.where.url}{PATH}?{urlencode(parameters)}")
         try:
             entries, malformed = decode(body)

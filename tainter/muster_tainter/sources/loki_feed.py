@@ -103,7 +103,7 @@ class LokiFeed:
             rules: tuple[KernelLines | PodLines, ...] = (*where.kernel, *where.pods)
             for i, rule in enumerate(rules):
                 stream = self._stream(i, rule, where)
-                reading = self._reading(stream.name, rule.query, loki, where)
+                reading = self._reading(stream.name, rule, loki, where)
                 if isinstance(rule, KernelLines):
                     kernel.append(reading)
                 group.create_task(self._read_on(loki, stream, reading, kernel, where.every))
@@ -114,8 +114,8 @@ class LokiFeed:
         name = f"loki.pods[{i - len(where.kernel)}]"
         return PodStream(name, rule, self._pods, self._world.known, self._world.node_of_pod)
 
-    def _reading(self, name: str, query: str, loki: LokiClient, where: Loki) -> Reading:
-        key = f"{name} {query}"
+    def _reading(self, name: str, rule: KernelLines | PodLines, loki: LokiClient, where: Loki) -> Reading:
+        key = f"{name} {rule.node_label} {rule.query}"
         overlap = int(where.overlap * NS)
         reading = self._readings.get(key)
         if reading is None:
@@ -123,7 +123,7 @@ class LokiFeed:
             now = loki.now_ns()
             lived = None if led_until is None else now - int((self._world.now() - led_until) * NS)
             window = Window.begin(now, overlap, int(where.lookback * NS), lived)
-            reading = self._readings[key] = Reading(query, window, overlap)
+            reading = self._readings[key] = Reading(rule.query, window, overlap, apart=rule.node_label)
             log.info("%s: read from %.0f s ago on", name, (now - window.start(overlap)) / NS)
         reading.overlap_ns = overlap
         return reading

@@ -7,18 +7,21 @@ its place where it was: when Loki is back, everything since is read.
 
 import asyncio
 import hashlib
+import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from muster_tainter.sources.loki_answer import Entry
-from muster_tainter.sources.loki_client import NS, Direction, Page, TooMuch
+from muster_tainter.sources.loki_client import NS, Page, TooMuch
 
 log = logging.getLogger(__name__)
 
 PAGE_LINES = 5000  # Loki's own limit by default; a lower one is learned from its answer
 SLICE = 250  # lines looked at in one go
+CROWD_LIMIT = 200  # values of a label that are left out of a question at most
 SEEN_LIMIT = 100_000  # lines that mattered, within what is asked for again
 AHEAD_NS = 600 * NS  # lines of nodes whose clocks are ahead; Loki takes them up to ten minutes
 SILENT_NS = 600 * NS  # a stream that has said nothing for so long is not asked about further back than this
@@ -27,9 +30,7 @@ SILENT_NS = 600 * NS  # a stream that has said nothing for so long is not asked 
 class Loki(Protocol):
     def now_ns(self) -> int: ...
 
-    async def ask(
-        self, query: str, start_ns: int, end_ns: int, limit: int, direction: Direction = "forward"
-    ) -> Page: ...
+    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> Page: ...
 
 
 @dataclass
@@ -76,13 +77,18 @@ class Reading:
     """One query. ``turn`` reads all there is: ``take`` gets what ``matters`` and was not taken before, oldest first in
     each page. What ``take`` has returned from is not given to it again."""
 
-    def __init__(self, query: str, window: Window, overlap_ns: int, *, page_lines: int = PAGE_LINES) -> None:
+    def __init__(
+        self, query: str, window: Window, overlap_ns: int, *, apart: str, page_lines: int = PAGE_LINES
+    ) -> None:
+        """apart: the label that tells lines of one time apart."""
         self.query = query
         self.window = window
         self.counts = Counts()
         self.overlap_ns = overlap_ns
+        self._apart = apart
         self._limit = self._most = page_lines
         self._seen: dict[bytes, int] = {}
+        self._lost: set[int] = set()
         self._under_way: tuple[int, int] | None = None  # a turn cut short: where it came to, and when it began
 
     async def turn(self, loki: Loki, matters: Matters, take: Take) -> None:
@@ -90,7 +96,7 @@ class Reading:
         at, begun = self._under_way or (self.window.start(self.overlap_ns), -1)
         while True:
             end = max(loki.now_ns() + AHEAD_NS, at + 1)
-            page = await self._ask(loki, at, end)
+            page = await self._ask(loki, self.query, at, end)
             begun = min(page.asked_ns, end) if begun < 0 else begun
             await self._give(page, matters, take)
             if page.lines < self._limit or not page.entries:
@@ -107,10 +113,10 @@ class Reading:
         self._forget()
         self._limit = min(self._most, self._limit * 2)
 
-    async def _ask(self, loki: Loki, start: int, end: int, direction: Direction = "forward") -> Page:
+    async def _ask(self, loki: Loki, query: str, start: int, end: int) -> Page:
         while True:
             try:
-                page = await loki.ask(self.query, start, end, self._limit, direction)
+                page = await loki.ask(query, start, end, self._limit)
             except TooMuch as error:
                 if error.most:
                     self._most = min(self._most, error.most)
@@ -142,26 +148,37 @@ class Reading:
             self.window.newest = max(self.window.newest, page.entries[-1].at_ns)
 
     async def _crowd(self, loki: Loki, at: int, page: Page, matters: Matters, take: Take) -> None:
-        """More lines of one nanosecond than a page holds: its other end is read as well; what lies between both is
-        lost, and said."""
-        back = await self._ask(loki, at, at + 1, "backward")
-        await self._give(back, matters, take)
-        if back.lines < self._limit:
-            return
-        known = {_name(entry) for entry in page.entries}
-        if not any(_name(entry) in known for entry in back.entries):
-            self.counts.lost += 1
-            log.error(
-                "%s: more than %d lines of the very same time %d: some of them were not read",
-                self.query,
-                page.lines + back.lines,
-                at,
-            )
+        """More lines of one nanosecond than a page holds. Times tell them apart no more, so their label does: each
+        value on the page is asked for by itself, then all others, until a page is not full."""
+        done: set[str] = set()
+        while page.lines >= self._limit:
+            values = {entry.labels.get(self._apart, "") for entry in page.entries} - done
+            if not values or len(done) > CROWD_LIMIT:
+                self._lose(at)
+                return
+            for value in sorted(values):
+                one = f"{self.query} | {self._apart}={json.dumps(value)}"
+                answer = await self._ask(loki, one, at, at + 1)
+                await self._give(answer, matters, take)
+                if answer.lines >= self._limit:
+                    self._lose(at)
+            done |= values
+            others = json.dumps("|".join(re.escape(value) for value in sorted(done)))
+            page = await self._ask(loki, f"{self.query} | {self._apart}!~{others}", at, at + 1)
+            await self._give(page, matters, take)
+
+    def _lose(self, at: int) -> None:
+        if at in self._lost:
+            return  # said when it was first asked for
+        self._lost.add(at)
+        self.counts.lost += 1
+        log.error("%s: too many lines of the very same time, %d: some of them were not read", self.query, at)
 
     def _forget(self) -> None:
         """What is not asked for again need not be known; in a flood less is asked for again."""
         start = self.window.start(self.overlap_ns)
         self._seen = {name: at for name, at in self._seen.items() if at >= start}
+        self._lost = {at for at in self._lost if at >= start}
         self._crop()
 
     def _crop(self) -> None:
