@@ -203,7 +203,7 @@ def decide(
     notices += _taint_notices(taint_changes, before, policy)
     silence = _silence(memory, around)
     condition = _condition(memory, report, policy, withheld, silence)
-    if withheld and not any(_WITHHELD in c.message for c in node.status.conditions if c.type == CONDITION):
+    if withheld and not withheld_of(node):
         text = f"{describe(waiting[0])} is not acted upon: {withheld}"
         notices.append(Notice("TaintWithheld", shorten(text, _MESSAGE_LIMIT), "withheld"))
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
@@ -422,6 +422,11 @@ def _taint_notices(changes: tuple[TaintChange, ...], before: Memory, policy: Pol
 
 
 _WITHHELD = "; no taint: "
+
+
+def withheld_of(node: Node) -> str:
+    """Why a taint that is wanted is not set, as the condition says; empty: none is wanted, or all are set."""
+    return next((c.message.partition(_WITHHELD)[2] for c in node.status.conditions if c.type == CONDITION), "")
 
 
 def _first(faults: Iterable[Fault]) -> Fault:

@@ -9,8 +9,8 @@ from muster_kube.objects import Node
 from muster_kube.times import seconds
 from muster_tainter.desired import is_managed, show
 from muster_tainter.health import Report, Unusable, read
-from muster_tainter.memory import ANNOTATION, LOST_CHECK, Fault, Memory, Unreadable, decode, ours
-from muster_tainter.page.rows import is_proving, state_of, what_was_done
+from muster_tainter.memory import ANNOTATION, LOST_CHECK, Fault, Memory, OurTaint, Unreadable, decode, ours
+from muster_tainter.page.rows import held_taints, is_proving, silence, state_of, what_was_done
 from muster_tainter.past import under_test
 from muster_tainter.policy import CloseOn, Policy
 from muster_tainter.wanting import Wanted, confirmed_at, held_until, wanted
@@ -21,6 +21,7 @@ _ENDS = {
     CloseOn.QUIET: "the check's quiet time without another sign",
     CloseOn.SOURCE: "the word of who reported it that it is over",
 }
+_OUTSIDE = ("agent", "condition", "loki", "podlog")  # checks that are no agent's
 _PERSON = "a person: muster clear, or the button below"
 
 
@@ -35,6 +36,8 @@ def detail(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now
     state = state_of(node, health, memory, report, policy, now)
     pool = policy.pool_of(node.metadata.labels)
     status = health.status if isinstance(health, NodeHealth) else None
+    silent = silence(node)
+    held = held_taints(node, memory)
     open_keys = {fault.key for fault in memory.open}
     return {
         "node": node.metadata.name,
@@ -45,7 +48,7 @@ def detail(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now
         "domain": pool.domain_of(node.metadata.labels) if pool else "",
         "managed": is_managed(node),
         "unschedulable": node.spec.unschedulable,
-        "errors": [each for each in (error, report.error) if each],
+        "errors": [each for each in (error, report.error, silent.message if silent else "") if each],
         "verdict": report.verdict if report.known else "",
         "boot": report.boot,
         "observedAt": status.observed_at if status else "",
@@ -54,7 +57,7 @@ def detail(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now
         "proving": is_proving(health),
         "tainted": memory.tainted if memory.ours else "",
         "taints": [{"text": show(taint), "ours": ours(taint) in memory.ours} for taint in node.spec.taints],
-        "faults": [_fault(fault, report, memory, policy, now) for fault in memory.open],
+        "faults": [_fault(fault, report, memory, policy, now, held) for fault in memory.open],
         "findings": [_finding(key, finding, policy) for key, finding in _ordered(report) if key not in open_keys],
         "closed": [msgspec.to_builtins(closed) for closed in memory.closed],
         "checks": [{"name": check.name, "verdict": check.verdict} for check in status.checks] if status else [],
@@ -75,7 +78,9 @@ def _ordered(report: Report) -> list[tuple[tuple[str, str, str], Finding]]:
     return sorted((report.findings or {}).items(), key=rank)
 
 
-def _fault(fault: Fault, report: Report, memory: Memory, policy: Policy, now: float) -> dict[str, Any]:
+def _fault(
+    fault: Fault, report: Report, memory: Memory, policy: Policy, now: float, there: list[OurTaint]
+) -> dict[str, Any]:
     want = wanted(fault, policy)
     finding = report.finding(fault.key)
     held = held_until(fault, want, memory, policy) if fault.over else 0.0
@@ -86,6 +91,7 @@ def _fault(fault: Fault, report: Report, memory: Memory, policy: Policy, now: fl
         "reported": finding is not None,
         "rule": want.rule,
         "taint": show(want.taint) if want.taint else "",
+        "isSet": want.taint in there,
         "quarantine": want.quarantine,
         "confirmedAt": int(confirmed) if confirmed > now else 0,
         "heldUntil": int(held),
@@ -100,7 +106,8 @@ def _ends(fault: Fault, want: Wanted) -> list[str]:
         return ["nothing more: it is over, and held for a while as this node comes and goes", _PERSON]
     if fault.check == LOST_CHECK:
         return ["a boot in which every check passes", _PERSON]
-    ends = [_ENDS[way] for way in want.close_on if way in _ENDS]
+    ways = [way for way in want.close_on if way is not CloseOn.SOURCE or fault.check in _OUTSIDE]
+    ends = [_ENDS[way] for way in ways if way in _ENDS]
     if want.proof is not None:
         times = f"{want.proof.proof.passes} times" if want.proof.proof.passes > 1 else "once"
         after = ", after a reboot" if want.proof.new_boot else ""

@@ -7,18 +7,17 @@ from enum import StrEnum
 
 from muster_checks.vocabulary import Verdict, shorten
 from muster_kube.nodehealth import NodeHealth
-from muster_kube.objects import Node
+from muster_kube.objects import Condition, Node
 from muster_kube.times import seconds
-from muster_tainter.desired import CONDITION, is_managed
+from muster_tainter.desired import CONDITION, is_managed, withheld_of
 from muster_tainter.health import Report, Unusable, read
 from muster_tainter.memory import Fault, Memory, OurTaint, ours, read_memory
 from muster_tainter.past import finished, under_test
-from muster_tainter.policy import STARTUP_KEY, Policy
+from muster_tainter.policy import SILENT, STARTUP_KEY, Policy
 from muster_tainter.recovery import asked_by
 from muster_tainter.wanting import confirmed_at, held_until, wanted
 
 MESSAGE_LIMIT = 200  # bytes of evidence in a row; a node's own page has all
-WITHHELD = "; no taint: "  # in the condition's message, before the reason
 
 Row = tuple[str | int, ...]
 What = tuple[int, str, str, str, str, str]  # since, check, component, reason, class, message
@@ -54,7 +53,8 @@ def row(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now: f
         count = sum(fault.rest or 1 for fault in memory.open)
         what = _of_fault(worst(memory, policy, now))
     else:
-        count, what = _of_report(report, health)
+        silent = silence(node)
+        count, what = _of_report(report, health) if silent is None else (0, _of_silence(silent))
     done = what_was_done(state, node, health, memory, policy, now)
     return (state.value, count, *what, done, testing)
 
@@ -73,7 +73,7 @@ def state_of(
         return State.FAILING
     if any(taint.key == STARTUP_KEY for taint in node.spec.taints):
         return State.NEW
-    if not report.known:
+    if not report.known or silence(node) is not None:
         return State.UNKNOWN
     match report.verdict:
         case Verdict.FAIL:
@@ -108,6 +108,16 @@ def worst(memory: Memory, policy: Policy, now: float) -> Fault:
     return min(memory.open, key=lambda fault: (bool(fault.over), not _asks(fault, policy, now)))
 
 
+def silence(node: Node) -> Condition | None:
+    """The condition that says that the node's agent is silent: what it has reported is of the past."""
+    return next((c for c in node.status.conditions if c.type == CONDITION and c.reason == SILENT[2]), None)
+
+
+def _of_silence(condition: Condition) -> What:
+    since = int(seconds(condition.last_transition_time or ""))
+    return since, *SILENT, "", shorten(condition.message, MESSAGE_LIMIT)
+
+
 def _of_fault(fault: Fault) -> What:
     message = shorten(fault.message, MESSAGE_LIMIT)
     return int(seconds(fault.since)), fault.check, fault.component, fault.reason, fault.fault_class, message
@@ -129,14 +139,6 @@ def _of_report(report: Report, health: NodeHealth | Unusable | None) -> tuple[in
     return len(found), (since, key[0], first.component, first.reason, first.fault_class, message)
 
 
-def withheld(node: Node) -> str:
-    """Why a taint that is asked for is not set, as the leader has written it into the condition."""
-    for condition in node.status.conditions:
-        if condition.type == CONDITION:
-            return condition.message.partition(WITHHELD)[2]
-    return ""
-
-
 def what_was_done(
     state: State,
     node: Node,
@@ -148,7 +150,7 @@ def what_was_done(
     """In words, for the line below a node's fault. Times are left to the browser: ``{1700000000}`` is one."""
     match state:
         case State.WAITING:
-            return f"no taint: {withheld(node) or 'it is being decided'}"
+            return f"no taint: {withheld_of(node) or 'it is being decided'}"
         case State.TAINTED:
             return f"tainted by rule {wanted(worst(memory, policy, now), policy).rule or 'none'}"
         case State.PROVING if is_proving(health):

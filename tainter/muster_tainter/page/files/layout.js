@@ -1,12 +1,14 @@
 // Where each node is on the map. Pure: pools, domains and a width to rectangles.
 
 export const PITCHES = [7, 8, 9, 10, 11, 12, 13, 15, 17, 19, 22, 26, 30, 34];
-const HEAD = 46; // of a pool
-const LABEL = 15; // of a domain
-const PAD = 5; // of a block
-const GUTTER = 8; // between blocks
-const BELOW = 14; // a pool
+const HEAD = 42; // of a pool
+const BELOW = 12; // a pool
 const LABEL_WIDTH = 44;
+
+// label: height of a domain's name; pad: of a block; gutter: between blocks. Small nodes leave less for all of them.
+const WIDE = { label: 15, pad: 5, gutter: 8, font: 10 };
+const DENSE = { label: 11, pad: 3, gutter: 5, font: 9 };
+const spaceOf = (pitch) => (pitch > 8 ? WIDE : DENSE);
 
 export const gapOf = (pitch) => (pitch >= 22 ? 4 : pitch >= 15 ? 3 : pitch >= 10 ? 2 : 1);
 
@@ -20,15 +22,16 @@ export function commonStart(names) {
   return end;
 }
 
-function columns(domains, pitch, width) {
+function columns(domains, pitch, width, pad) {
   const most = Math.max(...domains.map((domain) => domain.nodes.length));
-  const room = Math.max(1, Math.floor((width - 2 * PAD) / pitch));
+  const room = Math.max(1, Math.floor((width - 2 * pad) / pitch));
   if (domains.length === 1) return Math.min(most, room);
   const wanted = Math.max(Math.ceil(Math.sqrt(most * 1.6)), Math.ceil(LABEL_WIDTH / pitch));
   return Math.min(wanted, room);
 }
 
 export function arrange(groups, width, pitch) {
+  const { label: LABEL, pad: PAD, gutter: GUTTER, font } = spaceOf(pitch);
   const blocks = [];
   const heads = [];
   let y = 0;
@@ -38,7 +41,7 @@ export function arrange(groups, width, pitch) {
     const named = group.domains.length > 1 || group.domains[0].name !== "";
     const label = named ? LABEL : 0;
     const start = commonStart(group.domains.map((domain) => domain.name).filter(Boolean));
-    const cols = columns(group.domains, pitch, width);
+    const cols = columns(group.domains, pitch, width, PAD);
     const w = cols * pitch + 2 * PAD - gapOf(pitch);
     const across = Math.max(1, Math.floor((width + GUTTER) / (w + GUTTER)));
     for (let i = 0; i < group.domains.length; i += across) {
@@ -58,13 +61,14 @@ export function arrange(groups, width, pitch) {
           h: height,
           top: y + label + PAD,
           left: j * (w + GUTTER) + PAD,
+          base: y + LABEL + (LABEL > 12 ? -3 : 0), // of its name
         });
       });
       y += height + GUTTER;
     }
     y += BELOW - GUTTER;
   }
-  return { blocks, heads, height: y, pitch, width };
+  return { blocks, heads, height: y, pitch, width, font };
 }
 
 // The largest nodes with which all of the fleet is in sight; `steps` larger or smaller than that

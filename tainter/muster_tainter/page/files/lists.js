@@ -12,7 +12,7 @@ export function headline(fleet) {
   if (!fleet.state?.synced && !all) return "The fleet is being read from the API server …";
   const parts = [
     [fleet.number("T"), "tainted"],
-    [fleet.number("W"), "without room for a taint"],
+    [fleet.number("W"), "waiting for room"],
     [fleet.number("F"), "failing without a taint"],
   ].filter(([number]) => number);
   const broken = parts.reduce((sum, [number]) => sum + number, 0);
@@ -95,28 +95,32 @@ export function lists(fleet, filter, open) {
   return shown;
 }
 
+// What was done is said once for all nodes of which it is the same
 function group(code, nodes, open) {
+  const shown = new Map();
+  for (const node of nodes.slice(0, SHOWN)) {
+    const done = withTimes(node.done);
+    if (!shown.has(done)) shown.set(done, []);
+    shown.get(done).push(node);
+  }
   const more = nodes.length - SHOWN;
   return h(
     "section",
     { class: "group", "aria-label": STATE[code].title },
     h("h2", {}, icon(code, 13), STATE[code].title, h("span", { class: "dim" }, ` ${count(nodes.length)}`)),
-    h("ul", {}, nodes.slice(0, SHOWN).map((node) => h("li", {}, item(node, open)))),
+    [...shown].map(([done, same]) => [done ? h("p", { class: "done" }, done) : "", h("ul", {}, same.map((node) => h("li", {}, item(node, open))))]),
     more > 0 ? h("p", { class: "dim more" }, `and ${count(more)} more: search to narrow it down`) : "",
   );
 }
 
 function item(node, open) {
-  const plain = node.state === ".";
-  const what = [node.check, node.reason, node.component].filter(Boolean).join(" · ");
+  const what = node.state === "." ? "" : [node.reason, node.component].filter(Boolean).join(" · ") || node.testing;
   const more = node.faults > 1 ? ` +${count(node.faults - 1)}` : "";
   return h(
     "button",
     { type: "button", class: "item", data: { node: node.name }, onclick: () => open(node) },
     h("span", { class: "first" }, h("b", {}, node.name), h("span", { class: "place" }, node.domain || node.pool), node.since ? ago(node.since) : ""),
-    plain ? "" : h("span", { class: `what s-${node.state}` }, what || node.testing || "", more),
-    node.message ? h("span", { class: "message" }, node.message) : "",
-    node.done ? h("span", { class: "done" }, withTimes(node.done)) : "",
+    what ? h("span", { class: "what" }, h("b", { class: `s-${node.state}` }, what, more), node.message ? h("span", { class: "dim" }, ` ${node.message}`) : "") : "",
   );
 }
 

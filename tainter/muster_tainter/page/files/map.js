@@ -2,7 +2,7 @@
 
 import { STATE, colour, paint, readColours } from "./glyphs.js";
 import { fit, gapOf, nodeAt, places } from "./layout.js";
-import { clock, h, withTimes } from "./words.js";
+import { clock, count, h, withTimes } from "./words.js";
 
 const PULSE_MS = 2600;
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
@@ -21,6 +21,7 @@ export class FleetMap {
     this.canvas = document.getElementById("map");
     this.heads = document.getElementById("heads");
     this.tip = document.getElementById("tip");
+    this.further = document.getElementById("further");
     this.context = this.canvas.getContext("2d");
     this.steps = 0;
     this.laid = null;
@@ -122,10 +123,14 @@ export class FleetMap {
     const small = size - 2 * inset;
     const filter = this.filter.active ? this.filter : null;
     const loud = [];
-    context.font = "600 10px Inter, system-ui, sans-serif";
+    let below = 0;
+    context.font = `600 ${this.laid.font}px Inter, system-ui, sans-serif`;
     context.textBaseline = "alphabetic";
     for (const block of this.laid.blocks) {
-      if (block.y > top + height || block.y + block.h < top) continue;
+      if (block.y > top + height || block.y + block.h < top) {
+        if (block.y > top) below += block.nodes.reduce((sum, node) => sum + (STATE[node.state]?.bad ? 1 : 0), 0);
+        continue;
+      }
       const bad = block.nodes.some((node) => STATE[node.state]?.bad);
       context.fillStyle = colour(bad ? "--block-bad" : "--block");
       context.beginPath();
@@ -138,7 +143,7 @@ export class FleetMap {
       }
       if (block.label) {
         context.fillStyle = colour(bad ? "--label-bad" : "--label");
-        this.#text(block.label, block.left, block.y + 12, block.w - 10);
+        this.#text(block.label, block.left, block.base, block.w - 6);
       }
       context.fillStyle = colour("--pass");
       block.nodes.forEach((node, index) => {
@@ -168,6 +173,8 @@ export class FleetMap {
     }
     context.globalAlpha = 1;
     this.#rings(size);
+    this.further.hidden = below === 0;
+    this.further.textContent = `↓ ${count(below)} broken further down`;
     this.drawn();
   }
 
@@ -211,6 +218,7 @@ export class FleetMap {
     const { canvas, scroller } = this;
     new ResizeObserver(() => this.arrange()).observe(scroller);
     scroller.addEventListener("scroll", () => this.redraw(), { passive: true });
+    this.further.addEventListener("click", () => scroller.scrollBy({ top: scroller.clientHeight * 0.8, behavior: CALM.matches ? "auto" : "smooth" }));
     canvas.addEventListener("mousemove", (event) => this.#hover(event));
     canvas.addEventListener("mouseleave", () => (this.tip.hidden = true));
     canvas.addEventListener("click", (event) => {

@@ -47,8 +47,10 @@ export class Panel {
       const answer = await fetch(`api/nodes/${encodeURIComponent(name)}`, { cache: "no-store", signal: AbortSignal.timeout(15_000) });
       const body = await answer.json();
       content = answer.ok ? this.#all(body) : [this.#top(name, null), h("p", { class: "empty" }, body.message)];
-    } catch {
-      content = [this.#top(name, null), h("p", { class: "empty" }, "The tainter does not answer.")];
+    } catch (error) {
+      // an answer that is no JSON, or none
+      const why = error instanceof SyntaxError ? "The tainter failed over this node: its log says why." : "The tainter does not answer.";
+      content = [this.#top(name, null), h("p", { class: "empty" }, why)];
     }
     if (asked !== this.asked || this.name !== name) return; // another node was opened meanwhile
     const focused = this.element.contains(document.activeElement) && document.activeElement.dataset.key;
@@ -131,7 +133,8 @@ function done(fault) {
   const rule = fault.rule ? `rule ${fault.rule}` : "no rule";
   if (fault.quarantine) return `keeps ${fault.component} out of use, ${rule}`;
   if (fault.confirmedAt) return `waits until ${clock(fault.confirmedAt, true)}, ${rule}`;
-  return fault.taint ? h("span", {}, h("code", {}, fault.taint), ` by ${rule}`) : `no taint, ${rule}`;
+  if (!fault.taint) return `no taint, ${rule}`;
+  return h("span", {}, fault.isSet ? "set " : "withholds ", h("code", {}, fault.taint), `, ${rule}`);
 }
 
 function measurements(all) {
