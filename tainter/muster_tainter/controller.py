@@ -166,6 +166,8 @@ class Tainter:
     async def lead(self) -> None:
         """Decide and write, until cancelled."""
         await self._synced()
+        if self._agents is not None:
+            await self._agents.wait_looked()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
         announcer = Announcer(
             self._client,
