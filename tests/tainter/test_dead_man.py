@@ -1,0 +1,581 @@
+"""Whose agent is silent: by the agents' pods, over restarts, outages and the loss of most agents at once."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from muster_kube.nodehealth import Cleared, Finding, NodeHealth, Status
+from muster_kube.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_kube.times import rfc3339_whole
+from muster_tainter.agent_pods import AgentPod, slim_agent_pod
+from muster_tainter.desired import CONDITION, HEALTH_LABEL, Decision, decide
+from muster_tainter.outside import Outside
+from muster_tainter.policy import SILENT, Policy
+from muster_tainter.policyfile import PolicyError, parse_policy
+from muster_tainter.silences import SETTLE_S, Silences
+from muster_tainter.surroundings import Surroundings
+
+START = 1.8e9
+GRACE_S = 600.0
+EVENT = "rules: []\n"
+TAINT = "rules: []\ndeadMan: {action: taint}\n"
+UNKNOWN = Taint(key="muster.dev/unknown", value="true", effect="NoSchedule")
+
+
+class Fleet:
+    """Nodes, NodeHealths and agents' pods as values; ``decide`` carries out what is decided, as the leader does."""
+
+    def __init__(self, policy: str = EVENT) -> None:
+        self.policy: Policy = parse_policy(policy)
+        self.time = 0.0
+        self.skew = 0.0  # of the wall clock
+        self.sees = True
+        self.nodes: dict[str, Node] = {}
+        self.healths: dict[str, NodeHealth] = {}
+        self.pods: dict[str, AgentPod] = {}
+        self.reasons: list[tuple[str, str]] = []
+        self.restart()
+
+    @property
+    def now(self) -> float:
+        return START + self.time + self.skew
+
+    def restart(self) -> None:
+        """Another process, with nothing in memory; it lists what is there."""
+        self.outside = Outside(lambda _: None)
+        self.silences = Silences(
+            lambda: self.policy, node=self.nodes.get, nodes=lambda: self.nodes, health=self.healths.get,
+            found=self.outside.found, over=self.outside.over, wake=lambda: None,
+            now=lambda: self.now, clock=lambda: self.time,
+        )  # fmt: skip
+        for key, pod in self.pods.items():
+            self.silences.pod_changed(key, None, pod)
+        self.silences.begin()
+        self.look()
+
+    def add(self, *names: str, reported: bool = True, ready: bool | None = True, **fields: Any) -> None:
+        """ready None: no pod of the agent is there."""
+        for name in names:
+            self.nodes[name] = Node(metadata=Metadata(name=name, resource_version="1"), **fields)
+            made = Metadata(name=name, creation_timestamp=rfc3339_whole(self.now))
+            status = Status(verdict="PASS", boot_id="b1") if reported else Status()
+            self.healths[name] = NodeHealth(metadata=made, status=status)
+            if ready is not None:
+                self.pod(name, ready=ready)
+            self.silences.look(name)
+        self.look()
+
+    def pod(self, node: str, *, ready: bool, since: float | None = None) -> None:
+        key = f"muster/agent-{node}"
+        at = rfc3339_whole(self.now if since is None else since)
+        raw = {
+            "metadata": {"name": f"agent-{node}", "namespace": "muster", "creationTimestamp": at, "labels": {"a": "b"}},
+            "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+            "status": {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True", "lastTransitionTime": None},
+                    {"type": "Ready", "status": str(ready), "reason": "ContainersNotReady", "lastTransitionTime": at},
+                ],
+            },
+        }
+        old, new = self.pods.get(key), slim_agent_pod(msgspec.convert(raw, AgentPod))
+        self.pods[key] = new
+        self.silences.pod_changed(key, old, new)
+        self.look()
+
+    def delete_pod(self, node: str) -> None:
+        key = f"muster/agent-{node}"
+        self.silences.pod_changed(key, self.pods.pop(key), None)
+        self.look()
+
+    def look(self) -> float | None:
+        return self.silences.round(sees=self.sees)
+
+    def wait(self, seconds_: float) -> None:
+        """Time passes; whatever time alone brings about happens when it is due."""
+        end = self.time + seconds_
+        for _ in range(1000):
+            wait_s = self.look()
+            if wait_s is None or self.time + wait_s > end:
+                break
+            self.time += max(wait_s, 0.001)
+        else:
+            raise AssertionError("it looks again and again")
+        self.time = end
+        self.look()
+
+    def finding(self, node: str) -> Finding | None:
+        return self.outside.of(node)[0].get(SILENT)
+
+    def over(self, node: str) -> tuple[Cleared, ...]:
+        return self.outside.of(node)[1].get(SILENT, ())
+
+    def decide(self, name: str) -> Decision:
+        """Decided, written, and told."""
+        outside, over = self.outside.of(name)
+        around = Surroundings(outside=outside, over=over)
+        made = decide(self.nodes[name], self.healths[name], self.policy, self.now, None, around)
+        node = made.applied(self.nodes[name])
+        assert made.condition is not None
+        at = rfc3339_whole(self.now)
+        condition = msgspec.structs.replace(made.condition, last_transition_time=at)
+        self.nodes[name] = msgspec.structs.replace(node, status=NodeStatus(conditions=(condition,)))
+        self.reasons += [(name, notice.reason) for notice in made.notices]
+        self.silences.look(name)
+        self.look()
+        return made
+
+    def decide_all(self) -> None:
+        for name in self.nodes:
+            self.decide(name)
+
+    def label(self, name: str) -> str | None:
+        return self.nodes[name].metadata.labels.get(HEALTH_LABEL)
+
+    def condition(self, name: str) -> Condition:
+        return next(c for c in self.nodes[name].status.conditions if c.type == CONDITION)
+
+    def told(self, reason: str = "AgentSilent") -> list[str]:
+        return [node for node, told in self.reasons if told == reason]
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def tainting() -> Fleet:
+    return Fleet(TAINT)
+
+
+def test_a_silent_agent_is_found_after_the_grace_and_not_before(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    fleet.wait(1000)
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S - 1)
+    assert fleet.finding("n1") is None
+    fleet.wait(1)
+    found = fleet.finding("n1")
+    assert found is not None
+    assert found.verdict == "FAIL"
+    assert (
+        found.message
+        == f"no ready agent since {rfc3339_whole(START + 1000)}: pod muster/agent-n1: Running, ContainersNotReady"
+    )
+    assert fleet.finding("n2") is None
+
+
+def test_its_node_is_unknown_and_it_is_said_once(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    fleet.decide_all()
+    assert fleet.label("n1") == "pass"
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    for _ in range(3):
+        made = fleet.decide("n1")
+    assert not made.writes
+    assert fleet.label("n1") == "unknown"
+    condition = fleet.condition("n1")
+    assert (condition.status, condition.reason) == ("Unknown", "AgentSilent")
+    assert rfc3339_whole(START) in condition.message
+    assert fleet.told() == ["n1"]
+    assert fleet.nodes["n1"].spec.taints == ()
+
+
+def test_by_policy_the_node_is_tainted_with_a_key_of_its_own_until_the_agent_is_back(tainting: Fleet) -> None:
+    fleet = tainting
+    fleet.add("n1", "n2", "n3", "n4", "n5")
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == (UNKNOWN,)
+    assert fleet.nodes["n1"].metadata.labels["muster.dev/faulty"] == "true"
+    fleet.pod("n1", ready=True)
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.label("n1") == "pass"
+    assert fleet.told("FaultClosed") == ["n1"]
+    assert not fleet.decide("n1").writes
+
+
+def test_a_second_silence_is_a_firing_of_its_own_even_if_the_clock_was_set_back(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    for _ in range(2):
+        fleet.pod("n1", ready=False)
+        fleet.wait(GRACE_S)
+        fleet.decide("n1")
+        assert fleet.label("n1") == "unknown"
+        fleet.pod("n1", ready=True)
+        fleet.decide("n1")
+        assert fleet.label("n1") == "pass"
+        fleet.skew = -3600.0
+    assert fleet.told() == ["n1", "n1"]
+
+
+def test_a_pod_that_is_deleted_and_never_comes_again_is_silent_from_its_end_on(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    fleet.wait(5000)
+    fleet.delete_pod("n1")
+    fleet.wait(GRACE_S - 1)
+    assert fleet.finding("n1") is None
+    fleet.wait(1)
+    found = fleet.finding("n1")
+    assert found is not None
+    assert found.message.endswith("no pod of it is there")
+
+
+def test_pods_that_are_replaced_again_and_again_without_becoming_ready_are_one_silence(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    for _ in range(20):
+        fleet.delete_pod("n1")
+        fleet.pod("n1", ready=False)
+        fleet.wait(GRACE_S / 10)
+    assert fleet.finding("n1") is not None
+
+
+def test_an_update_of_the_agent_is_no_silence(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    for _ in range(20):
+        fleet.delete_pod("n1")
+        fleet.wait(60)
+        fleet.pod("n1", ready=False)
+        fleet.wait(60)
+        fleet.pod("n1", ready=True)
+        fleet.wait(60)
+    assert fleet.finding("n1") is None
+
+
+def test_a_node_that_waits_for_its_first_agent_is_unknown_after_the_grace_since_it_came(fleet: Fleet) -> None:
+    startup = NodeSpec(taints=(Taint(key="muster.dev/startup", effect="NoSchedule"),))
+    fleet.add("n1", "n2")
+    fleet.add("new", reported=False, ready=None, spec=startup)
+    fleet.wait(GRACE_S / 2)
+    fleet.restart()
+    fleet.wait(GRACE_S / 2 - 1)
+    assert fleet.finding("new") is None
+    fleet.wait(1)
+    assert fleet.finding("new") is not None
+    fleet.decide("new")
+    assert fleet.nodes["new"].spec.taints == startup.taints
+
+
+def test_a_node_of_a_pool_that_names_labels_waits_for_an_agent_too() -> None:
+    fleet = Fleet("{rules: [], pools: [{name: p, selector: {matchLabels: {gpu: h100}}}, {name: all, selector: {}}]}")
+    fleet.add("cpu", "gpu", reported=False, ready=None)
+    labels = {"gpu": "h100"}
+    fleet.nodes["gpu"] = Node(metadata=Metadata(name="gpu", labels=labels))
+    fleet.silences.look("gpu")
+    fleet.wait(GRACE_S)
+    assert fleet.finding("gpu") is not None
+    # the agents' DaemonSet may leave it out
+    assert fleet.finding("cpu") is None
+
+
+def test_a_pod_that_no_node_has_room_for_counts_for_the_node_it_is_meant_for(fleet: Fleet) -> None:
+    fleet.add("n1", reported=False, ready=None)
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    raw = {
+        "metadata": {"name": "agent-x", "namespace": "muster", "creationTimestamp": rfc3339_whole(START)},
+        "spec": {"affinity": affinity},
+        "status": {"phase": "Pending"},
+    }
+    pod = slim_agent_pod(msgspec.convert(raw, AgentPod))
+    fleet.silences.pod_changed("muster/agent-x", None, pod)
+    fleet.wait(GRACE_S)
+    found = fleet.finding("n1")
+    assert found is not None
+    assert found.message.endswith("pod muster/agent-x: Pending")
+
+
+def test_the_grace_goes_on_over_a_change_of_the_leader(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S - 150)
+    fleet.restart()
+    fleet.wait(149)
+    assert fleet.finding("n1") is None
+    fleet.wait(1)
+    assert fleet.finding("n1") is not None
+
+
+@pytest.mark.parametrize("policy", [EVENT, TAINT])
+def test_another_leader_finds_a_told_silence_told(policy: str) -> None:
+    fleet = Fleet(policy)
+    fleet.add("n1", "n2", "n3", "n4", "n5")
+    fleet.wait(10)
+    fleet.delete_pod("n1")  # nothing in the cluster says since when
+    fleet.wait(GRACE_S)
+    fleet.decide_all()
+    fleet.wait(5000)
+    fleet.restart()
+    assert not fleet.decide("n1").writes
+    assert fleet.told() == ["n1"]
+    assert fleet.label("n1") == "unknown"
+
+
+def test_an_agent_that_came_back_while_no_tainter_ran_is_back(tainting: Fleet) -> None:
+    fleet = tainting
+    fleet.add("n1", "n2", "n3", "n4", "n5")
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    fleet.decide("n1")
+    fleet.pods.clear()
+    for name in fleet.nodes:
+        fleet.pod(name, ready=True)
+    fleet.restart()
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.label("n1") == "pass"
+
+
+def test_a_tainter_that_has_just_started_declares_nobody_silent(fleet: Fleet) -> None:
+    fleet.add(*(f"n{i}" for i in range(4)))
+    fleet.pod("n0", ready=False)
+    fleet.wait(GRACE_S - 10)
+    fleet.restart()
+    fleet.wait(SETTLE_S - 1)
+    assert fleet.finding("n0") is None
+    fleet.wait(1)
+    assert fleet.finding("n0") is not None
+
+
+def test_an_outage_of_the_api_server_declares_nobody_silent(fleet: Fleet) -> None:
+    names = [f"n{i}" for i in range(5)]
+    fleet.add(*names)
+    fleet.wait(100)
+    fleet.sees = False
+    fleet.wait(3 * GRACE_S)
+    fleet.sees = True
+    for name in names:  # the kubelets tell what was during the outage, and then what is
+        fleet.pod(name, ready=False, since=fleet.now - 2 * GRACE_S)
+    fleet.wait(60)
+    assert [name for name in names if fleet.finding(name)] == []
+    assert fleet.silences.incident is None
+    for name in names:
+        fleet.pod(name, ready=True)
+    fleet.wait(2 * GRACE_S)
+    assert [name for name in names if fleet.finding(name)] == []
+
+
+def test_a_tainter_that_starts_at_the_end_of_an_outage_waits_for_the_agents(fleet: Fleet) -> None:
+    fleet.add("n1", "n2", "n3")
+    fleet.wait(100)
+    for name in ("n1", "n2", "n3"):
+        fleet.pod(name, ready=False)
+    fleet.time += 3 * GRACE_S  # nobody is there to see
+    fleet.restart()
+    fleet.wait(SETTLE_S - 1)
+    for name in ("n1", "n2", "n3"):
+        assert fleet.finding(name) is None
+        fleet.pod(name, ready=True)
+    fleet.wait(GRACE_S)
+    assert fleet.finding("n1") is None
+
+
+def test_a_wall_clock_that_leaps_makes_nobody_silent(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    fleet.pod("n1", ready=False)
+    fleet.wait(10)
+    fleet.skew = 3600.0
+    fleet.wait(GRACE_S - 11)
+    assert fleet.finding("n1") is None
+    fleet.wait(1)
+    assert fleet.finding("n1") is not None
+
+
+@pytest.mark.parametrize("policy", [EVENT, TAINT])
+def test_most_agents_silent_at_once_are_one_incident_and_nobodys_own_news(policy: str) -> None:
+    fleet = Fleet(policy)
+    names = [f"n{i}" for i in range(50)]
+    fleet.add(*names)
+    fleet.decide_all()
+    for name in names[:26]:
+        fleet.wait(1)
+        fleet.pod(name, ready=False)
+    fleet.wait(2 * GRACE_S)
+    assert fleet.silences.incident is not None
+    assert fleet.silences.incident_text(fleet.silences.incident).startswith(
+        "26 of 50 agents are silent, the first since"
+    )
+    fleet.decide_all()
+    assert fleet.reasons == []
+    assert [name for name in names if fleet.nodes[name].spec.taints] == []
+    assert [name for name in names if fleet.label(name) == "unknown"] == names[:26]
+    assert fleet.condition("n3").reason == "AgentSilent"
+
+
+def test_another_leader_finds_the_incident_as_it_is(fleet: Fleet) -> None:
+    names = [f"n{i}" for i in range(10)]
+    fleet.add(*names)
+    for name in names:
+        fleet.delete_pod(name)
+    fleet.wait(GRACE_S)
+    fleet.decide_all()
+    began = fleet.silences.incident
+    assert began is not None
+    fleet.wait(1000)
+    fleet.restart()
+    assert [name for name in names if fleet.decide(name).writes] == []
+    assert fleet.silences.incident is not None
+    assert fleet.silences.incident.began == began.began
+
+
+def test_who_is_still_silent_when_the_others_are_long_back_is_told_of(fleet: Fleet) -> None:
+    names = [f"n{i}" for i in range(10)]
+    fleet.add(*names)
+    fleet.decide_all()
+    for name in names:
+        fleet.pod(name, ready=False)
+    fleet.wait(GRACE_S)
+    fleet.decide_all()
+    for name in names[2:]:
+        fleet.pod(name, ready=True)
+        fleet.wait(30)
+        fleet.decide_all()
+    assert fleet.reasons == []
+    fleet.wait(GRACE_S)
+    fleet.decide_all()
+    assert fleet.silences.incident is None
+    assert fleet.told() == ["n0", "n1"]
+    assert [name for name in names if fleet.label(name) == "unknown"] == ["n0", "n1"]
+
+
+def test_a_fault_is_shown_before_the_silence_and_stays_when_the_agent_is_back(make: Any) -> None:
+    fleet = Fleet("rules: [{name: all, action: taint}]\ndeadMan: {action: taint}\n")
+    fleet.add("n1", "n2", "n3")
+    fleet.healths["n1"] = make.health(make.finding())
+    fleet.decide("n1")
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    fleet.decide("n1")
+    assert set(fleet.nodes["n1"].spec.taints) == {make.faulty, UNKNOWN}
+    assert (fleet.condition("n1").reason, fleet.label("n1")) == ("Xid79", "unknown")
+    fleet.pod("n1", ready=True)
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == (make.faulty,)
+    assert fleet.label("n1") == "fail"
+
+
+def test_a_person_may_release_the_node_and_it_stays_released_for_this_silence(tainting: Fleet) -> None:
+    fleet = tainting
+    fleet.add("n1", "n2", "n3")
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    fleet.decide("n1")
+    found = fleet.finding("n1")
+    assert found is not None
+    clear = {"check": "agent", "component": "*", "occurrence": found.occurrence, "by": "ada"}
+    health = msgspec.to_builtins(fleet.healths["n1"]) | {"spec": {"clear": [clear]}}
+    fleet.healths["n1"] = msgspec.convert(health, NodeHealth)
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == ()
+    fleet.restart()
+    fleet.wait(2 * GRACE_S)
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.label("n1") == "unknown"
+    fleet.pod("n1", ready=True)
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == (UNKNOWN,)
+
+
+def test_a_policy_that_ignores_agents_takes_back_what_was_said(tainting: Fleet) -> None:
+    fleet = tainting
+    fleet.add("n1", "n2", "n3")
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    fleet.decide("n1")
+    fleet.policy = parse_policy("rules: []\ndeadMan: {action: ignore}\n")
+    fleet.silences.look_at_all()
+    fleet.wait(2 * GRACE_S)
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.label("n1") == "pass"
+    fleet.policy = parse_policy(TAINT)
+    fleet.silences.look_at_all()
+    fleet.wait(GRACE_S)
+    fleet.decide("n1")
+    assert fleet.nodes["n1"].spec.taints == (UNKNOWN,)
+
+
+def test_a_node_that_people_look_after_is_left_alone(tainting: Fleet) -> None:
+    fleet = tainting
+    fleet.add("n1", "n2", "n3")
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    fleet.decide("n1")
+    labels = {**fleet.nodes["n1"].metadata.labels, "muster.dev/managed": "false"}
+    metadata = msgspec.structs.replace(fleet.nodes["n1"].metadata, labels=labels)
+    fleet.nodes["n1"] = msgspec.structs.replace(fleet.nodes["n1"], metadata=metadata)
+    fleet.silences.look("n1")
+    assert fleet.finding("n1") is None
+    assert fleet.over("n1")
+    fleet.wait(2 * GRACE_S)
+    assert fleet.finding("n1") is None
+
+
+def test_a_node_that_is_gone_is_forgotten(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    fleet.pod("n1", ready=False)
+    del fleet.nodes["n1"]
+    fleet.silences.look("n1")
+    assert fleet.look() is None
+    fleet.wait(GRACE_S)
+    assert (fleet.finding("n1"), fleet.silences.silent, fleet.silences.ready) == (None, 0, 1)
+
+
+def test_a_shorter_grace_counts_at_once(fleet: Fleet) -> None:
+    fleet.add("n1", "n2")
+    fleet.wait(1000)
+    fleet.pod("n1", ready=False)
+    fleet.wait(60)
+    fleet.policy = parse_policy("rules: []\ndeadMan: {grace: 30s}\n")
+    fleet.look()
+    assert fleet.finding("n1") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("deadMan: {grace: 0s}", 'deadMan.grace: "0s": expected a time of 1 s to 366 days'),
+        ("deadMan: {action: drain}", 'deadMan.action: "drain": expected event, taint or ignore'),
+        ("deadMan: {graze: 1m}", "deadMan.graze: unknown key: expected action, grace or taint"),
+        ("deadMan: {taint: {efect: x}}", "deadMan.taint.efect: unknown key: expected effect, key or value"),
+        (
+            "deadMan: {action: taint, taint: {key: muster.dev/faulty}}",
+            'deadMan.taint.key: "muster.dev/faulty": expected a key or an effect of its own: rules[0] has both',
+        ),
+    ],
+)
+def test_a_bad_dead_man_is_refused_with_its_place(text: str, error: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        parse_policy(f"rules: [{{name: a, action: taint}}]\n{text}\n")
+    assert error in str(raised.value)
+
+
+def test_a_pod_is_kept_in_a_few_hundred_bytes() -> None:
+    containers = [{"name": "agent", "image": "x" * 200, "env": [{"name": "A", "value": "b" * 500}]}]
+    raw = {
+        "metadata": {
+            "name": "muster-agent-x7k2p", "namespace": "muster", "resourceVersion": "123456789",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"app": "muster-agent"},
+            "managedFields": [{"fieldsV1": {"f:x": {}}}] * 20,
+        },
+        "spec": {"nodeName": "n1", "containers": containers},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "x"}]},
+    }  # fmt: skip
+    slim = slim_agent_pod(msgspec.convert(raw, AgentPod))
+    assert len(msgspec.json.encode(slim)) < 256
+    assert slim.ready
+    assert slim.node == "n1"
+
+
+def test_a_pod_without_times_says_nothing_of_since_when() -> None:
+    raw = {"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    assert msgspec.convert(raw, AgentPod).silent_since == 0.0
