@@ -1,21 +1,30 @@
 """Who may write which NodeHealth's status: decided by the token's pod, or by the node that the token itself names."""
 
 import asyncio
+import contextlib
+import io
+import ssl
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
+import httpx2
 import pytest
 from msgspec import structs
+from prometheus_client import CollectorRegistry
 
 from muster_kube.admission import AdmissionRequest, Resource
 from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, NotFound, Unreachable
+from muster_kube.config import ClusterConfig
+from muster_kube.errors import ApiError, ConfigError, NotFound, Unreachable
+from muster_kube.keypairs import make
 from muster_kube.objects import Metadata, Pod, PodSpec
 from muster_kube.reviews import Identity
 from muster_kube.settings import SettingsError
 from muster_tainter.own_node import Account, OwnNodeRule, PodNodes
 from muster_tainter.settings import load
-from muster_tainter.webhook import called_by, read_account
+from muster_tainter.webhook import called_by, prepared, read_account
 
 AGENTS = Account("muster", "muster-agent")
 CLAIM = "authentication.kubernetes.io/"
@@ -248,3 +257,42 @@ def test_what_is_no_account_stops_the_start(text: str) -> None:
 def test_the_certificate_is_for_the_service_and_for_an_address_of_its_own(host: str, more: list[str]) -> None:
     names = ["muster-own-node.muster.svc", "muster-own-node.muster.svc.cluster.local"]
     assert called_by("muster-own-node", "muster", host) == [*names, *more]
+
+
+async def test_a_certificate_folder_that_holds_none_stops_the_start(tmp_path: Path) -> None:
+    settings = load(None, {"webhook_port": 0, "host": "127.0.0.1", "cert_dir": str(tmp_path)}, {})
+    config = ClusterConfig("test", "http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match=r"tls\.crt: cannot be read: No such file"):
+        async with prepared(settings, config, "muster", "test", CollectorRegistry()):
+            pass
+
+
+async def test_files_of_others_are_served_and_no_secret_is_asked_for(tmp_path: Path) -> None:
+    pair = make(["127.0.0.1"], time.time())
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    trust = ssl.create_default_context(cadata=pair.authority.decode())
+    settings = load(None, {"webhook_port": 0, "host": "127.0.0.1", "cert_dir": str(tmp_path)}, {})
+    nobody = ClusterConfig("test", "http://127.0.0.1:9")  # an API server that is away
+    printed = io.StringIO()
+    async with prepared(settings, nobody, "muster", "test", CollectorRegistry()) as serving:
+        with contextlib.redirect_stdout(printed):
+            running = asyncio.create_task(serving)
+            async with asyncio.timeout(60):
+                while not printed.getvalue().endswith("\n"):  # noqa: ASYNC110 - a print sets no event
+                    await asyncio.sleep(0.01)
+        url = "https://" + printed.getvalue().removeprefix("webhook listening on ").strip()
+        async with httpx2.AsyncClient(verify=trust, trust_env=False, timeout=60) as http:
+            async with asyncio.timeout(60):
+                while not await _healthy(http, url):
+                    assert not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def _healthy(http: httpx2.AsyncClient, url: str) -> bool:
+    try:
+        return (await http.get(f"{url}/healthz")).status_code == 200
+    except httpx2.ConnectError:
+        await asyncio.sleep(0.01)
+        return False
