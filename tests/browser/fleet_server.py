@@ -1,0 +1,179 @@
+"""The tainter's HTTP side over a made fleet: its own reflectors, fed by a scripted API server on loopback."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import msgspec
+import uvicorn
+from tests.browser.made_fleet import MadeFleet
+from tests.kube.conftest import FakeApi, Reply, Stream
+
+from muster_kube.client import KubeClient
+from muster_kube.config import ClusterConfig
+from muster_kube.nodehealth import PATH
+from muster_kube.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
+from muster_tainter.controller import NODES_PATH, Tainter
+from muster_tainter.http import make_app
+from muster_tainter.incidents import Incident
+from muster_tainter.locating import Locator
+from muster_tainter.metrics import Metrics
+from muster_tainter.page.clearing import Clearing
+from muster_tainter.page.feed import Around, Feed
+from muster_tainter.page.serving import page_routes
+from muster_tainter.pool_counts import Usage
+
+GUARD_S = 120.0  # what hangs fails, what is slow does not
+TOKENS = {"t-ada": "ada", "t-bob": "bob"}
+MAY_CLEAR = ("ada",)
+
+
+class Stand:
+    """A tainter that serves ``fleet``. ``leading`` and the others may be changed while it runs."""
+
+    def __init__(self, fleet: MadeFleet) -> None:
+        self.fleet = fleet
+        self.api = FakeApi()
+        self.leading = True
+        self.paused = ""
+        self.usage: list[Usage] = []
+        self.incidents: list[Incident] = []
+        self.port = 0
+        self.tainter: Tainter
+        self.feed: Feed
+        self.app: Any
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def change(self, name: str) -> None:
+        """The watch brings the node, and its NodeHealth, as the fleet has them now."""
+        self.tainter.healths.observe(self.fleet.healths[name])
+        self.tainter.nodes.observe(self.fleet.nodes[name])
+
+    def _listed(self, kind: str, objects: Any) -> Reply:
+        items = [msgspec.to_builtins(each) for each in objects.values()]
+        return Reply(200, {"kind": kind, "metadata": {"resourceVersion": str(self.fleet.version)}, "items": items})
+
+    def _one(self, asked: Any) -> Reply:
+        name = asked.path.rpartition("/")[2]
+        found = (self.fleet.healths if asked.path.startswith(PATH) else self.fleet.nodes).get(name)
+        return Reply(200, msgspec.to_builtins(found)) if found else Reply(404, {"kind": "Status", "reason": "NotFound"})
+
+    def _script(self) -> None:
+        self.api.on("GET", NODES_PATH, self._listed("NodeList", self.fleet.nodes))
+        self.api.on("GET", PATH, self._listed("NodeHealthList", self.fleet.healths))
+        for path in (NODES_PATH, PATH):
+            self.api.on("WATCH", path, Stream())
+        self.api.on("POST", TOKEN_REVIEWS, self._review_token)
+        self.api.on("POST", ACCESS_REVIEWS, self._review_access)
+
+    def script_node(self, name: str, patched: Callable[[Any], Reply]) -> None:
+        """The node can be read, and its NodeHealth patched."""
+        self.api.on("GET", f"{NODES_PATH}/{name}", self._one)
+        self.api.on("GET", f"{PATH}/{name}", self._one)
+        self.api.on("PATCH", f"{PATH}/{name}", patched)
+
+    def _review_token(self, asked: Any) -> Reply:
+        user = TOKENS.get(msgspec.json.decode(asked.body)["spec"]["token"])
+        return Reply(201, {"status": {"authenticated": bool(user), "user": {"username": user or ""}}})
+
+    def _review_access(self, asked: Any) -> Reply:
+        spec = msgspec.json.decode(asked.body)["spec"]
+        attributes = spec["resourceAttributes"]
+        right = (attributes["verb"], attributes["group"], attributes["resource"]) == (
+            "patch",
+            "muster.dev",
+            "nodehealths",
+        )
+        return Reply(201, {"status": {"allowed": right and spec["user"] in MAY_CLEAR}})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Stand"]:
+        """Listed, and served on a port of its own."""
+        await self.api.start()
+        config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{self.api.port}")
+        nobody: Any = None
+        async with KubeClient(config, timeout_s=GUARD_S) as client:
+            metrics = Metrics()
+            policy = self.fleet.policy
+            self.tainter = Tainter(client, lambda: policy, metrics, may_write=lambda: False)
+            around = Around(lambda: self.leading, lambda: self.usage, lambda: self.incidents, lambda: self.paused)
+            self.feed = Feed(self.tainter, around)
+            self.tainter.on_news = self.feed.changed
+            page = page_routes(self.tainter, self.feed, Clearing(client, Reviews(client)))
+            self.app = make_app(self.tainter, metrics, nobody, nobody, Locator(client), page)
+            self._script()
+            listener = socket.create_server(("127.0.0.1", 0))
+            self.port = listener.getsockname()[1]
+            server = uvicorn.Server(uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="off"))
+            serving = asyncio.create_task(server._serve(sockets=[listener]))
+            watching = asyncio.create_task(self.tainter.watch())
+            try:
+                async with asyncio.timeout(GUARD_S):
+                    await self.tainter.nodes.wait_synced()
+                    await self.tainter.healths.wait_synced()
+                yield self
+            finally:
+                self.feed.close()
+                server.should_exit = True
+                watching.cancel()
+                await asyncio.gather(serving, watching, return_exceptions=True)
+                await self.api.stop()
+
+
+class Threaded:
+    """A Stand in a thread of its own, for a browser that is driven by blocking calls."""
+
+    def __init__(self, stand: Stand, loop: asyncio.AbstractEventLoop) -> None:
+        self.stand = stand
+        self._loop = loop
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """In the server's thread."""
+
+        async def run() -> Any:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(GUARD_S)
+
+
+@contextmanager
+def served(fleet: MadeFleet) -> Iterator[Threaded]:
+    ready = threading.Event()
+    held: list[Threaded] = []
+    failed: list[BaseException] = []
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        async with Stand(fleet).running() as stand:
+            held.append(Threaded(stand, loop))
+            stops.append(lambda: loop.call_soon_threadsafe(stop.set))
+            ready.set()
+            await stop.wait()
+
+    def work() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:
+            failed.append(error)
+            raise
+        finally:
+            ready.set()
+
+    stops: list[Callable[[], object]] = []
+    thread = threading.Thread(target=work, name="fleet-server", daemon=True)
+    thread.start()
+    assert ready.wait(GUARD_S), "the server has not started"
+    assert not failed, failed
+    try:
+        yield held[0]
+    finally:
+        stops[0]()
+        thread.join(GUARD_S)
+        assert not thread.is_alive(), "the server has not ended"
