@@ -19,6 +19,8 @@ from muster_tainter.budget_rules import Budget, Incidents, Rate
 from muster_tainter.policy import DeadMan, Match, Policy, Rule, SilentTaint, TaintSpec
 from muster_tainter.pools import Pool, Selector
 from muster_tainter.recovery import HoldDown, Proof
+from muster_tainter.sources.rules import MODELS as SOURCES
+from muster_tainter.sources.rules import Sources
 from muster_tainter.testing import HeavyTesting, PoolTesting
 
 SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more
@@ -142,6 +144,8 @@ _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Policy, "incidents"): Incidents,
     (Policy, "deadMan"): DeadMan,
     (DeadMan, "taint"): SilentTaint,
+    (Policy, "sources"): Sources,
+    **SOURCES,
 }
 
 

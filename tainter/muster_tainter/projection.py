@@ -18,8 +18,12 @@ from muster_tainter.tried import ANNOTATION as PROOFS
 _intern = sys.intern
 
 
-def slim_node(node: Node | ManagedNode, more_labels: AbstractSet[str] = frozenset()) -> Node:
-    """``more_labels``: keys of others' labels that the policy looks at."""
+def slim_node(
+    node: Node | ManagedNode,
+    more_labels: AbstractSet[str] = frozenset(),
+    more_conditions: AbstractSet[str] = frozenset(),
+) -> Node:
+    """``more_labels``, ``more_conditions``: keys and types of others' that the policy looks at."""
     meta = node.metadata
     keys = (*OUR_LABELS, *more_labels) if more_labels else OUR_LABELS
     return Node(
@@ -34,9 +38,9 @@ def slim_node(node: Node | ManagedNode, more_labels: AbstractSet[str] = frozense
         spec=NodeSpec(taints=node.spec.taints, unschedulable=node.spec.unschedulable),
         status=NodeStatus(
             conditions=tuple(
-                _slim_condition(c) if c.type == CONDITION else _ready(c)
+                _slim_condition(c) if c.type == CONDITION or c.type in more_conditions else _ready(c)
                 for c in node.status.conditions
-                if c.type in (CONDITION, READY)
+                if c.type in (CONDITION, READY) or c.type in more_conditions
             )
         ),
     )
@@ -54,7 +58,7 @@ def _ready(condition: Condition) -> Condition:
 
 def _slim_condition(condition: Condition) -> Condition:
     return Condition(
-        type=CONDITION,
+        type=_intern(condition.type),
         status=_intern(condition.status),
         reason=_intern(condition.reason),
         message=_intern(condition.message),

@@ -271,12 +271,12 @@ class Sources(_Strict):
         return {rule.type: rule for rule in self.conditions}
 
 
-# for errors that list what may stand at a place, by the name under which it stands
-MODELS: dict[str, type[BaseModel]] = {
-    "sources": Sources,
-    "loki": Loki,
-    "kernel": KernelLines,
-    "pods": PodLines,
-    "patterns": LinePattern,
-    "conditions": ConditionRule,
+# which model stands under a key of another one, for errors that list what may stand there
+MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
+    (Sources, "conditions"): ConditionRule,
+    (Sources, "loki"): Loki,
+    (Loki, "kernel"): KernelLines,
+    (Loki, "pods"): PodLines,
+    (KernelLines, "patterns"): LinePattern,
+    (PodLines, "patterns"): LinePattern,
 }
