@@ -131,6 +131,9 @@ class Fleet:
         for name in self.nodes:
             self.decide(name)
 
+    def taints(self, name: str) -> list[Taint]:
+        return list(self.nodes[name].spec.taints)
+
     def label(self, name: str) -> str | None:
         return self.nodes[name].metadata.labels.get(HEALTH_LABEL)
 
@@ -182,7 +185,7 @@ def test_its_node_is_unknown_and_it_is_said_once(fleet: Fleet) -> None:
     assert (condition.status, condition.reason) == ("Unknown", "AgentSilent")
     assert rfc3339_whole(START) in condition.message
     assert fleet.told() == ["n1"]
-    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.taints("n1") == []
 
 
 def test_by_policy_the_node_is_tainted_with_a_key_of_its_own_until_the_agent_is_back(tainting: Fleet) -> None:
@@ -191,11 +194,11 @@ def test_by_policy_the_node_is_tainted_with_a_key_of_its_own_until_the_agent_is_
     fleet.pod("n1", ready=False)
     fleet.wait(GRACE_S)
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == (UNKNOWN,)
+    assert fleet.taints("n1") == [UNKNOWN]
     assert fleet.nodes["n1"].metadata.labels["muster.dev/faulty"] == "true"
     fleet.pod("n1", ready=True)
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.taints("n1") == []
     assert fleet.label("n1") == "pass"
     assert fleet.told("FaultClosed") == ["n1"]
     assert not fleet.decide("n1").writes
@@ -328,7 +331,7 @@ def test_an_agent_that_came_back_while_no_tainter_ran_is_back(tainting: Fleet) -
         fleet.pod(name, ready=True)
     fleet.restart()
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.taints("n1") == []
     assert fleet.label("n1") == "pass"
 
 
@@ -456,7 +459,7 @@ def test_a_fault_is_shown_before_the_silence_and_stays_when_the_agent_is_back(ma
     assert (fleet.condition("n1").reason, fleet.label("n1")) == ("Xid79", "unknown")
     fleet.pod("n1", ready=True)
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == (make.faulty,)
+    assert fleet.taints("n1") == [make.faulty]
     assert fleet.label("n1") == "fail"
 
 
@@ -472,17 +475,17 @@ def test_a_person_may_release_the_node_and_it_stays_released_for_this_silence(ta
     health = msgspec.to_builtins(fleet.healths["n1"]) | {"spec": {"clear": [clear]}}
     fleet.healths["n1"] = msgspec.convert(health, NodeHealth)
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.taints("n1") == []
     fleet.restart()
     fleet.wait(2 * GRACE_S)
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.taints("n1") == []
     assert fleet.label("n1") == "unknown"
     fleet.pod("n1", ready=True)
     fleet.pod("n1", ready=False)
     fleet.wait(GRACE_S)
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == (UNKNOWN,)
+    assert fleet.taints("n1") == [UNKNOWN]
 
 
 def test_a_policy_that_ignores_agents_takes_back_what_was_said(tainting: Fleet) -> None:
@@ -495,13 +498,13 @@ def test_a_policy_that_ignores_agents_takes_back_what_was_said(tainting: Fleet) 
     fleet.silences.look_at_all()
     fleet.wait(2 * GRACE_S)
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == ()
+    assert fleet.taints("n1") == []
     assert fleet.label("n1") == "pass"
     fleet.policy = parse_policy(TAINT)
     fleet.silences.look_at_all()
     fleet.wait(GRACE_S)
     fleet.decide("n1")
-    assert fleet.nodes["n1"].spec.taints == (UNKNOWN,)
+    assert fleet.taints("n1") == [UNKNOWN]
 
 
 def test_a_node_that_people_look_after_is_left_alone(tainting: Fleet) -> None:
