@@ -355,7 +355,7 @@ def test_an_outage_of_the_api_server_declares_nobody_silent(fleet: Fleet) -> Non
     fleet.sees = True
     for name in names:  # the kubelets tell what was during the outage, and then what is
         fleet.pod(name, ready=False, since=fleet.now - 2 * GRACE_S)
-    fleet.wait(60)
+    fleet.wait(GRACE_S - 1)
     assert [name for name in names if fleet.finding(name)] == []
     assert fleet.silences.incident is None
     for name in names:
