@@ -100,6 +100,9 @@ class LeaderElector:
         self._observed: _Observed | None = None
         self._renewed_at: float | None = None  # start of the last call that gave us the lease; None: not ours
         self._error = ""
+        self.led_until: str | None = None
+        """RFC 3339, by its own clock: when whoever led before us last renewed; None: nobody did."""
+        self._led = False  # since ``led_until`` was noted: a lease that was ours before its answer came is no end
 
     def leading(self) -> bool:
         """May we write now? False as soon as the renew deadline has passed, even if nothing of ours runs meanwhile."""
@@ -207,6 +210,8 @@ class LeaderElector:
             self._renewed_at = None
             if spec.holder_identity and not self._expired():
                 return False
+        if not mine or (self._led and self._renewed_at is None):
+            self.led_until, self._led = spec.renew_time, False
         transitions = spec.lease_transitions or 0
         record = self._record(
             transitions=transitions if mine else transitions + 1, acquired=spec.acquire_time if mine else None
@@ -223,6 +228,7 @@ class LeaderElector:
     def _ours(self, answer: Lease, started: float) -> bool:
         self._look(answer.spec)
         self._renewed_at = started
+        self._led = True
         self._error = ""
         return True
 

@@ -18,6 +18,7 @@ from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_kube.lease import LeaderElector
 from muster_kube.reviews import Reviews
+from muster_kube.times import seconds
 from muster_kube.volumes import VolumeTrials
 from muster_tainter.announcer import tell_policy
 from muster_tainter.controller import Tainter
@@ -85,6 +86,7 @@ async def run(settings: Settings) -> int:
             dry_run=settings.dry_run,
             planning=planning,
             agents=(settings.agent_namespace or namespace, settings.agent_selector),
+            led_until=lambda: seconds(elector.led_until or "") or None,
         )
         around = Around(leading, tainter.places.usage, dry_run=settings.dry_run)
         feed = Feed(tainter, around)

@@ -8,7 +8,7 @@ are. Nothing is written without asking first whether this process leads.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from muster_tainter.desired import Decision, Notice, decide, is_managed, may_car
 from muster_tainter.health import Unusable, read
 from muster_tainter.hops import Hops
 from muster_tainter.late_labels import LateLabels
-from muster_tainter.memory import OurTaint, highest_closed, read_memory
+from muster_tainter.memory import ANNOTATION, Memory, OurTaint, highest_closed, read_memory
 from muster_tainter.metrics import Metrics
 from muster_tainter.outside import Outside
 from muster_tainter.places import Places, severity
@@ -37,6 +37,9 @@ from muster_tainter.policy import Policy
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.prover import Prover
 from muster_tainter.seen import TaintsSeen
+from muster_tainter.sources.feeding import Feeds
+from muster_tainter.sources.loki_feed import SourceMetrics, World
+from muster_tainter.sources.pods import PodNodes
 from muster_tainter.standing import Said
 from muster_tainter.surroundings import Surroundings
 from muster_tainter.vanished import removed_by
@@ -50,6 +53,7 @@ ROUTINE_WORKERS = 4
 CONFLICT_TRIES = 8
 WAIT_AT_MOST_S = 5.0
 IN_HAND_RETRY_S = 0.005
+PAGE_SIZE = 500
 
 
 class Tainter:
@@ -57,6 +61,7 @@ class Tainter:
 
     planning: connections of the plan of heavy checks; None: ``client``'s
     agents: namespace and label selector of the agents' pods; None: nobody looks whether they are silent
+    led_until: when a leader last lived before this one, seconds since the epoch; None: there was none
     now: seconds since the epoch; clock: monotonic seconds
     """
 
@@ -70,6 +75,7 @@ class Tainter:
         dry_run: bool = False,
         planning: KubeClient | None = None,
         agents: tuple[str, str] | None = None,
+        led_until: Callable[[], float | None] = lambda: None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -148,6 +154,17 @@ class Tainter:
             dry_run=dry_run,
             now=now,
         )
+        world = World(
+            memory=self._memory_of,
+            known=lambda name: name in self.nodes.store,
+            found=self.outside.found,
+            over=self.outside.over,
+            node_of_pod=PodNodes(planning or client, clock),
+            nodes=self._all_nodes,
+            led_until=led_until,
+            now=now,
+        )
+        self._feeds = Feeds(lambda: self._policy().sources, world, SourceMetrics(metrics.registry))
         metrics.watch_store(self.nodes.store.values, self._depths)
 
     async def watch(self) -> None:
@@ -195,6 +212,7 @@ class Tainter:
                 group.create_task(announcer.run())
                 group.create_task(self._planner.run())
                 group.create_task(self._prover.run())
+                group.create_task(self._feeds.run(lambda: self.nodes.store))
         finally:
             self._metrics.leader.set(0)
             self._urgent = self._routine = self._announcer = None
@@ -225,10 +243,26 @@ class Tainter:
     def policy_changed(self) -> None:
         self._late_labels.look()
         self.places.policy_changed(self._known_nodes)
+        self._feeds.policy_changed()
         self.look_at_all()
 
     def _known_nodes(self) -> list[Node]:
         return [self._late_labels.completed(node) for node in self.nodes.store.values()]
+
+    def _memory_of(self, name: str) -> Memory:
+        node = self.nodes.store.get(name)
+        return _NO_MEMORY if node is None or ANNOTATION not in node.metadata.annotations else read_memory(node)
+
+    async def _all_nodes(self) -> AsyncIterator[Node]:
+        """As they are now, with all that the policy looks at."""
+        params: dict[str, str | int | bool] = {"limit": PAGE_SIZE}
+        while True:
+            page = await self._client.list_page(NODES_PATH, Node, params=params, transform=self._slim)
+            for node in page.items:
+                yield node
+            if not page.continue_:
+                return
+            params = {"limit": PAGE_SIZE, "continue": page.continue_}
 
     def policy(self) -> Policy:
         """The one in force, as far as the labels that it looks at are known."""
@@ -240,7 +274,7 @@ class Tainter:
         return None if node is None else self._late_labels.completed(node)
 
     def _slim(self, node: Node | ManagedNode) -> Node:
-        return slim_node(node, self._late_labels.kept)
+        return slim_node(node, self._late_labels.kept, self._policy().sources.condition_types)
 
     def health_of(self, name: str) -> NodeHealth | Unusable | None:
         return self._unusable.get(name) or self.healths.store.get(name)
@@ -262,6 +296,7 @@ class Tainter:
         self._seen.note(name, old, new)
         self._late_labels.came(name)
         self.places.note(name, new)
+        self._feeds.node_changed(name, new)
         if old is None or new is None or _planned_by(old) != _planned_by(new):
             self._planner.note(name)
         if old is None or new is None or _carries(old) != _carries(new):
@@ -489,6 +524,7 @@ class Tainter:
         }
 
 
+_NO_MEMORY = Memory()
 _NEVER = float("inf")
 _NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
 

@@ -1,13 +1,19 @@
 """All sources beside NodeHealth, as the leader runs them; they follow the policy in force."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+import random
+from collections.abc import Callable, Mapping
 
+from muster_kube.backoff import Backoff
+from muster_kube.errors import ApiError, ConfigError
 from muster_kube.objects import Node
 from muster_kube.times import rfc3339_whole
 from muster_tainter.sources.conditions import ConditionFeed
 from muster_tainter.sources.loki_feed import LokiFeed, SourceMetrics, World
 from muster_tainter.sources.rules import Loki, Sources
+
+log = logging.getLogger(__name__)
 
 
 class Feeds:
@@ -18,50 +24,73 @@ class Feeds:
         self._world = world
         self._metrics = metrics
         self._changed = asyncio.Event()
-        self._leads = False
-        self._conditions = self._new_conditions()
-
-    def _new_conditions(self) -> ConditionFeed:
-        world = self._world
-        return ConditionFeed(self._sources, world.memory, world.found, world.over, lambda: rfc3339_whole(world.now()))
+        self._conditions: ConditionFeed | None = None  # there while leading
+        self._kept = sources().condition_types  # what a cached Node has of conditions
 
     def node_changed(self, name: str, node: Node | None) -> None:
-        """Nothing is told while another one leads."""
-        if self._leads:
+        if self._conditions is not None:
             self._conditions.look(name, node)
 
     def policy_changed(self) -> None:
         self._changed.set()
 
-    async def run(self, nodes: Callable[[], dict[str, Node]]) -> None:
-        """Until cancelled. nodes: all that there are."""
-        self._conditions = self._new_conditions()
-        feed = LokiFeed(self._world, self._metrics)
-        self._leads = True
+    async def run(self, nodes: Callable[[], Mapping[str, Node]]) -> None:
+        """Until cancelled; nothing is told before or after. nodes: all that are cached."""
+        world = self._world
+        conditions = ConditionFeed(
+            self._sources, world.memory, world.found, world.over, lambda: rfc3339_whole(world.now())
+        )
+        self._conditions = conditions
+        feed = LokiFeed(world, self._metrics)
         following: Loki | None = None
-        task: asyncio.Task[None] | None = None
+        loki: asyncio.Task[None] | None = None
+        late: asyncio.Task[None] | None = None
         try:
             while True:
                 self._changed.clear()
                 for name, node in list(nodes().items()):
-                    self._conditions.look(name, node)
+                    conditions.look(name, node)
+                if not self._sources().condition_types <= self._kept and (late is None or late.done()):
+                    late = asyncio.create_task(self._look_late(conditions))
                 wanted = self._sources().loki
                 if wanted != following:
-                    await _ended(task)
-                    task = None if wanted is None else asyncio.create_task(feed.follow(wanted))
+                    await _ended(loki)
+                    loki = None if wanted is None else asyncio.create_task(feed.follow(wanted))
                     following = wanted
-                await self._until_changed(task)
+                await self._until_changed(loki, late)
         finally:
-            self._leads = False
-            await _ended(task)
+            self._conditions = None
+            await _ended(loki)
+            await _ended(late)
 
-    async def _until_changed(self, task: "asyncio.Task[None] | None") -> None:
-        """Raises what ``task`` has ended with."""
+    async def _look_late(self, conditions: ConditionFeed) -> None:
+        """Nodes were cached without the conditions that a new policy looks at: they are asked for once."""
+        failures = 0
+        rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+        while True:
+            types = self._sources().condition_types
+            try:
+                async for node in self._world.nodes():
+                    conditions.look(node.metadata.name, node)
+            except (ApiError, ConfigError) as error:
+                delay_s = Backoff().delay_s(failures, rng)
+                failures += 1
+                log.warning("conditions of nodes: again in %.1f s: %s", delay_s, error)
+                await asyncio.sleep(delay_s)
+                continue
+            self._kept |= types
+            if self._sources().condition_types <= self._kept:
+                return
+
+    async def _until_changed(self, *tasks: "asyncio.Task[None] | None") -> None:
+        """Raises what a task has ended with."""
+        running = {task for task in tasks if task is not None and not task.done()}
         changed = asyncio.ensure_future(self._changed.wait())
         try:
-            await asyncio.wait({changed, task} if task else {changed}, return_when=asyncio.FIRST_COMPLETED)
-            if task is not None and task.done():
-                await task
+            await asyncio.wait({changed, *running}, return_when=asyncio.FIRST_COMPLETED)
+            for task in running:
+                if task.done():
+                    await task
         finally:
             changed.cancel()
 

@@ -7,7 +7,7 @@ twice keeps its number (:mod:`muster_tainter.sources.numbering`).
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.backoff import Backoff
 from muster_kube.errors import ApiError, ConfigError
+from muster_kube.objects import Node
 from muster_tainter.memory import Memory
 from muster_tainter.sources import pods
 from muster_tainter.sources.firings import Firings, Found, Over
@@ -33,13 +34,15 @@ BACKOFF = Backoff(base_s=1.0, cap_s=30.0)
 @dataclass(frozen=True)
 class World:
     """memory: what is remembered of a node; known: is there such a node? led_until: when a leader last lived before
-    this one, seconds since the epoch; None: there was none. now: seconds since the epoch."""
+    this one, seconds since the epoch; None: there was none. nodes: all of them, asked of the API server. now: seconds
+    since the epoch."""
 
     memory: Callable[[str], Memory]
     known: Callable[[str], bool]
     found: Found
     over: Over
     node_of_pod: Callable[[str], Awaitable[str]]
+    nodes: Callable[[], AsyncIterator[Node]]
     led_until: Callable[[], float | None]
     now: Callable[[], float]
 
