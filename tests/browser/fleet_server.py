@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -32,15 +33,21 @@ MAY_CLEAR = ("ada",)
 
 
 class Stand:
-    """A tainter that serves ``fleet``. ``leading`` and the others may be changed while it runs."""
+    """A tainter that serves ``fleet``. ``leading`` and the others may be changed while it runs.
 
-    def __init__(self, fleet: MadeFleet) -> None:
+    steady: the feed's clock stands still but for ``clock``; else it is the machine's
+    """
+
+    def __init__(self, fleet: MadeFleet, listener: socket.socket | None = None, *, steady: bool = True) -> None:
         self.fleet = fleet
+        self._listener = listener
+        self._steady = steady
         self.api = FakeApi()
         self.leading = True
         self.paused = ""
         self.usage: list[Usage] = []
         self.incidents: list[Incident] = []
+        self.clock = 1000.0  # the feed's, seconds
         self.port = 0
         self.tainter: Tainter
         self.feed: Feed
@@ -49,6 +56,9 @@ class Stand:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def policy_changed(self) -> None:
+        self.tainter.policy_changed()
 
     def change(self, name: str) -> None:
         """The watch brings the node, and its NodeHealth, as the fleet has them now."""
@@ -100,15 +110,14 @@ class Stand:
         nobody: Any = None
         async with KubeClient(config, timeout_s=GUARD_S) as client:
             metrics = Metrics()
-            policy = self.fleet.policy
-            self.tainter = Tainter(client, lambda: policy, metrics, may_write=lambda: False)
+            self.tainter = Tainter(client, lambda: self.fleet.policy, metrics, may_write=lambda: False)
             around = Around(lambda: self.leading, lambda: self.usage, lambda: self.incidents, lambda: self.paused)
-            self.feed = Feed(self.tainter, around)
+            self.feed = Feed(self.tainter, around, clock=(lambda: self.clock) if self._steady else time.monotonic)
             self.tainter.on_news = self.feed.changed
             page = page_routes(self.tainter, self.feed, Clearing(client, Reviews(client)))
             self.app = make_app(self.tainter, metrics, nobody, nobody, Locator(client), page)
             self._script()
-            listener = socket.create_server(("127.0.0.1", 0))
+            listener = self._listener or socket.create_server(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]
             server = uvicorn.Server(uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="off"))
             serving = asyncio.create_task(server._serve(sockets=[listener]))
@@ -151,7 +160,7 @@ def served(fleet: MadeFleet) -> Iterator[Threaded]:
     async def run() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        async with Stand(fleet).running() as stand:
+        async with Stand(fleet, steady=False).running() as stand:
             held.append(Threaded(stand, loop))
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
             ready.set()
