@@ -86,6 +86,7 @@ async def run(settings: Settings) -> int:
             dry_run=settings.dry_run,
             planning=planning,
             agents=(settings.agent_namespace or namespace, settings.agent_selector),
+            accelerators=settings.accelerators,
             led_until=lambda: seconds(elector.led_until or "") or None,
         )
         around = Around(leading, tainter.places.usage, dry_run=settings.dry_run)

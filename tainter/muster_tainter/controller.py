@@ -37,11 +37,13 @@ from muster_tainter.policy import Policy
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.prover import Prover
 from muster_tainter.seen import TaintsSeen
+from muster_tainter.settings import ACCELERATORS
 from muster_tainter.sources.feeding import Feeds
 from muster_tainter.sources.loki_feed import SourceMetrics, World
 from muster_tainter.sources.pods import PodNodes
 from muster_tainter.standing import Said
 from muster_tainter.surroundings import Surroundings
+from muster_tainter.telling import Telling
 from muster_tainter.vanished import removed_by
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class Tainter:
     planning: connections of the plan of heavy checks; None: ``client``'s
     agents: namespace and label selector of the agents' pods; None: nobody looks whether they are silent
     led_until: when a leader last lived before this one, seconds since the epoch; None: there was none
+    accelerators: how the names of resources begin whose holders are told of their node's faults
     now: seconds since the epoch; clock: monotonic seconds
     """
 
@@ -75,6 +78,7 @@ class Tainter:
         dry_run: bool = False,
         planning: KubeClient | None = None,
         agents: tuple[str, str] | None = None,
+        accelerators: tuple[str, ...] = ACCELERATORS,
         led_until: Callable[[], float | None] = lambda: None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -85,6 +89,7 @@ class Tainter:
         self._metrics = metrics
         self._may_write = may_write
         self._dry_run = dry_run
+        self._accelerators = accelerators
         self._now = now
         self._clock = clock
         self.nodes: Reflector[Node] = Reflector(
@@ -113,6 +118,7 @@ class Tainter:
         self._urgent: WorkQueue[str] | None = None  # there while leading
         self._routine: WorkQueue[str] | None = None
         self._announcer: Announcer | None = None
+        self._telling: Telling | None = None
         self._planner = Planner(
             planning or client,
             self._policy,
@@ -196,9 +202,19 @@ class Tainter:
             now=self._now,
             clock=self._clock,
         )
+        telling = Telling(
+            self._client,
+            self._policy,
+            self._metrics,
+            accelerators=self._accelerators,
+            node=self.nodes.store.get,
+            may_write=self._may_write,
+            idle=self._idle,
+            now=self._now,
+        )
         self._said.clear()
         self._logged.clear()
-        self._urgent, self._routine, self._announcer = urgent, routine, announcer
+        self._urgent, self._routine, self._announcer, self._telling = urgent, routine, announcer, telling
         self._idle.set()
         self._metrics.leader.set(1)
         try:
@@ -210,12 +226,13 @@ class Tainter:
                 group.create_task(run_workers(urgent, self._handle_urgent, workers=URGENT_WORKERS))
                 group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
                 group.create_task(announcer.run())
+                group.create_task(telling.run())
                 group.create_task(self._planner.run())
                 group.create_task(self._prover.run())
                 group.create_task(self._feeds.run(lambda: self.nodes.store))
         finally:
             self._metrics.leader.set(0)
-            self._urgent = self._routine = self._announcer = None
+            self._urgent = self._routine = self._announcer = self._telling = None
 
     def look_at_all(self) -> None:
         """Decide about every node again, those first that budgets are for, the worst of them first."""
@@ -478,6 +495,8 @@ class Tainter:
         for taint_change in decision.taint_changes:
             self._metrics.taint_changes.labels("set" if taint_change.added else "removed").inc()
         announcer.show(node, decision.condition)
+        if self._telling is not None:
+            self._telling.note(node.metadata.name, decision)
         if is_managed(node):
             name = node.metadata.name
             for notice in self._said.news(name, read(self.health_of(name)), self._policy(), self._now()):
