@@ -8,8 +8,6 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import msgspec
-
 from muster_checks.vocabulary import shorten
 from muster_kube.objects import Api, Container, Metadata, ObjectReference, OwnerReference
 from muster_tainter.desired import Decision, describe, show
@@ -31,10 +29,16 @@ _OWNER_GROUPS = ("graphcore.ai/",)  # their pods reach IPUs over the network: no
 _GROUPS_OF_A_MIDDLEMAN = {"ReplicaSet": "apps/", "Job": "batch/"}
 
 
+class Claim(Api, frozen=True):
+    """Of dynamic resource allocation."""
+
+    name: str = ""
+
+
 class WorkSpec(Api, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    resource_claims: tuple[msgspec.Raw, ...] = ()
+    resource_claims: tuple[Claim, ...] = ()
 
 
 class WorkStatus(Api, frozen=True):

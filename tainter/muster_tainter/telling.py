@@ -80,8 +80,8 @@ class Telling:
         self._queue: WorkQueue[str] = WorkQueue()
 
     def __len__(self) -> int:
-        """Nodes whose pods wait to be told."""
-        return len(self._queue)
+        """Nodes whose pods wait to be told, or are being told."""
+        return len(self._queue) + self._queue.in_hand + self._queue.delayed
 
     def note(self, node: str, decision: Decision) -> None:
         """``decision`` stands on the Node now."""
