@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from muster_kube.logs import configure_logging
-from muster_kube.nodehealth import CheckStatus, Finding, NodeHealth
+from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth
 from muster_kube.times import rfc3339_micro
 from muster_tainter.desired import Decision, show
 
@@ -81,7 +81,7 @@ def transitions(old: NodeHealth | None, new: NodeHealth) -> Iterator[dict[str, A
     if old is not None:
         for clear in new.spec.clear:
             if clear not in old.spec.clear:
-                yield base | {"event": "clear", **msgspec.to_builtins(clear)}
+                yield base | {"event": "clear", **_closing(clear)}
 
 
 def _of_check(old: CheckStatus | None, new: CheckStatus) -> Iterator[dict[str, Any]]:
@@ -102,9 +102,15 @@ def _of_check(old: CheckStatus | None, new: CheckStatus) -> Iterator[dict[str, A
     told = old.cleared if old is not None else ()
     for over in new.cleared:
         if over not in told:
-            yield {"event": "cleared", "check": new.name, **msgspec.to_builtins(over)}
+            yield {"event": "cleared", "check": new.name, **_closing(over)}
     if old is not None and old.verdict != new.verdict:
         yield {"event": "check", "check": new.name, "from": old.verdict, "to": new.verdict}
+
+
+def _closing(word: Clear | Cleared) -> dict[str, Any]:
+    """``at`` is the line's own time."""
+    fields = msgspec.to_builtins(word)
+    return {"closedAt" if name == "at" else name: value for name, value in fields.items()}
 
 
 def _told(finding: Finding) -> tuple[str, str, int]:
