@@ -36,6 +36,7 @@ from muster_checks.registry import registry
 from muster_kube.client import KubeClient
 from muster_kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
 from muster_kube.errors import ConfigError
+from muster_kube.listening import bind
 from muster_kube.nodehealth import PATH, NodeHealth
 from muster_kube.reflector import Reflector
 from muster_kube.reviews import Reviews
@@ -397,10 +398,11 @@ def _server(app: "Starlette") -> "uvicorn.Server":
 def _listen(host: str, port: int) -> socket.socket:
     """Raises SettingsError naming the address."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=256)
+        listener = bind(host, port)
+        listener.listen(256)
     except OSError as error:
         raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error.strerror or error}") from error
+    return listener
 
 
 def _boot_id(view: NodeView) -> str:

@@ -178,18 +178,3 @@ async def serve(webhooks: Webhooks, certificates: ServerCertificates, bound: soc
             if each is not None:
                 each.cancel()
         await asyncio.gather(*(each for each in (caring, ready, serving) if each), return_exceptions=True)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that is not listening yet. Raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # named, as asyncio sets TCP_NODELAY on nothing else; without it an answer waits 40 ms for a delayed ACK
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.setblocking(False)
-    except BaseException:
-        bound.close()
-        raise
-    return bound

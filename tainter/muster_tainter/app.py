@@ -17,6 +17,7 @@ import uvicorn
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_kube.lease import LeaderElector
+from muster_kube.listening import bind
 from muster_kube.reviews import Reviews
 from muster_kube.times import seconds
 from muster_kube.volumes import VolumeTrials
@@ -186,11 +187,10 @@ async def follow_policy(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family)
+    listener = bind(host, port)
+    listener.listen(256)
     # of its connections: one that takes nothing of what is sent is closed, for a page that nobody reads any more
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)
-    listener.setblocking(False)
     return listener
 
 

@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry, Counter
 from muster_kube.certificates import CertificateFiles, Certificates, ServerCertificates, validating
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
-from muster_kube.webhooks import Webhooks, bind, serve
+from muster_kube.listening import bind
+from muster_kube.webhooks import Webhooks, serve
 from muster_tainter.own_node import Account, OwnNodeRule, PodNodes
 from muster_tainter.settings import Settings
 

@@ -16,7 +16,8 @@ import pytest
 from muster_kube.admission import ALLOWED, AdmissionRequest, Answer
 from muster_kube.certificates import CertificateFiles
 from muster_kube.keypairs import make
-from muster_kube.webhooks import DEFAULT_S, HELD_LIMIT, REVIEW_LIMIT, Webhooks, bind, patience_s, serve
+from muster_kube.listening import bind
+from muster_kube.webhooks import DEFAULT_S, HELD_LIMIT, REVIEW_LIMIT, Webhooks, patience_s, serve
 
 PATH = "/validate"
 USER = {
