@@ -191,7 +191,7 @@ class Ledger:
         return list(self._to_serve(self._clock_shows(now)))
 
     def next_room_at(self, now: float) -> float:
-        """When time alone may make room for one that waits, seconds since the epoch; inf: never."""
+        """When time alone may make room for one that waits and is not ``ready`` now, since the epoch; inf: never."""
         if not self._waiting:
             return _NEVER
         second = math.floor(now)

@@ -18,11 +18,22 @@ from muster_tainter.pools import Pool
 
 NAMES = [f"n{number}" for number in range(6)]
 SERVER_ENDS_S = 60.0  # a request is not carried out later than that
-WITHIN_S = 600.0
 names = st.sampled_from(NAMES)
-several = st.lists(names, min_size=1, max_size=4, unique=True)
+several = st.lists(names, min_size=2, max_size=5, unique=True)
+racks = st.sampled_from(["r1", "r2", ""])
+fates = st.sampled_from(
+    [
+        "under way",
+        "answered",
+        "answered",
+        "refused",
+        "not answered",
+        "not answered, and the watch speaks",
+        "not answered, and the finding goes",
+    ]
+)
 severities: st.SearchStrategy[Severity] = st.sampled_from([(1.0, 0.0), (1.0, 5.0), (2.0, 0.0), (3.0, 0.0)])
-amounts = st.sampled_from([0, 1, 1, 2, 2, 3, "20%", "30%", "50%", "100%"])
+amounts = st.sampled_from([0, 1, 2, 2, 3, "20%", "30%", "50%", "100%"])
 budgets = st.fixed_dictionaries(
     {},
     optional={
@@ -30,7 +41,7 @@ budgets = st.fixed_dictionaries(
         "perDomain": amounts,
         "healthyPerDomain": amounts,
         "rate": st.fixed_dictionaries(
-            {"nodes": st.sampled_from([0, 1, 2, "30%"]), "within": st.sampled_from(["10m", "2h"])}
+            {"nodes": st.sampled_from([0, 1, 2, 3, "30%"]), "within": st.sampled_from(["10m", "2h"])}
         ),
     },
 )
@@ -38,6 +49,18 @@ budgets = st.fixed_dictionaries(
 
 def pool(name: str, budget: dict[str, Any]) -> Pool:
     return Pool.model_validate({"name": name, "selector": {}, "domain": "rack", "budget": budget})
+
+
+BY_OTHERS: dict[str, dict[str, Any]] = {
+    "cordoned": {"cordoned": True},
+    "uncordoned": {"cordoned": False},
+    "not ready": {"ready": False},
+    "ready": {"ready": True},
+    "tainted": {"foreign": True},
+    "untainted": {"foreign": False},
+    "our memory removed": {"ours": False, "tainted_at": 0.0},
+    "relabelled": {},
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +91,7 @@ class Write:
 
 class Fleet(RuleBasedStateMachine):
     @initialize(
-        racks=st.lists(st.sampled_from(["r1", "r2", ""]), min_size=len(NAMES), max_size=len(NAMES)),
+        racks=st.lists(racks, min_size=len(NAMES), max_size=len(NAMES)),
         gpus=st.lists(st.booleans(), min_size=len(NAMES), max_size=len(NAMES)),
         every=budgets,
         gpu=budgets,
@@ -172,17 +195,31 @@ class Fleet(RuleBasedStateMachine):
 
     # the leader
 
-    @rule(asking=several, severity=severities)
-    def findings_ask(self, asking: list[str], severity: Severity) -> None:
+    @rule(asking=several, severity=severities, fate=fates)
+    def findings_ask(self, asking: list[str], severity: Severity, fate: str) -> None:
         for name in asking:
             if name in self.seen and name not in self.writing:
                 self.ask(name, severity)
+        self.comes_of_it(asking, fate)
 
-    @rule()
-    def who_is_called_asks(self) -> None:
-        for name in self.ledger.ready(self.wall):
-            if name in self.wants and name not in self.writing:
-                self.ask(name, self.wants[name][0])
+    def comes_of_it(self, names: list[str], fate: str) -> None:
+        if fate == "answered":
+            self.writes_are_answered(names)
+        elif fate == "refused":
+            self.writes_are_refused(names)
+        elif fate != "under way":
+            self.writes_are_not_answered(names)
+            if fate == "not answered, and the watch speaks":
+                self.the_watch_delivers(names)
+            elif fate == "not answered, and the finding goes":
+                self.findings_go(names)
+
+    @rule(fate=fates)
+    def who_is_called_asks(self, fate: str) -> None:
+        called = self.ledger.ready(self.wall)
+        for name in called:
+            self.ask(name, self.wants[name][0])
+        self.comes_of_it(called, fate)
 
     def ask(self, name: str, severity: Severity) -> None:
         free = self.seen[name].ours or self.ledger.holds(name)
@@ -231,13 +268,11 @@ class Fleet(RuleBasedStateMachine):
             else:
                 self.ledger.gave_up(name)
 
-    @rule(refused=several)
     def writes_are_refused(self, refused: list[str]) -> None:
         for name in refused:
             if self.writing.pop(name, None) is not None:
                 self.ledger.gave_up(name)
 
-    @rule(lost=several)
     def writes_are_not_answered(self, lost: list[str]) -> None:
         for name in lost:
             write = self.writing.pop(name, None)
@@ -245,11 +280,12 @@ class Fleet(RuleBasedStateMachine):
                 self.unknown[name] = write
                 self.ledger.uncertain(name, str(write.version))
 
-    @rule(name=names)
-    def one_is_carried_out_after_all(self, name: str) -> None:
-        write = self.unknown.pop(name, None)
-        if write is not None:
-            self.carry_out(name, write)
+    @rule(late=several)
+    def some_are_carried_out_after_all(self, late: list[str]) -> None:
+        for name in late:
+            write = self.unknown.pop(name, None)
+            if write is not None:
+                self.carry_out(name, write)
 
     @rule(landed=st.sets(names))
     def the_leader_dies(self, landed: set[str]) -> None:
@@ -290,43 +326,29 @@ class Fleet(RuleBasedStateMachine):
         if real.ours:
             self.wants.pop(name, None)
 
-    @rule(name=names, ready=st.booleans(), cordoned=st.booleans(), foreign=st.booleans())
-    def its_state_changes(self, name: str, ready: bool, cordoned: bool, foreign: bool) -> None:
-        self.others_write(name, ready=ready, cordoned=cordoned, foreign=foreign)
+    @rule(touched=several, what=st.sampled_from(sorted(BY_OTHERS)), rack=racks, seen=st.booleans())
+    def others_change_nodes(self, touched: list[str], what: str, rack: str, seen: bool) -> None:
+        for name in touched:
+            self.others_write(name, **(BY_OTHERS[what] or {"rack": rack, "gpu": rack != "r1"}))
+            if seen:
+                self.deliver(name)
 
-    @rule(name=names)
-    def somebody_removes_our_memory(self, name: str) -> None:
-        self.others_write(name, ours=False, tainted_at=0.0)
-
-    @rule(name=names, rack=st.sampled_from(["r1", "r2", ""]), gpu=st.booleans())
-    def it_is_relabelled(self, name: str, rack: str, gpu: bool) -> None:
-        self.others_write(name, rack=rack, gpu=gpu)
-
-    @rule(name=names)
-    def a_node_goes(self, name: str) -> None:
-        self.server.pop(name, None)
-        self.deliver(name)
-
-    @rule(name=names, rack=st.sampled_from(["r1", "r2", ""]))
-    def a_node_comes(self, name: str, rack: str) -> None:
-        if name not in self.server:
-            self.serial += 1
+    @rule(name=names, rack=racks)
+    def a_node_goes_or_comes(self, name: str, rack: str) -> None:
+        self.serial += 1
+        if self.server.pop(name, None) is None:
             self.server[name] = Real(1000 * self.serial, rack, gpu=True)
-            self.deliver(name)
+        self.deliver(name)
 
     @rule(which=st.sampled_from(["all", "gpu"]), budget=budgets)
     def the_policy_is_edited(self, which: str, budget: dict[str, Any]) -> None:
         self.pools[which] = pool(which, budget)
         self.ledger.policy(self.pools.values())
 
-    @rule(seconds=st.sampled_from([0.3, 1.0, 61.0, 100.0, 599.7, 3600.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.wall += seconds
+    @rule(seconds=st.sampled_from([0.3, 1.0, 61.0, 100.0, 599.7, 3600.0]), jump=st.sampled_from([0, 0, 0, -3600, 3600]))
+    def time_passes(self, seconds: float, jump: int) -> None:
+        self.wall += seconds + jump
         self.monotonic += seconds
-
-    @rule(seconds=st.sampled_from([-3600.0, -30.5, 30.5, 3600.0]))
-    def the_clock_jumps(self, seconds: float) -> None:
-        self.wall += seconds
 
     # what holds always
 
@@ -338,9 +360,9 @@ class Fleet(RuleBasedStateMachine):
 
     @invariant()
     def time_makes_no_room_before_it_was_said(self) -> None:
-        at = self.ledger.next_room_at(self.wall)
         if self.ledger.ready(self.wall) or self.held():
             return
+        at = self.ledger.next_room_at(self.wall)
         assert at > self.wall
         for later in (self.wall + 1.0, (self.wall + min(at, self.wall + 9e3)) / 2, min(at, self.wall + 9e3) - 1.0):
             if self.wall < later < at:
@@ -365,13 +387,12 @@ class Fleet(RuleBasedStateMachine):
         self.unknown = {}
         self.monotonic += 100.0
         for _ in NAMES:
-            self.who_is_called_asks()
-            self.writes_are_answered(NAMES)
+            self.who_is_called_asks("answered")
         assert not self.ledger.ready(self.wall)
         assert not self.held()
 
 
 Fleet.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
+    max_examples=100, stateful_step_count=50, suppress_health_check=list(HealthCheck), deadline=None
 )
 TestFleet = Fleet.TestCase

@@ -498,7 +498,7 @@ def test_a_node_with_anybodys_taint_is_not_healthy(effect: str) -> None:
     assert (read.pools, read.ready, read.schedulable, read.blocked, read.ours) == ((), False, False, True, True)
 
 
-def test_the_last_word_on_a_large_fleet_costs_as_much_as_the_first() -> None:
+def test_a_large_fleet_that_fails_at_once_gets_the_places_that_there_are() -> None:
     """15,000 nodes fail at once, and only the places that the budget leaves are given."""
     h100 = pool(tainted="30%", perDomain="50%", healthyPerDomain=1, rate={"nodes": "20%", "within": "10m"})
     ledger = fleet(15_000, h100, racks=1000)
