@@ -29,6 +29,7 @@ BODY_LIMIT = 32 << 20  # bytes of one answer
 ERROR_LIMIT = 2048  # bytes of an answer that is an error
 TOKEN_LIMIT = 16 << 10
 CONNECTIONS = 4
+USER_AGENT = "muster-tainter"
 SAME_CLOCK_S = 2.0  # Date has whole seconds, and answers take their time
 
 # "max entries limit per query exceeded, limit > max_entries_limit_per_query (5000 > 1000)"
@@ -74,11 +75,17 @@ class LokiClient:
     """One Loki; an async context manager. now: seconds since the epoch, of this machine."""
 
     def __init__(
-        self, where: Loki, *, user_agent: str = "muster-tainter", now: Callable[[], float] = time.time
+        self,
+        where: Loki,
+        *,
+        now: Callable[[], float] = time.time,
+        timeout_s: float = TIMEOUT_S,
+        body_limit: int = BODY_LIMIT,
     ) -> None:
         self.where = where
-        self._user_agent = user_agent
         self._now = now
+        self._timeout_s = timeout_s
+        self._body_limit = body_limit
         self._ahead_s = 0.0  # Loki's clock minus ours
         self._transport: Transport | None = None
 
@@ -119,12 +126,12 @@ class LokiClient:
         request = httpx2.Request("GET", url, headers=self._headers())
         body = bytearray()
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 asked = self._now()
                 response = await self._transport.handle_async_request(request)
                 try:
                     asked_ns = self._heed_date(response.headers.get("date"), asked)
-                    most = BODY_LIMIT if response.status_code == 200 else ERROR_LIMIT
+                    most = self._body_limit if response.status_code == 200 else ERROR_LIMIT
                     stream = response.stream
                     assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - what the async transport returns
                     async for chunk in stream:
@@ -134,17 +141,17 @@ class LokiClient:
                 finally:
                     await response.aclose()
         except TimeoutError as error:
-            raise LokiError(f"{self.where.url}: no answer within {TIMEOUT_S:g} s") from error
+            raise LokiError(f"{self.where.url}: no answer within {self._timeout_s:g} s") from error
         except (httpx2.TransportError, httpcore2.ProtocolError, httpcore2.NetworkError, OSError) as error:
             raise LokiError(f"{self.where.url}: {error or type(error).__name__}") from error
         if response.status_code != 200:
             raise self._failure(response, bytes(body[:ERROR_LIMIT]))
-        if len(body) > BODY_LIMIT:
-            raise TooMuch(f"{self.where.url}: an answer of more than {BODY_LIMIT} bytes")
+        if len(body) > self._body_limit:
+            raise TooMuch(f"{self.where.url}: an answer of more than {self._body_limit} bytes")
         return body, asked_ns
 
     def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent}
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
         if self.where.tenant is not None:
             headers["X-Scope-OrgID"] = self.where.tenant
         if self.where.token_file is None:

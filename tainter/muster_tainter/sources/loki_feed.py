@@ -45,6 +45,7 @@ class World:
     nodes: Callable[[], AsyncIterator[Node]]
     led_until: Callable[[], float | None]
     now: Callable[[], float]
+    backoff: Backoff = BACKOFF
 
 
 class SourceMetrics:
@@ -193,7 +194,7 @@ class LokiFeed:
             self._troubles[name] = text
             log.log(logging.ERROR if isinstance(error, Refused) else logging.WARNING, "%s: %s", name, text)
         retry_after_s = error.retry_after_s if isinstance(error, LokiError) else 0.0
-        await asyncio.sleep(max(retry_after_s, BACKOFF.delay_s(failures, self._rng)))
+        await asyncio.sleep(max(retry_after_s, self._world.backoff.delay_s(failures, self._rng)))
 
     def _answered(self, name: str) -> None:
         self._metrics.up.labels(name).set(1)

@@ -78,7 +78,14 @@ class Reading:
     each page. What ``take`` has returned from is not given to it again."""
 
     def __init__(
-        self, query: str, window: Window, overlap_ns: int, *, apart: str, page_lines: int = PAGE_LINES
+        self,
+        query: str,
+        window: Window,
+        overlap_ns: int,
+        *,
+        apart: str,
+        page_lines: int = PAGE_LINES,
+        seen_limit: int = SEEN_LIMIT,
     ) -> None:
         """apart: the label that tells lines of one time apart."""
         self.query = query
@@ -86,6 +93,7 @@ class Reading:
         self.counts = Counts()
         self.overlap_ns = overlap_ns
         self._apart = apart
+        self._seen_limit = seen_limit
         self._limit = self._most = page_lines
         self._seen: dict[bytes, int] = {}
         self._lost: set[int] = set()
@@ -182,8 +190,8 @@ class Reading:
         self._crop()
 
     def _crop(self) -> None:
-        if len(self._seen) > SEEN_LIMIT:
-            kept = sorted(self._seen.values())[-SEEN_LIMIT:]
+        if len(self._seen) > self._seen_limit:
+            kept = sorted(self._seen.values())[-self._seen_limit :]
             self.window.floor = max(self.window.floor, kept[0] + 1)
             self._seen = {name: at for name, at in self._seen.items() if at >= self.window.floor}
             log.warning("%s: a flood of lines; those that come late are not looked for any more", self.query)

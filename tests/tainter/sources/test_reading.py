@@ -59,11 +59,17 @@ class Taken:
         self.lines += [entry.line for entry in entries]
 
 
-def reading(loki: Loki, *, led_until: float | None = START, lookback_s: int = 3600, page: int = 5000) -> Reading:
+def reading(
+    loki: Loki,
+    *,
+    led_until: float | None = START,
+    lookback_s: int = 3600,
+    page: int = 5000,
+    seen: int = 100_000,
+) -> Reading:
     lived = None if led_until is None else int(led_until * NS)
-    return Reading(
-        QUERY, Window.begin(loki.now_ns(), OVERLAP, lookback_s * NS, lived), OVERLAP, apart="node", page_lines=page
-    )
+    window = Window.begin(loki.now_ns(), OVERLAP, lookback_s * NS, lived)
+    return Reading(QUERY, window, OVERLAP, apart="node", page_lines=page, seen_limit=seen)
 
 
 def everything(_entry: Entry) -> bool:
@@ -288,11 +294,8 @@ async def test_what_does_not_matter_is_neither_taken_nor_remembered(loki: Loki, 
     assert len(read._seen) == 10
 
 
-async def test_a_flood_is_remembered_up_to_a_bound_and_no_line_is_taken_twice(
-    loki: Loki, taken: Taken, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("muster_tainter.sources.reading.SEEN_LIMIT", 50)
-    read = reading(loki, page=20)
+async def test_a_flood_is_remembered_up_to_a_bound_and_no_line_is_taken_twice(loki: Loki, taken: Taken) -> None:
+    read = reading(loki, page=20, seen=50)
     for i in range(300):
         loki.push(f"line {i}", at=START - 30 + i * 0.05)
     for i in range(300, 400):

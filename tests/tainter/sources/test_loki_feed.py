@@ -1,0 +1,289 @@
+"""From a Loki over HTTP to findings of nodes, as the leader runs it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.tainter.sources.loki_stub import NS, LokiServer, Store, serving
+
+from muster_kube.backoff import Backoff
+from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.objects import Metadata, Node
+from muster_tainter.memory import Closed, Memory
+from muster_tainter.sources.feeding import Feeds
+from muster_tainter.sources.loki_feed import SourceMetrics, World
+from muster_tainter.sources.rules import Sources
+
+WAIT_S = 60.0
+NOW = 1_700_000_000.0
+XID = "[1235733.431527] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x, GPU has fallen off the bus."
+
+
+class Cluster:
+    """What the feeds see of the tainter. ``now``: our clock; ``led_until``: when the last leader lived."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.led_until: float | None = None
+        self.known = {"n1", "n2"}
+        self.found: list[tuple[str, str, Finding]] = []
+        self.over: list[tuple[str, str, Cleared]] = []
+        self.memories: dict[str, Memory] = {}
+        self.sources = Sources()
+        self.registry = CollectorRegistry()
+        self.metrics = SourceMetrics(self.registry)
+        self.feeds: Feeds | None = None
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"muster_tainter_source_{name}", labels)
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        async def node_of_pod(_pod: str) -> str:
+            return "n2"
+
+        async def nodes() -> AsyncIterator[Node]:
+            for name in ("n1", "n2"):
+                yield Node(metadata=Metadata(name=name))
+
+        world = World(
+            memory=lambda name: self.memories.get(name, Memory()),
+            known=lambda name: name in self.known,
+            found=lambda *one: self.found.append(one),
+            over=lambda *one: self.over.append(one),
+            node_of_pod=node_of_pod,
+            nodes=nodes,
+            led_until=lambda: self.led_until,
+            now=lambda: self.now,
+            backoff=Backoff(base_s=0.01, cap_s=0.02),
+        )
+        self.feeds = Feeds(lambda: self.sources, world, self.metrics)
+        task = asyncio.create_task(self.feeds.run(dict))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def follow(self, server: LokiServer, **fields: Any) -> None:
+        text: dict[str, Any] = {"kernel": [{"query": '{k8s_daemonset_name="dmesg"}'}], **fields}
+        sources = Sources.model_validate({"loki": {"url": server.url, **text}})
+        assert sources.loki is not None
+        # a second between two askings would only be waited for
+        self.sources = sources.model_copy(update={"loki": sources.loki.model_copy(update={"every": 0.01})})
+        if self.feeds is not None:
+            self.feeds.policy_changed()
+
+
+async def until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.01)
+
+
+async def again(server: LokiServer) -> None:
+    """Everything that is in Loki now has been asked for."""
+    asked = len(server.headers)
+    await until(lambda: len(server.headers) > asked + 2, "Loki is asked again")
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+async def server(cluster: Cluster) -> AsyncIterator[LokiServer]:
+    async with serving(LokiServer(Store(clock=lambda: cluster.now))) as made:
+        yield made
+
+
+async def test_a_kernel_line_becomes_a_finding_of_its_node(cluster: Cluster, server: LokiServer) -> None:
+    cluster.follow(server)
+    async with cluster.leading():
+        server.store.dmesg("n1", XID)
+        await until(lambda: cluster.found, "found")
+    [(node, check, finding)] = cluster.found
+    assert (node, check, finding.component, finding.reason) == ("n1", "loki", "gpu/0000:3b:00.0", "Xid79")
+    assert finding.occurrence == int(NOW * 1000)
+
+
+async def test_the_log_has_the_founding_controller_s_words(
+    cluster: Cluster, server: LokiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.follow(server)
+    with caplog.at_level("INFO"):
+        async with cluster.leading():
+            server.store.dmesg("n1", XID + "\x1b[31m")
+            await until(lambda: cluster.found, "found")
+    assert f"node `n1` has dmesg error: {XID}\N{REPLACEMENT CHARACTER}[31m" in caplog.text
+
+
+async def test_a_new_leader_reads_from_where_the_last_one_lived_with_the_same_numbers(
+    cluster: Cluster, server: LokiServer
+) -> None:
+    cluster.follow(server)
+    server.store.dmesg("n1", XID, int((NOW - 500) * NS))  # before the last leader's end and the overlap
+    server.store.dmesg("n1", XID.replace("79", "48"), int((NOW - 350) * NS))
+    server.store.dmesg("n2", XID, int((NOW - 100) * NS))
+    cluster.led_until = NOW - 300
+    numbers = []
+    for _ in range(2):
+        async with cluster.leading():
+            await until(lambda: len(cluster.found) >= 2, "found")
+            await again(server)
+        numbers.append(sorted((node, finding.reason, finding.occurrence) for node, _, finding in cluster.found))
+        cluster.found.clear()
+    assert numbers[0] == numbers[1]
+    assert [one[:2] for one in numbers[0]] == [("n1", "Xid48"), ("n2", "Xid79")]
+
+
+async def test_clocks_that_differ_by_hours_hide_no_line(cluster: Cluster, server: LokiServer) -> None:
+    cluster.follow(server)
+    server.store.clock = lambda: cluster.now - 7200
+    cluster.led_until = NOW - 300
+    server.store.dmesg("n1", XID, int((NOW - 7200 - 200) * NS))
+    server.store.dmesg("n2", XID, int((NOW - 7200 - 2000) * NS))
+    async with cluster.leading():
+        await until(lambda: cluster.found, "found")
+        await again(server)
+    assert [node for node, *_ in cluster.found] == ["n1"]
+
+
+async def test_loki_that_is_away_holds_up_nothing_and_is_read_on(
+    cluster: Cluster, server: LokiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.follow(server)
+    async with cluster.leading():
+        await until(lambda: cluster.value("up", source="loki.kernel[0]") == 1.0, "up")
+        server.instead = lambda _parameters: (429, {"Retry-After": "0"}, b"too many outstanding requests")
+        await until(lambda: cluster.value("up", source="loki.kernel[0]") == 0.0, "away")
+        for i in range(30):
+            cluster.now += 60
+            server.store.dmesg("n1", XID.replace("3b", f"{i:02x}"))
+        await again(server)
+        server.instead = lambda _parameters: None
+        await until(lambda: len(cluster.found) >= 30, "read on")
+    assert len(cluster.found) == 30
+    assert caplog.text.count("too many outstanding requests") == 1
+
+
+async def test_garbage_is_no_line_and_no_end(cluster: Cluster, server: LokiServer) -> None:
+    cluster.follow(server)
+    garbage = iter([b"", b"\xff", b'{"status":"success"}', b"[" * 100_000, b'{"status":"error"}'])
+    server.instead = lambda _parameters: next(((200, {}, body) for body in garbage), None)
+    async with cluster.leading():
+        server.store.dmesg("n1", XID)
+        await until(lambda: cluster.found, "found after all")
+
+
+async def test_silence_counts_only_while_loki_answers(cluster: Cluster, server: LokiServer) -> None:
+    cluster.follow(server)
+    async with cluster.leading():
+        server.store.dmesg("n1", "NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=x, Ch 00000001")
+        await until(lambda: cluster.found, "warned")
+        server.instead = lambda _parameters: (503, {}, b"")
+        await again(server)
+        cluster.now += 7200
+        await again(server)
+        assert cluster.over == []
+        server.instead = lambda _parameters: None
+        await until(lambda: cluster.over, "over")
+    [(node, check, cleared)] = cluster.over
+    assert (node, check, cleared.reason, cleared.how) == ("n1", "loki", "Xid31", "quiet")
+
+
+async def test_a_person_s_word_ends_the_finding_and_the_next_line_is_a_new_firing(
+    cluster: Cluster, server: LokiServer
+) -> None:
+    cluster.follow(server)
+    async with cluster.leading():
+        server.store.dmesg("n1", XID)
+        await until(lambda: cluster.found, "found")
+        first = cluster.found[0][2]
+        ended = Closed(
+            check="loki",
+            component=first.component,
+            reason=first.reason,
+            occurrence=first.occurrence,
+            closed_at="2023-11-14T22:13:30Z",  # NOW + 10
+            how="person",
+        )
+        cluster.memories["n1"] = Memory(closed=(ended,))
+        await until(lambda: cluster.over, "let go")
+        cluster.now += 60
+        server.store.dmesg("n1", XID.replace("1235733", "1235793"))
+        await until(lambda: len(cluster.found) > 1, "found anew")
+    assert cluster.found[1][2].occurrence == int((NOW + 60) * 1000)
+
+
+async def test_lines_of_nodes_that_are_not_known_are_counted_and_taken_once_they_are(
+    cluster: Cluster, server: LokiServer
+) -> None:
+    cluster.follow(server)
+    async with cluster.leading():
+        server.store.dmesg("stranger", XID)
+        server.store.push(XID, k8s_daemonset_name="dmesg")
+        await until(
+            lambda: (cluster.value("lines_total", source="loki.kernel[0]", what="homeless") or 0) >= 2, "counted"
+        )
+        await again(server)
+        assert cluster.found == []
+        cluster.known.add("stranger")  # its Node came after its first lines
+        await until(lambda: cluster.found, "taken")
+    assert [node for node, *_ in cluster.found] == ["stranger"]
+
+
+async def test_patterns_of_a_kernel_query_speak_of_what_the_catalogue_does_not(
+    cluster: Cluster, server: LokiServer
+) -> None:
+    own = [{"name": "AnyXid", "pattern": "(?i)nvrm: xid", "verdict": "FAIL", "class": "reset"}]
+    cluster.follow(server, kernel=[{"query": '{k8s_daemonset_name="dmesg"}', "patterns": own}])
+    async with cluster.leading():
+        server.store.dmesg("n1", XID)
+        server.store.dmesg("n2", "[7.5] NVRM: Xid (PCI:0000:3b:00): 106, SMBPBI test message")
+        await until(lambda: len(cluster.found) >= 2, "found")
+    assert sorted((node, finding.reason) for node, _, finding in cluster.found) == [("n1", "Xid79"), ("n2", "AnyXid")]
+
+
+async def test_pods_lines_go_their_own_way(cluster: Cluster, server: LokiServer) -> None:
+    cluster.follow(server, pods=[{"query": '{k8s_namespace_name="ml"}', "known": ["cuda", "nccl", "poplar"]}])
+    async with cluster.leading():
+        server.store.push("CUDA error: invalid device ordinal", k8s_namespace_name="ml", k8s_pod_name="train-0")
+        await until(lambda: cluster.found, "found")
+    [(node, check, finding)] = cluster.found
+    assert (node, check, finding.reason, finding.verdict) == ("n2", "podlog", "InvalidDeviceOrdinal", "WARN")
+
+
+async def test_another_policy_is_followed_at_once_and_reads_nothing_twice(cluster: Cluster, server: LokiServer) -> None:
+    async with cluster.leading():
+        await asyncio.sleep(0)
+        cluster.follow(server)
+        server.store.dmesg("n1", XID)
+        await until(lambda: cluster.found, "found")
+        cluster.follow(server, tenant="red")
+        server.store.dmesg("n2", XID)
+        await until(lambda: len(cluster.found) > 1, "found by the new settings")
+        await again(server)
+        assert server.headers[-1]["x-scope-orgid"] == "red"
+        cluster.sources = Sources()
+        assert cluster.feeds is not None
+        cluster.feeds.policy_changed()
+        await until(lambda: cluster.value("up", source="loki.kernel[0]") is None, "no longer followed")
+    assert [node for node, *_ in cluster.found] == ["n1", "n2"]
+
+
+async def test_a_ca_that_is_not_there_is_waited_for(
+    cluster: Cluster, server: LokiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.sources = Sources.model_validate(
+        {"loki": {"url": "https://127.0.0.1:1", "caFile": "/none", "kernel": [{"query": "{}"}]}}
+    )
+    async with cluster.leading():
+        await until(lambda: "caFile: /none" in caplog.text, "said")
