@@ -253,6 +253,7 @@ async def test_pods_and_owners_get_an_event_each_that_names_fault_and_node(bench
     )
     assert "its pods train-0, train-1 run there" in bench.events[2]["message"]
     assert bench.events[2]["involvedObject"]["apiVersion"] == "batch/v1"
+    assert len(bench.api.asked_for("GET", "/apis/batch/v1/namespaces/team/jobs/train")) == 1
 
 
 async def test_the_owner_of_a_replica_set_or_a_job_is_told_too(bench: Bench) -> None:
@@ -343,6 +344,20 @@ async def test_a_taint_that_came_before_the_word_of_its_withholding_is_told_alon
     await bench.settle()
     assert len(bench.events) == 1
     assert "is tainted" in bench.events[0]["message"]
+    assert "also" not in bench.events[0]["message"]
+
+
+async def test_a_taint_that_is_put_back_is_no_news(bench: Bench) -> None:
+    bench.decide("Xid79")
+    await bench.settle()
+    bench.now += 2 * FRESH_S
+    dropped = msgspec.structs.replace(bench.node.spec, taints=())
+    bench.node = msgspec.structs.replace(bench.node, spec=dropped)
+    bench.telling = bench.another()
+    made = bench.decide("Xid79")
+    await bench.settle()
+    assert made.taint_changes
+    assert bench.lists == 1
 
 
 async def test_what_is_over_before_its_turn_is_not_told(bench: Bench) -> None:
