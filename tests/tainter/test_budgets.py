@@ -270,6 +270,7 @@ def test_a_place_stays_taken_while_nobody_knows_what_came_of_its_write() -> None
     assert reason(ledger, "n0") == ""
     ledger.uncertain("n0", "1")
     assert reason(ledger, "n1") != ""
+    assert UNCERTAIN_S > 60.0  # as long as kube-apiserver works on a request
     clock.s += UNCERTAIN_S - 1
     ledger.withdraw("n0")  # the finding went meanwhile
     assert ledger.ready(NOW) == []
