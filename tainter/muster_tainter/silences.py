@@ -284,10 +284,13 @@ class Silences:
 
     def incident_text(self, incident: Incident) -> str:
         silent = len(self._silent)
+        hint = (
+            "" if self._pods_on else "; no pod of an agent is there at all (settings agent_namespace, agent_selector)"
+        )
         return (
             f"{silent} of {silent + len(self._ready)} agents are silent, the first since"
             f" {rfc3339_whole(incident.began)}: one incident; the health of their nodes is unknown, none is tainted for"
-            " that, nor told of by itself"
+            f" that, nor told of by itself{hint}"
         )
 
 

@@ -420,6 +420,7 @@ def test_another_leader_finds_the_incident_as_it_is(fleet: Fleet) -> None:
     fleet.decide_all()
     began = fleet.silences.incident
     assert began is not None
+    assert fleet.silences.incident_text(began).endswith("(settings agent_namespace, agent_selector)")
     fleet.wait(1000)
     fleet.restart()
     assert [name for name in names if fleet.decide(name).writes] == []
