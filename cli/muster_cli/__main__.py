@@ -34,6 +34,7 @@ COMMANDS = {
     "pause": Command("muster_cli.pause", "no new taint, drain or repair from now on; recovery goes on"),
     "resume": Command("muster_cli.resume", "end a pause"),
     "release": Command("muster_cli.release", "take everything of muster's off nodes, or off all"),
+    "policy": Command("muster_cli.policy", "check a policy, and what it does to each known fault"),
     "replay": Command("muster_cli.replay", "what a policy would have tainted, by recorded logs; needs no cluster"),
     "sandbox": Command("muster_cli.sandbox.command", "a whole cluster on loopback, to try things on"),
     "agent": Command("muster_agent.__main__", "start the agent of one node"),
