@@ -19,6 +19,7 @@ from muster_tainter.health import Report, Unusable, read
 from muster_tainter.memory import ANNOTATION, UNREADABLE_ANNOTATION, Fault, Memory, OurTaint, Unreadable, ours
 from muster_tainter.past import TESTING_LABEL, pre_flight_left, under_test
 from muster_tainter.policy import OUR_PREFIX, SILENT, STARTUP_KEY, Policy
+from muster_tainter.repair_rules import LABEL as REPAIR_LABEL
 from muster_tainter.surroundings import ALONE, Surroundings
 from muster_tainter.wanting import confirmed_at, held_until, wanted
 
@@ -27,7 +28,7 @@ HEALTH_LABEL = "muster.dev/health"
 MANAGED_LABEL = "muster.dev/managed"
 CONDITION = "muster.dev/Healthy"
 READY = "Ready"  # the kubelet's
-OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL)
+OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL)
 OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
 
 _ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
@@ -255,7 +256,9 @@ def _hands_off(node: Node) -> Decision:
     )
     return Decision(
         taints=None if kept == node.spec.taints else kept,
-        labels=_differing(node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL))),
+        labels=_differing(
+            node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL))
+        ),
         annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
         notices=tuple(_taint_notices(gone, memory, None)),
         taint_changes=gone,

@@ -19,6 +19,7 @@ from muster_tainter import labels
 from muster_tainter.budget_rules import Incidents
 from muster_tainter.pools import Pool
 from muster_tainter.recovery import KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
+from muster_tainter.repair_rules import Quarantine
 from muster_tainter.sources.rules import Sources
 from muster_tainter.testing import CHECK_NAME, AnyDuration, Duration, HeavyTesting
 
@@ -268,6 +269,7 @@ class Policy(_Strict):
     listed_controllers: tuple[str, ...] = ()
     testing: HeavyTesting = HeavyTesting()
     sources: Sources = Sources()
+    quarantine: Quarantine = Quarantine()
 
     @model_validator(mode="after")
     def _pools_differ(self) -> Self:

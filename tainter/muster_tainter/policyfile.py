@@ -19,6 +19,7 @@ from muster_tainter.budget_rules import Budget, Incidents, Rate
 from muster_tainter.policy import DeadMan, Match, Policy, Rule, SilentTaint, TaintSpec
 from muster_tainter.pools import Pool, Selector
 from muster_tainter.recovery import HoldDown, Proof
+from muster_tainter.repair_rules import REPAIRED, Create, Drain, Job, Quarantine, Remedy, Repair
 from muster_tainter.sources.rules import MODELS as SOURCES
 from muster_tainter.sources.rules import Sources
 from muster_tainter.testing import HeavyTesting, PoolTesting
@@ -145,6 +146,12 @@ _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Policy, "deadMan"): DeadMan,
     (DeadMan, "taint"): SilentTaint,
     (Policy, "sources"): Sources,
+    (Policy, "quarantine"): Quarantine,
+    (Pool, "drain"): Drain,
+    (Pool, "repair"): Repair,
+    **{(Repair, str(name)): Remedy for name in REPAIRED},
+    (Remedy, "job"): Job,
+    (Remedy, "create"): Create,
     **SOURCES,
 }
 

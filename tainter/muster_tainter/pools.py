@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from muster_tainter import labels as kubernetes_labels
 from muster_tainter.budget_rules import Budget
+from muster_tainter.repair_rules import Drain, Repair
 from muster_tainter.testing import PoolTesting
 
 
@@ -39,13 +40,17 @@ class Selector(_Strict):
 
 
 class Pool(_Strict):
-    """domain: label of Nodes; those with one value of it fail together (a rack, a switch, a power feed)."""
+    """domain: label of Nodes; those with one value of it fail together (a rack, a switch, a power feed)
+    drain, repair: None: its tainted nodes are not drained, not repaired
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     selector: Selector
     domain: str | None = None
     budget: Budget = Budget()
     testing: PoolTesting = PoolTesting()
+    drain: Drain | None = None
+    repair: Repair | None = None
 
     @field_validator("domain")
     @classmethod

@@ -1,0 +1,465 @@
+"""Has tainted nodes repaired, while this process leads: carries out what :mod:`muster_tainter.repairs` decides.
+
+One write at a time. Every step is bound to the version of the Node that it was decided on; what it makes is looked at
+before it is deleted, as a Node's annotation says which object that is, and its kubelet may write that, too.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from muster_checks.vocabulary import shorten
+from muster_kube.backoff import Backoff
+from muster_kube.client import KubeClient
+from muster_kube.errors import (
+    AlreadyExists,
+    ApiError,
+    ConfigError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+)
+from muster_kube.objects import Api, Metadata, Node
+from muster_tainter.desired import Notice, describe
+from muster_tainter.evicting import Evictor
+from muster_tainter.memory import ANNOTATION, Attempt, Memory, encode, fit, read_memory
+from muster_tainter.policy import Policy
+from muster_tainter.repair_rules import LABEL as REPAIR_LABEL
+from muster_tainter.repair_rules import Remedy
+from muster_tainter.repairs import Kind, Stage, Step, active, label_of, next_step
+from muster_tainter.templates import REPAIR_OF, Kinds, Made, annotations_of, is_our_path, rendered
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+LOOK_AGAIN_S = 3600.0
+POLL_JOB_S = 10.0
+WAIT_AT_MOST_S = 5.0
+LEFT_ALONE_S = 60.0  # a node for which nothing could be made, or that perhaps took a write we were not told of
+FIELD_MANAGER = "muster-tainter"
+NODES_PATH = "/api/v1/nodes"
+_REFUSED = (Conflict, Forbidden, Invalid, NotFound, TooManyRequests)  # the server did not carry it out
+
+
+class _Condition(Api, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _JobStatus(Api, frozen=True):
+    conditions: tuple[_Condition, ...] = ()
+
+    def has(self, kind: str) -> bool:
+        return any(each.type == kind and each.status == "True" for each in self.conditions)
+
+
+class _Object(Api, frozen=True):
+    metadata: Metadata
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def job(self) -> _JobStatus:
+        try:
+            return msgspec.json.decode(self.status, type=_JobStatus)
+        except msgspec.MsgspecError:
+            return _JobStatus()
+
+
+class Repairer:
+    """node, names: what is known now of one, and of which there are; empty: who knows which nodes have no pods left
+    withheld: why nothing may begin now; observe: takes in what a write returned; tell: an Event on a node
+    namespace: of Jobs whose template names none; now: seconds since the epoch; clock: monotonic
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        registry: CollectorRegistry,
+        *,
+        namespace: str,
+        node: Callable[[str], Node | None],
+        names: Callable[[], Collection[str]],
+        empty: Evictor,
+        withheld: Callable[[], str],
+        observe: Callable[[Node], None],
+        tell: Callable[[Node, Notice], None],
+        may_write: Callable[[], bool],
+        idle: asyncio.Event,
+        dry_run: bool = False,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._client = client
+        self._kinds = Kinds(client)
+        self._namespace = namespace
+        self._policy = policy
+        self._node = node
+        self._names = names
+        self._empty = empty
+        self._withheld = withheld
+        self._observe = observe
+        self._tell = tell
+        self._may_write = may_write
+        self._idle = idle
+        self._dry_run = dry_run
+        self._now = now
+        self._clock = clock
+        self._interval_s = interval_s
+        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._backoff = Backoff(interval_s, 60.0)
+        self._failures = 0
+        self._wake = asyncio.Event()
+        self._changed: set[str] = set()
+        self._steps: dict[str, Step] = {}
+        self._under_way: dict[str, str] = {}  # nodes under repair, and what was made for them
+        self._unsure: dict[str, float] = {}  # begun perhaps: they keep their place, until then (monotonic)
+        self._left_alone: dict[str, float] = {}
+        self._failed_jobs: dict[str, str] = {}  # by node, what has failed
+        self._poll_at = 0.0
+        self._attempts = Counter(
+            "muster_tainter_repair_attempts", "Attempts to repair a node, by class and what came of them",
+            ["class", "result"], registry=registry,
+        )  # fmt: skip
+        gauge = Gauge("muster_tainter_nodes_under_repair", "Nodes with an attempt under way", registry=registry)
+        gauge.set_function(lambda: len(self._under_way))
+
+    def note(self, name: str) -> None:
+        """Something about this node has changed."""
+        self._changed.add(name)
+        self._wake.set()
+
+    def look_at_all(self) -> None:
+        """The policy may be another one, or what withholds has changed."""
+        self._left_alone.clear()
+        self._changed.update(self._names())
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled; a write under way is waited for, so that the next leader finds it."""
+        if self._dry_run:
+            return
+        try:
+            await self._see_attempts()
+            self.look_at_all()
+            while True:
+                await self._round()
+        finally:
+            for known in (self._steps, self._under_way, self._unsure, self._left_alone, self._failed_jobs):
+                known.clear()
+
+    async def _see_attempts(self) -> None:
+        """What the leader before us began last may not have come by our watch yet: what the server says counts."""
+        failures = 0
+        while True:
+            try:
+                page = await self._client.list_page(NODES_PATH, Node, params={"labelSelector": REPAIR_LABEL})
+            except (ApiError, ConfigError) as error:
+                delay_s = self._backoff.delay_s(failures, self._rng)
+                failures += 1
+                log.warning("nothing is repaired before the server says what is under way; again: %s", error)
+                await asyncio.sleep(delay_s)
+            else:
+                for node in page.items:
+                    self._observe(node)
+                return
+
+    async def _round(self) -> None:
+        with suppress(TimeoutError):  # taints first, but not for ever
+            async with asyncio.timeout(WAIT_AT_MOST_S):
+                await self._idle.wait()
+        self._wake.clear()
+        try:
+            look_at = self._look()
+            await self._poll_jobs()
+            for name in sorted(self._steps, key=self._urgency):
+                await self._carry_out(name)
+        except Exception as error:  # the lead, which sets taints, does not end by a mistake made here
+            expected = isinstance(error, ApiError | ConfigError)
+            log.warning("repairs: %s: %s", type(error).__name__, error, exc_info=None if expected else error)
+            delay_s = self._backoff.delay_s(self._failures, self._rng)
+            self._failures += 1
+            self._changed.update(self._steps)
+            await asyncio.sleep(delay_s)
+            return
+        self._failures = 0
+        await asyncio.sleep(self._interval_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(LOOK_AGAIN_S, look_at - self._now(), self._next_look_s()))):
+                await self._wake.wait()
+
+    def _next_look_s(self) -> float:
+        at = self._clock()
+        times = [*self._left_alone.values(), *self._unsure.values()]
+        if self._jobs():
+            times.append(self._poll_at)
+        return min(times, default=float("inf")) - at
+
+    def _look(self) -> float:
+        """At what has changed, and what time has changed. When time changes something next."""
+        policy, now, at = self._policy(), self._now(), self._clock()
+        self._changed.update(name for name, step in self._steps.items() if step.look_at <= now)
+        self._changed.update(name for name, until in self._left_alone.items() if until <= at)
+        self._left_alone = {name: until for name, until in self._left_alone.items() if at < until}
+        self._unsure = {name: until for name, until in self._unsure.items() if at < until}
+        while self._changed:
+            self._look_at(self._changed.pop(), policy, now)
+        return min((step.look_at for step in self._steps.values()), default=float("inf"))
+
+    def _look_at(self, name: str, policy: Policy, now: float) -> None:
+        self._steps.pop(name, None)
+        node = self._node(name)
+        if node is None:
+            self._under_way.pop(name, None)
+            return
+        meta = node.metadata
+        if ANNOTATION not in meta.annotations and REPAIR_LABEL not in meta.labels and name not in self._under_way:
+            return
+        memory = read_memory(node)
+        under_way = active(memory)
+        if under_way is None and name in self._under_way:
+            # somebody took off everything of ours, or wrote over it: what was made for it must not go on, either
+            self._steps[name] = Step(Kind.END, attempts=memory.attempts, why="nothing of it is known any more")
+            return
+        if under_way is not None:
+            self._unsure.pop(name, None)
+            self._under_way[name] = under_way[1].ref
+            if self._failed_jobs.get(name) != under_way[1].ref:
+                self._failed_jobs.pop(name, None)
+        step = next_step(node, policy, now, job_failed=name in self._failed_jobs)
+        if step.kind is not Kind.NOTHING or step.look_at != float("inf"):
+            self._steps[name] = step
+
+    def _urgency(self, name: str) -> tuple[int, str]:
+        """What ends something first; of those that may begin the first by name."""
+        return (0 if self._steps[name].kind is not Kind.BEGIN else 1), name
+
+    def _jobs(self) -> list[str]:
+        return [name for name, ref in self._under_way.items() if _is_job(ref) and name not in self._failed_jobs]
+
+    async def _poll_jobs(self) -> None:
+        """Whether a Job has failed: its end alone proves nothing, but there is no use in waiting on."""
+        if self._clock() < self._poll_at:
+            return
+        self._poll_at = self._clock() + POLL_JOB_S
+        for name in self._jobs():
+            ref = self._under_way[name]
+            try:
+                found = await self._client.get(ref, type=_Object)
+            except (NotFound, Forbidden):
+                continue
+            if found.job.has("Failed"):
+                self._failed_jobs[name] = ref
+                self._look_at(name, self._policy(), self._now())
+
+    async def _carry_out(self, name: str) -> None:
+        """Raises ApiError where the server cannot be reached, or does not let us."""
+        step = self._steps.get(name)
+        if step is None or step.kind is Kind.NOTHING or name in self._left_alone:
+            return
+        carrying = asyncio.create_task(self._write(name, step))
+        try:
+            await asyncio.wait([carrying])
+        finally:
+            await asyncio.wait([carrying])  # each call is bounded by its client's own limit
+        error = carrying.exception()
+        if isinstance(error, Conflict | NotFound):
+            self._changed.add(name)  # the watch brings what is there now
+            self._wake.set()
+        elif error is not None:
+            self._left_alone[name] = self._clock() + LEFT_ALONE_S / 6
+            raise error
+
+    async def _write(self, name: str, step: Step) -> None:
+        node = self._node(name)
+        if node is None or not self._may_write():
+            return
+        if step.kind is Kind.BEGIN:
+            await self._begin(node, step)
+        elif step.kind is Kind.MAKE:
+            await self._make(node, step)
+        else:
+            await self._end(node, step)
+
+    # an attempt begins
+
+    async def _begin(self, node: Node, step: Step) -> None:
+        name = node.metadata.name
+        if self._withheld() or not self._empty.is_empty(name) or not self._has_place(name):
+            return
+        remedy = self._remedy(node, step.fault_class)
+        if remedy is None or step.attempts is None:
+            return
+        made = await self._rendered(node, step, remedy, step.attempts[step.fault_class])
+        if made is None or not await self._empty.look_anew(name):
+            return
+        attempt = msgspec.structs.replace(step.attempts[step.fault_class], ref=made.ref)
+        if not made.path:
+            attempt = msgspec.structs.replace(attempt, stage=Stage.RUNNING)
+        self._unsure[name] = self._clock() + LEFT_ALONE_S
+        try:
+            after = {**step.attempts, step.fault_class: attempt}
+            await self._remember(node, after, made.annotations)
+        except _REFUSED:
+            self._unsure.pop(name, None)
+            raise
+        self._unsure.pop(name, None)
+        self._attempts.labels(step.fault_class, "begun").inc()
+        what = f"{step.fault_class}, attempt {attempt.n} of {remedy.attempts}, {made.words}"
+        fault = f": {describe(step.fault)}" if step.fault is not None else ""
+        log.warning("node %s is under repair: %s%s", name, what, fault)
+        self._say(node, "RepairBegun", f"{what}{fault}", warning=False)
+
+    def _has_place(self, name: str) -> bool:
+        policy = self._policy()
+
+        def pool_of(name: str) -> str:
+            node = self._node(name)
+            pool = policy.pool_of(node.metadata.labels) if node is not None else None
+            return pool.name if pool is not None else ""
+
+        node = self._node(name)
+        pool = policy.pool_of(node.metadata.labels) if node is not None else None
+        if pool is None or pool.repair is None:
+            return False
+        cap = pool.repair.at_once
+        places = cap.of(sum(pool_of(each) == pool.name for each in self._names()) if cap.percent is not None else 0)
+        taken = sum(pool_of(each) == pool.name for each in {*self._under_way, *self._unsure} - {name})
+        return taken < places
+
+    def _remedy(self, node: Node, fault_class: str) -> Remedy | None:
+        pool = self._policy().pool_of(node.metadata.labels)
+        return pool.repair.of(fault_class) if pool is not None and pool.repair is not None else None
+
+    async def _rendered(self, node: Node, step: Step, remedy: Remedy, attempt: Attempt) -> Made | None:
+        """None: it cannot be, which is told."""
+        if step.fault is None:
+            return None
+        try:
+            return await rendered(
+                self._client, self._kinds, node, step.fault, step.fault_class, remedy, attempt.n, self._namespace
+            )
+        except ValueError as error:
+            self._refuse(node, "RepairNotPossible", f"{step.fault_class}: {error}")
+            return None
+
+    # what it asks for is made
+
+    async def _make(self, node: Node, step: Step) -> None:
+        remedy = self._remedy(node, step.fault_class)
+        attempt = (step.attempts or {}).get(step.fault_class)
+        if remedy is None or attempt is None or self._withheld():
+            return
+        for fault in step.faults:
+            made = await self._rendered(node, replace(step, fault=fault), remedy, attempt)
+            if made is None or made.ref != attempt.ref:
+                continue  # it was begun for another one, or the policy says something else by now
+            if await self._create(node, made):
+                await self._remember(node, step.attempts or {}, {})
+            return
+
+    async def _create(self, node: Node, made: Made) -> bool:
+        """It is there now, made by this attempt, whoever carried it out."""
+        try:
+            await self._client.create(made.collection, made.body, type=msgspec.Raw)
+        except AlreadyExists:
+            found = await self._client.get(made.path, type=_Object)
+            if annotations_of(made) == {key: found.metadata.annotations.get(key) for key in annotations_of(made)}:
+                return True
+            if found.metadata.annotations.get(REPAIR_OF) == node.metadata.uid:  # of an attempt before this one
+                await self._delete(made.path, node)
+                self._left_alone[node.metadata.name] = self._clock() + self._interval_s
+            else:
+                self._refuse(node, "RepairNotMade", f"{made.path} is there already, and not for this repair")
+            return False
+        except (Forbidden, Invalid, NotFound) as error:
+            self._refuse(node, "RepairNotMade", f"{made.path}: {error.reason}: {error.message}")
+            return False
+        return True
+
+    # an attempt ends
+
+    async def _end(self, node: Node, step: Step) -> None:
+        name = node.metadata.name
+        before = active(read_memory(node))
+        ref = before[1].ref if before is not None else self._under_way.get(name, "")
+        gone = await self._clean_up(ref, node)
+        await self._remember(node, step.attempts or {}, gone)
+        self._failed_jobs.pop(name, None)
+        self._under_way.pop(name, None)
+        if step.kind is Kind.GIVE_UP:
+            self._attempts.labels(step.fault_class, "gave-up").inc()
+            fault = f": {describe(step.fault)}" if step.fault is not None else ""
+            log.error("node %s is given up: %s%s", name, step.why, fault)
+            self._say(node, "RepairGaveUp", f"{step.why}; a person is needed{fault}")
+        elif step.kind is Kind.END:
+            failed = step.fault is not None
+            self._attempts.labels(step.fault_class or "none", "failed" if failed else "done").inc()
+            log.info("node %s: the %s has ended: %s", name, step.fault_class or "repair", step.why)
+            self._say(node, "RepairFailed" if failed else "RepairEnded",
+                      f"{step.fault_class or 'repair'}: {step.why}", warning=failed)  # fmt: skip
+
+    async def _clean_up(self, ref: str, node: Node) -> dict[str, str | None]:
+        """What was made for an attempt is deleted, unless it is a Job that has ended: its log is worth reading. Returns
+        the Node's annotations that go."""
+        if ref.startswith("annotate "):
+            return dict.fromkeys(ref.split()[1:])
+        if ref:
+            await self._delete(ref, node)
+        return {}
+
+    async def _delete(self, path: str, node: Node) -> None:
+        if not is_our_path(path):
+            return
+        try:
+            found = await self._client.get(path, type=_Object)
+        except (NotFound, Forbidden):
+            return
+        if found.metadata.annotations.get(REPAIR_OF) != node.metadata.uid or found.metadata.deletion_timestamp:
+            return
+        if _is_job(path) and (found.job.has("Complete") or found.job.has("Failed")):
+            return
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": found.metadata.uid}}
+        with suppress(NotFound, Conflict):
+            await self._client.delete(path, body, type=msgspec.Raw)
+
+    async def _remember(
+        self, node: Node, attempts: Mapping[str, Attempt], annotations: Mapping[str, str | None]
+    ) -> None:
+        """One PATCH of the Node. Raises ApiError; Conflict where it is no longer what this was decided on."""
+        memory: Memory = msgspec.structs.replace(read_memory(node), attempts=dict(attempts))
+        body = {
+            "metadata": {
+                "resourceVersion": node.metadata.resource_version,
+                "labels": {REPAIR_LABEL: label_of(attempts)},
+                "annotations": {**annotations, ANNOTATION: encode(fit(memory))},
+            }
+        }
+        path = f"{NODES_PATH}/{node.metadata.name}"
+        answer = await self._client.patch(path, body, type=Node, params={"fieldManager": FIELD_MANAGER})
+        self._observe(answer)
+        self._changed.add(node.metadata.name)
+        self._wake.set()
+
+    def _refuse(self, node: Node, reason: str, text: str) -> None:
+        name = node.metadata.name
+        log.warning("node %s is not repaired now: %s", name, text)
+        self._say(node, reason, text)
+        self._left_alone[name] = self._clock() + LEFT_ALONE_S
+
+    def _say(self, node: Node, reason: str, text: str, *, warning: bool = True) -> None:
+        self._tell(node, Notice(reason, shorten(text, 800), "repair", warning=warning))
+
+
+def _is_job(ref: str) -> bool:
+    return ref.startswith("/apis/batch/v1/")
