@@ -112,10 +112,10 @@ class Fleet:
     def over(self, node: str) -> tuple[Cleared, ...]:
         return self.outside.of(node)[1].get(SILENT, ())
 
-    def decide(self, name: str) -> Decision:
+    def decide(self, name: str, withhold: str = "") -> Decision:
         """Decided, written, and told."""
         outside, over = self.outside.of(name)
-        around = Surroundings(outside=outside, over=over)
+        around = Surroundings(withhold=withhold, outside=outside, over=over)
         made = decide(self.nodes[name], self.healths[name], self.policy, self.now, None, around)
         node = made.applied(self.nodes[name])
         assert made.condition is not None
@@ -202,6 +202,23 @@ def test_by_policy_the_node_is_tainted_with_a_key_of_its_own_until_the_agent_is_
     assert fleet.label("n1") == "pass"
     assert fleet.told("FaultClosed") == ["n1"]
     assert not fleet.decide("n1").writes
+
+
+def test_a_silence_that_the_budget_withholds_is_unknown_all_the_same_and_said_once(tainting: Fleet) -> None:
+    fleet = tainting
+    fleet.add("n1", "n2", "n3", "n4", "n5")
+    fleet.pod("n1", ready=False)
+    fleet.wait(GRACE_S)
+    for _ in range(3):
+        fleet.decide("n1", withhold="budget: 1 of 1")
+    assert fleet.taints("n1") == []
+    assert fleet.label("n1") == "unknown"
+    condition = fleet.condition("n1")
+    assert (condition.status, condition.reason) == ("Unknown", "AgentSilent")
+    assert "no taint: budget: 1 of 1" in condition.message
+    assert (fleet.told(), fleet.told("TaintWithheld")) == (["n1"], ["n1"])
+    fleet.decide("n1")
+    assert fleet.taints("n1") == [UNKNOWN]
 
 
 def test_a_second_silence_is_a_firing_of_its_own_even_if_the_clock_was_set_back(fleet: Fleet) -> None:
