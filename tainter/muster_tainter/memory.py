@@ -29,6 +29,8 @@ LOST_REASON = "MemoryLost"
 OCCURRENCE_LIMIT = 2**53  # what JSON carries exactly
 PENALTY_LIMIT = 1000.0
 PENALTIES_LIMIT = 16  # checks
+ATTEMPTS_LIMIT = 8  # classes
+REF_LIMIT = 1024  # characters
 _MESSAGE_STEPS = (160, 80, 40, 0)  # bytes of evidence a fault
 _BY_LIMIT = 128
 
@@ -104,7 +106,11 @@ class Penalty(_Stored, frozen=True):
 
 
 class Attempt(_Stored, frozen=True):
-    """A repair of this node for faults of one class. stage: what it waits for; ref: what was made for it."""
+    """Repairs of this node for faults of one class (:mod:`muster_tainter.repairs`).
+
+    n: how many were begun; at: RFC 3339, when the last one was begun, or ended; stage: of the last one
+    ref: what was made for it: its path in the API, or ``annotate KEY…``; empty once it has ended
+    """
 
     n: int
     at: str = ""
@@ -184,6 +190,10 @@ def decode(text: str | None) -> Memory:
         raise Unreadable("an occurrence is out of range")
     if any(not 0 <= penalty.n <= PENALTY_LIMIT for penalty in memory.penalty.values()):
         raise Unreadable("a penalty is out of range")
+    if len(memory.attempts) > ATTEMPTS_LIMIT or any(
+        not 0 <= attempt.n <= OCCURRENCE_LIMIT or len(attempt.ref) > REF_LIMIT for attempt in memory.attempts.values()
+    ):
+        raise Unreadable("an attempt to repair is out of range")
     for fault in memory.open:
         if fault.check == LOST_CHECK:
             _require_possible(lost_taint(fault))

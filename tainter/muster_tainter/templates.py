@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from muster_kube.client import KubeClient
 from muster_kube.errors import NotFound
 from muster_kube.objects import Node
-from muster_tainter.memory import Fault
+from muster_tainter.memory import REF_LIMIT, Fault
 from muster_tainter.repair_rules import JOB_KEPT_S, LABEL, Remedy, filled, safe_values, variables
 from muster_tainter.repairs import attempt_id
 
@@ -106,6 +106,8 @@ async def rendered(
     if f"/namespaces/{in_namespace}/" in collection:
         metadata["namespace"] = in_namespace
     path = f"{collection}/{metadata['name']}"
+    if len(path) > REF_LIMIT:
+        raise ValueError(f"{path[:80]}…: expected at most {REF_LIMIT} characters")
     return Made(path, f"{body['kind']} {metadata['name']}", path, collection, body)
 
 

@@ -1,0 +1,216 @@
+"""Keeps the ConfigMap ``muster-ipu-quarantine`` as open faults ask, while this process leads. Written on change only.
+
+Whatever others write into it is put right; it is made when the first IPU is quarantined, so a cluster without IPUs has
+none.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+import msgspec
+from prometheus_client import CollectorRegistry, Gauge
+
+from muster_kube.backoff import Backoff
+from muster_kube.client import KubeClient
+from muster_kube.errors import AlreadyExists, ApiError, ConfigError, Conflict, NotFound
+from muster_kube.objects import Api, Metadata, Node
+from muster_kube.reflector import Reflector
+from muster_tainter.desired import Notice
+from muster_tainter.memory import ANNOTATION
+from muster_tainter.pausing import config_maps
+from muster_tainter.policy import Policy
+from muster_tainter.quarantine import NAME, OfNode, Quarantined, changes, of_node, quarantined
+
+log = logging.getLogger(__name__)
+
+LEAST_S = 0.2  # what comes together is written together
+LOOK_AGAIN_S = 3600.0
+WAIT_AT_MOST_S = 5.0
+
+
+class QuarantineMap(Api, frozen=True):
+    """The ConfigMap; anybody may have made it."""
+
+    metadata: Metadata
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Quarantining:
+    """node, names: what is known now of one, and of which there are; withheld: why nothing new may be done now
+    tell: an Event on a node; idle: set while no taint waits to be written; now: seconds since the epoch
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        registry: CollectorRegistry,
+        *,
+        namespace: str,
+        node: Callable[[str], Node | None],
+        names: Callable[[], Collection[str]],
+        withheld: Callable[[], str],
+        tell: Callable[[Node, Notice], None],
+        may_write: Callable[[], bool],
+        idle: asyncio.Event,
+        dry_run: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._namespace = namespace
+        self._node = node
+        self._names = names
+        self._withheld = withheld
+        self._tell = tell
+        self._may_write = may_write
+        self._idle = idle
+        self._dry_run = dry_run
+        self._now = now
+        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._backoff = Backoff(1.0, 60.0)
+        self._wake = asyncio.Event()
+        self._changed: set[str] = set()
+        self._nodes: dict[str, OfNode] = {}
+        self._told: dict[str, str] = {}  # by node: what was said of IPUs that are not quarantined
+        self._result = Quarantined({})
+        gauge = Gauge(
+            "muster_tainter_ipus_quarantined", "IPUs kept out of new partitions", ["state"], registry=registry
+        )
+        gauge.labels("held").set_function(lambda: len(self._result.data))
+        gauge.labels("withheld").set_function(lambda: len(self._result.withheld))
+
+    def note(self, name: str) -> None:
+        """Something about this node has changed."""
+        self._changed.add(name)
+        self._wake.set()
+
+    def look_at_all(self) -> None:
+        """The policy may be another one, or what withholds has changed."""
+        self._changed.update(self._names())
+        self._changed.update(self._nodes)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._dry_run:
+            return
+        there: Reflector[QuarantineMap] = Reflector(
+            self._client,
+            config_maps(self._namespace),
+            QuarantineMap,
+            on_change=lambda *_: self._wake.set(),
+            on_undecodable=lambda *_: self._wake.set(),
+            params={"fieldSelector": f"metadata.name={NAME}"},
+        )
+        self.look_at_all()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(there.run())
+                group.create_task(self._follow(there))
+        finally:
+            self._nodes.clear()
+            self._told.clear()
+            self._result = Quarantined({})
+
+    async def _follow(self, there: "Reflector[QuarantineMap]") -> None:
+        await there.wait_synced()
+        failures = 0
+        while True:
+            with suppress(TimeoutError):  # taints first, but not for ever
+                async with asyncio.timeout(WAIT_AT_MOST_S):
+                    await self._idle.wait()
+            self._wake.clear()
+            look_at = self._look()
+            wait_s = min(LOOK_AGAIN_S, max(0.0, look_at - self._now()))
+            try:
+                await self._write(there)
+                failures = 0
+            except (ApiError, ConfigError) as error:
+                wait_s = self._backoff.delay_s(failures, self._rng)
+                failures += 1
+                log.warning("ConfigMap %s is not written, again in %.1f s: %s", NAME, wait_s, error)
+                await asyncio.sleep(wait_s)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            await asyncio.sleep(LEAST_S)
+
+    def _look(self) -> float:
+        """At what has changed, and what time has changed. When time changes something next."""
+        policy, now = self._policy(), self._now()
+        changed, self._changed = self._changed, set()
+        changed.update(name for name, each in self._nodes.items() if each.look_at <= now)
+        for name in changed:
+            node = self._node(name)
+            # cheap enough for every change of every node: few have an IPU that has failed
+            about = node is not None and '"ipu/' in node.metadata.annotations.get(ANNOTATION, "")
+            found = of_node(node, policy, now) if node is not None and about else OfNode()
+            if found == OfNode():
+                self._nodes.pop(name, None)
+                self._told.pop(name, None)
+            else:
+                self._nodes[name] = found
+        return min((each.look_at for each in self._nodes.values()), default=float("inf"))
+
+    async def _write(self, there: "Reflector[QuarantineMap]") -> None:
+        known = there.store.get(f"{self._namespace}/{NAME}")
+        kept = (known.data if known is not None else {}) if self._withheld() else None
+        reasons = [reason for each in self._nodes.values() for reason in each.reasons]
+        result = self._result = quarantined(reasons, self._policy(), kept=kept)
+        self._tell_withheld(result)
+        if known is None:
+            if result.data:
+                await self._create(there, result)
+            return
+        patch = changes(known.data, result.data)
+        if not patch or not self._may_write():
+            return
+        body = {"metadata": {"resourceVersion": known.metadata.resource_version}, "data": patch}
+        try:
+            answer = await self._client.patch(
+                f"{config_maps(self._namespace)}/{NAME}",
+                body,
+                type=QuarantineMap,
+                params={"fieldManager": "muster-tainter"},
+            )
+        except (Conflict, NotFound):
+            return  # the watch brings what is there now
+        there.observe(answer)
+        self._log(patch)
+
+    async def _create(self, there: "Reflector[QuarantineMap]", result: Quarantined) -> None:
+        if not self._may_write():
+            return
+        body = {"metadata": {"name": NAME}, "data": dict(result.data)}
+        with suppress(AlreadyExists):  # the watch brings it
+            there.observe(await self._client.create(config_maps(self._namespace), body, type=QuarantineMap))
+            self._log({**result.data})
+
+    def _log(self, patch: dict[str, str | None]) -> None:
+        for key, value in sorted(patch.items()):
+            if value is None:
+                log.info("IPU %s is not quarantined any more", key)
+            else:
+                log.warning("IPU %s is quarantined: %s", key, value)
+
+    def _tell_withheld(self, result: Quarantined) -> None:
+        for name, each in self._nodes.items():
+            texts = []
+            without_room = sorted({reason.component for reason in each.reasons} & set(result.withheld))
+            if without_room:
+                why = self._withheld() or f"budget: {self._policy().quarantine.ipus} IPUs are quarantined"
+                texts.append(f"{', '.join(without_room[:8])}: {why}")
+            if each.unaddressed:
+                texts.append(f"{', '.join(each.unaddressed[:8])}: names no IPU of an IPU-Machine")
+            text = "; ".join(texts)
+            if text and self._told.get(name) != text:
+                node = self._node(name)
+                if node is not None:
+                    self._tell(node, Notice("QuarantineWithheld", f"not quarantined: {text}", "quarantine"))
+            self._told[name] = text
