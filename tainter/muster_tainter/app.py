@@ -73,6 +73,7 @@ async def run(settings: Settings) -> int:
         trying = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4 * AT_ONCE))
         # and theirs: heavy checks are asked for behind everything that is about faults
         planning = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=WRITERS))
+        repairing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=12))
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
         doorkeeper = Doorkeeper(reviewing, Reviews(reviewing), trials_in)
@@ -87,6 +88,8 @@ async def run(settings: Settings) -> int:
             dry_run=settings.dry_run,
             planning=planning,
             agents=(settings.agent_namespace or namespace, settings.agent_selector),
+            namespace=namespace,
+            repairing=repairing,
             accelerators=settings.accelerators,
             led_until=lambda: seconds(elector.led_until or "") or None,
         )

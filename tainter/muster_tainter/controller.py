@@ -21,6 +21,7 @@ from muster_kube.objects import ManagedNode, Node
 from muster_kube.reflector import Reflector
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_tainter import journal
+from muster_tainter.aftercare import Aftercare
 from muster_tainter.announcer import Announcer
 from muster_tainter.budgets import Severity
 from muster_tainter.dead_man import AgentWatch
@@ -63,6 +64,7 @@ class Tainter:
 
     planning: connections of the plan of heavy checks; None: ``client``'s
     agents: namespace and label selector of the agents' pods; None: nobody looks whether they are silent
+    namespace: its own; repairing: connections of drains, repairs and the quarantine of IPUs; None: ``client``'s
     led_until: when a leader last lived before this one, seconds since the epoch; None: there was none
     accelerators: how the names of resources begin whose holders are told of their node's faults
     now: seconds since the epoch; clock: monotonic seconds
@@ -78,6 +80,8 @@ class Tainter:
         dry_run: bool = False,
         planning: KubeClient | None = None,
         agents: tuple[str, str] | None = None,
+        namespace: str = "default",
+        repairing: KubeClient | None = None,
         accelerators: tuple[str, ...] = ACCELERATORS,
         led_until: Callable[[], float | None] = lambda: None,
         now: Callable[[], float] = time.time,
@@ -160,6 +164,22 @@ class Tainter:
             dry_run=dry_run,
             now=now,
         )
+        self._aftercare = Aftercare(
+            repairing or client,
+            self._policy,
+            metrics.registry,
+            namespace=namespace,
+            node=self.node,
+            names=self.nodes.store.keys,
+            withheld=self._withheld,
+            observe=self.nodes.observe,
+            tell=self._tell_of_test,
+            may_write=may_write,
+            idle=self._idle,
+            dry_run=dry_run,
+            now=now,
+            clock=clock,
+        )
         world = World(
             memory=self._memory_of,
             known=lambda name: name in self.nodes.store,
@@ -229,6 +249,7 @@ class Tainter:
                 group.create_task(telling.run())
                 group.create_task(self._planner.run())
                 group.create_task(self._prover.run())
+                group.create_task(self._aftercare.run())
                 group.create_task(self._feeds.run(lambda: self.nodes.store))
         finally:
             self._metrics.leader.set(0)
@@ -240,6 +261,7 @@ class Tainter:
             self._add(name)
         self._planner.look()
         self._prover.policy_changed()
+        self._aftercare.look_at_all()
         if self._agents is not None:
             self._agents.look_at_all()
 
@@ -281,6 +303,9 @@ class Tainter:
                 return
             params = {"limit": PAGE_SIZE, "continue": page.continue_}
 
+    def _withheld(self) -> str:
+        return self.withholding()
+
     def policy(self) -> Policy:
         """The one in force, as far as the labels that it looks at are known."""
         return self._policy()
@@ -318,6 +343,7 @@ class Tainter:
             self._planner.note(name)
         if old is None or new is None or _carries(old) != _carries(new):
             self._prover.note(name)
+            self._aftercare.note(name)
         if new is None:
             self._said.forget(name)
             self.outside.forget(name)
@@ -332,6 +358,8 @@ class Tainter:
         self.on_news(name)
         self._planner.note(name)
         self._prover.note(name)
+        if old is not None and new is not None and old.status.idle_since != new.status.idle_since:
+            self._aftercare.note_pods(name)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
                 journal.tell_transitions(old, new, self._now())

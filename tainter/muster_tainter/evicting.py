@@ -63,7 +63,8 @@ class _Draining:
 
 class Evictor:
     """node, names: what is known now of one, and of which there are; withheld: why nothing may begin now
-    tell: an Event on a node; on_empty: called when the last pod has gone; idle: set while no taint waits to be written
+    tell: an Event on a node; on_empty: called when the last pod that is waited for has gone
+    idle: set while no taint waits to be written
 
     now: seconds since the epoch; clock: monotonic
     """
@@ -80,7 +81,6 @@ class Evictor:
         tell: Callable[[Node, Notice], None],
         may_write: Callable[[], bool],
         idle: asyncio.Event,
-        on_empty: Callable[[str], None] = lambda _: None,
         dry_run: bool = False,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -93,7 +93,7 @@ class Evictor:
         self._tell = tell
         self._may_write = may_write
         self._idle = idle
-        self._on_empty = on_empty
+        self.on_empty: Callable[[str], None] = lambda _: None
         self._dry_run = dry_run
         self._now = now
         self._clock = clock
@@ -300,7 +300,7 @@ class Evictor:
             self._tell_once(name, known, Notice("NodeDrained", "no pod is waited for any more", "drain", warning=False))
         if not known.empty:
             known.empty = True
-            self._on_empty(name)
+            self.on_empty(name)
 
     def _tell_once(self, name: str, known: _Draining, notice: Notice) -> None:
         node = self._node(name)

@@ -27,6 +27,7 @@ from muster_tainter.quarantine import NAME, OfNode, Quarantined, changes, of_nod
 
 log = logging.getLogger(__name__)
 
+FIELD_MANAGER = "muster-tainter"
 LEAST_S = 0.2  # what comes together is written together
 LOOK_AGAIN_S = 3600.0
 WAIT_AT_MOST_S = 5.0
@@ -78,9 +79,8 @@ class Quarantining:
         self._nodes: dict[str, OfNode] = {}
         self._told: dict[str, str] = {}  # by node: what was said of IPUs that are not quarantined
         self._result = Quarantined({})
-        gauge = Gauge(
-            "muster_tainter_ipus_quarantined", "IPUs kept out of new partitions", ["state"], registry=registry
-        )
+        words = "IPUs that open faults want kept out of new partitions"
+        gauge = Gauge("muster_tainter_ipus_quarantined", words, ["state"], registry=registry)
         gauge.labels("held").set_function(lambda: len(self._result.data))
         gauge.labels("withheld").set_function(lambda: len(self._result.withheld))
 
@@ -173,12 +173,8 @@ class Quarantining:
             return
         body = {"metadata": {"resourceVersion": known.metadata.resource_version}, "data": patch}
         try:
-            answer = await self._client.patch(
-                f"{config_maps(self._namespace)}/{NAME}",
-                body,
-                type=QuarantineMap,
-                params={"fieldManager": "muster-tainter"},
-            )
+            path = f"{config_maps(self._namespace)}/{NAME}"
+            answer = await self._client.patch(path, body, type=QuarantineMap, params={"fieldManager": FIELD_MANAGER})
         except (Conflict, NotFound):
             return  # the watch brings what is there now
         there.observe(answer)
