@@ -22,6 +22,13 @@ from muster_tainter.wanting import Wanted, confirmed_at, held_until, penalty_of,
 WITHHELD = "; no taint: "  # as desired.py writes it into the condition
 _LABEL_WIDTH = 8
 
+_NEEDS = {
+    "reset": "needs a reset",
+    "reboot": "needs a reboot",
+    "replace": "needs a new part",
+    "contact": "needs a person to look",
+}
+_OTHERS = ("agent", "condition", "loki", "podlog")  # checks of sources that say themselves when it is over
 _WORDS = {
     CloseOn.BOOT: "a reboot after which it is not found",
     CloseOn.DRIVER: "the driver's own word that it is over",
@@ -110,6 +117,10 @@ def _headline(chains: list[Chain], taints: list[str], one: "_Node") -> tuple[str
         more = f" (and {len(chains) - 1} more)" if len(chains) > 1 else ""
         saw = next((link.text for link in worst.links if link.label == "saw"), "")
         said = f"{worst.fault}{f': {saw}' if saw else ''}{more}"
+        since = next((link.text.partition(" ago")[0] for link in worst.links if link.label == "since"), "")
+        asks = next((_NEEDS[fault.fault_class] for fault in one.memory.open if fault.fault_class in _NEEDS), "")
+        lead = ", ".join(part for part in (f"for {since}" if since else "", asks) if part)
+        said = f"{lead}: {said}" if lead else said
         if worst.state == "withheld":
             said = f"{said}; not tainted: {one.withheld or 'the tainter has not come to it yet'}"
         return "TAINTED" if worst.state in ("tainted", "held") and taints else _HEADS.get(worst.state, "FAULTY"), said
@@ -252,7 +263,8 @@ class _Node:
     def _ends(self, fault: Fault, want: Wanted) -> Iterator[Link]:
         if fault.over:
             return
-        ways = [_WORDS[way] for way in want.close_on if way in _WORDS]
+        possible = [way for way in want.close_on if way is not CloseOn.SOURCE or fault.check in _OTHERS]
+        ways = [_WORDS[way] for way in possible if way in _WORDS]
         if want.proof is not None and CloseOn.PROOF in want.close_on:
             after = ", after a reboot" if want.proof.new_boot else ""
             passes = want.proof.proof.passes
@@ -331,7 +343,7 @@ def _lasted(passed_s: float) -> str:
 def lines(told: Story) -> Iterator[str]:
     """For people. What is open first, then what is only said, then what is over."""
     if told.paused:
-        yield f"PAUSED: {told.paused}; nothing new is tainted, recovery goes on"
+        yield f"PAUSED{told.paused.removeprefix('paused')}; nothing new is tainted, recovery goes on"
     yield f"{told.node} {told.state}  {told.why}"
     if told.taints:
         yield f"  taints: {', '.join(told.taints)}"

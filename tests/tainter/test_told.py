@@ -107,7 +107,7 @@ class TestExplain:
         health = make.health(make.finding())
         node = decide(make.node(), health, POLICY, NOW).applied(make.node())
         first = self.text(node, health).splitlines()[0]
-        assert first.startswith("n1 TAINTED  dmesg gpu/0000:3b:00.0 Xid79: NVRM: Xid")
+        assert first.startswith("n1 TAINTED  for 0s, needs a reboot: dmesg gpu/0000:3b:00.0 Xid79: NVRM: Xid")
         assert self.text(make.node(), make.health()).splitlines()[0] == "n1 FREE  its last report was PASS"
 
     def test_a_tainted_node_shows_the_chain_of_evidence(self, make: Any) -> None:
@@ -131,8 +131,8 @@ class TestExplain:
         status = msgspec.structs.replace(node.status, conditions=(decision.condition,))
         node = msgspec.structs.replace(node, status=status)
         text = self.text(node, health, paused="paused by ada: switches")
-        assert text.startswith("PAUSED: paused by ada: switches; nothing new is tainted")
-        assert "n1 WITHHELD  dmesg" in text
+        assert text.startswith("PAUSED by ada: switches; nothing new is tainted")
+        assert "n1 WITHHELD  for 0s, needs a reboot: dmesg" in text
         assert "budget   withheld: paused by ada: switches" in text
 
     def test_a_fault_that_waits_or_is_held_says_until_when(self, make: Any, policy_of: Any) -> None:
@@ -149,7 +149,7 @@ class TestExplain:
             node = decide(node, health, policy, at + 120).applied(node)
             at += 1000
         text = self.text(node, health, policy, NOW + 1130)
-        assert "n1 TAINTED  dmesg" in text
+        assert "n1 TAINTED  for " in text
         assert "HELD  dmesg" in text
         assert "held     over 10s ago (2027-01-15T08:18:40Z) by driver" in text
 
