@@ -312,6 +312,24 @@ def test_another_try_keeps_the_place_of_the_one_that_nobody_answered() -> None:
     assert reason(ledger, "n1") != ""  # this try is under way
 
 
+def test_a_node_that_is_released_gives_its_place_free() -> None:
+    h100 = pool(tainted=1)
+    ledger = fleet(2, h100)
+    taint(ledger, "n0", h100)
+    assert reason(ledger, "n1") != ""
+    assert ledger.note("n0", standing(0, h100), "3")
+    assert ledger.ready(NOW) == ["n1"]
+
+
+def test_a_node_that_another_leader_tainted_waits_no_longer() -> None:
+    h100 = pool(tainted=1)
+    ledger = fleet(2, h100)
+    assert reason(ledger, "n0") == ""
+    assert reason(ledger, "n1") != ""
+    ledger.note("n1", standing(0, h100, ours=True, blocked=True), "2")
+    assert ledger.waiting == 0
+
+
 def test_a_node_that_goes_gives_its_place_free() -> None:
     ledger = fleet(3, pool(tainted=1))
     assert reason(ledger, "n0") == ""
@@ -416,6 +434,17 @@ def test_a_node_that_has_become_worse_is_moved_up() -> None:
     assert ledger.ready(NOW) == ["n2"]
 
 
+def test_a_node_that_has_become_milder_is_moved_down() -> None:
+    ledger = fleet(3, pool(tainted=1))
+    assert reason(ledger, "n0") == ""
+    assert reason(ledger, "n1", (3.0,)) != ""
+    assert reason(ledger, "n2", SEVERE) != ""
+    ledger.gave_up("n0")
+    assert ledger.ready(NOW) == ["n1"]
+    assert reason(ledger, "n1", MILD) != ""
+    assert ledger.ready(NOW) == ["n2"]
+
+
 # the policy
 
 
@@ -423,6 +452,7 @@ def test_a_budget_that_is_raised_makes_room() -> None:
     ledger = fleet(4, pool(tainted=1))
     assert reason(ledger, "n0") == ""
     assert reason(ledger, "n1") != ""
+    assert ledger.ready(NOW) == []
     assert ledger.policy([pool(tainted=2)])
     assert ledger.ready(NOW) == ["n1"]
 
