@@ -51,6 +51,7 @@ class Stand:
         self.port = 0
         self.tainter: Tainter
         self.feed: Feed
+        self.server: uvicorn.Server
         self.app: Any
 
     @property
@@ -59,6 +60,11 @@ class Stand:
 
     def policy_changed(self) -> None:
         self.tainter.policy_changed()
+
+    def drop_streams(self) -> None:
+        """Every reader's connection breaks."""
+        for connection in list(self.server.server_state.connections):
+            connection.transport.abort()
 
     def change(self, name: str) -> None:
         """The watch brings the node, and its NodeHealth, as the fleet has them now."""
@@ -119,7 +125,9 @@ class Stand:
             self._script()
             listener = self._listener or socket.create_server(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]
-            server = uvicorn.Server(uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="off"))
+            self.server = server = uvicorn.Server(
+                uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="off")
+            )
             serving = asyncio.create_task(server._serve(sockets=[listener]))
             watching = asyncio.create_task(self.tainter.watch())
             try:

@@ -18,6 +18,9 @@ export class Live {
     this.heard = 0;
     this.hiding = 0;
     document.addEventListener("visibilitychange", () => this.#visible());
+    // a page that is only kept for the browser's back button would keep one of its few connections
+    addEventListener("pagehide", () => this.#stop());
+    addEventListener("pageshow", (event) => event.persisted && this.start());
   }
 
   start() {
