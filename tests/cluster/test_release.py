@@ -38,10 +38,11 @@ class Said:
 class Person:
     kubeconfig: Path
 
-    async def types(self, *words: str) -> Said:
+    async def types(self, *words: str, namespace: str | None = "muster") -> Said:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "muster_cli", *words),
-            *("--namespace", "muster", "--kubeconfig", str(self.kubeconfig)),
+            *(("--namespace", namespace) if namespace else ()),
+            *("--kubeconfig", str(self.kubeconfig)),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env={k: v for k, v in os.environ.items() if k != "KUBECONFIG"},
         )  # fmt: skip
@@ -202,6 +203,37 @@ async def test_a_holder_that_is_dead_is_not_waited_for(
     assert (said.code, await cluster.taints(name)) == (0, []), said
     health = await api.get(f"{HEALTHS}/{name}")
     assert [(entry["check"], entry["occurrence"]) for entry in health["spec"]["clear"]] == [("dmesg", 1)]
+
+
+async def test_the_tainter_is_found_by_its_lease_and_explain_shows_pause_policy_and_chain(
+    tainters: Any, fleet: Any, cluster: Cluster, api: KubeClient, person: Person, resumed: None, tmp_path: Path
+) -> None:
+    await tainters.start()
+    [name] = await fleet.create(1, prefix="why")
+    await cluster.report(name, finding())
+    await cluster.until_faulty(name)
+    paused = await person.types("pause", "--reason", "look first", namespace=None)
+    assert paused.code == 0, paused
+    assert (await api.get(f"{MAPS}/muster-pause"))["data"]["reason"] == "look first"
+    said = await person.types("explain", name, namespace=None)
+    banner, first, *_ = said.out.splitlines()
+    assert (said.code, banner.startswith("PAUSED by ")) == (2, True), said
+    assert first.startswith(f"{name} TAINTED  for ")
+    assert "needs a reboot: dmesg gpu/0000:3b:00.0 Xid79" in first
+    assert "rules are told by the built-in policy" in said.out
+    text = "rules: [{name: mine, match: {}, action: taint}]"
+    await api.create(MAPS, {"metadata": {"name": "muster-policy"}, "data": {"policy.yaml": text}})
+    try:
+        document = json.loads((await person.types("explain", name, "--json", namespace=None)).out)
+    finally:
+        await api.delete(f"{MAPS}/muster-policy")
+    [chain] = document["chains"]
+    assert (document["state"], dict(chain["links"])["rule"].split(":")[0]) == ("TAINTED", "mine (opened by hardware)")
+    (tmp_path / "p.yaml").write_text("rules: [{name: x, action: no}]")
+    refused = await person.types("explain", name, "--policy", str(tmp_path / "p.yaml"))
+    assert (refused.code, "rules[0].action" in refused.err) == (64, True)
+    assert (await person.types("release", name, "--yes", namespace=None)).code == 0
+    await cluster.until_free(name)
 
 
 async def test_a_node_that_is_none_is_said(person: Person) -> None:
