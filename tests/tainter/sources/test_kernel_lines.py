@@ -68,6 +68,14 @@ def test_a_journal_s_line_of_a_program_counts_as_one_of_user_space(nodes: Nodes)
     assert sign.origin is Origin.USER
 
 
+def test_a_line_takes_over_nothing_from_another_node_s(nodes: Nodes) -> None:
+    nodes.say("n1", f"<12>[7.5] {XID}")  # facility 1: user space
+    [sign] = nodes.say("n2", XID)
+    assert isinstance(sign, Sign)
+    assert sign.origin is Origin.KERNEL
+    assert sign.line == XID
+
+
 @pytest.mark.parametrize("line", ["", "{", "{}", '{"log": 5}', '{"MESSAGE": [1, 2]}', "{" * 50_000, "\x00\ud800"])
 def test_what_is_wrapped_oddly_is_left_as_it_is(nodes: Nodes, line: str) -> None:
     assert unwrapped(line) == line

@@ -125,6 +125,20 @@ async def test_the_log_has_the_founding_controller_s_words(
     assert f"node `n1` has dmesg error: {XID}\N{REPLACEMENT CHARACTER}[31m" in caplog.text
 
 
+async def test_a_shipper_that_sends_its_whole_log_again_is_told_once(
+    cluster: Cluster, server: LokiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.follow(server)
+    with caplog.at_level("INFO"):
+        async with cluster.leading():
+            server.store.dmesg("n1", XID)
+            await until(lambda: cluster.found, "found")
+            cluster.now += 30
+            server.store.dmesg("n1", XID)  # by another pod of the DaemonSet: with a time of its own
+            await until(lambda: cluster.value("lines_total", source="loki.kernel[0]", what="taken") == 2.0, "taken")
+    assert caplog.text.count("has dmesg error") == 1
+
+
 async def test_a_new_leader_reads_from_where_the_last_one_lived_with_the_same_numbers(
     cluster: Cluster, server: LokiServer
 ) -> None:
