@@ -9,6 +9,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -23,12 +24,14 @@ from muster_kube.times import seconds
 from muster_kube.volumes import VolumeTrials
 from muster_tainter.announcer import tell_policy
 from muster_tainter.controller import Tainter
+from muster_tainter.fencing import LeaderClient
 from muster_tainter.http import make_app
 from muster_tainter.locating import LISTS_AT_ONCE, Locator
 from muster_tainter.metrics import Metrics
 from muster_tainter.page.clearing import Clearing
 from muster_tainter.page.feed import Around, Feed
 from muster_tainter.page.serving import page_routes
+from muster_tainter.pausing import Pause, tell_pause
 from muster_tainter.planner import WRITERS
 from muster_tainter.policyfile import FileWatch, LivePolicy
 from muster_tainter.settings import Settings
@@ -65,21 +68,22 @@ async def run(settings: Settings) -> int:
     agent = f"muster-tainter/{_version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=CONNECTIONS))
         # its own connections: a burst of taints must not hold up the renewal
         renewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=2))
+        elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
+        leading = (lambda: True) if settings.dry_run else elector.leading
+        leads = partial(LeaderClient, config, may_write=leading, user_agent=agent)
+        client = await stack.enter_async_context(leads(max_connections=CONNECTIONS))
         # and theirs: nobody who asks for trials, or only pretends to, may hold up a taint, nor the end of a trial
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
         trying = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4 * AT_ONCE))
         # and theirs: heavy checks are asked for behind everything that is about faults
-        planning = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=WRITERS))
-        repairing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=12))
+        planning = await stack.enter_async_context(leads(max_connections=WRITERS))
+        repairing = await stack.enter_async_context(leads(max_connections=12))
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
         doorkeeper = Doorkeeper(reviewing, Reviews(reviewing), trials_in)
         trials = Trials(VolumeTrials(trying, trials_in))
-        elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
-        leading = (lambda: True) if settings.dry_run else elector.leading
         tainter = Tainter(
             client,
             lambda: policy.current,
@@ -93,7 +97,12 @@ async def run(settings: Settings) -> int:
             accelerators=settings.accelerators,
             led_until=lambda: seconds(elector.led_until or "") or None,
         )
-        around = Around(leading, tainter.places.usage, dry_run=settings.dry_run)
+        braked = asyncio.Event()
+        pause = Pause(client, namespace, on_change=braked.set, registry=metrics.registry)
+        tainter.withholding = lambda: pause.reason
+        around = Around(
+            leading, tainter.places.usage, tainter.alike.all, lambda: pause.reason, dry_run=settings.dry_run
+        )
         feed = Feed(tainter, around)
         tainter.on_news = feed.changed
         page = page_routes(tainter, feed, Clearing(reviewing, Reviews(reviewing)))
@@ -116,7 +125,13 @@ async def run(settings: Settings) -> int:
             own_node = prepared(settings, config, namespace, agent, metrics.registry)
             webhook.append(await stack.enter_async_context(own_node))
         lead = asyncio.create_task(tainter.lead() if settings.dry_run else elector.run(tainter.lead))
-        parts = _started(tainter.watch(), follow_policy(policy, tainter, client, metrics, leading, namespace), *webhook)
+        parts = _started(
+            tainter.watch(),
+            pause.run(),
+            follow_pause(pause, braked, tainter, client, leading, namespace),
+            follow_policy(policy, tainter, client, metrics, leading, namespace),
+            *webhook,
+        )
         http = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop.wait())
         host, port = listener.getsockname()[:2]
@@ -147,6 +162,25 @@ def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
 async def _ended(task: "asyncio.Task[Any]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def follow_pause(
+    pause: Pause,
+    braked: asyncio.Event,
+    tainter: Tainter,
+    client: KubeClient,
+    leading: Callable[[], bool],
+    namespace: str,
+) -> None:
+    """Decide anew when somebody pauses or resumes, for ever; the leader tells of it by an Event."""
+    told = ""
+    while True:
+        await braked.wait()
+        braked.clear()
+        tainter.look_at_all()
+        if pause.reason != told and leading():
+            await tell_pause(client, pause.reason, namespace=namespace, now=time.time())
+        told = pause.reason
 
 
 async def follow_policy(

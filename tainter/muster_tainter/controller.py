@@ -22,10 +22,12 @@ from muster_kube.reflector import Reflector
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_tainter import journal
 from muster_tainter.aftercare import Aftercare
+from muster_tainter.alike import Alike
 from muster_tainter.announcer import Announcer
 from muster_tainter.budgets import Severity
 from muster_tainter.dead_man import AgentWatch
 from muster_tainter.desired import Decision, Notice, decide, is_managed, may_carry_ours, vanished
+from muster_tainter.fencing import NotLeading
 from muster_tainter.health import Unusable, read
 from muster_tainter.hops import Hops
 from muster_tainter.late_labels import LateLabels
@@ -109,6 +111,7 @@ class Tainter:
         )
         self.outside = Outside(self._add)
         self.places = Places(self._policy, self._add, now=now, clock=clock)
+        self.alike = Alike(self._policy, self._add, now=now)
         self.withholding: Callable[[], str] = lambda: ""  # why nothing new is to be tainted at all
         self.on_news: Callable[[str], None] = lambda _: None  # a Node or NodeHealth of that name is another one
         self._unusable: dict[str, Unusable] = {}
@@ -282,6 +285,7 @@ class Tainter:
     def policy_changed(self) -> None:
         self._late_labels.look()
         self.places.policy_changed(self._known_nodes)
+        self.alike.policy_changed(self._known_nodes)
         self._feeds.policy_changed()
         self.look_at_all()
 
@@ -338,6 +342,7 @@ class Tainter:
         self._seen.note(name, old, new)
         self._late_labels.came(name)
         self.places.note(name, new)
+        self.alike.note(name, self.node(name))
         self._feeds.node_changed(name, new)
         if old is None or new is None or _planned_by(old) != _planned_by(new):
             self._planner.note(name)
@@ -474,7 +479,8 @@ class Tainter:
         name = node.metadata.name
         health, now = self.health_of(name), self._now()
         outside, over = self.outside.of(name)
-        around = Surroundings(withhold=self.withholding(), outside=outside, over=over)
+        others, incident = self.alike.around(node, read(health), outside)
+        around = Surroundings(withhold=self.withholding(), others=others, incident=incident, outside=outside, over=over)
         decision = decide(node, health, policy, now, released, around)
         if not self._dry_run:
             shortage = self.places.ask(name, decision)
@@ -490,8 +496,8 @@ class Tainter:
         name = node.metadata.name
         if not self._may_write():
             self.places.not_sent(name)
-            raise NotLeading(f"node {name} is left to the leader")
-        path = f"{NODES_PATH}/{node.metadata.name}"
+            raise NotLeading(f"{NODES_PATH}/{name}")
+        path = f"{NODES_PATH}/{name}"
         body = decision.patch(node.metadata.resource_version)
         try:
             answer = await self._client.patch(path, body, type=Node, params={"fieldManager": FIELD_MANAGER})
@@ -543,7 +549,7 @@ class Tainter:
     async def _create_health(self, node: Node) -> None:
         name = node.metadata.name
         if not self._may_write():
-            raise NotLeading(f"the NodeHealth of {name} is left to the leader")
+            raise NotLeading(f"{nodehealth.PATH}/{name}")
         body = {
             "apiVersion": f"{nodehealth.GROUP}/{nodehealth.VERSION}",
             "kind": "NodeHealth",
@@ -574,10 +580,6 @@ class Tainter:
 _NO_MEMORY = Memory()
 _NEVER = float("inf")
 _NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
-
-
-class NotLeading(Exception):
-    """This process stopped being the leader between a decision and its write."""
 
 
 def _has_reported(health: NodeHealth | None) -> bool | None:
