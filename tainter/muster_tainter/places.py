@@ -11,13 +11,15 @@ from muster_kube.objects import Node
 from muster_kube.times import seconds
 from muster_tainter.budgets import Ledger, Severity
 from muster_tainter.desired import Decision
+from muster_tainter.fencing import NotLeading
 from muster_tainter.memory import read_memory
 from muster_tainter.policy import Policy
 from muster_tainter.pool_counts import Shortage, Usage, standing_of
 
 _EFFECTS = {"NoExecute": 2.0, "NoSchedule": 1.0}
 _CLASSES = {"replace": 4.0, "contact": 3.0, "reboot": 2.0, "reset": 1.0}
-_REFUSED = (Conflict, Forbidden, Invalid, NotFound, TooManyRequests)  # the server did not carry it out
+# the server did not carry it out
+_REFUSED = (Conflict, Forbidden, Invalid, NotFound, NotLeading, TooManyRequests)
 
 
 class Places:
