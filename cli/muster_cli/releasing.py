@@ -55,7 +55,7 @@ T = TypeVar("T", bound=Object)
 class Target:
     """A node that carries something. taints: ours, as kubectl takes them; faults: open ones, and FAIL findings.
 
-    done, why: what came of it; why is empty where all is off
+    done, why: what came of it; why is empty where all is off. node: as it was when it was found
     """
 
     name: str
@@ -64,6 +64,7 @@ class Target:
     closed: int = 0
     done: bool = False
     why: str = ""
+    node: Node | None = None
 
     @property
     def heavy(self) -> bool:
@@ -81,7 +82,7 @@ def target_of(node: Node, failing: int) -> Target | None:
     faults = max(sum(fault.rest or 1 for fault in memory.open), failing)
     if not taints and not faults and not notes and not any(c.type == CONDITION for c in node.status.conditions):
         return None
-    return Target(node.metadata.name, taints, faults)
+    return Target(node.metadata.name, taints, faults, node=node)
 
 
 async def find(client: KubeClient, names: Iterable[str] | None) -> list[Target]:
@@ -199,15 +200,18 @@ class Release:
         """``act`` on all of them, AT_ONCE at a time, in their order; an error is that node's alone."""
         results: dict[str, Target] = {}
         left = iter(targets)
+        done = 0
 
         async def work() -> None:
+            nonlocal done
             for target in left:
                 try:
                     results[target.name] = await act(target)
                 except ApiError as error:
                     results[target.name] = replace(target, why=f"{error.reason}: {error.message}")
                 if counted:
-                    self._progress(sum(each.done for each in results.values()), len(targets))
+                    done += results[target.name].done
+                    self._progress(done, len(targets))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(AT_ONCE, len(targets))):
@@ -218,7 +222,7 @@ class Release:
         """Everything open is closed by a person's word; and a taint that no fault stands behind comes off."""
         for attempt in range(TRIES):
             try:
-                node = await self._client.get(f"{NODES}/{target.name}", type=Node)
+                node = await self._node(target, again=attempt > 0)
             except NotFound:
                 return replace(target, done=True)
             health = await _health(self._client, target.name)
@@ -248,13 +252,11 @@ class Release:
 
     async def _strip(self, target: Target) -> Target:
         closed = target.closed
-        for _ in range(TRIES):
+        for attempt in range(TRIES):
             try:
-                node = await self._client.get(f"{NODES}/{target.name}", type=Node)
-            except NotFound:
-                return replace(target, done=True)
-            try:
-                closed = max(closed, await self._clear(node, await _health(self._client, target.name)))
+                node = await self._node(target, again=attempt > 0)
+                if target.heavy:
+                    closed = max(closed, await self._clear(node, await _health(self._client, target.name)))
                 decision = hands_off(node, self._now())
                 if decision.writes:
                     node = await self._patch(node, decision.patch(node.metadata.resource_version))
@@ -263,16 +265,28 @@ class Release:
                     await self._client.patch(f"{NODES}/{target.name}/status", body, kind="strategic", type=Node)
             except Conflict:
                 continue
+            except NotFound:
+                return replace(target, done=True)
             return replace(target, done=True, closed=closed)
         return replace(target, closed=closed, why=f"written by others {TRIES} times meanwhile: try again")
+
+    async def _node(self, target: Target, *, again: bool) -> Node:
+        """As it was found, at first: most have not changed since, and a write on an older one is refused."""
+        if target.node is not None and not again:
+            return target.node
+        return await self._client.get(f"{NODES}/{target.name}", type=Node)
 
     async def _clear(self, node: Node, health: NodeHealth | None) -> int:
         """Entries written. Raises Conflict."""
         if health is None:
             return 0
         new = words(node, health, self._by, rfc3339(self._now()))
-        if new:
+        if not new:
+            return 0
+        try:
             await put(self._client, health, new)
+        except NotFound:  # the NodeHealth went meanwhile, and with it what it reported
+            return 0
         return len(new)
 
     async def _remove_startup(self, node: Node) -> None:
