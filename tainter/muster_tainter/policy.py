@@ -18,7 +18,7 @@ from muster_kube.objects import Taint
 from muster_tainter import labels
 from muster_tainter.budget_rules import Incidents
 from muster_tainter.pools import Pool
-from muster_tainter.recovery import KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
+from muster_tainter.recovery import FOREIGN_CHECKS, KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
 from muster_tainter.repair_rules import Quarantine
 from muster_tainter.sources.rules import Sources
 from muster_tainter.testing import CHECK_NAME, AnyDuration, Duration, HeavyTesting
@@ -205,7 +205,8 @@ class Rule(_Strict):
         if CloseOn.PROOF not in self.closes_on(fault_class):
             return None
         proof = self.proof or Proof()
-        itself = () if check in KERNEL_LOG_CHECKS or not CHECK_NAME.fullmatch(check) else (check,)
+        cannot = check in KERNEL_LOG_CHECKS or check in FOREIGN_CHECKS or not CHECK_NAME.fullmatch(check)
+        itself = () if cannot else (check,)
         checks = tuple(dict.fromkeys((*itself, *proof.checks)))
         if not checks:
             return None

@@ -22,6 +22,8 @@ _ID = re.compile(ID_PREFIX + rf"([0-9a-f]{{{_DIGEST}}})-([0-9]{{1,12}})")
 
 # they read a log and remember what it said: to run them again proves nothing
 KERNEL_LOG_CHECKS = frozenset({"dmesg", "loki", "podlog"})
+# no agent has these: they are what others say of a node
+FOREIGN_CHECKS = frozenset({"agent", "condition"})
 
 
 class _Strict(BaseModel):

@@ -232,6 +232,10 @@ class TestProof:
         assert proof is not None
         assert (proof.checks, proof.proof.passes, proof.new_boot) == (("pciebw", "gpumem"), 2, False)
 
+    def test_nobody_asks_an_agent_for_a_check_that_only_others_have(self) -> None:
+        [rule] = parse_policy("{rules: [{name: hw, action: taint}]}").rules
+        assert [rule.proof_of(check, "reboot") for check in ("agent", "condition", "dmesg", "loki")] == [None] * 4
+
     def test_a_pass_that_was_asked_for_after_the_fault_closes_it(self, make: Any) -> None:
         node = settled(self.start(make), self.health(self.FINDING, asked=NOW + 10), parse_policy(self.RULES), NOW + 60)
         memory = recall(node)

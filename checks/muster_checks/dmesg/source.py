@@ -14,7 +14,7 @@ from muster_checks.dmesg.records import KernelLine
 
 LINES_PER_TURN = 512
 
-Interesting = Callable[[bytes], bool]  # may this text (without stamp) matter to the judge?
+Interesting = Callable[[bytes], bool]  # may this text (without stamp) matter to the judge, or one of the lines in it?
 
 
 class Counts(msgspec.Struct):
