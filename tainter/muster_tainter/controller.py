@@ -90,7 +90,7 @@ class Tainter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._late_labels = LateLabels(client, NODES_PATH, policy, self.look_at_all)
+        self._late_labels = LateLabels(client, NODES_PATH, policy, self.policy_changed)
         self._policy = self._late_labels.policy
         self._metrics = metrics
         self._may_write = may_write
