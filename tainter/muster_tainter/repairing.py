@@ -1,7 +1,6 @@
 """Has tainted nodes repaired, while this process leads: carries out what :mod:`muster_tainter.repairs` decides.
 
-One write at a time. Every step is bound to the version of the Node that it was decided on; what it makes is looked at
-before it is deleted, as a Node's annotation says which object that is, and its kubelet may write that, too.
+One write at a time, each bound to the version of the Node that it was decided on.
 """
 
 import asyncio
@@ -19,7 +18,6 @@ from muster_checks.vocabulary import shorten
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.errors import (
-    AlreadyExists,
     ApiError,
     ConfigError,
     Conflict,
@@ -28,15 +26,16 @@ from muster_kube.errors import (
     NotFound,
     TooManyRequests,
 )
-from muster_kube.objects import Api, Metadata, Node
+from muster_kube.objects import Node
 from muster_tainter.desired import Notice, describe
 from muster_tainter.evicting import Evictor
+from muster_tainter.making import Making, NotMade, is_job
 from muster_tainter.memory import ANNOTATION, Attempt, Memory, encode, fit, read_memory
 from muster_tainter.policy import Policy
 from muster_tainter.repair_rules import LABEL as REPAIR_LABEL
 from muster_tainter.repair_rules import Remedy
 from muster_tainter.repairs import Kind, Stage, Step, active, label_of, next_step
-from muster_tainter.templates import REPAIR_OF, Kinds, Made, annotations_of, is_our_path, rendered
+from muster_tainter.templates import Made
 
 log = logging.getLogger(__name__)
 
@@ -48,30 +47,6 @@ LEFT_ALONE_S = 60.0  # a node for which nothing could be made, or that perhaps t
 FIELD_MANAGER = "muster-tainter"
 NODES_PATH = "/api/v1/nodes"
 _REFUSED = (Conflict, Forbidden, Invalid, NotFound, TooManyRequests)  # the server did not carry it out
-
-
-class _Condition(Api, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
-class _JobStatus(Api, frozen=True):
-    conditions: tuple[_Condition, ...] = ()
-
-    def has(self, kind: str) -> bool:
-        return any(each.type == kind and each.status == "True" for each in self.conditions)
-
-
-class _Object(Api, frozen=True):
-    metadata: Metadata
-    status: msgspec.Raw = msgspec.Raw(b"{}")
-
-    @property
-    def job(self) -> _JobStatus:
-        try:
-            return msgspec.json.decode(self.status, type=_JobStatus)
-        except msgspec.MsgspecError:
-            return _JobStatus()
 
 
 class Repairer:
@@ -101,8 +76,7 @@ class Repairer:
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
-        self._kinds = Kinds(client)
-        self._namespace = namespace
+        self._making = Making(client, namespace)
         self._policy = policy
         self._node = node
         self._names = names
@@ -150,16 +124,16 @@ class Repairer:
         if self._dry_run:
             return
         try:
-            await self._see_attempts()
-            self.look_at_all()
+            await self.begin()
             while True:
                 await self._round()
         finally:
             for known in (self._steps, self._under_way, self._unsure, self._left_alone, self._failed_jobs):
                 known.clear()
 
-    async def _see_attempts(self) -> None:
-        """What the leader before us began last may not have come by our watch yet: what the server says counts."""
+    async def begin(self) -> None:
+        """To be called first. What the leader before us began last may not have come by our watch yet: what the server
+        says counts."""
         failures = 0
         while True:
             try:
@@ -172,6 +146,7 @@ class Repairer:
             else:
                 for node in page.items:
                     self._observe(node)
+                self.look_at_all()
                 return
 
     async def _round(self) -> None:
@@ -180,10 +155,7 @@ class Repairer:
                 await self._idle.wait()
         self._wake.clear()
         try:
-            look_at = self._look()
-            await self._poll_jobs()
-            for name in sorted(self._steps, key=self._urgency):
-                await self._carry_out(name)
+            look_at = await self.look()
         except Exception as error:  # the lead, which sets taints, does not end by a mistake made here
             expected = isinstance(error, ApiError | ConfigError)
             log.warning("repairs: %s: %s", type(error).__name__, error, exc_info=None if expected else error)
@@ -198,6 +170,15 @@ class Repairer:
             async with asyncio.timeout(max(0.0, min(LOOK_AGAIN_S, look_at - self._now(), self._next_look_s()))):
                 await self._wake.wait()
 
+    async def look(self) -> float:
+        """Once at all that has changed: each node goes one step on. Returns when time changes something next, in
+        seconds since the epoch. Raises ApiError."""
+        look_at = self._note_steps()
+        await self._poll_jobs()
+        for name in sorted(self._steps, key=self._urgency):
+            await self._carry_out(name)
+        return look_at
+
     def _next_look_s(self) -> float:
         at = self._clock()
         times = [*self._left_alone.values(), *self._unsure.values()]
@@ -205,7 +186,7 @@ class Repairer:
             times.append(self._poll_at)
         return min(times, default=float("inf")) - at
 
-    def _look(self) -> float:
+    def _note_steps(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
         policy, now, at = self._policy(), self._now(), self._clock()
         self._changed.update(name for name, step in self._steps.items() if step.look_at <= now)
@@ -245,7 +226,7 @@ class Repairer:
         return (0 if self._steps[name].kind is not Kind.BEGIN else 1), name
 
     def _jobs(self) -> list[str]:
-        return [name for name, ref in self._under_way.items() if _is_job(ref) and name not in self._failed_jobs]
+        return [name for name, ref in self._under_way.items() if is_job(ref) and name not in self._failed_jobs]
 
     async def _poll_jobs(self) -> None:
         """Whether a Job has failed: its end alone proves nothing, but there is no use in waiting on."""
@@ -254,11 +235,7 @@ class Repairer:
         self._poll_at = self._clock() + POLL_JOB_S
         for name in self._jobs():
             ref = self._under_way[name]
-            try:
-                found = await self._client.get(ref, type=_Object)
-            except (NotFound, Forbidden):
-                continue
-            if found.job.has("Failed"):
+            if await self._making.has_failed(ref):
                 self._failed_jobs[name] = ref
                 self._look_at(name, self._policy(), self._now())
 
@@ -314,6 +291,7 @@ class Repairer:
             self._unsure.pop(name, None)
             raise
         self._unsure.pop(name, None)
+        self._under_way[name] = made.ref
         self._attempts.labels(step.fault_class, "begun").inc()
         what = f"{step.fault_class}, attempt {attempt.n} of {remedy.attempts}, {made.words}"
         fault = f": {describe(step.fault)}" if step.fault is not None else ""
@@ -346,11 +324,9 @@ class Repairer:
         if step.fault is None:
             return None
         try:
-            return await rendered(
-                self._client, self._kinds, node, step.fault, step.fault_class, remedy, attempt.n, self._namespace
-            )
-        except ValueError as error:
-            self._refuse(node, "RepairNotPossible", f"{step.fault_class}: {error}")
+            return await self._making.rendered(node, step.fault, step.fault_class, remedy, attempt.n)
+        except NotMade as error:
+            self._refuse(node, "RepairNotPossible", str(error))
             return None
 
     # what it asks for is made
@@ -364,28 +340,16 @@ class Repairer:
             made = await self._rendered(node, replace(step, fault=fault), remedy, attempt)
             if made is None or made.ref != attempt.ref:
                 continue  # it was begun for another one, or the policy says something else by now
-            if await self._create(node, made):
+            try:
+                there = await self._making.make(made, node)
+            except NotMade as error:
+                self._refuse(node, "RepairNotMade", str(error))
+                return
+            if there:
                 await self._remember(node, step.attempts or {}, {})
-            return
-
-    async def _create(self, node: Node, made: Made) -> bool:
-        """It is there now, made by this attempt, whoever carried it out."""
-        try:
-            await self._client.create(made.collection, made.body, type=msgspec.Raw)
-        except AlreadyExists:
-            found = await self._client.get(made.path, type=_Object)
-            if annotations_of(made) == {key: found.metadata.annotations.get(key) for key in annotations_of(made)}:
-                return True
-            if found.metadata.annotations.get(REPAIR_OF) == node.metadata.uid:  # of an attempt before this one
-                await self._delete(made.path, node)
-                self._left_alone[node.metadata.name] = self._clock() + self._interval_s
             else:
-                self._refuse(node, "RepairNotMade", f"{made.path} is there already, and not for this repair")
-            return False
-        except (Forbidden, Invalid, NotFound) as error:
-            self._refuse(node, "RepairNotMade", f"{made.path}: {error.reason}: {error.message}")
-            return False
-        return True
+                self._left_alone[node.metadata.name] = self._clock() + self._interval_s
+            return
 
     # an attempt ends
 
@@ -415,23 +379,8 @@ class Repairer:
         if ref.startswith("annotate "):
             return dict.fromkeys(ref.split()[1:])
         if ref:
-            await self._delete(ref, node)
+            await self._making.delete(ref, node)
         return {}
-
-    async def _delete(self, path: str, node: Node) -> None:
-        if not is_our_path(path):
-            return
-        try:
-            found = await self._client.get(path, type=_Object)
-        except (NotFound, Forbidden):
-            return
-        if found.metadata.annotations.get(REPAIR_OF) != node.metadata.uid or found.metadata.deletion_timestamp:
-            return
-        if _is_job(path) and (found.job.has("Complete") or found.job.has("Failed")):
-            return
-        body = {"propagationPolicy": "Background", "preconditions": {"uid": found.metadata.uid}}
-        with suppress(NotFound, Conflict):
-            await self._client.delete(path, body, type=msgspec.Raw)
 
     async def _remember(
         self, node: Node, attempts: Mapping[str, Attempt], annotations: Mapping[str, str | None]
@@ -459,7 +408,3 @@ class Repairer:
 
     def _say(self, node: Node, reason: str, text: str, *, warning: bool = True) -> None:
         self._tell(node, Notice(reason, shorten(text, 800), "repair", warning=warning))
-
-
-def _is_job(ref: str) -> bool:
-    return ref.startswith("/apis/batch/v1/")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from muster_checks.vocabulary import FaultClass
 from muster_kube.objects import Node
 from muster_kube.times import rfc3339_whole, seconds
 from muster_tainter.draining import acted_on
@@ -151,7 +152,7 @@ def _go_on(
         return Step(Kind.END, name, attempts=_ended(memory, name, attempt, Stage.DONE, now), why=_how_closed(memory))
     ends = begun + remedy.wait
     failed = ""
-    if job_failed:
+    if job_failed and name == FaultClass.RESET:  # what reboots its own node may well end so
         failed = "its Job has failed"
     elif now >= ends or begun > now + remedy.wait:  # or the clock was set back beyond all waiting
         failed = f"not proved within {remedy.wait:g} s"
