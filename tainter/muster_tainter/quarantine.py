@@ -148,7 +148,7 @@ def key_of(component: str) -> str:
     machine, _, index = component.removeprefix("ipu/").rpartition("/")
     key = _NO_KEY.sub("-", machine)
     if key != machine or len(key) > _KEY_LIMIT:
-        key = f"{key[:_KEY_LIMIT]}_{hashlib.sha256(machine.encode()).hexdigest()[:8]}"
+        key = f"{key[:_KEY_LIMIT]}_{hashlib.sha256(machine.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     return f"{key}_{index}"
 
 
