@@ -80,7 +80,7 @@ def cluster(api: KubeClient) -> Cluster:
     return Cluster(api)
 
 
-async def times_tainted(tainters: Tainters, node: str) -> int:
+def times_tainted(tainters: Tainters, node: str) -> int:
     return sum(replica.lines().count(f"Node {node} tainted") for replica in tainters.replicas)
 
 
@@ -93,7 +93,11 @@ async def test_the_founding_page_s_line_taints_its_node(
     loki.store.dmesg(good, "[1235733.500000] usb 1-1: new high-speed USB device number 2 using xhci_hcd")
     await cluster.until_faulty(bad)
     assert f"node `{bad}` has dmesg error: {XID}" in tainter.lines()
-    assert f"Node {bad} tainted" in tainter.lines()
+
+    async def said() -> bool:  # a moment after the Node was written
+        return f"Node {bad} tainted" in tainter.lines()
+
+    await until(said, "the log has it")
     assert await cluster.clean(good)
 
 
@@ -105,6 +109,11 @@ async def test_a_leader_that_is_killed_loses_no_line_and_taints_no_node_twice(
     loki.store.dmesg(before, XID)
     loki.store.dmesg(twice, XID)
     await cluster.until_faulty(before, twice)
+
+    async def said() -> bool:  # a moment after the Node was written
+        return all(f"Node {node} tainted" in first.lines() for node in (before, twice))
+
+    await until(said, "the log has both")
     await first.stop(signal.SIGKILL)
     # written while nobody reads; one of them with a time at which somebody still did
     loki.store.dmesg(between, XID)
@@ -119,7 +128,7 @@ async def test_a_leader_that_is_killed_loses_no_line_and_taints_no_node_twice(
         return len(loki.store.asked) > asked + 4
 
     await until(read_again, "everything has been read again")
-    assert [await times_tainted(tainters, node) for node in (before, between, late, twice)] == [1, 1, 1, 1]
+    assert [times_tainted(tainters, node) for node in (before, between, late, twice)] == [1, 1, 1, 1]
 
 
 async def test_what_a_person_took_off_stays_off_over_a_new_leader_until_the_next_line(
@@ -143,6 +152,12 @@ async def test_what_a_person_took_off_stays_off_over_a_new_leader_until_the_next
         return f"node `{node}` has dmesg error" in other.lines()
 
     await until(has_read, "the line has been read again")
+    asked = len(loki.store.asked)
+
+    async def read_on() -> bool:
+        return len(loki.store.asked) > asked + 4
+
+    await until(read_on, "what came of it has been decided")
     assert await cluster.clean(node)
     loki.store.dmesg(node, XID.replace("1235733", "1235999"))
     await cluster.until_faulty(node)
