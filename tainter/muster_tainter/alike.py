@@ -1,15 +1,18 @@
 """Incidents for the controller: which nodes fail alike, and which of them are to be looked at again for that.
 
-The finding of chains is :mod:`muster_tainter.incidents`; here it is fed with what Nodes remember.
+The finding of chains is :mod:`muster_tainter.incidents`; here it is fed with what Nodes remember, and with failures
+that opened no fault: a rule may say that in an incident nothing is to be done.
 """
 
 from collections.abc import Callable, Iterable
 
+from muster_checks.vocabulary import Verdict
+from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import Node
 from muster_kube.times import seconds
-from muster_tainter.health import FaultKey, Report
+from muster_tainter.health import FaultKey, Report, Unusable
 from muster_tainter.incidents import Ground, Incident, IncidentIndex, Opened
-from muster_tainter.memory import LOST_CHECK, Fault, read_memory
+from muster_tainter.memory import LOST_CHECK, Fault, Memory, read_memory
 from muster_tainter.policy import Policy
 
 
@@ -17,9 +20,15 @@ class Alike:
     """look_again: called with nodes for which something is new. now: seconds since the epoch."""
 
     def __init__(
-        self, policy: Callable[[], Policy], look_again: Callable[[str], None], *, now: Callable[[], float]
+        self,
+        policy: Callable[[], Policy],
+        health: Callable[[str], NodeHealth | Unusable | None],
+        look_again: Callable[[str], None],
+        *,
+        now: Callable[[], float],
     ) -> None:
         self._policy = policy
+        self._health = health
         self._look_again = look_again
         self._now = now
         self._index = IncidentIndex(policy().incidents, _marks(policy()))
@@ -29,22 +38,16 @@ class Alike:
         policy = self._policy()
         if (policy.incidents, _marks(policy)) != (self._by.incidents, _marks(self._by)):
             self._index.policy(policy.incidents, _marks(policy))
-        if policy.pools != self._by.pools:
+        self._by, before = policy, self._by
+        if policy.pools != before.pools:
             for node in nodes():
-                self._note(node.metadata.name, node, policy)
-        self._by = policy
+                self.note(node.metadata.name, node, self._health(node.metadata.name))
 
-    def note(self, name: str, node: Node | None) -> None:
-        """The store has the node so now."""
-        for other in self._note(name, node, self._policy()):
+    def note(self, name: str, node: Node | None, health: NodeHealth | Unusable | None) -> None:
+        """The stores have them so now."""
+        opened = [] if node is None else _opened(read_memory(node), health)
+        for other in self._index.note(name, opened, _grounds(node, self._policy()) if opened and node else ()):
             self._look_again(other)
-
-    def _note(self, name: str, node: Node | None, policy: Policy) -> set[str]:
-        faults = () if node is None else tuple(f for f in read_memory(node).open if _counts(f))
-        if not faults or node is None:
-            return self._index.note(name, ())
-        opened = [Opened(f.check, f.reason, f.component, seconds(f.since), f.incident) for f in faults]
-        return self._index.note(name, opened, _grounds(node, policy))
 
     def around(
         self, node: Node, report: Report, outside: Iterable[FaultKey]
@@ -53,9 +56,11 @@ class Alike:
         others: dict[FaultKey, int] = {}
         incidents: dict[FaultKey, str] = {}
         name, now = node.metadata.name, self._now()
-        known = {fault.key: fault for fault in read_memory(node).open if _counts(fault)}
-        for key in {*known, *(report.findings or {}), *outside}:
-            since = seconds(known[key].since) if key in known else now
+        known = {fault.key: seconds(fault.since) for fault in read_memory(node).open if _counts(fault)}
+        for key, finding in (report.findings or {}).items():
+            known.setdefault(key, seconds(finding.first_seen) or now)
+        for key in {*known, *outside}:
+            since = known.get(key, now)
             count = self._index.others(name, key[0], key[2], since)
             if count:
                 others[key] = count
@@ -69,6 +74,25 @@ class Alike:
 
     def nodes_of(self, incident: str) -> list[str]:
         return self._index.nodes_of(incident)
+
+
+def _opened(memory: Memory, health: NodeHealth | Unusable | None) -> list[Opened]:
+    """Faults since they opened, other failures that nobody closed since the agent saw them."""
+    faults = {fault.key: fault for fault in memory.open if _counts(fault)}
+    opened = [Opened(f.check, f.reason, f.component, seconds(f.since), f.incident) for f in faults.values()]
+    if isinstance(health, NodeHealth) and health.status.verdict == Verdict.FAIL:
+        for check in health.status.checks:
+            for finding in check.findings:
+                key = (check.name, finding.component, finding.reason)
+                since = seconds(finding.first_seen)
+                if (
+                    finding.verdict == Verdict.FAIL
+                    and since
+                    and key not in faults
+                    and finding.occurrence > memory.closed_up_to(key)
+                ):
+                    opened.append(Opened(check.name, finding.reason, finding.component, since))
+    return opened
 
 
 def _counts(fault: Fault) -> bool:

@@ -43,6 +43,7 @@ LEASE = "muster-tainter"
 CONNECTIONS = 28
 RELOAD_AFTER_S = 0.05  # an editor writes in several steps
 STOP_S = 5.0
+PAUSE_KNOWN_S = 3.0
 TAKES_NOTHING_MS = 30_000
 EXIT_FAILED = 1
 
@@ -100,6 +101,14 @@ async def run(settings: Settings) -> int:
         braked = asyncio.Event()
         pause = Pause(client, namespace, on_change=braked.set, registry=metrics.registry)
         tainter.withholding = lambda: pause.reason
+        tainter.blind = lambda: pause.not_ready
+
+        async def lead() -> None:
+            with contextlib.suppress(TimeoutError):  # what it does not know of pauses it; recovery goes on
+                async with asyncio.timeout(PAUSE_KNOWN_S):
+                    await pause.wait_synced()
+            await tainter.lead()
+
         around = Around(
             leading, tainter.places.usage, tainter.alike.all, lambda: pause.reason, dry_run=settings.dry_run
         )
@@ -124,7 +133,7 @@ async def run(settings: Settings) -> int:
 
             own_node = prepared(settings, config, namespace, agent, metrics.registry)
             webhook.append(await stack.enter_async_context(own_node))
-        lead = asyncio.create_task(tainter.lead() if settings.dry_run else elector.run(tainter.lead))
+        leadership = asyncio.create_task(lead() if settings.dry_run else elector.run(lead))
         parts = _started(
             tainter.watch(),
             pause.run(),
@@ -139,13 +148,13 @@ async def run(settings: Settings) -> int:
         gc.collect()
         gc.freeze()  # what is there now stays
         try:
-            done, _ = await asyncio.wait([lead, *parts, http, stopping], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([leadership, *parts, http, stopping], return_when=asyncio.FIRST_COMPLETED)
             failed = done - {stopping}
             for task in failed:
                 error = None if task.cancelled() else task.exception()
                 log.error("a part of the tainter has ended: %s", error or task, exc_info=error)
         finally:
-            await _ended(lead)  # releases the lease while everything it needs is still there
+            await _ended(leadership)  # releases the lease while everything it needs is still there
             await trials.stop()
             feed.close()
             server.should_exit = True

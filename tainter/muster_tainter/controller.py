@@ -111,8 +111,9 @@ class Tainter:
         )
         self.outside = Outside(self._add)
         self.places = Places(self._policy, self._add, now=now, clock=clock)
-        self.alike = Alike(self._policy, self._add, now=now)
+        self.alike = Alike(self._policy, self.health_of, self._add, now=now)
         self.withholding: Callable[[], str] = lambda: ""  # why nothing new is to be tainted at all
+        self.blind: Callable[[], str] = lambda: ""  # why this process would not hear of a change of that
         self.on_news: Callable[[str], None] = lambda _: None  # a Node or NodeHealth of that name is another one
         self._unusable: dict[str, Unusable] = {}
         self._seen = TaintsSeen(clock)
@@ -333,7 +334,8 @@ class Tainter:
                 reasons.append(f"{what}: not listed yet {reflector.error}".strip())
             elif not reflector.connected:
                 reasons.append(f"{what}: the watch is down {reflector.error}".strip())
-        return reasons
+        blind = self.blind()
+        return [*reasons, blind] if blind else reasons
 
     # what the watches bring
 
@@ -342,7 +344,7 @@ class Tainter:
         self._seen.note(name, old, new)
         self._late_labels.came(name)
         self.places.note(name, new)
-        self.alike.note(name, self.node(name))
+        self.alike.note(name, self.node(name), self.health_of(name))
         self._feeds.node_changed(name, new)
         if old is None or new is None or _planned_by(old) != _planned_by(new):
             self._planner.note(name)
@@ -360,6 +362,8 @@ class Tainter:
 
     def _health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         self._unusable.pop(name, None)
+        if _fails(old) or _fails(new):
+            self.alike.note(name, self.node(name), new)
         self.on_news(name)
         self._planner.note(name)
         self._prover.note(name)
@@ -580,6 +584,10 @@ class Tainter:
 _NO_MEMORY = Memory()
 _NEVER = float("inf")
 _NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
+
+
+def _fails(health: NodeHealth | None) -> bool:
+    return health is not None and health.status.verdict == Verdict.FAIL
 
 
 def _has_reported(health: NodeHealth | None) -> bool | None:

@@ -220,7 +220,7 @@ def _closing(
     if clear is not None:
         return PERSON, clear.by or "spec.clear"
     for over in around.over.get(fault.key, ()):
-        if over.occurrence >= fault.occurrence and CloseOn.SOURCE in want.close_on:
+        if over.occurrence >= fault.occurrence and (CloseOn.SOURCE in want.close_on or over.how in want.close_on):
             return _unless_passing(fault, want, now, "source", over.message or over.how)
     if not report.known:
         return None
