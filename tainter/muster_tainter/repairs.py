@@ -24,7 +24,7 @@ from muster_tainter.repair_rules import LABEL as REPAIR_LABEL
 from muster_tainter.repair_rules import REPAIRED, Remedy, Repair
 
 GAVE_UP_LABEL = "gave-up"
-FORGET_S = 7 * 86_400.0  # quiet for so long, a class's attempts count from one again
+FORGET_S = 7 * 86_400.0  # quiet for so long, a class's attempts count from one again: a week without a repair
 _NEVER = float("inf")
 _ORDER: dict[str, int] = {name: place for place, name in enumerate(REPAIRED)}
 
@@ -176,7 +176,9 @@ def _begin(memory: Memory, faults: tuple[Fault, ...], repair: Repair, now: float
     used_up: list[tuple[str, Fault]] = []
     for fault in faults:
         chain = _chain(fault.fault_class, repair)
-        name = next((name for name, each in chain if _used(memory.attempts.get(name), now) < each.attempts), None)
+        name = next(
+            (name for name, each in chain if _used(memory.attempts.get(name), faults, now) < each.attempts), None
+        )
         if name is None:
             used_up.append((chain[-1][0], fault))
         else:
@@ -187,7 +189,7 @@ def _begin(memory: Memory, faults: tuple[Fault, ...], repair: Repair, now: float
         return _give_up(memory, faults, *max(used_up, key=lambda item: _ORDER[item[0]]), repair, now)
     # from the fault's own time on, where the clock was set back since it opened
     at = max(now, *(seconds(each.since) for each in faults))
-    attempt = Attempt(n=_used(memory.attempts.get(name), now) + 1, at=rfc3339_whole(at), stage=Stage.BEGUN)
+    attempt = Attempt(n=_used(memory.attempts.get(name), faults, now) + 1, at=rfc3339_whole(at), stage=Stage.BEGUN)
     return Step(Kind.BEGIN, name, fault, faults, {**memory.attempts, name: attempt})
 
 
@@ -200,10 +202,13 @@ def _give_up(memory: Memory, faults: tuple[Fault, ...], name: str, fault: Fault,
     return Step(Kind.GIVE_UP, name, fault, faults, {**memory.attempts, name: given_up}, f"tried {tried}")
 
 
-def _used(attempt: Attempt | None, now: float) -> int:
-    if attempt is None or (attempt.stage != Stage.GAVE_UP and now - seconds(attempt.at) >= FORGET_S):
+def _used(attempt: Attempt | None, faults: tuple[Fault, ...], now: float) -> int:
+    """How many attempts count. Of a fault that is still open none is forgotten: it would be made under the same name."""
+    if attempt is None:
         return 0
-    return attempt.n
+    ended = seconds(attempt.at)
+    quiet = now - ended >= FORGET_S and all(seconds(fault.since) > ended for fault in faults)
+    return 0 if quiet and attempt.stage != Stage.GAVE_UP else attempt.n
 
 
 def _tidy(node: Node, memory: Memory) -> Step:

@@ -200,6 +200,21 @@ def test_what_comes_back_within_a_week_counts_on_and_later_from_one() -> None:
     assert attempt(world) == (1, "running")
 
 
+def test_of_a_fault_that_stays_open_no_attempt_is_forgotten() -> None:
+    world = one_node("reset")
+    world.withheld = "paused by ada"
+    world.remember(
+        "n1",
+        msgspec.structs.replace(
+            world.memory("n1"), attempts={"reset": Attempt(n=1, at=rfc3339_whole(world.now), stage=Stage.FAILED)}
+        ),
+    )
+    world.now += FORGET_S + 86_400
+    world.withheld = ""
+    go_on(world)
+    assert attempt(world) == (2, "running")
+
+
 def test_a_persons_word_that_it_is_well_starts_the_count_anew() -> None:
     world = one_node("reboot")
     leader = go_on(world)
