@@ -16,6 +16,7 @@ from muster_tainter.desired import CONDITION, FAULTY_LABEL, MANAGED_LABEL, is_ma
 from muster_tainter.health import Report, read
 from muster_tainter.memory import ANNOTATION, LOST_CHECK, Closed, Fault, Memory, Unreadable, decode, ours
 from muster_tainter.policy import STARTUP_KEY, CloseOn, Policy
+from muster_tainter.proof_words import proof_lines
 from muster_tainter.recovery import asked_by
 from muster_tainter.wanting import Wanted, confirmed_at, held_until, penalty_of, wanted
 
@@ -233,6 +234,8 @@ class _Node:
     def _proof(self, fault: Fault, want: Wanted) -> Iterator[Link]:
         if want.proof is None or fault.over:
             return
+        for line in proof_lines(fault, want, self._health, self._now, hold_s=self._policy.hold_down.base):
+            yield Link("proof", line)
         for request in self._health.spec.requests if self._health is not None else ():
             asked = asked_by(request)
             if asked is None or asked.digest != want.proof.digest:

@@ -18,29 +18,26 @@ def proof_lines(
     *,
     hold_s: float = HoldDown().base,
 ) -> list[str]:
-    """For people: what is asked to prove ``fault`` over, how often it failed, and when it is asked next. hold_s: the
-    policy's own hold-down."""
+    """For people: how often what would prove ``fault`` over failed, and when it is asked for next; nothing about what
+    is asked for now. hold_s: the policy's own hold-down."""
     proof = want.proof
-    if proof is None:
+    if proof is None or fault.over or not isinstance(health, NodeHealth):
         return []
-    times = "" if proof.proof.passes == 1 else f", {proof.proof.passes} times in a row"
-    lines = [f"proof: {', '.join(proof.checks)} passed{times}"]
-    if fault.over or not isinstance(health, NodeHealth):
-        return lines
+    lines = []
     known = tried_of(health).get(proof.digest, Tried())
     boot = health.status.boot_id
     if known.said:
         again = "this boot" if known.boot == boot else "an earlier boot"
-        lines.append(f"  {known.tries} time{'' if known.tries == 1 else 's'} not passed in {again}, last: {known.said}")
+        lines.append(f"{known.tries} time{'' if known.tries == 1 else 's'} not passed in {again}, last: {known.said}")
     if proof.new_boot and not (boot and fault.boot and boot != fault.boot):
-        return [*lines, "  not asked for before the node has booted anew"]
+        return [*lines, "not asked for before the node has booted anew"]
     for request in health.spec.requests:
         asked = asked_by(request)
         if asked is not None and asked.digest == proof.digest:
-            return [*lines, f"  asked for as {request.id}"]
+            return lines
     at = max(first_at(fault, want, hold_s, now), not_before(known, proof, boot, now))
     if at > now:
-        return [*lines, f"  asked for {'again ' if known.said else ''}from {rfc3339_whole(at)} on"]
+        return [*lines, f"asked for {'again ' if known.said else ''}from {rfc3339_whole(at)} on"]
     if not health.status.agent.pod_uid:
-        return [*lines, "  waits for an agent"]
-    return [*lines, f"  waits for {'a place' if health.status.idle_since else 'the node to be idle, or a place'}"]
+        return [*lines, "waits for an agent"]
+    return [*lines, f"waits for {'a place' if health.status.idle_since else 'the node to be idle, or a place'}"]
