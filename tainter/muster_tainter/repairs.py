@@ -203,7 +203,7 @@ def _give_up(memory: Memory, faults: tuple[Fault, ...], name: str, fault: Fault,
 
 
 def _used(attempt: Attempt | None, faults: tuple[Fault, ...], now: float) -> int:
-    """How many attempts count. Of a fault that is still open none is forgotten: it would be made under the same name."""
+    """How many attempts count. Of a fault that is still open none is forgotten: the next one would have its name."""
     if attempt is None:
         return 0
     ended = seconds(attempt.at)
