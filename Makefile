@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test lint bench generate clean
+.PHONY: help sandbox test lint bench generate screenshots clean
 
 help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
@@ -10,6 +10,7 @@ help:
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
 	@echo "make generate  reference pages made from the code"
+	@echo "make screenshots  docs/fleet.png and docs/fleet-node.png, by Debian's chromium"
 
 sandbox: .venv/installed
 	@$(BIN)/python -m muster_testbed
@@ -39,6 +40,9 @@ lint: .venv/installed
 
 generate: .venv/installed
 	@$(BIN)/python docs/generate.py
+
+screenshots: .venv/installed
+	@$(BIN)/python tests/browser/screenshots.py
 
 # the marker is newer than both lists, so an edited dependency installs itself at the next make
 .venv/installed: pyproject.toml constraints.txt

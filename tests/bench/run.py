@@ -1,6 +1,6 @@
 """`make bench`: the project's figures, each beside its bound, and beside what it is compared with in the same run.
 
-    --only PART [PART …]   latency, idle, flood, fleet (default: all)
+    --only PART [PART …]   latency, idle, flood, fleet, page (default: all)
     --fleet N [N …]        latency: nodes in the cluster (default 1 and 5,000)
     --rounds N             latency: of each way (default 100)
     --window S             idle: seconds (default 120; the slowest light check runs every 600)
@@ -10,9 +10,10 @@ latency   kernel line -> taint, beside a bare read, two PATCHes and two watches
 idle      memory, processor time and API writes of an agent with nothing to do, beside Debian's node exporter
 flood     an agent under 1,600 kernel lines a second
 fleet     one /status through one agent to 199 others, and with ten of them dead or silent
+page      the fleet page of 10,000 nodes in Chromium, beside an empty page
 
-Needs root, for /dev/kmsg. Ends by itself; leaves nothing behind but lines in this machine's kernel log, and programs
-in the cache.
+Needs root, for /dev/kmsg; for the page Debian's chromium and chromium-driver. Ends by itself; leaves nothing behind but
+lines in this machine's kernel log, and programs in the cache.
 """
 
 import argparse
@@ -24,17 +25,19 @@ from collections.abc import Callable
 import flood
 import idle
 import latency
+import page
 import whole_fleet
 from saying import say
 
 from muster_testbed.binaries import find_or_build
 
 FLEET_ROUNDS = 5
+PAGE_ROUNDS = 10
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("latency", "idle", "flood", "fleet")
+    parts = ("latency", "idle", "flood", "fleet", "page")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
     parser.add_argument("--fleet", type=int, nargs="+", default=[1, 5000])
     parser.add_argument("--rounds", type=int, default=100)
@@ -51,6 +54,7 @@ def main() -> int:
         "idle": lambda: idle.table(idle.measure(binaries, arguments.window)),
         "flood": lambda: flood.table(flood.measure(binaries, arguments.flood)),
         "fleet": lambda: whole_fleet.table(whole_fleet.measure(FLEET_ROUNDS)),
+        "page": lambda: page.table(page.measure(PAGE_ROUNDS)),
     }
     for part in parts:
         if part in arguments.only:

@@ -126,6 +126,7 @@ def test_a_silent_agent_makes_its_node_unknown_whatever_it_said_last(fleet: Made
         last_transition_time=rfc3339_whole(NOW - 840),
     )  # fmt: skip
     fleet.put(name, status=NodeStatus(conditions=(condition,)))
+    fleet.label(name, muster_health="unknown")
     assert shown(fleet, name)[:8] == (
         "U", 0, int(NOW) - 840, "agent", "host", "AgentSilent", "", "no ready agent for 14 m",
     )  # fmt: skip

@@ -9,9 +9,9 @@ from muster_checks.vocabulary import Verdict, shorten
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import Condition, Node
 from muster_kube.times import seconds
-from muster_tainter.desired import CONDITION, is_managed, withheld_of
+from muster_tainter.desired import CONDITION, HEALTH_LABEL, is_managed, withheld_of
 from muster_tainter.health import Report, Unusable, read
-from muster_tainter.memory import Fault, Memory, OurTaint, ours, read_memory
+from muster_tainter.memory import ANNOTATION, Fault, Memory, OurTaint, ours, read_memory
 from muster_tainter.past import finished, under_test
 from muster_tainter.policy import SILENT, STARTUP_KEY, Policy
 from muster_tainter.recovery import asked_by
@@ -20,6 +20,7 @@ from muster_tainter.wanting import confirmed_at, held_until, wanted
 MESSAGE_LIMIT = 200  # bytes of evidence in a row; a node's own page has all
 
 Row = tuple[str | int, ...]
+_QUIET: Row = (".",)
 What = tuple[int, str, str, str, str, str]  # since, check, component, reason, class, message
 
 
@@ -44,10 +45,12 @@ def row(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now: f
     faults: open ones, or findings as bad as the verdict. since: seconds since the epoch, 0 where that is not known.
     done: what was done about it, in words. now: seconds since the epoch
     """
+    if _is_quiet(node, health):
+        return _QUIET
     memory, report = read_memory(node), read(health)
     state = state_of(node, health, memory, report, policy, now)
     if state is State.PASSING:
-        return (state.value,)
+        return _QUIET
     testing = (under_test(health) or "") if isinstance(health, NodeHealth) else ""
     if memory.open:
         count = sum(fault.rest or 1 for fault in memory.open)
@@ -57,6 +60,22 @@ def row(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now: f
         count, what = _of_report(report, health) if silent is None else (0, _of_silence(silent))
     done = what_was_done(state, node, health, memory, policy, now)
     return (state.value, count, *what, done, testing)
+
+
+def _is_quiet(node: Node, health: NodeHealth | Unusable | None) -> bool:
+    """It passes, and nothing else is to be said of it; most nodes of a fleet are found so without reading them through.
+
+    The label is the leader's word after it has read the NodeHealth: it makes sense, and its agent is not silent.
+    """
+    return (
+        node.metadata.labels.get(HEALTH_LABEL) == "pass"
+        and isinstance(health, NodeHealth)
+        and health.status.verdict == Verdict.PASS
+        and not health.spec.requests
+        and not node.spec.taints
+        and ANNOTATION not in node.metadata.annotations
+        and is_managed(node)
+    )
 
 
 def state_of(

@@ -73,9 +73,13 @@ export function arrange(groups, width, pitch) {
 
 // The largest nodes with which all of the fleet is in sight; `steps` larger or smaller than that
 export function fit(groups, width, height, steps = 0) {
-  let at = PITCHES.length - 1;
-  while (at > 0 && arrange(groups, width, PITCHES[at]).height > height) at -= 1;
-  return arrange(groups, width, PITCHES[Math.min(PITCHES.length - 1, Math.max(0, at + steps))]);
+  let [fits, larger] = [0, PITCHES.length];
+  while (larger - fits > 1) {
+    const middle = (fits + larger) >> 1;
+    if (arrange(groups, width, PITCHES[middle]).height <= height) fits = middle;
+    else larger = middle;
+  }
+  return arrange(groups, width, PITCHES[Math.min(PITCHES.length - 1, Math.max(0, fits + steps))]);
 }
 
 // The node at a point, or null

@@ -42,7 +42,7 @@ export class Live {
 
   async #fetch(polling = false) {
     try {
-      const answer = await fetch("api/fleet", { cache: "no-store", signal: AbortSignal.timeout(SILENCE_MS) });
+      const answer = await fetch("api/fleet", { signal: AbortSignal.timeout(SILENCE_MS) });
       if (!answer.ok) throw new Error(`${answer.status}`);
       const fleet = await answer.json();
       setClock(fleet.now);

@@ -22,7 +22,9 @@ export class FleetMap {
     this.heads = document.getElementById("heads");
     this.tip = document.getElementById("tip");
     this.further = document.getElementById("further");
-    this.context = this.canvas.getContext("2d");
+    this.front = this.canvas.getContext("2d");
+    this.context = document.createElement("canvas").getContext("2d"); // the nodes, without what moves above them
+    this.stale = true;
     this.steps = 0;
     this.laid = null;
     this.at = null; // places, made when first asked for
@@ -84,6 +86,11 @@ export class FleetMap {
   }
 
   redraw() {
+    this.stale = true;
+    this.#frame();
+  }
+
+  #frame() {
     if (this.due) return;
     this.due = true;
     requestAnimationFrame(() => {
@@ -105,17 +112,33 @@ export class FleetMap {
 
   #draw() {
     const ratio = window.devicePixelRatio || 1;
-    const { canvas, context, scroller } = this;
-    const width = scroller.clientWidth;
-    const height = scroller.clientHeight;
-    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(height * ratio);
+    const { front, context, scroller } = this;
+    const [width, height] = [scroller.clientWidth, scroller.clientHeight].map((side) => Math.round(side * ratio));
+    for (const { canvas } of [front, context]) {
+      if (canvas.width === width && canvas.height === height) continue;
+      canvas.width = width;
+      canvas.height = height;
+      this.stale = true;
     }
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
+    if (this.stale) {
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      context.clearRect(0, 0, width, height);
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      if (this.laid) this.#nodes(scroller.scrollTop, scroller.clientHeight);
+      this.stale = false;
+    }
+    front.setTransform(1, 0, 0, 1, 0, 0);
+    front.clearRect(0, 0, width, height);
+    if (width && height) front.drawImage(context.canvas, 0, 0);
     if (!this.laid) return;
-    const top = scroller.scrollTop;
+    front.setTransform(ratio, 0, 0, ratio, 0, 0);
+    front.translate(0, -scroller.scrollTop);
+    this.#rings(this.laid.pitch - gapOf(this.laid.pitch));
+    this.drawn();
+  }
+
+  #nodes(top, height) {
+    const { context } = this;
     context.translate(0, -top);
     const { pitch } = this.laid;
     const size = pitch - gapOf(pitch);
@@ -172,10 +195,8 @@ export class FleetMap {
       paint(context, node.state, x - more / 2, y - more / 2, size + more);
     }
     context.globalAlpha = 1;
-    this.#rings(size);
     this.further.hidden = below === 0;
     this.further.textContent = `↓ ${count(below)} broken further down`;
-    this.drawn();
   }
 
   #text(text, x, y, room) {
@@ -185,7 +206,7 @@ export class FleetMap {
   }
 
   #rings(size) {
-    const { context } = this;
+    const { front: context } = this;
     const ring = (name, colours, width, room) => {
       const place = this.#place(name);
       if (!place) return;
@@ -209,7 +230,7 @@ export class FleetMap {
       ring(name, colour(code) || colour("--focus"), 2, CALM.matches ? 4 : 2 + ((part * 3) % 1) * 12);
       context.globalAlpha = 1;
     }
-    if (this.pulses.size) this.redraw();
+    if (this.pulses.size) this.#frame();
     if (this.selected) ring(this.selected, colour("--focus"), 2.5, 3);
     if (this.cursor && this.cursor !== this.selected && document.activeElement === this.canvas) ring(this.cursor, colour("--focus"), 1.5, 3);
   }

@@ -1,8 +1,5 @@
 // The fleet as it was last told: nodes by name, and by pool and failure domain. Knows nothing of the page.
 
-const FIELDS = ["state", "faults", "since", "check", "component", "reason", "class", "message", "done", "testing"];
-const PLAIN = { state: ".", faults: 0, since: 0, check: "", component: "", reason: "", class: "", message: "", done: "", testing: "" };
-
 // gpu-9 before gpu-10, without taking names apart
 export const byName = (a, b) => a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
 
@@ -11,21 +8,27 @@ class Node {
     this.name = name;
     this.pool = pool;
     this.domain = domain;
-    this.words = "";
     this.set(["."]);
   }
 
-  set(values) {
-    Object.assign(this, PLAIN);
-    values.forEach((value, i) => {
-      this[FIELDS[i]] = value;
-    });
+  // As the server sends it; of a node that passes only the state
+  set([state, faults = 0, since = 0, check = "", component = "", reason = "", asks = "", message = "", done = "", testing = ""]) {
+    this.state = state;
+    this.faults = faults;
+    this.since = since;
+    this.check = check;
+    this.component = component;
+    this.reason = reason;
+    this.asks = asks;
+    this.message = message;
+    this.done = done;
+    this.testing = testing;
     this.words = "";
   }
 
   // what a search looks through
   text() {
-    this.words ||= [this.name, this.pool, this.domain, this.check, this.component, this.reason, this.class, this.message, this.done, this.testing]
+    this.words ||= [this.name, this.pool, this.domain, this.check, this.component, this.reason, this.asks, this.message, this.done, this.testing]
       .join(" ").toLowerCase();
     return this.words;
   }
@@ -39,6 +42,7 @@ export class Fleet {
     this.order = [];
     this.groups = []; // [{name, domains: [{name, nodes}]}], as the map shows them
     this.counts = {};
+    this.byPool = new Map();
   }
 
   // All of it anew
@@ -70,11 +74,13 @@ export class Fleet {
       if (pool === undefined) {
         if (known) {
           this.nodes.delete(name);
+          this.#tally(known, -1);
           moved = true;
         }
         continue;
       }
       const before = known ? known.state : "";
+      if (known) this.#tally(known, -1);
       let node = known;
       if (!known || known.pool !== pool || known.domain !== domain) {
         node = new Node(name, pool, domain);
@@ -82,10 +88,10 @@ export class Fleet {
         moved = true;
       }
       node.set(values);
+      this.#tally(node, 1);
       if (node.state !== before) news.push({ node, before });
     }
     if (moved) this.#group();
-    this.#count();
     return { news, moved };
   }
 
@@ -110,17 +116,17 @@ export class Fleet {
   }
 
   #count() {
-    const counts = {};
-    const byPool = new Map();
-    for (const node of this.nodes.values()) {
-      counts[node.state] = (counts[node.state] ?? 0) + 1;
-      let own = byPool.get(node.pool);
-      if (!own) byPool.set(node.pool, (own = { all: 0 }));
-      own.all += 1;
-      own[node.state] = (own[node.state] ?? 0) + 1;
-    }
-    this.counts = counts;
-    this.byPool = byPool;
+    this.counts = {};
+    this.byPool = new Map();
+    for (const node of this.nodes.values()) this.#tally(node, 1);
+  }
+
+  #tally({ state, pool }, change) {
+    this.counts[state] = (this.counts[state] ?? 0) + change;
+    let own = this.byPool.get(pool);
+    if (!own) this.byPool.set(pool, (own = { all: 0 }));
+    own.all += change;
+    own[state] = (own[state] ?? 0) + change;
   }
 
   number(...codes) {

@@ -51,8 +51,9 @@ const live = new Live({
 
 // What was drawn last, for whoever measures or tests it
 map.drawn = () => {
+  if (!fleet.mark || map.canvas.dataset.drawn === fleet.mark) return;
   map.canvas.dataset.drawn = fleet.mark;
-  if (!performance.getEntriesByName("muster-first-paint").length && fleet.mark) performance.mark("muster-first-paint");
+  if (!performance.getEntriesByName("muster-first-paint").length) performance.mark("muster-first-paint");
 };
 
 let waiting = 0;

@@ -123,7 +123,7 @@ const part = (title, ...content) => h("section", { class: "part" }, h("h3", {}, 
 
 function verdictLine(node) {
   const bits = [withTimes(node.done)];
-  if (node.tainted) bits.push([node.done ? " · " : "", "tainted since ", clock(node.tainted), " (", ago(node.tainted), ")"]);
+  if (node.tainted) bits.push([node.done ? " · " : "", "since ", clock(node.tainted), " (", ago(node.tainted), ")"]);
   if (!node.done && node.state === ".") bits.push("every check passed");
   if (node.testing) bits.push(`${node.done ? " · " : ""}runs ${node.testing}`);
   return bits.flat(2).filter(Boolean);
