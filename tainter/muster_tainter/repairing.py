@@ -34,7 +34,7 @@ from muster_tainter.memory import ANNOTATION, Attempt, Memory, encode, fit, read
 from muster_tainter.policy import Policy
 from muster_tainter.repair_rules import LABEL as REPAIR_LABEL
 from muster_tainter.repair_rules import Remedy
-from muster_tainter.repairs import Kind, Stage, Step, active, label_of, next_step
+from muster_tainter.repairs import Kind, Stage, Step, active, has_place, label_of, next_step
 from muster_tainter.templates import Made
 
 log = logging.getLogger(__name__)
@@ -299,21 +299,8 @@ class Repairer:
         self._say(node, "RepairBegun", f"{what}{fault}", warning=False)
 
     def _has_place(self, name: str) -> bool:
-        policy = self._policy()
-
-        def pool_of(name: str) -> str:
-            node = self._node(name)
-            pool = policy.pool_of(node.metadata.labels) if node is not None else None
-            return pool.name if pool is not None else ""
-
-        node = self._node(name)
-        pool = policy.pool_of(node.metadata.labels) if node is not None else None
-        if pool is None or pool.repair is None:
-            return False
-        cap = pool.repair.at_once
-        places = cap.of(sum(pool_of(each) == pool.name for each in self._names()) if cap.percent is not None else 0)
-        taken = sum(pool_of(each) == pool.name for each in {*self._under_way, *self._unsure} - {name})
-        return taken < places
+        taken = {*self._under_way, *self._unsure} - {name}
+        return has_place(name, taken, self._names(), self._node, self._policy())
 
     def _remedy(self, node: Node, fault_class: str) -> Remedy | None:
         pool = self._policy().pool_of(node.metadata.labels)

@@ -9,7 +9,7 @@ Nothing is closed here: an attempt is over when the faults that it was for are, 
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,6 +20,7 @@ from muster_tainter.draining import acted_on
 from muster_tainter.faults import PERSON
 from muster_tainter.memory import Attempt, Fault, Memory, read_memory
 from muster_tainter.policy import Policy
+from muster_tainter.pools import Pool
 from muster_tainter.repair_rules import LABEL as REPAIR_LABEL
 from muster_tainter.repair_rules import REPAIRED, Remedy, Repair
 
@@ -105,6 +106,27 @@ def next_step(node: Node, policy: Policy, now: float, *, job_failed: bool = Fals
     if not faults or repair is None:
         return _tidy(node, memory)
     return _begin(memory, faults, repair, now)
+
+
+def has_place(
+    name: str,
+    taken: Iterable[str],
+    names: Iterable[str],
+    node: Callable[[str], Node | None],
+    policy: Policy,
+) -> bool:
+    """Whether another node of its pool may be repaired at once. taken: nodes under repair; names: all there are."""
+
+    def pool_of(name: str) -> Pool | None:
+        found = node(name)
+        return policy.pool_of(found.metadata.labels) if found is not None else None
+
+    pool = pool_of(name)
+    if pool is None or pool.repair is None:
+        return False
+    cap = pool.repair.at_once
+    size = sum(pool_of(each) is pool for each in names) if cap.percent is not None else 0
+    return sum(pool_of(each) is pool for each in taken) < cap.of(size)
 
 
 def _repaired(faults: Iterable[Fault], repair: Repair | None) -> tuple[Fault, ...]:
