@@ -5,6 +5,7 @@ the node's fault with it.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,7 +27,10 @@ _MESSAGE_LIMIT = 1000  # bytes; the API takes 1024 characters
 _NAME_LIMIT = 253 - 17
 _FINISHED = ("Succeeded", "Failed")
 _OWNER_GROUPS = ("graphcore.ai/",)  # their pods reach IPUs over the network: no resource of the node says so
-_GROUPS_OF_A_MIDDLEMAN = {"ReplicaSet": "apps/", "Job": "batch/"}
+_GROUPS_OF_A_MIDDLEMAN = {"ReplicaSet": "apps", "Job": "batch"}
+# whoever makes a pod may write anything as its owner; nothing else becomes part of an API path
+_VERSION = re.compile(r"v[0-9][0-9a-z]{0,30}")
+_OWNER_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class Claim(Api, frozen=True):
@@ -115,8 +119,12 @@ def controller_of(metadata: Metadata) -> OwnerReference | None:
 
 def is_middleman(owner: OwnerReference) -> bool:
     """What people look at may be the owner's own owner: a Deployment, a JobSet, a CronJob."""
-    group = _GROUPS_OF_A_MIDDLEMAN.get(owner.kind)
-    return group is not None and owner.api_version.startswith(group)
+    group, _, version = owner.api_version.partition("/")
+    return (
+        _GROUPS_OF_A_MIDDLEMAN.get(owner.kind) == group
+        and _VERSION.fullmatch(version) is not None
+        and _OWNER_NAME.fullmatch(owner.name) is not None
+    )
 
 
 def reference(pod: WorkPod) -> ObjectReference:

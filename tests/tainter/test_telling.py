@@ -277,6 +277,26 @@ async def test_the_owner_of_a_replica_set_or_a_job_is_told_too(bench: Bench) -> 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("../../../../../api/v1/pods", "batch/v1"),
+        ("j?watch=1", "batch/v1"),
+        ("j\r\nX", "batch/v1"),
+        ("a/b", "batch/v1"),
+        ("j", "batch/.."),
+        ("j", "batch/v1?watch=1"),
+    ],
+)
+async def test_what_a_pod_says_of_its_owner_never_becomes_another_path(bench: Bench, name: str, group: str) -> None:
+    """The API server takes any text for an owner's name: who makes a pod could have the tainter list the cluster."""
+    bench.pods = [pod("a", owners=[owner("Job", name, group)])]
+    bench.decide("Xid79")
+    await bench.settle()
+    assert {asked.path for asked in bench.api.asked} == {"/api/v1/pods", "/api/v1/namespaces/team/events"}
+    assert bench.told[0] == "Pod/a"
+
+
 async def test_many_faults_at_once_cost_one_list_and_one_event_a_pod(bench: Bench) -> None:
     bench.idle.clear()
     bench.decide("Xid79", "Xid48")
