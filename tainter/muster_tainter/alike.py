@@ -10,7 +10,7 @@ from muster_checks.vocabulary import Verdict
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import Node
 from muster_kube.times import seconds
-from muster_tainter.health import FaultKey, Report, Unusable
+from muster_tainter.health import FaultKey, Unusable, read
 from muster_tainter.incidents import Ground, Incident, IncidentIndex, Opened
 from muster_tainter.memory import LOST_CHECK, Fault, Memory, read_memory
 from muster_tainter.policy import Policy
@@ -50,14 +50,16 @@ class Alike:
             self._look_again(other)
 
     def around(
-        self, node: Node, report: Report, outside: Iterable[FaultKey]
+        self, node: Node, health: NodeHealth | Unusable | None, outside: Iterable[FaultKey]
     ) -> tuple[dict[FaultKey, int], dict[FaultKey, str]]:
         """(others, incident) of every finding and open fault of the node that others have too."""
         others: dict[FaultKey, int] = {}
         incidents: dict[FaultKey, str] = {}
         name, now = node.metadata.name, self._now()
         known = {fault.key: seconds(fault.since) for fault in read_memory(node).open if _counts(fault)}
-        for key, finding in (report.findings or {}).items():
+        quiet = isinstance(health, NodeHealth) and health.status.verdict == Verdict.PASS
+        findings = {} if quiet else read(health).findings or {}
+        for key, finding in findings.items():
             known.setdefault(key, seconds(finding.first_seen) or now)
         for key in {*known, *outside}:
             since = known.get(key, now)

@@ -186,7 +186,8 @@ async def follow_pause(
     while True:
         await braked.wait()
         braked.clear()
-        tainter.look_at_all()
+        if pause.reason != tainter.decided_under:
+            tainter.look_at_all()
         if pause.reason != told and leading():
             await tell_pause(client, pause.reason, namespace=namespace, now=time.time())
         told = pause.reason

@@ -36,7 +36,7 @@ from muster_tainter.metrics import Metrics
 from muster_tainter.outside import Outside
 from muster_tainter.places import Places, severity
 from muster_tainter.planner import Planner
-from muster_tainter.policy import Policy
+from muster_tainter.policy import SILENT, Policy
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.prover import Prover
 from muster_tainter.seen import TaintsSeen
@@ -113,6 +113,7 @@ class Tainter:
         self.places = Places(self._policy, self._add, now=now, clock=clock)
         self.alike = Alike(self._policy, self.health_of, self._add, now=now)
         self.withholding: Callable[[], str] = lambda: ""  # why nothing new is to be tainted at all
+        self.decided_under = ""  # the last of that that a decision was made under
         self.blind: Callable[[], str] = lambda: ""  # why this process would not hear of a change of that
         self.on_news: Callable[[str], None] = lambda _: None  # a Node or NodeHealth of that name is another one
         self._unusable: dict[str, Unusable] = {}
@@ -238,6 +239,7 @@ class Tainter:
         )
         self._said.clear()
         self._logged.clear()
+        self.outside.begin(kept=(SILENT[0],))  # every replica watches the agents' pods all the time
         self._urgent, self._routine, self._announcer, self._telling = urgent, routine, announcer, telling
         self._idle.set()
         self._metrics.leader.set(1)
@@ -483,8 +485,9 @@ class Tainter:
         name = node.metadata.name
         health, now = self.health_of(name), self._now()
         outside, over = self.outside.of(name)
-        others, incident = self.alike.around(node, read(health), outside)
-        around = Surroundings(withhold=self.withholding(), others=others, incident=incident, outside=outside, over=over)
+        others, incident = self.alike.around(node, health, outside)
+        self.decided_under = self.withholding()
+        around = Surroundings(withhold=self.decided_under, others=others, incident=incident, outside=outside, over=over)
         decision = decide(node, health, policy, now, released, around)
         if not self._dry_run:
             shortage = self.places.ask(name, decision)
@@ -537,7 +540,10 @@ class Tainter:
             self._telling.note(node.metadata.name, decision)
         if is_managed(node):
             name = node.metadata.name
-            for notice in self._said.news(name, read(self.health_of(name)), self._policy(), self._now()):
+            health = self.health_of(name)
+            if _is_silent(health) and name not in self._said:
+                return
+            for notice in self._said.news(name, read(health), self._policy(), self._now()):
                 announcer.tell(node, notice)
 
     def _tell_of_test(self, node: Node, notice: Notice) -> None:
@@ -584,6 +590,11 @@ class Tainter:
 _NO_MEMORY = Memory()
 _NEVER = float("inf")
 _NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
+
+
+def _is_silent(health: NodeHealth | Unusable | None) -> bool:
+    """It passes, and so has nothing to be said."""
+    return isinstance(health, NodeHealth) and health.status.verdict == Verdict.PASS
 
 
 def _fails(health: NodeHealth | None) -> bool:

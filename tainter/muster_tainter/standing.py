@@ -45,6 +45,9 @@ class Said:
             self._numbers[node] = numbers
         return notices
 
+    def __contains__(self, node: str) -> bool:
+        return node in self._numbers
+
     def forget(self, node: str) -> None:
         self._numbers.pop(node, None)
 

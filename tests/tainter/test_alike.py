@@ -8,7 +8,6 @@ from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import Metadata, Node
 from muster_tainter.alike import Alike
 from muster_tainter.desired import decide
-from muster_tainter.health import read
 from muster_tainter.policyfile import parse_policy
 from muster_tainter.surroundings import Surroundings
 
@@ -35,7 +34,7 @@ class Fleet:
 
     def decide(self, name: str) -> None:
         node, health = self.nodes[name], self.healths[name]
-        others, incident = self.alike.around(node, read(health), ())
+        others, incident = self.alike.around(node, health, ())
         around = Surroundings(others=others, incident=incident)
         self.nodes[name] = decide(node, health, self.policy, NOW, {}, around).applied(node)
         self.alike.note(name, self.nodes[name], health)
