@@ -35,7 +35,13 @@ def main(arguments: argparse.Namespace) -> int:
             new = clears(state.health, state.memory, arguments.check, arguments.component, config.user, at)
             new, late = new[:CLEAR_LIMIT], len(new[CLEAR_LIMIT:])
             if not new:
-                print(f"{arguments.node}: no open fault and no finding to clear")
+                of = " ".join(part for part in (arguments.check, arguments.component) if part)
+                others = clears(state.health, state.memory, None, None, config.user, at) if of else ()
+                there = ", ".join(f"{entry.check} {entry.component}" for entry in others)
+                print(
+                    f"{arguments.node}: no open fault and no finding{f' of {of}' if of else ''} to clear"
+                    f"{f'; there is {there}' if there else ''}"
+                )
                 return 0
             try:
                 await put(client, state.health, new)

@@ -10,7 +10,7 @@ from muster_cli.fleet_answer import GOOD, SHOWN_GOOD, age, plural, told
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import Node
 from muster_kube.times import seconds
-from muster_tainter.desired import HEALTH_LABEL, MANAGED_LABEL, is_managed, show
+from muster_tainter.desired import HEALTH_LABEL, MANAGED_LABEL, is_managed, show, withheld_of
 from muster_tainter.past import TESTING_LABEL
 
 HEAD = ("NODE", "VERDICT", "FAILING", "STATE", "TAINTS", "FOR", "MESSAGE")
@@ -22,6 +22,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     verdict: UNKNOWN also where the tainter does not believe the agent; None: nobody watches the node
     since:   RFC 3339, of the last change to this verdict; empty where it is not known
+    withheld: why a taint that is wanted is not set
     """
 
     node: str
@@ -34,6 +35,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     due: tuple[str, ...] = ()
     testing: str = ""
     since: str = ""
+    withheld: str = ""
 
     def cells(self, now: float) -> tuple[str, ...]:
         """As :data:`HEAD`."""
@@ -42,9 +44,9 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
             self.verdict.value if self.verdict else "-",
             ", ".join(self.failing),
             self.state,
-            ", ".join(taint.replace("=true:", ":") for taint in self.taints),
+            ", ".join((*(taint.replace("=true:", ":") for taint in self.taints), *["withheld"] * bool(self.withheld))),
             age(now - seconds(self.since)) if self.since else "",
-            self.message,
+            "; not tainted: ".join(part for part in (self.message, self.withheld) if part),
         )
 
 
@@ -85,6 +87,7 @@ def row_of(name: str, node: Node | None, health: NodeHealth | None, now: float) 
         due=status.due,
         testing=testing,
         since=_since(health),
+        withheld=withheld_of(node) if node is not None else "",
     )
 
 
@@ -100,7 +103,7 @@ def summary(rows: Sequence[NodeRow]) -> str:
 def shown(rows: Sequence[NodeRow], *, every: bool) -> tuple[list[NodeRow], str]:
     """The rows to show, and what is said of the others."""
     others = [row for row in rows if row.verdict is None]
-    good = [row for row in rows if row.verdict in GOOD and not row.taints and not row.testing]
+    good = [row for row in rows if row.verdict in GOOD and not (row.taints or row.withheld or row.testing)]
     hidden: set[str] = set()
     if not every and len(good) > SHOWN_GOOD:
         hidden |= {row.node for row in good}

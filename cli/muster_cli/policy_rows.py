@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from muster_checks.declaration import Check
@@ -113,11 +114,12 @@ def _of_xid(decode: str, catalogue: Catalogue) -> list[tuple[Verdict, str]]:
 
 
 def _others(policy: Policy, checks: Mapping[str, Check]) -> Iterator[_Finding]:
-    """Checks declare no reasons: each verdict and class once, and once for each reason that the policy names."""
-    named = {glob for rule in policy.rules for glob in rule.match.reason if _LITERAL.fullmatch(glob)}
+    """Checks declare no reasons: each verdict and class once, and once for each reason that the policy names for it."""
     for name, check in sorted(checks.items()):
         if check.stream is not None:
             continue
+        own = (rule.match for rule in policy.rules if any(fnmatchcase(name, glob) for glob in rule.match.check))
+        named = {glob for match in own for glob in match.reason if _LITERAL.fullmatch(glob)}
         for device in check.devices or ("host",):
             component = device if device == "host" else f"{device}/0"
             classes = [FaultClass.QUARANTINE] if device == "ipu" else [c for c in FaultClass if c != "quarantine"]

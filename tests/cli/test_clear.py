@@ -1,5 +1,12 @@
 """`muster clear`: what it asks for, from what is there."""
 
+from pathlib import Path
+from typing import Any
+
+from tests.cli.test_fleet_status import HEALTHS, XID, check, cluster, health, node
+from tests.cli.test_run import kubeconfig
+
+from muster_cli.__main__ import main
 from muster_kube.nodehealth import CLEAR_LIMIT, Clear, NodeHealth
 from muster_kube.objects import Metadata
 from muster_tainter.clearing import clears, merged
@@ -33,3 +40,11 @@ def test_the_oldest_entries_make_room() -> None:
     known = tuple(Clear(check="dmesg", component=f"gpu/{n}", occurrence=n) for n in range(CLEAR_LIMIT))
     entry = Clear(check="ping", component="nic/0", occurrence=1)
     assert merged(known, (entry,)) == (*known[1:], entry)
+
+
+def test_where_nothing_of_that_name_is_open_what_is_open_is_told(tmp_path: Path, capsys: Any) -> None:
+    objects = {"/api/v1/nodes/a": node("a"), f"{HEALTHS}/a": health("a", "FAIL", check("dmesg", "FAIL", 60, XID))}
+    with cluster(objects) as server:
+        assert main(["clear", "a", "dmsg", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 0
+    said = "a: no open fault and no finding of dmsg to clear; there is dmesg gpu/0000:3b:00.0\n"
+    assert capsys.readouterr().out == said

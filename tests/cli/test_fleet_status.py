@@ -30,8 +30,9 @@ from muster_kube.nodehealth import (
     Spec,
     Status,
 )
-from muster_kube.objects import Metadata, Node, NodeSpec, Taint
+from muster_kube.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
 from muster_kube.times import rfc3339
+from muster_tainter.desired import CONDITION
 from muster_tainter.memory import Closed, Fault, Memory
 
 NOW = 1_800_000_000.0
@@ -125,6 +126,19 @@ def test_a_word_that_is_no_verdict_is_unknown():
 )
 def test_what_a_node_is_doing(made: Node, said: NodeHealth, state: str):
     assert one(made, said).state == state
+
+
+def test_a_taint_that_is_withheld_is_told_with_why():
+    why = "budget: pool all has 3 of 3 nodes tainted (30% of 8)"
+    condition = Condition(type=CONDITION, status="False", message=f"fell off (rule x); no taint: {why}")
+    made = Node(metadata=Metadata(name="a"), status=NodeStatus(conditions=(condition,)))
+    said = health("a", "PASS")
+    row = one(made, said)
+    cells = dict(zip(HEAD, row.cells(NOW), strict=True))
+    assert (cells["TAINTS"], cells["MESSAGE"]) == ("withheld", why)
+    assert f"withheld  {why}" in lines_of(NodeState(made, said, Memory()), row, NOW)
+    sound = [one(node(str(n)), health(str(n))) for n in range(100)]
+    assert shown([row, *sound], every=False)[0] == [row], "not hidden among those that are well"
 
 
 def test_a_cordoned_node_says_so_and_kubernetes_own_taints_are_left_out():

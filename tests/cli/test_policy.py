@@ -159,3 +159,8 @@ def test_the_table_fits_a_hundred_columns() -> None:
     assert "hardware (of kernel log, reboot, reset): taint muster.dev/faulty=true:NoSchedule" in list(
         how(policy, found)
     )
+
+
+def test_a_reason_that_a_rule_names_for_one_check_is_no_reason_of_the_others() -> None:
+    text = f"rules: [{{name: x, match: {{check: disk, reason: Worn}}, {TAINT}}}]"
+    assert {row.check for row in rows_of(text) if row.reason == "Worn"} == {"disk"}

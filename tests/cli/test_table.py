@@ -1,8 +1,11 @@
 """The fleet's rows: what a person sees of a node."""
 
-from muster_cli.sandbox.table import Row, changes, rows
+from rich.console import Console
+
+from muster_cli.sandbox.table import Row, changes, live, rows
 from muster_kube.nodehealth import CheckStatus, Finding, NodeHealth, Status
-from muster_kube.objects import Metadata, Node, NodeSpec, Taint
+from muster_kube.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_tainter.desired import CONDITION
 
 OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 
@@ -41,3 +44,16 @@ def test_only_what_changed_is_printed() -> None:
     (line,) = changes(before, now)
     assert "FAIL -> PASS" in line
     assert "taint taken off" in line
+
+
+def test_a_fault_that_is_withheld_says_why_in_the_table_and_in_the_lines() -> None:
+    why = "budget: pool all has 3 of 3 nodes tainted (30% of 8)"
+    condition = Condition(type=CONDITION, status="False", message=f"fell off (rule x); no taint: {why}")
+    fleet = {"a": Node(metadata=Metadata(name="a"), status=NodeStatus(conditions=(condition,)))}
+    bad = Finding(component="gpu/0", reason="Xid79", verdict="FAIL", message="fell off the bus")
+    (row,) = rows(fleet, {"a": health("a", "FAIL", bad)}, first="a")
+    assert changes({}, [row])[0].endswith(f"fell off the bus  not tainted: {why}")
+    console = Console(width=200)
+    with console.capture() as drawn:
+        console.print(live([row], ""))
+    assert f"withheld, {why}" in drawn.get()

@@ -7,6 +7,7 @@ import msgspec
 
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import Node
+from muster_tainter.desired import withheld_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,6 +21,8 @@ class Row(msgspec.Struct, frozen=True):
     verdict: str
     message: str
     taints: tuple[str, ...]
+    withheld: str = ""
+    """Why a taint that is wanted is not set."""
 
 
 def rows(nodes: Mapping[str, Node], healths: Mapping[str, NodeHealth], first: str) -> list[Row]:
@@ -33,12 +36,13 @@ def row(node: Node, health: NodeHealth | None) -> Row:
         for taint in node.spec.taints
         if not taint.key.startswith(NOT_OURS)
     )
+    withheld = withheld_of(node)
     if health is None or not health.status.verdict:
-        return Row(node.metadata.name, "UNKNOWN", "no word from its agent yet", taints)
+        return Row(node.metadata.name, "UNKNOWN", "no word from its agent yet", taints, withheld)
     findings = [finding for check in health.status.checks for finding in check.findings]
     message = findings[0].message if findings else health.status.message
     more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
-    return Row(node.metadata.name, health.status.verdict, message + more, taints)
+    return Row(node.metadata.name, health.status.verdict, message + more, taints, withheld)
 
 
 def changes(before: Mapping[str, Row], now: list[Row]) -> list[str]:
@@ -52,8 +56,9 @@ def changes(before: Mapping[str, Row], now: list[Row]) -> list[str]:
         if known is not None and known.verdict == current.verdict:
             verdict = current.verdict
         tainted = f"  tainted {', '.join(current.taints)}" if current.taints else ""
+        kept = f"  not tainted: {current.withheld}" if current.withheld else ""
         freed = "  taint taken off" if known is not None and known.taints and not current.taints else ""
-        lines.append(f"{current.node:<16} {verdict:<16} {current.message}{tainted}{freed}".rstrip())
+        lines.append(f"{current.node:<16} {verdict:<16} {current.message}{tainted}{kept}{freed}".rstrip())
     return lines
 
 
@@ -70,7 +75,14 @@ def live(now: list[Row], caption: str) -> "Table":
         table.add_row(
             current.node,
             Text(current.verdict, style=STYLES.get(current.verdict, "")),
-            Text("\n".join(current.taints), style="red"),
+            Text("\n".join(current.taints), style="red").append(_withheld(current), style="yellow"),
             Text(current.message),
         )
     return table
+
+
+def _withheld(row: Row) -> str:
+    """Below its taints."""
+    if not row.withheld:
+        return ""
+    return ("\n" if row.taints else "") + f"withheld, {row.withheld}"
