@@ -151,6 +151,13 @@ class Evictor:
             async with asyncio.timeout(WAIT_AT_MOST_S):
                 await self._idle.wait()
         self._wake.clear()
+        look_at = await self.look()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.05, min(LOOK_AGAIN_S, look_at - self._clock()))):
+                await self._wake.wait()
+
+    async def look(self) -> float:
+        """Once at every node whose turn it is. Returns when the next one's is, on the monotonic clock."""
         changed, self._changed = self._changed, set()
         for name in changed:
             self._look_at(name)
@@ -163,10 +170,7 @@ class Evictor:
                 log.warning("drain of %s: %s: %s", name, type(error).__name__, error, exc_info=error)
                 self._failed(name, error)
             await asyncio.sleep(0)
-        look_at = min((each.look_at for each in self._nodes.values()), default=float("inf"))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.05, min(LOOK_AGAIN_S, look_at - self._clock()))):
-                await self._wake.wait()
+        return min((each.look_at for each in self._nodes.values()), default=float("inf"))
 
     def _look_at(self, name: str) -> None:
         node = self._node(name)

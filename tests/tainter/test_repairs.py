@@ -112,6 +112,18 @@ def test_nothing_begins_while_it_is_paused_and_what_runs_may_end() -> None:
     assert (len(world.made), attempt(world)) == (1, (1, "failed"))
 
 
+def test_what_was_begun_before_a_pause_is_made_after_it() -> None:
+    world = one_node("reset")
+    leader = go_on(world, rounds=1)
+    assert attempt(world) == (1, "begun")
+    world.withheld = "paused by ada"
+    go_on(world, leader=leader)
+    assert world.made == []
+    world.withheld = ""
+    go_on(world, leader=leader)
+    assert (len(world.made), attempt(world)) == (1, (1, "running"))
+
+
 def test_nothing_is_repaired_without_a_taint_of_ours() -> None:
     world = one_node()
     world.open_fault("n1")
