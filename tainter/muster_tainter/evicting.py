@@ -30,6 +30,7 @@ from muster_tainter.policy import Policy
 log = logging.getLogger(__name__)
 
 WAIT_AT_MOST_S = 5.0
+LEAST_S = 0.1  # what comes together is looked at together
 LOOK_AGAIN_S = 3600.0
 AFTER_EVICTION_S = 2.0
 WHILE_THEY_RUN_S = 30.0
@@ -152,8 +153,9 @@ class Evictor:
                 await self._idle.wait()
         self._wake.clear()
         look_at = await self.look()
+        await asyncio.sleep(LEAST_S)
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.05, min(LOOK_AGAIN_S, look_at - self._clock()))):
+            async with asyncio.timeout(max(0.0, min(LOOK_AGAIN_S, look_at - self._clock()))):
                 await self._wake.wait()
 
     async def look(self) -> float:

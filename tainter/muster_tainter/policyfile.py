@@ -22,6 +22,7 @@ from muster_tainter.recovery import HoldDown, Proof
 from muster_tainter.repair_rules import REPAIRED, Create, Drain, Job, Quarantine, Remedy, Repair
 from muster_tainter.sources.rules import MODELS as SOURCES
 from muster_tainter.sources.rules import Sources
+from muster_tainter.template_files import BadFile, with_files
 from muster_tainter.testing import HeavyTesting, PoolTesting
 
 SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more
@@ -49,27 +50,44 @@ def load_policy(path: Path | None) -> Policy:
     if path is None:
         return parse_policy(default_policy_text(), "policy.yaml (default)")
     try:
-        with path.open("rb") as file:
-            raw = file.read(SIZE_LIMIT + 1)
+        text = _read(path)
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror or error}") from error
-    if len(raw) > SIZE_LIMIT:
-        raise PolicyError(f"{path}: expected at most {SIZE_LIMIT} bytes")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
+    except ValueError as error:
         raise PolicyError(f"{path}: {error}") from error
-    return parse_policy(text, path.name)
+    return parse_policy(text, path.name, path.parent)
 
 
-def parse_policy(text: str, name: str = "policy.yaml") -> Policy:
-    """Raises PolicyError; ``name`` stands at the beginning of every line of it."""
+def _read(path: Path) -> str:
+    """Raises OSError, ValueError."""
+    with path.open("rb") as file:
+        raw = file.read(SIZE_LIMIT + 1)
+    if len(raw) > SIZE_LIMIT:
+        raise ValueError(f"expected at most {SIZE_LIMIT} bytes")
+    return raw.decode("utf-8")
+
+
+def _yaml(text: str) -> object:
+    """Raises ValueError."""
     try:
-        data = yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader that refuses double keys
+        return yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader that refuses double keys
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month, !!int of no number
-        raise PolicyError(f"{name}: {' '.join(str(error).split())}") from error
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def parse_policy(text: str, name: str = "policy.yaml", folder: Path | None = None) -> Policy:
+    """Raises PolicyError; ``name`` stands at the beginning of every line of it. folder: of files that it names."""
+    try:
+        data = _yaml(text)
+    except ValueError as error:
+        raise PolicyError(f"{name}: {error}") from error
     if not isinstance(data, dict):
         raise PolicyError(f"{name}: expected a mapping with the key rules")
+    try:
+        if folder is not None:
+            with_files(data, lambda file: _yaml(_read(folder / file)))
+    except BadFile as error:
+        raise PolicyError(f"{name}: {error}") from error
     try:
         return Policy.model_validate(data)
     except ValidationError as error:

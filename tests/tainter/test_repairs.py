@@ -429,6 +429,35 @@ def test_what_a_repair_may_not_say(text: str, words: str) -> None:
     assert words in str(told.value)
 
 
+def test_a_manifest_may_stand_in_a_file_beside_the_policy(tmp_path: Path) -> None:
+    (tmp_path / "reset.yaml").write_text("{spec: {template: {spec: {nodeName: '${node}'}}}}")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"{RULES}  - {{name: all, selector: {{}}, repair: {{reset: {{job: {{file: reset.yaml}}}}}}}}")
+    world = one_node("reset")
+    go_on(world, load_policy(policy))
+    [body] = world.objects.values()
+    assert body["spec"]["template"]["spec"] == {"nodeName": "n1"}
+
+
+@pytest.mark.parametrize(("job", "words"), [
+    ("{file: other.yaml}", 'pools[0].repair.reset.job.file: "other.yaml": No such file'),
+    ("{file: ../secret}", "expected the name of a file in the policy's own folder"),
+    ("{file: /etc/passwd}", "expected the name of a file in the policy's own folder"),
+    ("{file: bad.yaml}", 'pools[0].repair.reset.job.file: "bad.yaml": while'),
+    ("{file: list.yaml}", "pools[0].repair.reset.job.template: []: expected a mapping"),
+    ("{file: list.yaml, template: {}}", "pools[0].repair.reset.job: expected one of file and template"),
+    ("{file: 3}", "pools[0].repair.reset.job.file: 3: expected"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, job: str, words: str) -> None:
+    (tmp_path / "bad.yaml").write_text("{a: [")
+    (tmp_path / "list.yaml").write_text("[]")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"{RULES}  - {{name: all, selector: {{}}, repair: {{reset: {{job: {job}}}}}}}")
+    with pytest.raises(PolicyError) as told:
+        load_policy(policy)
+    assert words in str(told.value)
+
+
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 
 
