@@ -4,12 +4,12 @@ A fault that was opened stays in the Node's annotation whatever becomes of this;
 again gives it the same number, so a new leader neither loses nor doubles one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from muster_kube.nodehealth import Cleared, Finding
 from muster_tainter.health import FaultKey
 
-KEYS_LIMIT = 64  # findings of one node; what is beyond is counted by ``dropped``
+KEYS_LIMIT = 64  # findings of one node and check; what is beyond is counted by ``dropped``
 
 _Findings = dict[FaultKey, Finding]
 _Over = dict[FaultKey, tuple[Cleared, ...]]
@@ -28,7 +28,8 @@ class Outside:
         """``finding.occurrence`` rises with each new firing, and is the same when the same firing is read again."""
         key = (check, finding.component, finding.reason)
         known = self._findings.setdefault(node, {})
-        if key not in known and len(known) >= KEYS_LIMIT:
+        # each for itself: what anybody may write into a log must not hide another source's failure
+        if key not in known and sum(each[0] == check for each in known) >= KEYS_LIMIT:
             self.dropped += 1
             return
         old = known.get(key)
@@ -58,6 +59,14 @@ class Outside:
 
     def nodes(self) -> set[str]:
         return {*self._findings, *self._over}
+
+    def begin(self, kept: Collection[str]) -> None:
+        """This process leads (again). Sources whose check is not in ``kept`` spoke only while it led before: whether
+        that still holds nobody knows, and they tell it anew."""
+        findings = {node: {k: v for k, v in known.items() if k[0] in kept} for node, known in self._findings.items()}
+        over = {node: {k: v for k, v in known.items() if k[0] in kept} for node, known in self._over.items()}
+        self._findings = {node: known for node, known in findings.items() if known}
+        self._over = {node: known for node, known in over.items() if known}
 
     def forget(self, node: str) -> None:
         self._findings.pop(node, None)
