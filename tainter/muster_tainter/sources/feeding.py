@@ -41,7 +41,7 @@ class Feeds:
             self._sources, world.memory, world.found, world.over, lambda: rfc3339_whole(world.now())
         )
         self._conditions = conditions
-        feed = LokiFeed(world, self._metrics)
+        feed = LokiFeed(world, self._metrics, lambda: list(nodes()))
         following: Loki | None = None
         loki: asyncio.Task[None] | None = None
         late: asyncio.Task[None] | None = None

@@ -74,6 +74,26 @@ class Firings:
         self.found(node, self.check, finding)
         return True
 
+    def adopt(self, node: str, now: float) -> None:
+        """Warnings that an earlier leader has told: when their last line came is not known any more, so they are quiet
+        from ``now`` on, or nobody would ever say that they are over."""
+        for fault in self.memory(node).open:
+            if fault.check != self.check or fault.verdict != Verdict.WARN or fault.over or REST in fault.key:
+                continue
+            finding = Finding(
+                component=fault.component,
+                reason=fault.reason,
+                verdict=fault.verdict,
+                message=fault.message,
+                fault_class=fault.fault_class,
+                first_seen=fault.first_seen or fault.since,
+                last_seen=rfc3339(now),
+                occurrence=fault.occurrence,
+                origin=fault.origin,
+            )
+            opened = self.nodes.setdefault(node, {})
+            opened.setdefault((fault.component, fault.reason), _Open(finding, now, QUIET_S))
+
     def _make_room(self, node: str, opened: dict[Key, _Open], sign: Sign) -> bool:
         if len(opened) < FINDINGS_LIMIT or (sign.component[:NAME_LIMIT], sign.reason[:NAME_LIMIT]) in opened:
             return True

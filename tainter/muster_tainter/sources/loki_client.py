@@ -130,7 +130,7 @@ class LokiClient:
                 asked = self._now()
                 response = await self._transport.handle_async_request(request)
                 try:
-                    asked_ns = self._heed_date(response.headers.get("date"), asked)
+                    asked_ns = self._heed_date(response.headers.get("date"), asked, self._now())
                     most = self._body_limit if response.status_code == 200 else ERROR_LIMIT
                     stream = response.stream
                     assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - what the async transport returns
@@ -170,14 +170,15 @@ class LokiClient:
             headers["Authorization"] = f"Basic {base64.b64encode(both).decode('ascii')}"
         return headers
 
-    def _heed_date(self, date: str | None, asked: float) -> int:
-        """Loki's time when it was asked, in nanoseconds: by its own word where that is far from ours."""
+    def _heed_date(self, date: str | None, asked: float, answered: float) -> int:
+        """Loki's time when it was asked, in nanoseconds: by its own word where that is far from ours. What lies between
+        asking and answer is the answer's slowness, and no clock's."""
         if date is not None:
             try:
                 told = parsedate_to_datetime(date).timestamp()
             except (ValueError, OverflowError):
                 told = asked
-            ahead_s = told - asked
+            ahead_s = told - min(max(told, asked), max(asked, answered))
             self._ahead_s = ahead_s if abs(ahead_s) > SAME_CLOCK_S else 0.0
         return int((asked + self._ahead_s) * NS)
 

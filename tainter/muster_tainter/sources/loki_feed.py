@@ -7,7 +7,7 @@ twice keeps its number (:mod:`muster_tainter.sources.numbering`).
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -68,9 +68,12 @@ class SourceMetrics:
 class LokiFeed:
     """One leadership's memory of Loki. ``follow`` may be called again, with other settings, after it has ended."""
 
-    def __init__(self, world: World, metrics: SourceMetrics) -> None:
+    def __init__(self, world: World, metrics: SourceMetrics, names: Callable[[], Iterable[str]]) -> None:
+        """names: of all nodes that are known."""
         self._world = world
         self._metrics = metrics
+        self._names = names
+        self._adopted = False
         self._loki: LokiClient | None = None
         self._judges = NodeJudges(self._loki_now)
         self._kernel = Firings(CHECK, world.memory, world.found, world.over)
@@ -90,16 +93,34 @@ class LokiFeed:
                 async with LokiClient(where, now=self._world.now) as loki:
                     await self._learn_time(loki, where)
                     self._loki = loki
+                    self._adopt()
                     await self._follow(loki, where)
             except LokiError as error:
                 await self._wait(where.url, error, failures)
                 failures += 1
 
     async def _learn_time(self, loki: LokiClient, where: Loki) -> None:
-        """The first answer says how far Loki's clock is from ours; what has been read is said in its time."""
-        query = (*where.kernel, *where.pods)[0].query
-        now = loki.now_ns()
-        await loki.ask(query, now - NS, now, 1)
+        """The first answer says how far Loki's clock is from ours; what has been read is said in its time.
+
+        Any query will do: one that Loki refuses must not keep the others waiting.
+        """
+        queries = [rule.query for rule in (*where.kernel, *where.pods)]
+        for query in queries:
+            now = loki.now_ns()
+            try:
+                await loki.ask(query, now - NS, now, 1)
+            except Refused:
+                if query is queries[-1]:
+                    raise
+            else:
+                return
+
+    def _adopt(self) -> None:
+        if not self._adopted:
+            self._adopted = True
+            for name in self._names():
+                self._kernel.adopt(name, self._loki_now())
+                self._pods.adopt(name, self._loki_now())
 
     async def _follow(self, loki: LokiClient, where: Loki) -> None:
         kernel: list[Reading] = []

@@ -120,11 +120,14 @@ class PodStream:
         return bool(self._patterns.hits(unwrapped(entry.line)))
 
     async def take(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
+        placed: list[tuple[Entry, str, str]] = []
+        for entry in entries:  # all of them first: what is counted already would be given again after an error
             pod = pod_of(entry, self._rule)
             node = entry.labels.get(self._rule.node_label, "")
             if not node and pod:
                 node = await self._node_of(pod)
+            placed.append((entry, pod, node))
+        for entry, pod, node in placed:
             if not self._known(node):
                 self.homeless += 1
                 continue

@@ -48,6 +48,22 @@ async def test_lines_are_asked_for_forward_by_nanoseconds(server: LokiServer) ->
     assert "authorization" not in server.headers[0]
 
 
+@pytest.mark.parametrize(
+    ("told_s", "asked_at_s"),
+    [(25, 0), (0, 0), (30 + 3600, 3600), (-3600, -3600)],
+    ids=["at the end", "at the beginning", "an hour ahead", "an hour behind"],
+)
+async def test_an_answer_that_takes_long_is_no_clock_that_is_ahead(
+    server: LokiServer, told_s: int, asked_at_s: int
+) -> None:
+    """What reached Loki while it was busy with the answer has not been read."""
+    times = iter([float(NOW), NOW + 30.0])
+    server.store.clock = lambda: float(NOW + told_s)
+    async with LokiClient(settings(server.url), now=lambda: next(times, NOW + 30.0)) as client:
+        page = await client.ask(QUERY, (NOW - 60) * NS, (NOW + 60) * NS, 10)
+    assert page.asked_ns == (NOW + asked_at_s) * NS
+
+
 async def test_a_tenant_is_named_and_another_s_lines_are_not_seen(server: LokiServer) -> None:
     server.tenant = "blue"
     server.store.push("one", (NOW - 1) * NS, job="x")

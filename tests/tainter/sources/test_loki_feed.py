@@ -13,7 +13,7 @@ from tests.tainter.sources.loki_stub import NS, LokiServer, Store, serving
 from muster_kube.backoff import Backoff
 from muster_kube.nodehealth import Cleared, Finding
 from muster_kube.objects import Metadata, Node
-from muster_tainter.memory import Closed, Memory
+from muster_tainter.memory import Closed, Fault, Memory
 from muster_tainter.sources.feeding import Feeds
 from muster_tainter.sources.loki_feed import SourceMetrics, World
 from muster_tainter.sources.rules import Sources
@@ -30,6 +30,7 @@ class Cluster:
         self.now = NOW
         self.led_until: float | None = None
         self.known = {"n1", "n2"}
+        self.nodes: dict[str, Node] = {}  # with conditions, and with what is remembered of them
         self.found: list[tuple[str, str, Finding]] = []
         self.over: list[tuple[str, str, Cleared]] = []
         self.memories: dict[str, Memory] = {}
@@ -62,7 +63,7 @@ class Cluster:
             backoff=Backoff(base_s=0.01, cap_s=0.02),
         )
         self.feeds = Feeds(lambda: self.sources, world, self.metrics)
-        task = asyncio.create_task(self.feeds.run(dict))
+        task = asyncio.create_task(self.feeds.run(lambda: self.nodes))
         try:
             yield
         finally:
@@ -211,6 +212,35 @@ async def test_silence_counts_only_while_loki_answers(cluster: Cluster, server: 
         await until(lambda: cluster.over, "over")
     [(node, check, cleared)] = cluster.over
     assert (node, check, cleared.reason, cleared.how) == ("n1", "loki", "Xid31", "quiet")
+
+
+@pytest.mark.parametrize(("check", "reason"), [("loki", "Xid31"), ("podlog", "InvalidDeviceOrdinal")])
+async def test_a_warning_that_an_earlier_leader_told_is_over_when_it_has_been_quiet(
+    cluster: Cluster, server: LokiServer, check: str, reason: str
+) -> None:
+    cluster.follow(server, pods=[{"query": '{k8s_namespace_name="ml"}', "known": "cuda"}])
+    stands = Fault(check=check, component="host", reason=reason, occurrence=7, verdict="WARN")
+    fails = Fault(check=check, component="host", reason="Other", occurrence=8)
+    cluster.memories["n1"] = Memory(open=(stands, fails))
+    cluster.nodes["n1"] = Node(metadata=Metadata(name="n1"))
+    cluster.led_until = NOW
+    async with cluster.leading():
+        await again(server)
+        cluster.now += 3000
+        await again(server)
+        assert cluster.over == []
+        cluster.now += 1000
+        await until(lambda: cluster.over, "over")
+    [(node, told_check, cleared)] = cluster.over
+    assert (node, told_check, cleared.reason, cleared.occurrence, cleared.how) == ("n1", check, reason, 7, "quiet")
+
+
+async def test_a_query_that_is_refused_keeps_no_other_waiting(cluster: Cluster, server: LokiServer) -> None:
+    cluster.follow(server, kernel=[{"query": "{job=bad"}, {"query": '{k8s_daemonset_name="dmesg"}'}])
+    server.instead = lambda parameters: (400, {}, b"parse error") if "bad" in parameters["query"] else None
+    async with cluster.leading():
+        server.store.dmesg("n1", XID)
+        await until(lambda: cluster.found, "found by the other query")
 
 
 async def test_a_person_s_word_ends_the_finding_and_the_next_line_is_a_new_firing(

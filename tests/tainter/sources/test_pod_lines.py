@@ -134,6 +134,14 @@ async def test_an_api_server_that_is_away_has_the_lines_read_again(ends: Ends) -
         await ends.stream({"known": "cuda"}).take([entry(**POD)])
 
 
+async def test_no_line_counts_before_the_nodes_of_all_are_known(ends: Ends) -> None:
+    """All of them are given again after an error: what had counted would count twice."""
+    ends.pods[PATH] = Unreachable("refused", PATH)
+    with pytest.raises(Unreachable):
+        await ends.stream({"known": "cuda"}).take([entry(k8s_node_name="n1"), entry(**POD)])
+    assert ends.found == []
+
+
 @pytest.mark.parametrize("name", ["../../secrets/x", "a/b", "a?b", "A", "", "x" * 300])
 async def test_labels_never_become_another_path(ends: Ends, name: str) -> None:
     await ends.stream({"known": "cuda"}).take([entry(k8s_namespace_name="ml", k8s_pod_name=name)])
