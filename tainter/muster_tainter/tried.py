@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import msgspec
 
 from muster_kube.nodehealth import NodeHealth
+from muster_tainter.memory import OPEN_LIMIT
 from muster_tainter.policy import OUR_PREFIX
 
 ANNOTATION = OUR_PREFIX + "proofs"
-_LIMIT = 16  # digests
+_LIMIT = OPEN_LIMIT  # digests: of one that is forgotten nobody would know that it failed, and ask again at once
 
 
 class Tried(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):

@@ -9,6 +9,7 @@ from muster_kube.objects import Taint
 from muster_kube.times import seconds
 from muster_tainter.desired import decide
 from muster_tainter.health import Unusable
+from muster_tainter.memory import OPEN_LIMIT
 from muster_tainter.proof_words import proof_lines
 from muster_tainter.proving import AT_ONCE, EXPIRES_S, Ask, Proving, chosen, prove
 from muster_tainter.recovery import MANAGER, Proof, ProofCheck, asked_by
@@ -643,7 +644,12 @@ def test_a_nodehealth_that_cannot_be_read_is_let_alone(asked: ProvedNode) -> Non
     assert not made.matters
 
 
+def test_of_no_proof_of_an_open_fault_is_it_forgotten_that_it_failed() -> None:
+    """It would be asked for again at once, and again."""
+    assert len(bounded({f"{n:010x}": Tried(tries=1, asked=n) for n in range(OPEN_LIMIT)})) == OPEN_LIMIT
+
+
 def test_tries_of_many_proofs_are_bounded() -> None:
-    kept = bounded({f"{n:010x}": Tried(tries=1, asked=n) for n in range(40)})
-    assert len(kept) == 16
+    kept = bounded({f"{n:010x}": Tried(tries=1, asked=n) for n in range(OPEN_LIMIT + 24)})
+    assert len(kept) == OPEN_LIMIT
     assert min(each.asked for each in kept.values()) == 24
