@@ -195,6 +195,7 @@ def decide(
         withheld = around.withhold if new else ""
         waiting = [wants[taint][0] for taint in new]
         wants = {taint: faults for taint, faults in wants.items() if taint not in new}
+        wants |= dict.fromkeys(_stand_ins(node, before, wants, waiting, changes, policy), waiting)
     taints = _taints(node, before, wants, passed=report.known and _may_begin(node, health, policy))
     held = tuple(ours(taint) for taint in taints if ours(taint) in wants and _may_hold(taint, node, before))
     if held != memory.ours:
@@ -243,6 +244,27 @@ def _is_set(taint: OurTaint, node: Node, before: Memory) -> bool:
     return any((t.key, t.effect) == slot for t in node.spec.taints) or any(
         (t.key, t.effect) == slot for t in before.ours
     )
+
+
+def _stand_ins(
+    node: Node,
+    before: Memory,
+    wants: Mapping[OurTaint, object],
+    waiting: list[Fault],
+    changes: tuple[Change, ...],
+    policy: Policy,
+) -> list[OurTaint]:
+    """Taints of ours that nobody asks for, as the policy names others for the same faults, which may not be set now.
+
+    To take them off would give back a node whose faults are open.
+    """
+    earlier = _keys(before.open)
+    if not any(fault.key in earlier for fault in waiting):
+        return []
+    slots = {(taint.key, taint.effect) for taint in wants}
+    over = {wanted(change.fault, policy).taint for change in changes if change.step is Step.CLOSED}
+    there = {ours(taint) for taint in node.spec.taints}
+    return [t for t in before.ours if t in there and t not in over and (t.key, t.effect) not in slots]
 
 
 def _hands_off(node: Node) -> Decision:

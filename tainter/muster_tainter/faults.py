@@ -29,7 +29,7 @@ from muster_tainter.memory import (
     prune,
 )
 from muster_tainter.policy import CloseOn, Policy, Rule
-from muster_tainter.recovery import ProofCheck
+from muster_tainter.recovery import FOREIGN_CHECKS, ProofCheck
 from muster_tainter.surroundings import ALONE, Surroundings
 from muster_tainter.wanting import Wanted, confirmed_at, held_until, penalty_of, wanted
 
@@ -62,7 +62,7 @@ def lost_fault(taint: OurTaint, boot: str, now: float) -> Fault:
         check=LOST_CHECK,
         component=f"taint/{taint.key}:{taint.effect}",
         reason=LOST_REASON,
-        occurrence=1,
+        occurrence=max(1, int(now)),  # a person's word about an earlier loss is not about this one
         fault_class="contact",
         since=rfc3339_whole(now),
         boot=boot,
@@ -183,10 +183,14 @@ def _heavier(
 
 
 def _guarded(report: Report, memory: Memory) -> frozenset[FaultKey]:
-    """Closed faults whose finding may still be reported: their numbers must not be forgotten."""
+    """Closed faults whose finding may still be reported: their numbers must not be forgotten.
+
+    What others say of a node is read anew by each leader, which may not have done so yet.
+    """
     if not report.known or report.findings is None:
         return frozenset(closed.key for closed in memory.closed)
-    return frozenset(report.findings)
+    foreign = (closed.key for closed in memory.closed if closed.check in FOREIGN_CHECKS)
+    return frozenset(report.findings).union(foreign)
 
 
 def _is_over(key: FaultKey, finding: Finding, memory: Memory, report: Report, around: Surroundings) -> bool:
@@ -237,8 +241,9 @@ def _closing(
         proof = proof_for(fault, want.proof, report)
         if proof is not None:
             return _unless_passing(fault, want, now, "proof", f"{', '.join(want.proof.checks)} passed: {proof}")
-    if now < confirmed_at(fault, want, now) and fault.check in report.looked and report.finding(fault.key) is None:
-        return PASSING, f"gone before {want.wait_s:g} s"
+    if now < confirmed_at(fault, want, now) and fault.check in report.looked:
+        left = _any_left(fault, report, policy) if fault.rest else report.finding(fault.key) is not None
+        return None if left else (PASSING, f"gone before {want.wait_s:g} s")
     return None
 
 
@@ -313,6 +318,8 @@ def _refreshed(fault: Fault, report: Report, policy: Policy, around: Surrounding
             how=fault.how,
             by=fault.by,
         )
+    if fault.key in around.outside:
+        boot = fault.boot or boot  # it is told until somebody says that it is over: that is no sign of it in this boot
     same = (finding.verdict, finding.fault_class, boot) == (fault.verdict, fault.fault_class, fault.boot)
     if same:
         return fault

@@ -14,7 +14,8 @@ from muster_checks.vocabulary import shorten
 from muster_kube.nodehealth import Clear
 from muster_kube.objects import Node, Taint
 from muster_kube.times import seconds
-from muster_tainter.policy import OUR_PREFIX, STARTUP_KEY, TaintSpec
+from muster_tainter.policy import OUR_PREFIX, SILENT, STARTUP_KEY, TaintSpec
+from muster_tainter.recovery import FOREIGN_CHECKS
 
 ANNOTATION = "muster.dev/faults"
 UNREADABLE_ANNOTATION = "muster.dev/faults-unreadable"
@@ -26,6 +27,7 @@ CLOSED_FOR_S = 24 * 3600.0
 REST = "*"  # component and reason of the fault that counts the rest
 LOST_CHECK = "muster"  # a fault of the tainter's own: stands for the reason of a taint whose memory is gone
 LOST_REASON = "MemoryLost"
+_NAMED = (LOST_CHECK, SILENT[0])
 OCCURRENCE_LIMIT = 2**53  # what JSON carries exactly
 PENALTY_LIMIT = 1000.0
 PENALTIES_LIMIT = 16  # checks
@@ -334,19 +336,33 @@ _Told = TypeVar("_Told", Fault, Closed)
 
 
 def _with_message(fault: _Told, limit_bytes: int) -> _Told:
+    if fault.check == LOST_CHECK:
+        return fault  # the value of a taint
     message = shorten(fault.message, limit_bytes) if limit_bytes else ""
     return fault if message == fault.message else msgspec.structs.replace(fault, message=message)
 
 
 def _folded(memory: Memory, keep: int) -> Memory:
-    """At most ``keep`` faults with an identity (the oldest); the others counted, one fault a check."""
+    """At most ``keep`` faults with an identity; the others counted, one fault a check.
+
+    The oldest keep theirs; before them the first of each rule, as a count has the rule of one only. What tells of a
+    lost taint or a silent agent says so by its name, and is never counted.
+    """
     single = [fault for fault in memory.open if not fault.rest]
-    if len(single) <= keep:
+    named = [fault for fault in single if fault.check in _NAMED]
+    if len(single) - len(named) <= keep:
         return memory
+    firsts = {fault.rule: fault for fault in reversed(single) if fault.check not in _NAMED}
+    ranked = sorted(
+        (fault for fault in single if fault.check not in _NAMED),
+        key=lambda fault: (fault.check not in FOREIGN_CHECKS, firsts[fault.rule] is not fault),
+    )
+    kept = {fault.key for fault in (*named, *ranked[:keep])}
     rests = {fault.check: fault for fault in memory.open if fault.rest}
-    for fault in single[keep:]:
-        rests[fault.check] = _add(rests.get(fault.check), fault)
-    return msgspec.structs.replace(memory, open=(*single[:keep], *rests.values()))
+    for fault in single:
+        if fault.key not in kept:
+            rests[fault.check] = _add(rests.get(fault.check), fault)
+    return msgspec.structs.replace(memory, open=(*(fault for fault in single if fault.key in kept), *rests.values()))
 
 
 def _add(rest: Fault | None, fault: Fault) -> Fault:
