@@ -137,7 +137,7 @@ def test_a_taint_that_is_withheld_is_told_with_why():
     cells = dict(zip(HEAD, row.cells(NOW), strict=True))
     assert (cells["TAINTS"], cells["MESSAGE"]) == ("withheld", why)
     assert f"withheld  {why}" in lines_of(NodeState(made, said, Memory()), row, NOW)
-    sound = [one(node(str(n)), health(str(n))) for n in range(100)]
+    sound = [row_of(str(n), node(str(n)), health(str(n)), NOW) for n in range(100)]
     assert shown([row, *sound], every=False)[0] == [row], "not hidden among those that are well"
 
 
