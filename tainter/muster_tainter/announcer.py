@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from muster_checks.vocabulary import shorten
 from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from muster_kube.errors import AlreadyExists, ApiError, ConfigError, Conflict, Forbidden, Invalid, NotFound
 from muster_kube.objects import Condition, Event, EventMetadata, EventSource, Node, ObjectReference
 from muster_kube.times import rfc3339_whole
 from muster_kube.workqueue import WorkQueue, run_workers
@@ -249,5 +249,5 @@ async def tell_policy(client: KubeClient, path: str, error: str | None, *, names
     )
     try:
         await client.create(f"/api/v1/namespaces/{namespace}/events", event, type=Event)
-    except ApiError as failure:
+    except (ApiError, ConfigError) as failure:
         log.warning("no Event about the policy: %s", failure)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from prometheus_client import CollectorRegistry, Gauge
 
 from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, ApiError
+from muster_kube.errors import AlreadyExists, ApiError, ConfigError
 from muster_kube.nodehealth import Cleared, Finding, NodeHealth
 from muster_kube.objects import Event, EventMetadata, EventSource, Node, ObjectReference
 from muster_kube.reflector import Reflector
@@ -144,7 +144,7 @@ class AgentWatch:
             await self._client.create(f"/api/v1/namespaces/{self._namespace}/events", event, type=Event)
         except AlreadyExists:
             pass
-        except ApiError as error:
+        except (ApiError, ConfigError) as error:
             log.warning("no Event about the silent agents yet: %s", error)
             return True
         incident.told = True

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
 from muster_checks.vocabulary import shorten
 from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError
+from muster_kube.errors import ApiError, ConfigError
 from muster_kube.objects import Api, Event, EventMetadata, EventSource, Metadata, ObjectReference
 from muster_kube.reflector import Reflector
 from muster_kube.times import rfc3339_whole, seconds
@@ -140,5 +140,5 @@ async def tell_pause(client: KubeClient, reason: str, *, namespace: str, now: fl
     )
     try:
         await client.create(f"/api/v1/namespaces/{namespace}/events", event, type=Event)
-    except ApiError as failure:
+    except (ApiError, ConfigError) as failure:
         log.warning("no Event about the pause: %s", failure)
