@@ -52,7 +52,10 @@ async def _with_leases(client: KubeClient, config: ClusterConfig) -> list[str]:
         try:
             await client.get(_path(config.namespace), type=Lease)
         except (Forbidden, NotFound):
-            return []
+            raise NoPlace(
+                f"you may not list Leases, and none of {LEASE} is seen in namespace {config.namespace}: say by "
+                "--namespace NAME where the tainter is"
+            ) from None
         return [config.namespace]
     return sorted(lease.metadata.namespace for lease in found.items)
 

@@ -119,7 +119,9 @@ def _headline(chains: list[Chain], taints: list[str], one: "_Node") -> tuple[str
         saw = next((link.text for link in worst.links if link.label == "saw"), "")
         said = f"{worst.fault}{f': {saw}' if saw else ''}{more}"
         since = next((link.text.partition(" ago")[0] for link in worst.links if link.label == "since"), "")
-        asks = next((_NEEDS[fault.fault_class] for fault in one.memory.open if fault.fault_class in _NEEDS), "")
+        open_ones = (fault.fault_class for fault in one.memory.open if not fault.over)
+        needs = (_NEEDS[fault_class] for fault_class in open_ones if fault_class in _NEEDS)
+        asks = "over, held as it comes and goes" if worst.state == "held" else next(needs, "")
         lead = ", ".join(part for part in (f"for {since}" if since else "", asks) if part)
         said = f"{lead}: {said}" if lead else said
         if worst.state == "withheld":
@@ -227,7 +229,7 @@ class _Node:
         text = f"{self.ago(fault.since)}, occurrence {fault.occurrence}, boot {fault.boot or 'unknown'}"
         if fault.raised:
             text += f"; fired anew {self.ago(fault.raised)}"
-        if finding is None and self._report.known:
+        if finding is None and self._report.known and not fault.over:
             text += "; no longer reported, which alone closes nothing"
         return text
 

@@ -149,7 +149,8 @@ class TestExplain:
             node = decide(node, health, policy, at + 120).applied(node)
             at += 1000
         text = self.text(node, health, policy, NOW + 1130)
-        assert "n1 TAINTED  for " in text
+        assert "n1 TAINTED  for 2m, over, held as it comes and goes: dmesg" in text, "nothing is asked of anybody"
+        assert "which alone closes nothing" not in text
         assert "HELD  dmesg" in text
         assert "held     over 10s ago (2027-01-15T08:18:40Z) by driver" in text
 
