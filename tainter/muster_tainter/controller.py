@@ -326,7 +326,13 @@ class Tainter:
         return slim_node(node, self._late_labels.kept, self._policy().sources.condition_types)
 
     def health_of(self, name: str) -> NodeHealth | Unusable | None:
-        return self._unusable.get(name) or self.healths.store.get(name)
+        """None also for the one of an older Node of that name, which is collected with it: another machine may have
+        the name now, and what is still so its agent says anew."""
+        health = self._unusable.get(name) or self.healths.store.get(name)
+        node = self.nodes.store.get(name)
+        if node is not None and isinstance(health, NodeHealth) and _is_of_older(health, node):
+            return None
+        return health
 
     def not_ready(self) -> list[str]:
         """Why this replica could not take over now; empty when it could."""
@@ -603,6 +609,10 @@ def _fails(health: NodeHealth | None) -> bool:
 
 def _has_reported(health: NodeHealth | None) -> bool | None:
     return None if health is None else bool(health.status.verdict)
+
+
+def _is_of_older(health: NodeHealth, node: Node) -> bool:
+    return any(owner.kind == "Node" and owner.uid != node.metadata.uid for owner in health.metadata.owner_references)
 
 
 def _planned_by(node: Node) -> tuple[object, ...]:

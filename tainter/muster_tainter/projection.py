@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from muster_kube import nodehealth
-from muster_kube.objects import Condition, ManagedNode, Metadata, Node, NodeSpec, NodeStatus
+from muster_kube.objects import Condition, ManagedNode, Metadata, Node, NodeSpec, NodeStatus, OwnerReference
 from muster_tainter.desired import CONDITION, OUR_ANNOTATIONS, OUR_LABELS, READY
 from muster_tainter.past import ANNOTATION as TESTS
 from muster_tainter.tried import ANNOTATION as PROOFS
@@ -29,7 +29,7 @@ def slim_node(
     return Node(
         metadata=Metadata(
             name=meta.name,
-            uid=meta.uid,
+            uid=_intern(meta.uid),  # its NodeHealth names it, too
             resource_version=meta.resource_version,
             deletion_timestamp=meta.deletion_timestamp,
             labels={_intern(key): _intern(meta.labels[key]) for key in keys if key in meta.labels},
@@ -75,6 +75,7 @@ def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
             resource_version=meta.resource_version,
             creation_timestamp=_intern(meta.creation_timestamp),
             annotations=_remembered(meta.annotations) if meta.annotations else _NONE,
+            owner_references=tuple(_owner(owner) for owner in meta.owner_references if owner.kind == "Node"),
         ),
         spec=nodehealth.Spec(requests=health.spec.requests, clear=health.spec.clear),
         status=nodehealth.Status(
@@ -88,6 +89,10 @@ def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
             observed_at=status.observed_at,
         ),
     )
+
+
+def _owner(owner: OwnerReference) -> OwnerReference:
+    return OwnerReference(api_version="v1", kind="Node", name="", uid=_intern(owner.uid))
 
 
 def _remembered(annotations: dict[str, str]) -> dict[str, str]:

@@ -1,14 +1,20 @@
 """Corners where faults, taints and memory meet: many faults at once, memory that was lost, other sources, a new Node of
 an old name."""
 
-from typing import Any
+from typing import Any, cast
 
+import pytest
+
+from muster_kube.client import KubeClient
 from muster_kube.nodehealth import Clear, Cleared, Finding, NodeHealth
-from muster_kube.objects import Node, Taint
+from muster_kube.objects import Metadata, Node, OwnerReference, Taint
+from muster_tainter.controller import Tainter
 from muster_tainter.desired import Decision, decide, recall
 from muster_tainter.memory import ANNOTATION, decode
+from muster_tainter.metrics import Metrics
 from muster_tainter.policy import SILENT, Policy
 from muster_tainter.policyfile import load_policy, parse_policy
+from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.surroundings import ALONE, Surroundings
 
 NOW = 1_800_000_000.0
@@ -136,3 +142,22 @@ def test_a_condition_that_a_person_closed_stays_closed_while_its_source_is_not_h
     assert node.spec.taints == ()
     node, _ = settle(node, make.health(), policy, later + 20, around=around)
     assert node.spec.taints == ()
+
+
+def owned(name: str, uid: str) -> NodeHealth:
+    owner = OwnerReference(api_version="v1", kind="Node", name=name, uid=uid)
+    return NodeHealth(metadata=Metadata(name=name, resource_version="1", owner_references=(owner,)))
+
+
+@pytest.mark.parametrize(("uid", "believed"), [("first", False), ("second", True)])
+def test_what_was_said_of_an_older_node_is_not_believed_of_another_of_that_name(uid: str, believed: bool) -> None:
+    class NoCluster:
+        """Nobody asks it."""
+
+    tainter = Tainter(cast("KubeClient", NoCluster()), lambda: POLICY, Metrics(), may_write=lambda: False)
+    nodes, healths = tainter.nodes._objects, tainter.healths._objects
+    nodes["n1"] = slim_node(Node(metadata=Metadata(name="n1", uid="second", resource_version="2")))
+    healths["n1"] = slim_health(owned("n1", uid))
+    assert (tainter.health_of("n1") is not None) is believed
+    healths["n1"] = slim_health(NodeHealth(metadata=Metadata(name="n1", resource_version="3")))
+    assert tainter.health_of("n1") is not None  # nobody owns it: whoever made it means any node of that name
