@@ -296,6 +296,8 @@ def test_the_konduktor_policy_taints_on_any_xid_with_its_own_key(binaries: Path,
         box.until(lambda: box.taints(here) == ["trainy.konduktor.ai/faulty"], "tainted with that system's key")
         (taint,) = box.node(here)["spec"]["taints"]
         assert (taint["value"], taint["effect"]) == ("true", "NoSchedule")
+        told = box.muster("explain", here).stdout
+        assert "xid: WARN -> taint trainy.konduktor.ai/faulty=true:NoSchedule" in told, "explained by the same policy"
 
 
 def test_a_killed_sandbox_leaves_no_process(binaries: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from muster_cli.explain import POLICY_KEY, POLICY_MAP
 from muster_cli.sandbox import parts
 from muster_cli.sandbox.live import View, show
 from muster_cli.sandbox.place import Claim, Sandbox, SandboxNode, folder
@@ -98,6 +99,8 @@ def _up(wishes: Wishes, claim: Claim) -> int:
 async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keeper) -> None:
     config = load_config(claim.path / "admin.kubeconfig")
     async with KubeClient(config, user_agent="muster-sandbox") as client, Kubelets(client):
+        if wishes.policy is not None:
+            await _publish_policy(client, wishes.policy)
         nodes = await _make_nodes(client, wishes.simulated, claim.path)
         ports = free_ports(len(nodes))
         ready_urls = {node.name: f"http://127.0.0.1:{port}/readyz" for node, port in zip(nodes, ports, strict=True)}
@@ -119,6 +122,12 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
             await _watch(wishes, client, running, nodes, claim.path, plane.server_version, ports[0])
         finally:
             await running.stop()
+
+
+async def _publish_policy(client: KubeClient, policy: Path) -> None:
+    """Where `muster explain` looks for the rules in force, as they are at the start."""
+    body = {"metadata": {"name": POLICY_MAP}, "data": {POLICY_KEY: policy.read_text()}}
+    await client.create(f"/api/v1/namespaces/{NAMESPACE}/configmaps", body)
 
 
 async def _make_nodes(client: KubeClient, simulated: int, place: Path) -> list[SandboxNode]:
