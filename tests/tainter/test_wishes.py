@@ -26,7 +26,7 @@ from muster_tainter.explain import lines, story
 from muster_tainter.memory import ANNOTATION
 from muster_tainter.metrics import Metrics
 from muster_tainter.policy import SILENT, Policy
-from muster_tainter.policyfile import LivePolicy, load_policy
+from muster_tainter.policyfile import LivePolicy, default_policy_text, load_policy
 from muster_tainter.replay import Outcome, Replay
 from muster_tainter.surroundings import Surroundings
 
@@ -266,12 +266,21 @@ class TestWish11:
         assert asks(planned(busy, health("n2", "pciebw"))) == [("n2", "pciebw")]
 
 
-@pytest.mark.parametrize(
-    "reason", ["AerUncorrectedFatal", "MceUncorrected", "EdacUncorrected", "NvmeDead", "HardLockup"]
-)
-def test_wish_14_one_policy_for_whatever_the_kernel_says(make: Any, reason: str) -> None:
-    assert keys(settled(make.node(), make.health(make.finding(reason, component="host", fault_class="reboot")))) == [
-        "muster.dev/faulty"]  # fmt: skip
+@pytest.mark.parametrize(("line", "tainted"), [
+    ("mlx5_core 0000:3b:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer", 1),
+    ("mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 7: be00004000010090", 1),
+    ("EDAC MC0: 1 UE memory read error on DIMM A 1 (channel:0 slot:0)", 1),
+    ("nvme nvme0: Removing after probe failure status: -19", 1),
+    ("watchdog: Watchdog detected hard LOCKUP on cpu 3", 1),
+    ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", 1),
+    ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#1_Chan#0_DIMM#0 (channel:0 slot:0 page:0x1)", 0),
+    ("rcu: INFO: rcu_preempt self-detected stall on CPU", 0),
+])  # fmt: skip
+def test_wish_14_one_policy_for_all_that_the_kernel_says(tmp_path: Path, capsys: Any, line: str, tainted: int) -> None:
+    (tmp_path / "n1.log").write_text(f"2026-01-01T01:00:00,000000+00:00 {line}\n")
+    (tmp_path / "policy.yaml").write_text(default_policy_text())
+    assert main(["replay", str(tmp_path / "policy.yaml"), "--log", str(tmp_path / "n1.log"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nodesTainted"] == tainted
 
 
 def test_wish_15_a_job_is_told_of_its_nodes_fault_before_anything_is_evicted(make: Any, policy_of: PolicyOf) -> None:
