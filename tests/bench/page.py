@@ -30,6 +30,7 @@ NODES = 10_000
 _EMPTY = """<!doctype html><title>floor</title><body>floor<script>
 const events = new EventSource("floor/events");
 events.onmessage = ({ data }) => requestAnimationFrame(() => { document.body.dataset.drawn = data; });
+addEventListener("pagehide", () => events.close());  // kept for the back button, it would keep a connection
 </script>"""
 _DRAWN = """
 const [selector, done] = arguments;
