@@ -258,11 +258,13 @@ class _Node:
         if not fault.over:
             return
         until = held_until(fault, want, self.memory, self._policy)
+        there = want.taint is not None and (want.taint.key, want.taint.effect) in self._there
+        what = "the taint stays" if there else "it stays a fault, without a taint,"
         times = penalty_of(self.memory, fault.check, self._now, self._policy)
         yield Link(
             "held",
-            f"over {self.ago(fault.over)} by {_by(fault.how, fault.by)}; comes and goes (penalty {times:.1f}), so the "
-            f"taint stays until {rfc3339_whole(until)}, in {_lasted(until - self._now)}",
+            f"over {self.ago(fault.over)} by {_by(fault.how, fault.by)}; comes and goes (penalty {times:.1f}), so "
+            f"{what} until {rfc3339_whole(until)}, in {_lasted(until - self._now)}",
         )
 
     def _ends(self, fault: Fault, want: Wanted) -> Iterator[Link]:

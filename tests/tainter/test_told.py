@@ -153,6 +153,9 @@ class TestExplain:
         assert "which alone closes nothing" not in text
         assert "HELD  dmesg" in text
         assert "held     over 10s ago (2027-01-15T08:18:40Z) by driver" in text
+        assert "so the taint stays until" in text
+        bare = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=()))
+        assert "so it stays a fault, without a taint, until" in self.text(bare, health, policy, NOW + 1130)
 
     def test_a_proof_that_is_asked_for_says_how_far_it_is(self, make: Any, policy_of: Any) -> None:
         policy = policy_of("rules: [{name: hw, match: {}, action: taint, proof: {checks: [dcgm]}}]")

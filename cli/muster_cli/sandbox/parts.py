@@ -43,9 +43,9 @@ def agent(node: SandboxNode, *, kubeconfig: Path, port: int, pod_uid: str, folde
     )
 
 
-def tainter(*, kubeconfig: Path, policy: Path | None) -> Part:
+def tainter(*, kubeconfig: Path, port: int, policy: Path | None) -> Part:
     command = [sys.executable, "-m", "muster_tainter", "--kubeconfig", str(kubeconfig)]
-    command += ["--host", "127.0.0.1", "--port", "0", "--namespace", "muster"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--namespace", "muster"]
     return Part(name="tainter", command=[*command, *(("--policy", str(policy)) if policy else ())])
 
 

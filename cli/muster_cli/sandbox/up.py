@@ -102,7 +102,7 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
         if wishes.policy is not None:
             await _publish_policy(client, wishes.policy)
         nodes = await _make_nodes(client, wishes.simulated, claim.path)
-        ports = free_ports(len(nodes))
+        page, *ports = free_ports(1 + len(nodes))
         ready_urls = {node.name: f"http://127.0.0.1:{port}/readyz" for node, port in zip(nodes, ports, strict=True)}
         by_node = {node.name: port for node, port in zip(nodes, ports, strict=True)}
         if alone := await publish_agents(client, by_node):
@@ -110,7 +110,8 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
         uids = await create_agent_pods(client, ready_urls, ready_urls=ready_urls)
         running = parts.Running(keeper, claim.path, say)
         try:
-            running.start(parts.tainter(kubeconfig=plane.kubeconfig_for(TAINTER, NAMESPACE), policy=wishes.policy))
+            tainter = plane.kubeconfig_for(TAINTER, NAMESPACE)
+            running.start(parts.tainter(kubeconfig=tainter, port=page, policy=wishes.policy))
             agent_kubeconfig = plane.kubeconfig_for(AGENT, NAMESPACE)
             for node, port in zip(nodes, ports, strict=True):
                 running.start(
@@ -119,7 +120,7 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
                     )
                 )
             claim.publish(Sandbox(pid=os.getpid(), kubeconfig=str(claim.path / "admin.kubeconfig"), nodes=tuple(nodes)))
-            await _watch(wishes, client, running, nodes, claim.path, plane.server_version, ports[0])
+            await _watch(wishes, client, running, nodes, claim.path, plane.server_version, ports[0], page)
         finally:
             await running.stop()
 
@@ -164,6 +165,7 @@ async def _watch(
     place: Path,
     version: str,
     port: int,
+    page: int,
 ) -> None:
     view = View(client, first=nodes[0].name)
     hints = [
@@ -172,6 +174,7 @@ async def _watch(
         "  muster sandbox inject sim-3 'NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.'",
         "  muster explain sim-3;  muster sandbox pod trial;  muster clear sim-3;  muster status",
         f"  muster run --url http://127.0.0.1:{port} --check dmesg;  curl '127.0.0.1:{port}/status?check=dmesg'",
+        f"The fleet's page: http://127.0.0.1:{page}/",
         f"Logs: {place}/*.log. Ctrl-C ends it and leaves nothing behind.",
     ]
     if not wishes.terminal:
