@@ -1,0 +1,188 @@
+"""500 faults that wait when the tainter starts, without a budget: how fast the taints go out.
+
+Beside it stands what the API server gives clients that do nothing else.
+
+All three are timed by the API server's own audit log, from the first PATCH of a Node that it answered to the last one,
+with as many calls at once. The bare clients send what the tainter sends. They take turns, so that each meets the same
+machine.
+"""
+
+import asyncio
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from floor import BareClient
+from latency import bare_server
+from saying import say
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.cluster.many_findings import FATAL, NODES, finding_of_each, healths, publish, recording
+
+from muster_kube.client import KubeClient
+from muster_kube.config import load_config
+from muster_tainter.controller import URGENT_WORKERS
+from muster_testbed.controlplane import ControlPlane
+from muster_testbed.install import NAMESPACE, TAINTER, install
+from muster_testbed.nodes import Fleet, each
+from muster_testbed.processes import Component, Keeper
+
+FAULTS = 500
+BOUND = 0.8
+WAY_S = 120.0  # far more than any way takes
+NO_BUDGET = "rules: [{name: hardware, match: {class: [reset, reboot, replace, contact]}, action: taint}]"
+
+
+@dataclass(frozen=True)
+class Round:
+    """PATCHes a second."""
+
+    threads: float
+    coroutines: float
+    muster: float
+
+    @property
+    def bare(self) -> float:
+        """The faster of the two bare clients."""
+        return max(self.threads, self.coroutines)
+
+
+def measure(binaries: Path, rounds: int) -> list[Round]:
+    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+        install(plane.admin)
+        done = []
+        for number in range(rounds + 1):
+            say(f"burst: {FAULTS} faults, round {number} of {rounds}")
+            done.append(asyncio.run(_round(plane, keeper, number)))
+        return done[1:]  # the first one meets caches that are still empty
+
+
+async def _round(plane: ControlPlane, keeper: Keeper, number: int) -> Round:
+    account = plane.kubeconfig_for(TAINTER, NAMESPACE)
+    async with KubeClient(load_config(plane.kubeconfig), user_agent="muster-bench", timeout_s=60) as api:
+        fleet = Fleet(api)
+        threads = await fleet.create(FAULTS, prefix=f"threads-{number}")
+        coroutines = await fleet.create(FAULTS, prefix=f"coroutines-{number}")
+        faulty = await fleet.create(FAULTS, prefix=f"burst-{number}")
+        for names in (threads, coroutines):
+            await each(names, lambda name: _leave_alone(api, name))
+        await healths(api, faulty)
+        await publish(api, finding_of_each(faulty, FATAL))
+        since = plane.audit.mark()
+        await asyncio.to_thread(_by_threads, account, threads)
+        await _by_coroutines(account, coroutines)
+        async with recording(api, faulty) as seen:
+            with tainter(keeper, account, NO_BUDGET):
+                await seen.until(lambda: len(seen.tainted) == FAULTS, "all are tainted", WAY_S)
+        plane.audit.mark()
+        when = _answered(plane.data / "audit.log", since)
+        await fleet.delete()
+    return Round(*(_rate(when, names) for names in (threads, coroutines, faulty)))
+
+
+async def _leave_alone(api: KubeClient, name: str) -> None:
+    """The tainter has nothing to do with the nodes of the bare clients."""
+    await api.patch(f"{NODES}/{name}", {"metadata": {"labels": {"muster.dev/managed": "false"}}})
+
+
+def _body() -> dict[str, object]:
+    """As large as what the tainter writes."""
+    labels = {"bare.example/faulty": "true", "bare.example/health": "fail"}
+    taint = {"key": "bare.example/faulty", "value": "true", "effect": "NoSchedule"}
+    metadata = {"labels": labels, "annotations": {"bare.example/faults": "x" * 400}}
+    return {"metadata": metadata, "spec": {"taints": [taint]}}
+
+
+def _by_threads(kubeconfig: Path, names: Sequence[str]) -> None:
+    """Blocking sockets, a thread each."""
+    server, waiting, body = bare_server(kubeconfig), iter(names), _body()
+    turn = threading.Lock()
+
+    def work() -> None:
+        client = BareClient(server)
+        while True:
+            with turn:
+                name = next(waiting, None)
+            if name is None:
+                break
+            client.patch(f"{NODES}/{name}", body)
+        client.close()
+
+    workers = [threading.Thread(target=work) for _ in range(URGENT_WORKERS)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+async def _by_coroutines(kubeconfig: Path, names: Sequence[str]) -> None:
+    """The tainter's own HTTP client."""
+    async with KubeClient(load_config(kubeconfig), max_connections=URGENT_WORKERS, timeout_s=60) as client:
+
+        async def patch(name: str) -> None:
+            await client.patch(f"{NODES}/{name}", _body())
+
+        await each(names, patch, concurrency=URGENT_WORKERS)
+
+
+@contextlib.contextmanager
+def tainter(keeper: Keeper, kubeconfig: Path, policy: str) -> Iterator[Component]:
+    """Runs, with the account of ``kubeconfig``; ``policy``: the file's text, empty for the built-in one."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
+        file = Path(place) / "policy.yaml"
+        file.write_text(policy)
+        command = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
+        command += ["--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
+        command += ["--policy", str(file)] if policy else []
+        running = Component("tainter", command, Path(place) / "tainter.log", keeper)
+        try:
+            running.start()
+            yield running
+        except BaseException:
+            say(running.tail())
+            raise
+        finally:
+            running.stop()
+
+
+def _answered(log: Path, since: int) -> dict[str, float]:
+    """By Node, when the server first had answered a PATCH of it with success, in seconds since the epoch."""
+    first: dict[str, float] = {}
+    with log.open("rb") as lines:
+        lines.seek(since)
+        for line in lines:
+            event = json.loads(line)
+            reference = event.get("objectRef", {})
+            done = (event["verb"], event["stage"], event.get("responseStatus", {}).get("code"))
+            what = (reference.get("resource"), reference.get("subresource", ""))
+            if (done, what) == (("patch", "ResponseComplete", 200), ("nodes", "")):
+                first.setdefault(reference["name"], datetime.fromisoformat(event["stageTimestamp"]).timestamp())
+    return first
+
+
+def _rate(when: dict[str, float], names: Sequence[str]) -> float:
+    times = [when[name] for name in names]
+    return (len(times) - 1) / (max(times) - min(times))
+
+
+def table(rounds: list[Round]) -> str:
+    ratios = [each_one.muster / each_one.bare for each_one in rounds]
+    lines = [
+        f"{FAULTS} faults waiting       PATCHes a second of",
+        "round   24 threads   24 coroutines   muster    ratio   bound",
+    ]
+    for number, each_one in enumerate(rounds, 1):
+        lines.append(
+            f"{number:>5}   {each_one.threads:>10.0f}   {each_one.coroutines:>13.0f}   {each_one.muster:>6.0f}"
+            f"   {each_one.muster / each_one.bare:>6.2f}   {BOUND:>5}"
+        )
+    lines.append(f"median{statistics.median(ratios):>50.2f}")
+    return "\n".join(lines)
