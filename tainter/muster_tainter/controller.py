@@ -8,7 +8,7 @@ are. Nothing is written without asking first whether this process leads.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -21,29 +21,23 @@ from muster_kube.objects import ManagedNode, Node
 from muster_kube.reflector import Reflector
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_tainter import journal
-from muster_tainter.aftercare import Aftercare
 from muster_tainter.alike import Alike
 from muster_tainter.announcer import Announcer
+from muster_tainter.behind import Behind, carries
 from muster_tainter.budgets import Severity
-from muster_tainter.dead_man import AgentWatch
 from muster_tainter.desired import Decision, Notice, decide, is_managed, may_carry_ours, vanished
 from muster_tainter.fencing import NotLeading
 from muster_tainter.health import Unusable, read
 from muster_tainter.hops import Hops
 from muster_tainter.late_labels import LateLabels
-from muster_tainter.memory import ANNOTATION, Memory, OurTaint, highest_closed, read_memory
+from muster_tainter.memory import OurTaint, highest_closed, read_memory
 from muster_tainter.metrics import Metrics
 from muster_tainter.outside import Outside
 from muster_tainter.places import Places, severity
-from muster_tainter.planner import Planner
 from muster_tainter.policy import SILENT, Policy
 from muster_tainter.projection import slim_health, slim_node
-from muster_tainter.prover import Prover
 from muster_tainter.seen import TaintsSeen
 from muster_tainter.settings import ACCELERATORS
-from muster_tainter.sources.feeding import Feeds
-from muster_tainter.sources.loki_feed import SourceMetrics, World
-from muster_tainter.sources.pods import PodNodes
 from muster_tainter.standing import Said
 from muster_tainter.surroundings import Surroundings
 from muster_tainter.telling import Telling
@@ -123,79 +117,25 @@ class Tainter:
         self._in_hand: set[str] = set()
         self._written = ""  # the node whose own write is being taken in
         self._logged: dict[str, object] = {}  # dry run: what has been told of a node already
-        self._idle = asyncio.Event()
+        self.idle = asyncio.Event()
         self._urgent: WorkQueue[str] | None = None  # there while leading
         self._routine: WorkQueue[str] | None = None
         self._announcer: Announcer | None = None
         self._telling: Telling | None = None
-        self._planner = Planner(
-            planning or client,
-            self._policy,
-            metrics,
-            node=self.node,
-            healths=lambda: self.healths.store,
-            observe=self.healths.observe,
-            tell=self._tell_of_test,
-            may_write=may_write,
-            idle=self._idle,
-            dry_run=dry_run,
-            now=now,
-        )
-        self._agents = agents and AgentWatch(
+        self._behind = Behind(
+            self,
             client,
-            *agents,
-            self._policy,
-            metrics.registry,
-            node=self.node,
-            nodes=lambda: self.nodes.store,
-            health=self.health_of,
-            found=self.outside.found,
-            over=self.outside.over,
-            may_tell=lambda: may_write() and not dry_run,
-            now=now,
-            clock=clock,
-        )
-        self._prover = Prover(
-            planning or client,
-            self._policy,
             metrics,
-            node=self.node,
-            health=self.health_of,
-            names=self.healths.store.keys,
-            observe=self.healths.observe,
-            tell=self._tell_of_test,
             may_write=may_write,
-            idle=self._idle,
             dry_run=dry_run,
-            now=now,
-        )
-        self._aftercare = Aftercare(
-            repairing or client,
-            self._policy,
-            metrics.registry,
+            planning=planning or client,
+            repairing=repairing or client,
+            agents=agents,
             namespace=namespace,
-            node=self.node,
-            names=self.nodes.store.keys,
-            withheld=self._withheld,
-            observe=self.nodes.observe,
-            tell=self._tell_of_test,
-            may_write=may_write,
-            idle=self._idle,
-            dry_run=dry_run,
-            now=now,
-            clock=clock,
-        )
-        world = World(
-            memory=self._memory_of,
-            known=lambda name: name in self.nodes.store,
-            found=self.outside.found,
-            over=self.outside.over,
-            node_of_pod=PodNodes(planning or client, clock),
-            nodes=self._all_nodes,
             led_until=led_until,
             now=now,
+            clock=clock,
         )
-        self._feeds = Feeds(lambda: self._policy().sources, world, SourceMetrics(metrics.registry))
         metrics.watch_store(self.nodes.store.values, self._depths)
 
     async def watch(self) -> None:
@@ -204,8 +144,7 @@ class Tainter:
             group.create_task(self.nodes.run())
             group.create_task(self.healths.run())
             group.create_task(self._late_labels.run())
-            if self._agents is not None:
-                group.create_task(self._agents.run(self._synced))
+            group.create_task(self._behind.watch(self._synced))
 
     async def _synced(self) -> None:
         await self.nodes.wait_synced()
@@ -214,8 +153,7 @@ class Tainter:
     async def lead(self) -> None:
         """Decide and write, until cancelled."""
         await self._synced()
-        if self._agents is not None:
-            await self._agents.wait_looked()
+        await self._behind.wait_looked()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
         announcer = Announcer(
             self._client,
@@ -223,7 +161,7 @@ class Tainter:
             may_write=self._may_write,
             observe=self.nodes.observe,
             look_again=routine.add,
-            idle=self._idle,
+            idle=self.idle,
             now=self._now,
             clock=self._clock,
         )
@@ -234,14 +172,14 @@ class Tainter:
             accelerators=self._accelerators,
             node=self.nodes.store.get,
             may_write=self._may_write,
-            idle=self._idle,
+            idle=self.idle,
             now=self._now,
         )
         self._said.clear()
         self._logged.clear()
         self.outside.begin(kept=(SILENT[0],))  # every replica watches the agents' pods all the time
         self._urgent, self._routine, self._announcer, self._telling = urgent, routine, announcer, telling
-        self._idle.set()
+        self.idle.set()
         self._metrics.leader.set(1)
         try:
             self.look_at_all()
@@ -253,10 +191,7 @@ class Tainter:
                 group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
                 group.create_task(announcer.run())
                 group.create_task(telling.run())
-                group.create_task(self._planner.run())
-                group.create_task(self._prover.run())
-                group.create_task(self._aftercare.run())
-                group.create_task(self._feeds.run(lambda: self.nodes.store))
+                group.create_task(self._behind.lead())
         finally:
             self._metrics.leader.set(0)
             self._urgent = self._routine = self._announcer = self._telling = None
@@ -265,11 +200,7 @@ class Tainter:
         """Decide about every node again, those first that budgets are for, the worst of them first."""
         for name in [*self._worst_first(), *self.nodes.store, *(set(self.healths.store) - set(self.nodes.store))]:
             self._add(name)
-        self._planner.look()
-        self._prover.policy_changed()
-        self._aftercare.look_at_all()
-        if self._agents is not None:
-            self._agents.look_at_all()
+        self._behind.look_at_all()
 
     def _worst_first(self) -> list[str]:
         """Nodes that would get their first taint of ours."""
@@ -289,17 +220,13 @@ class Tainter:
         self._late_labels.look()
         self.places.policy_changed(self._known_nodes)
         self.alike.policy_changed(self._known_nodes)
-        self._feeds.policy_changed()
+        self._behind.policy_changed()
         self.look_at_all()
 
     def _known_nodes(self) -> list[Node]:
         return [self._late_labels.completed(node) for node in self.nodes.store.values()]
 
-    def _memory_of(self, name: str) -> Memory:
-        node = self.nodes.store.get(name)
-        return _NO_MEMORY if node is None or ANNOTATION not in node.metadata.annotations else read_memory(node)
-
-    async def _all_nodes(self) -> AsyncIterator[Node]:
+    async def all_nodes(self) -> AsyncIterator[Node]:
         """As they are now, with all that the policy looks at."""
         params: dict[str, str | int | bool] = {"limit": PAGE_SIZE}
         while True:
@@ -310,7 +237,22 @@ class Tainter:
                 return
             params = {"limit": PAGE_SIZE, "continue": page.continue_}
 
-    def _withheld(self) -> str:
+    @property
+    def nodes_known(self) -> Mapping[str, Node]:
+        return self.nodes.store
+
+    @property
+    def healths_known(self) -> Mapping[str, NodeHealth]:
+        return self.healths.store
+
+    def observe_node(self, node: Node) -> None:
+        self.nodes.observe(node)
+
+    def observe_health(self, health: NodeHealth) -> None:
+        self.healths.observe(health)
+
+    def withheld(self) -> str:
+        """Why nothing new is to be tainted at all; empty: it may be."""
         return self.withholding()
 
     def policy(self) -> Policy:
@@ -353,38 +295,26 @@ class Tainter:
         self._late_labels.came(name)
         self.places.note(name, new)
         self.alike.note(name, self.node(name), self.health_of(name))
-        self._feeds.node_changed(name, new)
-        if old is None or new is None or _planned_by(old) != _planned_by(new):
-            self._planner.note(name)
-        if old is None or new is None or _carries(old) != _carries(new):
-            self._prover.note(name)
-            self._aftercare.note(name)
         if new is None:
             self._said.forget(name)
             self.outside.forget(name)
             self._logged.pop(name, None)
-        elif name != self._written and (old is None or _carries(old) != _carries(new)):
+        elif name != self._written and (old is None or carries(old) != carries(new)):
             self._add(name)
-        if self._agents is not None:
-            self._agents.look(name)
+        self._behind.node_changed(name, old, new)
 
     def _health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         self._unusable.pop(name, None)
         if _fails(old) or _fails(new):
             self.alike.note(name, self.node(name), new)
         self.on_news(name)
-        self._planner.note(name)
-        self._prover.note(name)
-        if old is not None and new is not None and old.status.idle_since != new.status.idle_since:
-            self._aftercare.note_pods(name)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
                 journal.tell_transitions(old, new, self._now())
             if new is not None and new.status.observed_at and new.status.verdict != "PASS":
                 self._hops.delivered(name)
         self._add(name)
-        if self._agents is not None and _has_reported(old) != _has_reported(new):
-            self._agents.look(name)
+        self._behind.health_changed(name, old, new)
 
     def _health_undecodable(self, name: str | None, _raw: bytes, error: str) -> None:
         self._metrics.unusable.inc()
@@ -404,7 +334,7 @@ class Tainter:
             or (node is not None and may_carry_ours(node))
             or self.outside.of(name) != _NOTHING
         ):
-            self._idle.clear()
+            self.idle.clear()
             self._urgent.add(name)
         else:
             self._routine.add(name)
@@ -418,14 +348,14 @@ class Tainter:
             await self._handle(name, queue)
         finally:
             if not len(queue) and queue.in_hand <= 1:
-                self._idle.set()
+                self.idle.set()
 
     async def _handle_routine(self, name: str) -> None:
         queue = self._routine
         assert queue is not None  # noqa: S101 - its own worker
         with suppress(TimeoutError):  # taints first, but not for ever
             async with asyncio.timeout(WAIT_AT_MOST_S):
-                await self._idle.wait()
+                await self.idle.wait()
         await self._handle(name, queue)
 
     async def _handle(self, name: str, queue: WorkQueue[str]) -> None:
@@ -521,7 +451,7 @@ class Tainter:
             raise
         self._metrics.writes.labels("node").inc()
         answer = self._slim(answer)
-        if _carries(answer) == _carries(decision.applied(node)):
+        if carries(answer) == carries(decision.applied(node)):
             self._written = node.metadata.name  # as decided: there is nothing to decide again
         self.nodes.observe(answer)
         self._written = ""
@@ -552,7 +482,7 @@ class Tainter:
             for notice in self._said.news(name, read(health), self._policy(), self._now()):
                 announcer.tell(node, notice)
 
-    def _tell_of_test(self, node: Node, notice: Notice) -> None:
+    def tell(self, node: Node, notice: Notice) -> None:
         if self._announcer is not None:
             self._announcer.tell(node, notice)
 
@@ -593,7 +523,6 @@ class Tainter:
         }
 
 
-_NO_MEMORY = Memory()
 _NEVER = float("inf")
 _NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
 
@@ -607,19 +536,5 @@ def _fails(health: NodeHealth | None) -> bool:
     return health is not None and health.status.verdict == Verdict.FAIL
 
 
-def _has_reported(health: NodeHealth | None) -> bool | None:
-    return None if health is None else bool(health.status.verdict)
-
-
 def _is_of_older(health: NodeHealth, node: Node) -> bool:
     return any(owner.kind == "Node" and owner.uid != node.metadata.uid for owner in health.metadata.owner_references)
-
-
-def _planned_by(node: Node) -> tuple[object, ...]:
-    """What the plan of heavy checks looks at."""
-    return node.spec.taints, node.metadata.labels, node.metadata.deletion_timestamp
-
-
-def _carries(node: Node) -> tuple[object, ...]:
-    """What a decision looks at; all else may change without one."""
-    return node.spec.taints, node.metadata.labels, node.metadata.annotations, node.status.conditions
