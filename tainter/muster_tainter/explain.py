@@ -217,7 +217,7 @@ class _Node:
     def _budget(self, fault: Fault, want: Wanted) -> Iterator[Link]:
         state = self._state(fault, want)
         if state == "withheld":
-            yield Link("budget", f"withheld: {self.withheld or 'the tainter has not come to it yet'}")
+            yield Link("withheld", self.withheld or "the tainter has not come to it yet")
         if fault.incident:
             others = f"on {fault.others} other nodes too" if fault.others else ""
             yield Link("incident", " ".join(part for part in (fault.incident, others) if part))
