@@ -69,7 +69,8 @@ async def test_a_burst_goes_out_nearly_as_fast_as_the_server_takes_it(
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "muster_tainter", "--kubeconfig", str(kubeconfig), "--namespace", "muster",
-            "--host", "127.0.0.1", "--port", "0", "--policy", str(policy), stdout=asyncio.subprocess.DEVNULL, stderr=errors,
+            "--host", "127.0.0.1", "--port", "0", "--policy", str(policy),
+            stdout=asyncio.subprocess.DEVNULL, stderr=errors,
         )  # fmt: skip
     try:
         deadline = time.monotonic() + 240  # takes three seconds: this guards against hanging
