@@ -1,6 +1,6 @@
 """`make bench`: the project's figures, each beside its bound, and beside what it is compared with in the same run.
 
-    --only PART [PART …]   latency, burst, selectivity, idle, flood, fleet, page (default: all)
+    --only PART [PART …]   latency, burst, selectivity, sync, idle, flood, fleet, page (default: all)
     --fleet N [N …]        latency: nodes in the cluster (default 1 and 5,000)
     --rounds N             latency: of each way (default 100)
     --window S             idle: seconds (default 120; the slowest light check runs every 600)
@@ -9,6 +9,7 @@
 latency   kernel line -> taint, beside a bare read, two PATCHes and two watches
 burst     500 faults that wait when the tainter starts, beside clients that do nothing but PATCH
 selectivity  200 fatal findings among 1,800 harmless ones, over 10,000 nodes
+sync      processor time and memory of a tainter for 15,000 nodes at rest
 idle      memory, processor time and API writes of an agent with nothing to do, beside Debian's node exporter
 flood     an agent under 1,600 kernel lines a second
 fleet     one /status through one agent to 199 others, and with ten of them dead or silent
@@ -30,6 +31,7 @@ import idle
 import latency
 import page
 import selectivity
+import sync
 import whole_fleet
 from saying import say
 
@@ -38,11 +40,12 @@ from muster_testbed.binaries import find_or_build
 BURST_ROUNDS = 5
 FLEET_ROUNDS = 5
 PAGE_ROUNDS = 10
+SYNC_NODES = 15_000
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("latency", "burst", "selectivity", "idle", "flood", "fleet", "page")
+    parts = ("latency", "burst", "selectivity", "sync", "idle", "flood", "fleet", "page")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
     parser.add_argument("--fleet", type=int, nargs="+", default=[1, 5000])
     parser.add_argument("--rounds", type=int, default=100)
@@ -58,6 +61,7 @@ def main() -> int:
         "latency": lambda: latency.table([latency.measure(binaries, n, arguments.rounds) for n in arguments.fleet]),
         "burst": lambda: burst.table(burst.measure(binaries, BURST_ROUNDS)),
         "selectivity": lambda: selectivity.table(selectivity.measure(binaries)),
+        "sync": lambda: sync.table(sync.measure(binaries, SYNC_NODES)),
         "idle": lambda: idle.table(idle.measure(binaries, arguments.window)),
         "flood": lambda: flood.table(flood.measure(binaries, arguments.flood)),
         "fleet": lambda: whole_fleet.table(whole_fleet.measure(FLEET_ROUNDS)),
