@@ -32,12 +32,13 @@ from muster_kube.config import load_config
 from muster_tainter.controller import URGENT_WORKERS
 from muster_testbed.controlplane import ControlPlane
 from muster_testbed.install import NAMESPACE, TAINTER, install
-from muster_testbed.nodes import Fleet, each
+from muster_testbed.nodes import Fleet, NodeShape, each
 from muster_testbed.processes import Component, Keeper
 
 FAULTS = 500
 BOUND = 0.8
 WAY_S = 120.0  # far more than any way takes
+LEFT_ALONE = NodeShape(labels={"muster.dev/managed": "false"})  # of the bare clients: nothing is done about them
 NO_BUDGET = "rules: [{name: hardware, match: {class: [reset, reboot, replace, contact]}, action: taint}]"
 
 
@@ -69,11 +70,9 @@ async def _round(plane: ControlPlane, keeper: Keeper, number: int) -> Round:
     account = plane.kubeconfig_for(TAINTER, NAMESPACE)
     async with KubeClient(load_config(plane.kubeconfig), user_agent="muster-bench", timeout_s=60) as api:
         fleet = Fleet(api)
-        threads = await fleet.create(FAULTS, prefix=f"threads-{number}")
-        coroutines = await fleet.create(FAULTS, prefix=f"coroutines-{number}")
+        threads = await fleet.create(FAULTS, prefix=f"threads-{number}", shape=LEFT_ALONE)
+        coroutines = await fleet.create(FAULTS, prefix=f"coroutines-{number}", shape=LEFT_ALONE)
         faulty = await fleet.create(FAULTS, prefix=f"burst-{number}")
-        for names in (threads, coroutines):
-            await each(names, lambda name: _leave_alone(api, name))
         await healths(api, faulty)
         await publish(api, finding_of_each(faulty, FATAL))
         since = plane.audit.mark()
@@ -86,11 +85,6 @@ async def _round(plane: ControlPlane, keeper: Keeper, number: int) -> Round:
         when = _answered(plane.data / "audit.log", since)
         await fleet.delete()
     return Round(*(_rate(when, names) for names in (threads, coroutines, faulty)))
-
-
-async def _leave_alone(api: KubeClient, name: str) -> None:
-    """The tainter has nothing to do with the nodes of the bare clients."""
-    await api.patch(f"{NODES}/{name}", {"metadata": {"labels": {"muster.dev/managed": "false"}}})
 
 
 def _body() -> dict[str, object]:

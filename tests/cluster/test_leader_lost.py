@@ -137,6 +137,7 @@ async def lose_two_leaders(standbys: Standbys, seen: Recorder, end: int) -> None
     await seen.until(lambda: len(seen.tainted) > done, "the second goes on")
     second = await standbys.leader()
     standbys.freeze(second)
+    await standbys.leader()
     at = min(len(seen.tainted) + chance.randint(1, end // 6), end)
     await seen.until(lambda: len(seen.tainted) >= at, "the third goes on")
     await standbys.wake(second)
@@ -179,9 +180,9 @@ async def test_of_fatal_and_harmless_findings_the_fatal_ones_taint_whoever_leads
     order = random.Random().sample(reported, len(reported))
     async with recording(cluster.api, names) as seen:
         await standbys.start(3, policy_file(tmp_path, "pick", "{}"))
-        writing = asyncio.create_task(publish(cluster.api, {name: said[name] for name in order}))
-        await lose_two_leaders(standbys, seen, 50)
-        await writing
+        async with asyncio.TaskGroup() as both:
+            both.create_task(publish(cluster.api, {name: said[name] for name in order}))
+            await lose_two_leaders(standbys, seen, 50)
 
         def all_are_taken_in() -> bool:
             return all(seen.now[name].health == told(said[name]) for name in reported if name in seen.now)
@@ -214,6 +215,7 @@ async def test_a_place_that_a_frozen_leader_was_about_to_give_is_not_given_twice
         await asyncio.gather(*(cluster.api.patch(f"{HEALTHS}/{name}", over) for name in first))
         await seen.until(lambda: len(seen.tainted & set(waiting)) > 8, "places are given")
         standbys.freeze(leader)
+        await standbys.leader()
         await seen.until(lambda: len(seen.tainted & set(waiting)) == 30, "its successor gives the others")
         await standbys.wake(leader)
         await nothing_is_left_to_do(standbys, seen)
