@@ -137,6 +137,7 @@ class Tainter:
             clock=clock,
         )
         metrics.watch_store(self.nodes.store.values, self._depths)
+        metrics.watch_budgets(self.places.usage, self.alike.all)
 
     async def watch(self) -> None:
         """Keep the caches warm, leading or not; for ever."""

@@ -8,11 +8,14 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from muster_kube.objects import Node
-from muster_tainter.desired import show
+from muster_tainter.desired import show, withheld_of
+from muster_tainter.incidents import Incident
 from muster_tainter.memory import read_memory
 from muster_tainter.plan import Plan
+from muster_tainter.pool_counts import Usage
 
 _CHECKS_LIMIT = 64
+_BUDGETS_LIMIT = 200  # rows
 _HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
 
@@ -95,6 +98,9 @@ class Metrics:
     def watch_store(self, nodes: Callable[[], Iterable[Node]], depths: Callable[[], dict[str, int]]) -> None:
         self.registry.register(_Store(nodes, depths))
 
+    def watch_budgets(self, usage: Callable[[], Iterable[Usage]], incidents: Callable[[], Iterable[Incident]]) -> None:
+        self.registry.register(_Budgets(usage, incidents))
+
 
 class _Store(Collector):
     def __init__(self, nodes: Callable[[], Iterable[Node]], depths: Callable[[], dict[str, int]]) -> None:
@@ -105,6 +111,7 @@ class _Store(Collector):
         faults: Tally[tuple[str, ...]] = Tally()
         taints: Tally[str] = Tally()
         health: Tally[str] = Tally()
+        held: Tally[str] = Tally({"budget": 0, "paused": 0})
         for node in self._nodes():
             health[node.metadata.labels.get("muster.dev/health", "none")] += 1
             if not node.metadata.annotations:
@@ -114,10 +121,46 @@ class _Store(Collector):
                 faults[fault.rule, fault.fault_class] += fault.rest or 1
             for taint in memory.ours:
                 taints[show(taint)] += 1
+            why = withheld_of(node) if memory.open else ""
+            if why:
+                held["budget" if why.startswith("budget") else "paused"] += 1
         yield _family("muster_tainter_faults_open", "Open faults", ("rule", "class"), faults.items())
         yield _family("muster_tainter_taints", "Taints of ours on nodes", ("taint",), _single(taints))
+        yield _family(
+            "muster_tainter_nodes_withheld",
+            "Nodes with a fault that wants a taint and has none, by what holds it back",
+            ("why",),
+            _single(held),
+        )
         yield _family("muster_tainter_nodes", "Nodes by health", ("health",), _single(health))
         yield _family("muster_tainter_queue_depth", "Keys waiting in each queue", ("queue",), _single(self._depths()))
+
+
+class _Budgets(Collector):
+    """A failure domain has series of its own only while it is full or somebody waits there: a fleet has a thousand."""
+
+    def __init__(self, usage: Callable[[], Iterable[Usage]], incidents: Callable[[], Iterable[Incident]]) -> None:
+        self._usage = usage
+        self._incidents = incidents
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        told = [row for row in self._usage() if not row.domain or row.waiting or row.left == 0][:_BUDGETS_LIMIT]
+        labels = ("pool", "domain", "budget")
+        keys = [(row.pool, row.domain, row.what) for row in told]
+        yield _family(
+            "muster_tainter_budget_used",
+            "Nodes that a budget counts: tainted ones, or (healthyPerDomain) healthy ones",
+            labels,
+            zip(keys, (row.used for row in told), strict=True),
+        )
+        limits = [(key, row.limit) for key, row in zip(keys, told, strict=True) if row.limit is not None]
+        yield _family("muster_tainter_budget_limit", "What the policy allows, or asks to stay healthy", labels, limits)
+        left = [(key, row.left) for key, row in zip(keys, told, strict=True) if row.left is not None]
+        yield _family("muster_tainter_budget_left", "How many more nodes may be tainted by it", labels, left)
+        sizes: Tally[str] = Tally()
+        for incident in self._incidents():
+            sizes[incident.check if len(sizes) < _CHECKS_LIMIT or incident.check in sizes else "other"] += 1
+        yield _family("muster_tainter_incidents", "Incidents that last, by check", ("check",), _single(sizes))
 
 
 def _single(values: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], int]]:
