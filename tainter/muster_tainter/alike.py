@@ -16,6 +16,9 @@ from muster_tainter.memory import LOST_CHECK, Fault, Memory, read_memory
 from muster_tainter.policy import Policy
 
 
+_JOBS_LIMIT = 8  # of one node
+
+
 class Alike:
     """look_again: called with nodes for which something is new. now: seconds since the epoch."""
 
@@ -31,6 +34,7 @@ class Alike:
         self._health = health
         self._look_again = look_again
         self._now = now
+        self._jobs: dict[str, tuple[str, ...]] = {}  # of nodes with faults, as far as somebody looked
         self._index = IncidentIndex(policy().incidents, _marks(policy()))
         self._by = policy()
 
@@ -46,8 +50,18 @@ class Alike:
     def note(self, name: str, node: Node | None, health: NodeHealth | Unusable | None) -> None:
         """The stores have them so now."""
         opened = [] if node is None else _opened(read_memory(node), health)
-        for other in self._index.note(name, opened, _grounds(node, self._policy()) if opened and node else ()):
+        if not opened:
+            self._jobs.pop(name, None)
+        jobs = [("job", job) for job in self._jobs.get(name, ())]
+        grounds = [*jobs, *_grounds(node, self._policy())] if opened and node else []
+        for other in self._index.note(name, opened, grounds):
             self._look_again(other)
+
+    def jobs(self, name: str, jobs: Iterable[str], node: Node | None) -> None:
+        """Who has pods with accelerators on a node with a fault: where it is the same on many nodes, that is what they
+        share."""
+        self._jobs[name] = tuple(sorted(set(jobs)))[:_JOBS_LIMIT]
+        self.note(name, node, self._health(name))
 
     def around(
         self, node: Node, health: NodeHealth | Unusable | None, outside: Iterable[FaultKey]

@@ -175,6 +175,7 @@ class Tainter:
             may_write=self._may_write,
             idle=self.idle,
             now=self._now,
+            on_jobs=lambda name, jobs: self.alike.jobs(name, jobs, self.node(name)),
         )
         self._said.clear()
         self._logged.clear()

@@ -66,8 +66,10 @@ class Telling:
         may_write: Callable[[], bool],
         idle: asyncio.Event,
         now: Callable[[], float],
+        on_jobs: Callable[[str, list[str]], None] = lambda _node, _jobs: None,
     ) -> None:
         self._client = client
+        self._on_jobs = on_jobs
         self._policy = policy
         self._metrics = metrics
         self._accelerators = accelerators
@@ -156,6 +158,7 @@ class Telling:
                 if owner.uid not in grand:
                     grand[owner.uid] = await self._owner_of(owner, namespace)
                 owner = grand[owner.uid]
+        self._on_jobs(node, [f"{about.kind} {about.namespace}/{about.name}" for about, _ in owners.values()])
         for about, names in owners.values():
             await self._write(about, node, concerns, pods_run(names))
 

@@ -67,6 +67,27 @@ def test_an_incident_is_named_after_the_rack_that_its_nodes_share(make: Any) -> 
     assert "on 4 nodes of rack=r7" in incident.text
 
 
+def test_nodes_of_several_racks_that_run_one_job_are_that_job_s_incident(make: Any) -> None:
+    fleet = Fleet(POOL + "rules: [{name: hw, action: taint}]")
+    for number in range(4):
+        fleet.report(f"n{number}", make.health(make.finding()), rack=f"r{number}")
+        fleet.alike.jobs(f"n{number}", ["Job ml/train", f"Job ml/other-{number}"], fleet.nodes[f"n{number}"])
+    [incident] = fleet.alike.all()
+    assert incident.ground == ("job", "Job ml/train")
+    assert "on 4 nodes of job=Job ml/train" in incident.text
+
+
+def test_jobs_of_a_node_whose_faults_are_over_are_forgotten(make: Any) -> None:
+    fleet = Fleet(POOL + "rules: [{name: hw, action: taint}]")
+    for number in range(3):
+        fleet.report(f"n{number}", make.health(make.finding()), rack=f"r{number}")
+        fleet.alike.jobs(f"n{number}", ["Job ml/train"], fleet.nodes[f"n{number}"])
+    fleet.report("n0", make.health(cleared=(make.cleared(),)), rack="r0")
+    fleet.report("n0", make.health(make.finding(occurrence=2)), rack="r0")
+    [incident] = fleet.alike.all()
+    assert incident.ground == ("", "")
+
+
 def test_one_node_is_no_incident_however_often_it_fails(make: Any) -> None:
     fleet = Fleet(POOL + "rules: [{name: hw, action: taint}]")
     fleet.report("n0", make.health(*(make.finding(occurrence=n, component=f"gpu/{n}") for n in range(1, 9))))

@@ -167,6 +167,7 @@ class Bench:
         self.idle = asyncio.Event()
         self.idle.set()
         self.lists = 0
+        self.jobs: list[tuple[str, list[str]]] = []  # what is told to whoever looks for incidents
         api.on("GET", "/api/v1/pods", self.listed)
         api.on("POST", "/api/v1/namespaces/team/events", self.take)
         self.telling = self.another()
@@ -176,6 +177,7 @@ class Bench:
             self.client, lambda: parse_policy(POLICY), self.metrics, accelerators=ACCELERATORS,
             node=lambda name: self.node if name == "n1" else None,
             may_write=lambda: self.leads, idle=self.idle, now=lambda: self.now,
+            on_jobs=lambda node, jobs: self.jobs.append((node, jobs)),
         )  # fmt: skip
 
     def listed(self, asked: Asked) -> Reply:
@@ -239,6 +241,7 @@ async def test_pods_and_owners_get_an_event_each_that_names_fault_and_node(bench
     bench.decide("Xid79")
     await bench.settle()
     assert bench.told == ["Pod/train-0", "Pod/train-1", "Job/train"]
+    assert bench.jobs == [("n1", ["Job team/train"])]
     event = bench.events[0]
     assert event["involvedObject"] == {
         "kind": "Pod", "namespace": "team", "name": "train-0", "uid": "uid-train-0", "apiVersion": "v1",
