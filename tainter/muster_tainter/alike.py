@@ -15,7 +15,6 @@ from muster_tainter.incidents import Ground, Incident, IncidentIndex, Opened
 from muster_tainter.memory import LOST_CHECK, Fault, Memory, read_memory
 from muster_tainter.policy import Policy
 
-
 _JOBS_LIMIT = 8  # of one node
 
 
