@@ -234,7 +234,8 @@ def plan_by_slices(
             step = _ended(node, request, now, limit_s)
             if step is not None:
                 steps.append(step)
-            if step is None or not step.noted:  # what is called off may run for a moment yet
+            # what is called off may run for a moment yet, and what is given up stands there until that is written
+            if step is None or not step.noted or step.answer is None:
                 taken += 1
                 places[node.pool] += 1
                 running[request.checks[0]] += 1
