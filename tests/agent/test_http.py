@@ -110,7 +110,7 @@ async def test_a_failing_check_answers_in_the_layout_of_the_founding_page(bench:
         "[[ LINK ]] Briefings completed. Continue with link evaluation.\n"
         "[[ LINK ]] FAIL\n"
         "Host  node-1\n"
-        "FAIL gpu/0000:3b:00.0 SlowLink: link is slow [bandwidth=3.1GB/s (threshold 4)]\n"
+        "FAIL gpu/0000:3b:00.0 SlowLink: link is slow [bandwidth=3.1 GB/s (threshold 4)]\n"
         "\n"
         "Node Status: LINK Failed\n"
         "-------------------------------------\n"
