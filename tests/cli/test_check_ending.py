@@ -20,9 +20,10 @@ def test_the_tools_it_has_started_end_with_it(tmp_path: Path, number: signal.Sig
     tool.write_text(f"#!/bin/sh\nexec 3> {lifeline}\nsleep 600 &\necho > {started}\nsleep 600\n")
     tool.chmod(0o755)
     held = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK)
-    # a background job of a shell without job control has SIGINT ignored, and would hand that on
+    # a background job of a shell without job control has SIGINT ignored, one under nohup SIGHUP: both are handed on
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "
         "from muster_cli.__main__ import main; sys.exit(main(['check', 'clock', '--set', 'clock.timeout_s=30']))"
     )
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
