@@ -184,18 +184,18 @@ pools: [{{name: jump, selector: {{matchLabels: {{{POOL}: jump}}}}, budget: {{tai
 rules: [{{name: hw, match: {{class: reboot}}, for: 30s, action: taint}}]
 """
     names = await fleet.create(5, prefix="jump", shape=NodeShape(labels={POOL: "jump"}))
+    async def opened(name: str) -> bool:
+        return bool((await memory(cluster, name)).get("open"))
+
     async with running(control_plane, text, lambda: clock[0]):
         for name, jump in zip(names[:4], (31.0, 3600.0, -3600.0, -7200.0), strict=True):
             await cluster.report(name, finding())
-
-            async def opened(name: str = name) -> bool:
-                return bool((await memory(cluster, name)).get("open"))
-
-            await until(opened, "the fault is open, and waits")
+            await until(partial(opened, name), "the fault is open, and waits")
             clock[0] += jump
             await cluster.report(name, finding(), finding("Xid95", 2))  # a word from the node: look again
             await cluster.until_faulty(name)
         await cluster.report(names[4], finding())
+        await until(partial(opened, names[4]), "the last one is open too")
         clock[0] += 3600.0
         await cluster.report(names[4], finding(), finding("Xid95", 2))
         await until(partial(condition_says, cluster, names[4], "budget: pool jump has 4 of 4"), "the level holds")
