@@ -184,6 +184,7 @@ pools: [{{name: jump, selector: {{matchLabels: {{{POOL}: jump}}}}, budget: {{tai
 rules: [{{name: hw, match: {{class: reboot}}, for: 30s, action: taint}}]
 """
     names = await fleet.create(5, prefix="jump", shape=NodeShape(labels={POOL: "jump"}))
+
     async def opened(name: str) -> bool:
         return bool((await memory(cluster, name)).get("open"))
 
