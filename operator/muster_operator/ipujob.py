@@ -1,0 +1,217 @@
+"""IPUJob (``ipujobs.graphcore.ai``, v1alpha1): what people submit, and what they are told of it.
+
+The one source of the CRD: `make generate` writes it from these types, their bounds and descriptions. Fields are those
+of the published CRD 1.2.0 (graphcore/helm-charts, tag 1.2.0), the older spellings (``workerPerJobInstance`` of 1.0.3;
+``modelReplicas``, ``ipusPerModelReplica`` of 1.0.0-alpha-5), and, where a description says "Muster's own", ours.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType, field
+
+from muster_kube.objects import Api, Metadata
+
+GROUP = "graphcore.ai"
+VERSION = "v1alpha1"
+KIND = "IPUJob"
+PLURAL = "ipujobs"
+API_VERSION = f"{GROUP}/{VERSION}"
+FINALIZER = "ipu.finalizers.graphcore.ai"
+
+RestartType = Literal["Always", "OnFailure", "Never", "ExitCode"]
+CleanPodPolicy = Literal["None", "All", "Workers"]
+LauncherStatus = Literal["Pending", "Running", "Completed", "Failed"]
+EXIT_CODES = r"^([0-9]+(-[0-9]+)?)(,([0-9]+(-[0-9]+)?))*$"
+
+
+class RestartPolicy(Api, frozen=True):
+    """When the job is run again after it has ended."""
+
+    type: Annotated[
+        RestartType, Meta(description="Always, OnFailure, Never, or ExitCode: by the exit codes below.")
+    ] = "Never"
+    back_off_limit: Annotated[int, Meta(ge=0, description="How many restarts there are at most.")] = 3
+    exit_codes: (
+        Annotated[
+            str,
+            Meta(
+                pattern=EXIT_CODES,
+                description="With ExitCode: those that restart the job, as 1,3,128-255; default 128-255.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class Launcher(Api, frozen=True):
+    """The pod that starts the job's processes in the workers. It runs in the workers' image."""
+
+    command: Annotated[tuple[str, ...], Meta(description="The command that triggers the job, mpirun for example.")]
+    env: Annotated[tuple[dict[str, Any], ...], Meta(description="Environment variables of the launcher (EnvVar).")] = ()
+
+
+class Interactive(Api, frozen=True):
+    """A session that runs nothing by itself: people exec into the launcher."""
+
+    ttl: Annotated[int, Meta(ge=1, description="How long the session lives, in seconds.")]
+
+
+class RollingUpdate(Api, frozen=True):
+    max_surge: Annotated[int | str, Meta(description="Pods above the wished number: a number or a percentage.")] = "25%"
+    max_unavailable: Annotated[int | str, Meta(description="Pods missing at most: a number or a percentage.")] = "25%"
+
+
+class Strategy(Api, frozen=True):
+    """How workers of a job without launcher are replaced when their template changes."""
+
+    type: Literal["Recreate", "RollingUpdate"] = "RollingUpdate"
+    rolling_update: RollingUpdate | UnsetType = UNSET
+
+
+class Workers(Api, frozen=True):
+    """The pods that do the work."""
+
+    template: Annotated[dict[str, Any], Meta(description="A Kubernetes pod template.")]
+    replicas: (
+        Annotated[int, Meta(ge=1, description="Workers of one instance; workersPerJobInstance says the same.")]
+        | UnsetType
+    ) = UNSET
+    strategy: Strategy | UnsetType = UNSET
+
+
+class HealthPolicy(Api, frozen=True):
+    """Muster's own: what bad hardware does to this job."""
+
+    tolerate_faulty: Annotated[
+        bool, Meta(description="Run on nodes that Muster has tainted, too. By default never.")
+    ] = False
+    on_fault: Annotated[
+        Literal["Keep", "Move", "Fail"],
+        Meta(description="When a node or IPU under the running job goes bad: keep it, move it, or let it fail."),
+    ] = "Keep"
+
+
+class Spec(Api, frozen=True):
+    """``jobInstances`` and ``ipusPerJobInstance`` are there after defaulting; see :mod:`muster_operator.admission`."""
+
+    workers: Workers
+    job_instances: (
+        Annotated[int, Meta(ge=0, description="How many instances run, each on a partition of its own.")] | UnsetType
+    ) = UNSET
+    ipus_per_job_instance: (
+        Annotated[str, Meta(description="IPUs of one instance's partition: a power of two, as text.")] | UnsetType
+    ) = UNSET
+    workers_per_job_instance: (
+        Annotated[str, Meta(description="Worker pods of one instance, each with a GCD of its own, as text.")]
+        | UnsetType
+    ) = UNSET
+    worker_per_job_instance: (
+        Annotated[str, Meta(description="Older spelling of workersPerJobInstance (1.0.3).")] | UnsetType
+    ) = UNSET
+    model_replicas_per_worker: (
+        Annotated[str, Meta(description="Model replicas within one worker, as text.")] | UnsetType
+    ) = UNSET
+    model_replicas: (
+        Annotated[str, Meta(description="1.0.0-alpha-5: with ipusPerModelReplica, instead of ipusPerJobInstance.")]
+        | UnsetType
+    ) = UNSET
+    ipus_per_model_replica: Annotated[str, Meta(description="1.0.0-alpha-5: see modelReplicas.")] | UnsetType = UNSET
+    launcher: Launcher | UnsetType = UNSET
+    interactive: Interactive | UnsetType = UNSET
+    restart_policy: RestartPolicy | UnsetType = UNSET
+    clean_pod_policy: (
+        Annotated[CleanPodPolicy, Meta(description="Which pods go once the job is over: None, Workers or All.")]
+        | UnsetType
+    ) = UNSET
+    suspend: Annotated[bool, Meta(description="Muster's own: no pods and no partition while true.")] = False
+    active_deadline_seconds: (
+        Annotated[int, Meta(ge=1, description="Muster's own: the job fails when it has run so long, in seconds.")]
+        | UnsetType
+    ) = UNSET
+    ttl_seconds_after_finished: (
+        Annotated[int, Meta(ge=0, description="Muster's own: the job is deleted so long after its end, in seconds.")]
+        | UnsetType
+    ) = UNSET
+    health_policy: HealthPolicy | UnsetType = UNSET
+
+
+class Condition(Api, frozen=True):
+    """type: Pending, Running, Suspended, Complete or Failed; status: True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_update_time: str = ""
+    last_transition_time: str = ""
+
+
+class WorkersStatus(Api, frozen=True):
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class Status(Api, frozen=True, omit_defaults=False):
+    """``attempt`` and ``selector`` are Muster's own."""
+
+    desired_replicas: Annotated[int, Meta(description="Instances that are wanted.")] = 0
+    last_message: Annotated[str, Meta(description="What was last done, or is waited for.")] = ""
+    current_replicas: Annotated[
+        int, Meta(description="Instances whose partition is ready and whose pods were made.")
+    ] = 0
+    launcher_status: Annotated[LauncherStatus, Meta(description="Follows from the conditions.")] = "Pending"
+    ipu_partition_created: Annotated[bool, Meta(description="Every instance has its partition.")] = field(
+        name="iPUPartitionCreated", default=False
+    )
+    restart_count: int = 0
+    attempt: Annotated[int, Meta(description="Rises with each restart: a partition is reset once for each.")] = 0
+    selector: Annotated[str, Meta(description="Of the worker pods, for autoscalers.")] = ""
+    start_time: str | None = None
+    completion_time: str | None = None
+    last_reconcile_time: str | None = None
+    observed_generation: int = 0
+    workers_status: WorkersStatus = WorkersStatus()
+    conditions: tuple[Condition, ...] = ()
+
+
+class JobMetadata(Metadata, frozen=True):
+    finalizers: tuple[str, ...] = ()
+
+
+class IPUJob(Api, frozen=True):
+    metadata: JobMetadata
+    spec: Spec
+    status: Status = Status()
+
+
+def workers_per_instance(spec: Spec) -> int:
+    """Of a spec that passed admission."""
+    if isinstance(spec.workers_per_job_instance, str):
+        return int(spec.workers_per_job_instance)
+    return spec.workers.replicas if isinstance(spec.workers.replicas, int) else 1
+
+
+def instances(spec: Spec) -> int:
+    return spec.job_instances if isinstance(spec.job_instances, int) else 1
+
+
+def ipus_per_instance(spec: Spec) -> int:
+    """Of a spec that passed admission."""
+    return int(spec.ipus_per_job_instance) if isinstance(spec.ipus_per_job_instance, str) else 1
+
+
+def has_launcher(spec: Spec) -> bool:
+    """Distributed and interactive jobs have one; of others the workers run their own command."""
+    return not isinstance(spec.launcher, UnsetType) or not isinstance(spec.interactive, UnsetType)
+
+
+def collection(namespace: str) -> str:
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}"
+
+
+def decode(raw: bytes) -> IPUJob:
+    """Raises msgspec.ValidationError with the path in its words."""
+    return msgspec.json.decode(raw, type=IPUJob)

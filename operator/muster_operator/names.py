@@ -1,0 +1,50 @@
+"""What things of a job are called, and how they are told from others'."""
+
+import hashlib
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "muster-operator"
+# the originals' labels on pods are not public: these are ours
+JOB = "muster.dev/ipujob"
+JOB_UID = "muster.dev/ipujob-uid"
+ROLE = "muster.dev/role"  # launcher or worker
+INSTANCE = "muster.dev/instance"
+ATTEMPT = "muster.dev/attempt"
+LAUNCHER = "launcher"
+WORKER = "worker"
+OWNED_SELECTOR = f"{MANAGED_BY}={MANAGER}"
+TRACKER = "ipu-partitions-tracker"
+QUARANTINE = "muster-ipu-quarantine"
+PARKED_PREFIX = "p-muster-parked-"
+_PARTITION_LIMIT = 200  # characters; ConfigMap keys end at 253
+
+
+def launcher_pod(job: str) -> str:
+    return f"{job}-launcher"
+
+
+def worker_pod(job: str, index: int) -> str:
+    """index: instance x workers of an instance + worker."""
+    return f"{job}-worker-{index}"
+
+
+def config_map(job: str) -> str:
+    return f"{job}-config"
+
+
+def launcher_account(job: str) -> str:
+    """Of the ServiceAccount, the Role and the RoleBinding."""
+    return f"{job}-launcher"
+
+
+def partition(namespace: str, job: str, instance: int) -> str:
+    """``p-<job>-<namespace>-<instance>``, as seen at a user's site.
+
+    ``a-b`` in ``c`` and ``a`` in ``b-c`` would share one: where a hyphen makes it ambiguous a digest of both follows
+    the prefix, so that no two jobs ever do.
+    """
+    plain = f"p-{job}-{namespace}-{instance}"
+    if "-" not in namespace and len(plain) <= _PARTITION_LIMIT:
+        return plain
+    digest = hashlib.blake2b(f"{namespace}/{job}".encode(), digest_size=4).hexdigest()
+    return f"p-{job[:80]}-{namespace[:80]}-{digest}-{instance}"

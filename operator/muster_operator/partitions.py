@@ -1,0 +1,65 @@
+"""What the operator and the V-IPU proxy say to each other: the REST of ``/partitions`` and the tracker ConfigMap.
+
+Ours: the original's routes and the tracker's format are not public.
+
+``PUT /partitions/NAME`` with a :class:`Wish` makes it or takes it over (idempotent; the same attempt returns it
+unchanged, a higher one resets it once); 200 with an :class:`Entry` that is active, 202 with one that is being made.
+``DELETE /partitions/NAME?job=UID``: 200 gone (or never there), 202 under way. Else a :class:`Refusal` with 400, 401,
+403, 409 or 503. All need the bearer token of an account that may use them.
+
+The tracker has a key for each partition, its value one line of JSON, an :class:`Entry`. Whoever waits watches it: no
+answer has to be asked for again.
+"""
+
+from typing import Literal
+
+import msgspec
+
+State = Literal["creating", "active", "deleting"]
+Why = Literal["NotOurs", "NoRoom", "OldAttempt", "Unreachable", "Invalid", "Refused", "Full"]
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """job: its uid; name and namespace: the job's; size: IPUs; gcds: workers of the instance."""
+
+    job: str
+    namespace: str
+    name: str
+    instance: int
+    attempt: int
+    size: int
+    gcds: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A partition as the tracker has it, and as the proxy answers. controller: ``host:port`` as V-IPU clients reach it;
+    selector: ``key=value`` of the nodes that reach its IPUs; since: of the state, RFC 3339; message: why it is so."""
+
+    job: str
+    namespace: str
+    name: str
+    instance: int = 0
+    attempt: int = 0
+    size: int = 1
+    gcds: int = 1
+    controller: str = ""
+    selector: str = ""
+    state: State = "creating"
+    since: str = ""
+    message: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """why: NotOurs (another job's), NoRoom, OldAttempt, Unreachable (no V-IPU controller answers), Invalid (the wish),
+    Refused (V-IPU said no), Full (the tracker is)."""
+
+    why: Why
+    message: str
+
+
+class Query(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer to ``POST /query {"size": n}``; field names as published."""
+
+    available: bool
+    num_of_partitions: int
+    message: str = ""

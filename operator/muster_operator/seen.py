@@ -1,0 +1,209 @@
+"""What a decision about a job goes by, and what it may ask for: values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster_kube.objects import Api, Condition, Metadata
+from muster_operator.ipujob import Status
+from muster_operator.partitions import Entry, Refusal
+
+# --- what is there
+
+
+class Terminated(Api, frozen=True):
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Waiting(Api, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Api, frozen=True):
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Api, frozen=True):
+    name: str = ""
+    ready: bool = False
+    state: ContainerState = ContainerState()
+
+
+class JobPodStatus(Api, frozen=True):
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class JobPodSpec(Api, frozen=True):
+    node_name: str = ""
+
+
+class JobPod(Api, frozen=True):
+    """A launcher or worker of ours, by its labels (:mod:`muster_operator.names`)."""
+
+    metadata: Metadata
+    spec: JobPodSpec = JobPodSpec()
+    status: JobPodStatus = JobPodStatus()
+
+
+class OwnedObject(Api, frozen=True):
+    """A ConfigMap, ServiceAccount, Role or RoleBinding of ours. The annotation ``muster.dev/content`` is the digest of
+    what was written, so a change of what is wanted shows without the content being kept."""
+
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Placeable:
+    """nodes: that a worker of this job could go to by labels (its own and the controllers'), Ready and schedulable;
+    healthy: those of them that carry no taint of ours."""
+
+    nodes: int = 0
+    healthy: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """now: seconds since the epoch. pods and objects: ours, by name and by (kind, name). foreign: what stands in the
+    way under a name of ours and belongs to others, by (kind, name): whose it is. entries: the tracker's of this job, by
+    partition name; refusals: the proxy's last ones, by partition name. placeable: None while nodes are not watched."""
+
+    now: float
+    pods: Mapping[str, JobPod] = field(default_factory=dict)
+    objects: Mapping[tuple[str, str], OwnedObject] = field(default_factory=dict)
+    foreign: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    placeable: Placeable | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How this installation runs jobs. launcher_image: of the init container that waits for workers and brings kubectl.
+    btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
+    our_taints: keys that no job tolerates unless it says so."""
+
+    launcher_image: str = "launcher:latest"
+    launcher_image_pull_policy: str = "Never"
+    kubectl_version: str = ""
+    host_network: bool = True
+    privileged: bool = True
+    dns_policy: str = ""  # "": ClusterFirstWithHostNet with host_network, else ClusterFirst
+    btl_tcp_if_include: str = ""
+    our_taints: tuple[str, ...] = ("muster.dev/faulty",)
+    max_ipus: int = 64
+
+
+# --- what is asked for
+
+
+@dataclass(frozen=True)
+class AddFinalizer:
+    pass
+
+
+@dataclass(frozen=True)
+class DropFinalizer:
+    pass
+
+
+@dataclass(frozen=True)
+class Make:
+    """Create ``body``; where something of that name is there and not ours, leave it and remember it as foreign."""
+
+    kind: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """Bring an object of ours to ``body`` (a merge patch), after a scale for example."""
+
+    kind: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RemovePod:
+    """By uid, so that a younger one of that name is safe. grace_s: None leaves it to the pod."""
+
+    name: str
+    uid: str
+    grace_s: int | None = None
+
+
+@dataclass(frozen=True)
+class RemoveObject:
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class TakePartitions:
+    """Ask the proxy for these, by instance: all at once or none where ``together`` is true (the proxy is asked for room
+    first). attempt: see partitions.Wish."""
+
+    instances: tuple[int, ...]
+    attempt: int
+    size: int
+    gcds: int
+    together: bool
+
+
+@dataclass(frozen=True)
+class FreePartition:
+    """name: of the partition. Freeing what is not there is done at once."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class DeleteJob:
+    pass
+
+
+@dataclass(frozen=True)
+class Tell:
+    """An Event on the job. type: Normal or Warning."""
+
+    type: str
+    reason: str
+    message: str
+
+
+Action = (
+    AddFinalizer
+    | DropFinalizer
+    | Make
+    | Change
+    | RemovePod
+    | RemoveObject
+    | TakePartitions
+    | FreePartition
+    | DeleteJob
+    | Tell
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """actions: in order; the first that fails ends the turn, and the next turn decides anew. status: None leaves it as
+    it is. again_s: look again after so long even if nothing happens; None: only when something happens. waits_for_room:
+    look again when any partition goes, or nodes change."""
+
+    actions: tuple[Action, ...] = ()
+    status: Status | None = None
+    again_s: float | None = None
+    waits_for_room: bool = False

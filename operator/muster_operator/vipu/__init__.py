@@ -1,0 +1,1 @@
+"""V-IPU controllers, by one small interface: the documented command line, and a simulator."""
