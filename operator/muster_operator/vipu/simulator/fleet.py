@@ -1,0 +1,263 @@
+"""What a V-IPU controller keeps, as one value: partitions, what is faulty, and when what is under way will have ended.
+
+Every function takes a fleet and the time and returns a fleet; nothing moves by itself. So a simulator that is killed
+goes on as if it had not been: what was begun ends at its time, whoever looks.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from muster_operator.vipu.controller import Ipu
+
+IPUS_OF_MACHINE = 4
+MACHINES_OF_RACK = 16  # an IPU-POD64
+IPUS_LIMIT = 64 * 200  # 200 racks: the third part of an address
+_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?", re.ASCII)
+
+State = Literal["CREATING", "ACTIVE", "RESETTING", "REMOVING", "ERROR"]
+PASSING: tuple[State, ...] = ("CREATING", "RESETTING", "REMOVING")
+
+
+class Refused(Exception):
+    """The controller says no. ``why``: for programs."""
+
+    why: Literal["Invalid", "NoRoom", "Exists", "NotThere", "Busy"]
+
+
+class Invalid(Refused):
+    why = "Invalid"
+
+
+class Full(Refused):
+    why = "NoRoom"
+
+
+class Exists(Refused):
+    why = "Exists"
+
+
+class NotThere(Refused):
+    why = "NotThere"
+
+
+class Busy(Refused):
+    why = "Busy"
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A partition. first: its first IPU, counted over the fleet; until: when a passing state ends, in seconds of the
+    fleet's clock; message: why it is in ERROR."""
+
+    name: str
+    size: int
+    gcds: int
+    first: int
+    state: State
+    until: float = 0.0
+    message: str = ""
+
+    @property
+    def ipus(self) -> range:
+        return range(self.first, self.first + self.size)
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """What is wrong, on demand.
+
+    ipus: that do not train; links: by the IPU-Machine before them (to the next of its rack); V-IPU sees either when it
+    trains a partition over it, and when one that is ACTIVE breaks. down: no command is answered; slow: seconds before
+    each answer; lose_answers: so many changes are made and not answered; stuck: partitions whose passing state never
+    ends
+    """
+
+    ipus: tuple[int, ...] = ()
+    links: tuple[int, ...] = ()
+    down: bool = False
+    slow: float = 0.0
+    lose_answers: int = 0
+    stuck: tuple[str, ...] = ()
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """ipus: how many; first_rack: part of the IPU-Machines' addresses; delay_s: how long each passing state lasts."""
+
+    ipus: int
+    first_rack: int = 1
+    delay_s: float = 1.0
+    partitions: tuple[Held, ...] = ()
+    faults: Faults = Faults()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: also for a file that was tampered with."""
+        if not IPUS_OF_MACHINE <= self.ipus <= IPUS_LIMIT or self.ipus % IPUS_OF_MACHINE:
+            raise ValueError(
+                f"ipus: {self.ipus}: expected a multiple of {IPUS_OF_MACHINE}, "
+                f"from {IPUS_OF_MACHINE} to {IPUS_LIMIT} (an IPU-Machine has {IPUS_OF_MACHINE})"
+            )
+        if not 0 <= self.first_rack <= 255 - IPUS_LIMIT // (IPUS_OF_MACHINE * MACHINES_OF_RACK):
+            raise ValueError(f"first rack: {self.first_rack}: expected 0 to 55")
+        if not 0 <= self.delay_s <= 3600:
+            raise ValueError(f"delay: {self.delay_s}: expected 0 to 3600 seconds")
+        taken: set[int] = set()
+        for held in self.partitions:
+            if not _is_power_of_two(held.size) or held.first % held.size or held.first + held.size > self.ipus:
+                raise ValueError(
+                    f"partition {held.name}: {held.size} IPUs from {held.first}: no aligned block of these"
+                )
+            if not taken.isdisjoint(held.ipus):
+                raise ValueError(f"partition {held.name}: overlaps another one")
+            taken.update(held.ipus)
+
+    def held(self, name: str) -> Held | None:
+        return next((held for held in self.partitions if held.name == name), None)
+
+
+def create(fleet: Fleet, now: float, name: str, size: int, gcds: int) -> Fleet:
+    """Begin a partition on the first free block. Raises Invalid, Exists, Full."""
+    fleet = settled(fleet, now)
+    if not _NAME.fullmatch(name):
+        raise Invalid(f"name: {shown(name)}: expected letters, digits, '-', '.' and '_', at most 253")
+    if not _is_power_of_two(size):
+        raise Invalid(f"size: {size}: expected a power of two")
+    if gcds < 1 or size % gcds:
+        raise Invalid(f"gcds: {gcds}: expected a divisor of the size {size}")
+    if fleet.held(name) is not None:
+        raise Exists(f"partition {name} exists")
+    first = next(_free_blocks(fleet, size), None)
+    if first is None:
+        raise Full(f"no {size} free IPUs next to each other; free: {free(fleet, now)} of {fleet.ipus}")
+    held = Held(name=name, size=size, gcds=gcds, first=first, state="CREATING", until=now + fleet.delay_s)
+    return settled(_with(fleet, held), now)
+
+
+def reset(fleet: Fleet, now: float, name: str) -> Fleet:
+    """Begin to reset one that is ACTIVE, or to mend one in ERROR. Raises NotThere, Busy."""
+    fleet = settled(fleet, now)
+    held = fleet.held(name)
+    if held is None:
+        raise NotThere(f"no partition {shown(name)}")
+    if held.state in PASSING:
+        raise Busy(f"partition {name} is {held.state}: expected ACTIVE or ERROR")
+    begun = msgspec.structs.replace(held, state="RESETTING", until=now + fleet.delay_s, message="")
+    return settled(_with(fleet, begun), now)
+
+
+def remove(fleet: Fleet, now: float, name: str) -> Fleet:
+    """Begin to remove it, whatever its state; one that is not there, or on its way out, changes nothing."""
+    fleet = settled(fleet, now)
+    held = fleet.held(name)
+    if held is None or held.state == "REMOVING":
+        return fleet
+    begun = msgspec.structs.replace(held, state="REMOVING", until=now + fleet.delay_s, message="")
+    return settled(_with(fleet, begun), now)
+
+
+def vanish(fleet: Fleet, now: float, name: str) -> Fleet:
+    """A controller that forgets: the partition is gone and nobody asked for it. Raises NotThere."""
+    fleet = settled(fleet, now)
+    if fleet.held(name) is None:
+        raise NotThere(f"no partition {shown(name)}")
+    left = tuple(held for held in fleet.partitions if held.name != name)
+    return msgspec.structs.replace(fleet, partitions=left)
+
+
+def with_faults(fleet: Fleet, now: float, faults: Faults) -> Fleet:
+    """From now on these are the faults."""
+    return settled(msgspec.structs.replace(settled(fleet, now), faults=faults), now)
+
+
+def settled(fleet: Fleet, now: float) -> Fleet:
+    """What has ended by now has; the same fleet when nothing did."""
+    kept = tuple(moved for held in fleet.partitions if (moved := _moved(fleet, held, now)) is not None)
+    unchanged = len(kept) == len(fleet.partitions) and all(map(_same, kept, fleet.partitions))
+    return fleet if unchanged else msgspec.structs.replace(fleet, partitions=kept)
+
+
+def restarted(fleet: Fleet, now: float) -> Fleet:
+    """As read from disk at ``now``: on another boot's clock nothing lasts longer than it would have from here."""
+    latest = now + fleet.delay_s
+    kept = tuple(msgspec.structs.replace(held, until=min(held.until, latest)) for held in fleet.partitions)
+    return settled(msgspec.structs.replace(fleet, partitions=kept), now)
+
+
+def free(fleet: Fleet, now: float) -> int:
+    return fleet.ipus - sum(held.size for held in settled(fleet, now).partitions)
+
+
+def free_blocks(fleet: Fleet, now: float, size: int) -> int:
+    """How many partitions of that size could be made now. Raises Invalid."""
+    if not _is_power_of_two(size):
+        raise Invalid(f"size: {size}: expected a power of two")
+    return sum(1 for _ in _free_blocks(settled(fleet, now), size))
+
+
+def ipu_at(fleet: Fleet, number: int) -> Ipu:
+    """The address of an IPU; ours, in the manner of gc-info: 10.1.RACK.MACHINE, each counted from one."""
+    machine, index = divmod(number, IPUS_OF_MACHINE)
+    return Ipu(address(fleet, machine), index)
+
+
+def address(fleet: Fleet, machine: int) -> str:
+    rack, place = divmod(machine, MACHINES_OF_RACK)
+    return f"10.1.{fleet.first_rack + rack}.{place + 1}"
+
+
+def machines(fleet: Fleet) -> range:
+    return range(fleet.ipus // IPUS_OF_MACHINE)
+
+
+def has_link(fleet: Fleet, machine: int) -> bool:
+    """Whether a link leads from this IPU-Machine to the next: they are chained within a rack."""
+    return machine + 1 < len(machines(fleet)) and (machine + 1) % MACHINES_OF_RACK != 0
+
+
+def shown(text: str) -> str:
+    return repr(text) if len(text) <= 80 else repr(text[:79] + "…")
+
+
+def _is_power_of_two(size: int) -> bool:
+    return size > 0 and size & (size - 1) == 0
+
+
+def _same(one: Held, other: Held) -> bool:
+    return one is other
+
+
+def _with(fleet: Fleet, changed: Held) -> Fleet:
+    others = [held for held in fleet.partitions if held.name != changed.name]
+    return msgspec.structs.replace(fleet, partitions=tuple(sorted([*others, changed], key=lambda held: held.first)))
+
+
+def _free_blocks(fleet: Fleet, size: int) -> Iterable[int]:
+    taken = {number // size for held in fleet.partitions for number in held.ipus[:: min(size, held.size)]}
+    return (block * size for block in range(fleet.ipus // size) if block not in taken)
+
+
+def _moved(fleet: Fleet, held: Held, now: float) -> Held | None:
+    if held.state in PASSING and held.name in fleet.faults.stuck:
+        return held
+    if held.state == "REMOVING":
+        return held if now < held.until else None
+    if held.state in PASSING and now < held.until:
+        return held
+    if held.state == "ERROR":
+        return held
+    complaint = _complaint(fleet, held)
+    if complaint:
+        return msgspec.structs.replace(held, state="ERROR", until=0.0, message=complaint)
+    return held if held.state == "ACTIVE" else msgspec.structs.replace(held, state="ACTIVE", until=0.0)
+
+
+def _complaint(fleet: Fleet, held: Held) -> str:
+    bad = [number for number in fleet.faults.ipus if number in held.ipus]
+    if bad:
+        ipu = ipu_at(fleet, bad[0])
+        return f"IPU {ipu.index} of {ipu.machine} does not train"
+    for machine in fleet.faults.links:
+        ends = (machine * IPUS_OF_MACHINE, (machine + 1) * IPUS_OF_MACHINE)
+        if all(number in held.ipus for number in ends):
+            return f"the link {address(fleet, machine)}-{address(fleet, machine + 1)} does not train"
+    return ""
