@@ -6,7 +6,7 @@ V-IPU chooses the IPUs of a partition itself; sizes are powers of two, a partiti
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 # ACTIVE is what the command line prints; the others are the simulator's. One that is not known counts as not ready.
 PartitionState = Literal["CREATING", "ACTIVE", "RESETTING", "REMOVING", "ERROR", "OTHER"]
@@ -83,4 +83,13 @@ class Controller(Protocol):
 
     async def free_blocks(self, size: int) -> int:
         """How many partitions of ``size`` IPUs could be made now, one after the other."""
+        ...
+
+
+@runtime_checkable
+class KnowsItsIpus(Protocol):
+    """A back end that can name all IPUs: then blocks that a quarantined one spoils are counted exactly."""
+
+    async def ipus(self) -> Sequence[Ipu]:
+        """All, in the order in which aligned blocks are cut: those of size n begin at every n-th."""
         ...
