@@ -9,7 +9,7 @@ help:
 	@echo "make test      all tests, the cluster ones on a real API server"
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
-	@echo "make generate  reference pages made from the code"
+	@echo "make generate  reference pages, and the CRD of IPUJobs, made from the code"
 	@echo "make screenshots  docs/fleet.png and docs/fleet-node.png, by Debian's chromium"
 
 sandbox: .venv/installed

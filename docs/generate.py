@@ -1,4 +1,4 @@
-"""Makes the reference pages from the code, so that they cannot differ from it. `--check`: fail where one is stale."""
+"""Makes the reference pages and the CRD of IPUJobs from the code, so that they cannot differ from it. `--check`: fail where one is stale."""
 
 import sys
 from collections.abc import Iterable
@@ -10,8 +10,10 @@ from muster_checks.declaration import Check
 from muster_checks.dmesg.catalogue import Catalogue, Meaning, load_catalogue
 from muster_checks.registry import registry
 from muster_checks.vocabulary import Verdict
+from muster_operator import crd
 
 HERE = Path(__file__).parent
+CRDS = HERE.parent / "helm" / "muster" / "crds"
 NOTE = "<!-- made by `make generate`; edits are overwritten -->"
 
 
@@ -174,17 +176,20 @@ def peers(known: set[str]) -> list[str]:
 
 
 def main() -> int:
-    pages = {"kernel-log.md": kernel_log(load_catalogue()), "checks.md": checks()}
+    made = {
+        HERE / "kernel-log.md": kernel_log(load_catalogue()),
+        HERE / "checks.md": checks(),
+        CRDS / crd.FILE: crd.text(),
+    }
     stale = []
-    for name, text in pages.items():
-        page = HERE / name
-        if page.exists() and page.read_text() == text:
+    for file, text in made.items():
+        if file.exists() and file.read_text() == text:
             continue
-        stale.append(name)
+        stale.append(str(file.relative_to(HERE.parent)))
         if "--check" not in sys.argv:
-            page.write_text(text)
+            file.write_text(text)
     if stale and "--check" in sys.argv:
-        print(f"stale: docs/{', docs/'.join(stale)}: run `make generate`", file=sys.stderr)
+        print(f"stale: {', '.join(stale)}: run `make generate`", file=sys.stderr)
         return 1
     return 0
 

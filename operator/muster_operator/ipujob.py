@@ -22,6 +22,7 @@ FINALIZER = "ipu.finalizers.graphcore.ai"
 RestartType = Literal["Always", "OnFailure", "Never", "ExitCode"]
 CleanPodPolicy = Literal["None", "All", "Workers"]
 LauncherStatus = Literal["Pending", "Running", "Completed", "Failed"]
+INSTANCES_LIMIT = 4096  # of one job: a scale to billions must stay a number
 EXIT_CODES = r"^([0-9]+(-[0-9]+)?)(,([0-9]+(-[0-9]+)?))*$"
 
 
@@ -29,15 +30,17 @@ class RestartPolicy(Api, frozen=True):
     """When the job is run again after it has ended."""
 
     type: Annotated[
-        RestartType, Meta(description="Always, OnFailure, Never, or ExitCode: by the exit codes below.")
+        RestartType,
+        Meta(description="Always, OnFailure, Never (of a job without restartPolicy), or ExitCode: by exitCodes."),
     ] = "Never"
-    back_off_limit: Annotated[int, Meta(ge=0, description="How many restarts there are at most.")] = 3
+    back_off_limit: Annotated[int, Meta(ge=0, description="How many restarts there are at most; default 3.")] = 3
     exit_codes: (
         Annotated[
             str,
             Meta(
                 pattern=EXIT_CODES,
-                description="With ExitCode: those that restart the job, as 1,3,128-255; default 128-255.",
+                description="With ExitCode: the exit codes of the launcher's containers that restart the job, "
+                "as 1,3,128-255; default 128-255.",
             ),
         ]
         | UnsetType
@@ -45,19 +48,22 @@ class RestartPolicy(Api, frozen=True):
 
 
 class Launcher(Api, frozen=True):
-    """The pod that starts the job's processes in the workers. It runs in the workers' image."""
+    """Of a distributed job: the pod that starts the processes in the workers. It runs in the workers' image, with their
+    volumes. A job without one runs the workers' own command."""
 
     command: Annotated[tuple[str, ...], Meta(description="The command that triggers the job, mpirun for example.")]
     env: Annotated[tuple[dict[str, Any], ...], Meta(description="Environment variables of the launcher (EnvVar).")] = ()
 
 
 class Interactive(Api, frozen=True):
-    """A session that runs nothing by itself: people exec into the launcher."""
+    """Instead of launcher: a session that runs nothing by itself. People exec into its launcher pod."""
 
-    ttl: Annotated[int, Meta(ge=1, description="How long the session lives, in seconds.")]
+    ttl: Annotated[int, Meta(ge=1, description="How long the session lives, in seconds, from its start.")]
 
 
 class RollingUpdate(Api, frozen=True):
+    """Bounds of a RollingUpdate; default 25% each."""
+
     max_surge: Annotated[int | str, Meta(description="Pods above the wished number: a number or a percentage.")] = "25%"
     max_unavailable: Annotated[int | str, Meta(description="Pods missing at most: a number or a percentage.")] = "25%"
 
@@ -65,16 +71,24 @@ class RollingUpdate(Api, frozen=True):
 class Strategy(Api, frozen=True):
     """How workers of a job without launcher are replaced when their template changes."""
 
-    type: Literal["Recreate", "RollingUpdate"] = "RollingUpdate"
+    type: Annotated[
+        Literal["Recreate", "RollingUpdate"],
+        Meta(description="Recreate: all old workers go first. RollingUpdate, the default: one after the other."),
+    ] = "RollingUpdate"
     rolling_update: RollingUpdate | UnsetType = UNSET
 
 
 class Workers(Api, frozen=True):
-    """The pods that do the work."""
+    """The pods that do the work: for each instance as many as workersPerJobInstance says."""
 
-    template: Annotated[dict[str, Any], Meta(description="A Kubernetes pod template.")]
+    template: Annotated[
+        dict[str, Any],
+        Meta(description="The worker pods, as a Kubernetes pod template: metadata, and spec as of a Pod."),
+    ]
     replicas: (
-        Annotated[int, Meta(ge=1, description="Workers of one instance; workersPerJobInstance says the same.")]
+        Annotated[
+            int, Meta(ge=1, description="Workers of one instance, default 1; workersPerJobInstance says the same.")
+        ]
         | UnsetType
     ) = UNSET
     strategy: Strategy | UnsetType = UNSET
@@ -93,35 +107,69 @@ class HealthPolicy(Api, frozen=True):
 
 
 class Spec(Api, frozen=True):
-    """``jobInstances`` and ``ipusPerJobInstance`` are there after defaulting; see :mod:`muster_operator.admission`."""
+    """What is to run, and on how many IPUs."""
 
+    # jobInstances and ipusPerJobInstance are there once the defaulting webhook has seen it: see crd.py
     workers: Workers
     job_instances: (
-        Annotated[int, Meta(ge=0, description="How many instances run, each on a partition of its own.")] | UnsetType
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=INSTANCES_LIMIT,
+                description="How many instances run, each on a partition of its own. Required, but by jobs of the "
+                "1.0.0-alpha-5 form.",
+            ),
+        ]
+        | UnsetType
     ) = UNSET
     ipus_per_job_instance: (
-        Annotated[str, Meta(description="IPUs of one instance's partition: a power of two, as text.")] | UnsetType
+        Annotated[
+            str,
+            Meta(
+                description="IPUs of one instance's partition: a power of two, as text. Required, but by jobs of the "
+                "1.0.0-alpha-5 form."
+            ),
+        ]
+        | UnsetType
     ) = UNSET
     workers_per_job_instance: (
-        Annotated[str, Meta(description="Worker pods of one instance, each with a GCD of its own, as text.")]
+        Annotated[
+            str,
+            Meta(
+                description="Worker pods of one instance, each with a GCD of its own (an equal share of its IPUs), "
+                "as text; default 1."
+            ),
+        ]
         | UnsetType
     ) = UNSET
     worker_per_job_instance: (
-        Annotated[str, Meta(description="Older spelling of workersPerJobInstance (1.0.3).")] | UnsetType
+        Annotated[str, Meta(description="Older spelling of workersPerJobInstance (1.0.3); stored as that.")] | UnsetType
     ) = UNSET
     model_replicas_per_worker: (
         Annotated[str, Meta(description="Model replicas within one worker, as text.")] | UnsetType
     ) = UNSET
     model_replicas: (
-        Annotated[str, Meta(description="1.0.0-alpha-5: with ipusPerModelReplica, instead of ipusPerJobInstance.")]
+        Annotated[
+            str,
+            Meta(description="1.0.0-alpha-5: model replicas; times ipusPerModelReplica it is ipusPerJobInstance."),
+        ]
         | UnsetType
     ) = UNSET
-    ipus_per_model_replica: Annotated[str, Meta(description="1.0.0-alpha-5: see modelReplicas.")] | UnsetType = UNSET
+    ipus_per_model_replica: (
+        Annotated[str, Meta(description="1.0.0-alpha-5: IPUs of one model replica; see modelReplicas.")] | UnsetType
+    ) = UNSET
     launcher: Launcher | UnsetType = UNSET
     interactive: Interactive | UnsetType = UNSET
     restart_policy: RestartPolicy | UnsetType = UNSET
     clean_pod_policy: (
-        Annotated[CleanPodPolicy, Meta(description="Which pods go once the job is over: None, Workers or All.")]
+        Annotated[
+            CleanPodPolicy,
+            Meta(
+                description="Which pods go once the job is over: None (the default), Workers or All. With All the "
+                "partitions go, too, and nothing restarts."
+            ),
+        ]
         | UnsetType
     ) = UNSET
     suspend: Annotated[bool, Meta(description="Muster's own: no pods and no partition while true.")] = False
@@ -137,44 +185,48 @@ class Spec(Api, frozen=True):
 
 
 class Condition(Api, frozen=True):
-    """type: Pending, Running, Suspended, Complete or Failed; status: True, False or Unknown."""
+    """One thing that is so, or is not."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    observed_generation: int = 0
-    last_update_time: str = ""
-    last_transition_time: str = ""
+    type: Annotated[str, Meta(description="Pending, Running, Suspended, Complete or Failed.")]
+    status: Annotated[str, Meta(description="True, False or Unknown.")]
+    reason: Annotated[str, Meta(description="Why, as one word for programs.")] = ""
+    message: Annotated[str, Meta(description="Why, for people.")] = ""
+    observed_generation: Annotated[int, Meta(description="The generation of the spec that it was judged by.")] = 0
+    last_update_time: Annotated[str, Meta(description="When anything of it last changed.")] = ""
+    last_transition_time: Annotated[str, Meta(description="When its status last changed.")] = ""
 
 
 class WorkersStatus(Api, frozen=True):
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    """Worker pods by how they are."""
+
+    active: Annotated[int, Meta(description="Pods that have not ended.")] = 0
+    succeeded: Annotated[int, Meta(description="Pods that ended well.")] = 0
+    failed: Annotated[int, Meta(description="Pods that failed.")] = 0
 
 
 class Status(Api, frozen=True, omit_defaults=False):
-    """``attempt`` and ``selector`` are Muster's own."""
+    """How the job is. attempt, selector and observedGeneration are Muster's own."""
 
     desired_replicas: Annotated[int, Meta(description="Instances that are wanted.")] = 0
     last_message: Annotated[str, Meta(description="What was last done, or is waited for.")] = ""
     current_replicas: Annotated[
         int, Meta(description="Instances whose partition is ready and whose pods were made.")
     ] = 0
-    launcher_status: Annotated[LauncherStatus, Meta(description="Follows from the conditions.")] = "Pending"
+    launcher_status: Annotated[
+        LauncherStatus, Meta(description="Pending, Running, Completed or Failed; follows from the conditions.")
+    ] = "Pending"
     ipu_partition_created: Annotated[bool, Meta(description="Every instance has its partition.")] = field(
         name="iPUPartitionCreated", default=False
     )
-    restart_count: int = 0
+    restart_count: Annotated[int, Meta(description="How often the job was run again.")] = 0
     attempt: Annotated[int, Meta(description="Rises with each restart: a partition is reset once for each.")] = 0
     selector: Annotated[str, Meta(description="Of the worker pods, for autoscalers.")] = ""
-    start_time: str | None = None
-    completion_time: str | None = None
-    last_reconcile_time: str | None = None
-    observed_generation: int = 0
+    start_time: Annotated[str | None, Meta(description="When the job was taken up.")] = None
+    completion_time: Annotated[str | None, Meta(description="When the job ended.")] = None
+    last_reconcile_time: Annotated[str | None, Meta(description="When this status last changed.")] = None
+    observed_generation: Annotated[int, Meta(description="The generation of the spec that this follows.")] = 0
     workers_status: WorkersStatus = WorkersStatus()
-    conditions: tuple[Condition, ...] = ()
+    conditions: Annotated[tuple[Condition, ...], Meta(description="What led to launcherStatus.")] = ()
 
 
 class JobMetadata(Metadata, frozen=True):
