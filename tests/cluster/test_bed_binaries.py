@@ -10,8 +10,18 @@ from pathlib import Path
 import pytest
 
 from muster_testbed import requirements
-from muster_testbed.binaries import BUILD_NAME, PROGRAMS, NoControlPlane, cache_directory, find
-from muster_testbed.debian import build, choose_mirrors, openapi_packages, remove_tree
+from muster_testbed.apt import choose_mirrors, remove_tree
+from muster_testbed.binaries import (
+    BUILD_NAME,
+    KUBELET,
+    KUBELET_BUILD_NAME,
+    PROGRAMS,
+    NoControlPlane,
+    cache_directory,
+    find,
+    find_kubelet,
+)
+from muster_testbed.debian import build, openapi_packages
 
 
 def programs(directory: Path, names: tuple[str, ...] = PROGRAMS) -> Path:
@@ -41,6 +51,28 @@ def test_half_a_cache_does_not_count(tmp_path: Path) -> None:
     assert find(environ) is None
     programs(place)
     assert find(environ) == place
+
+
+def test_a_kubelet_is_looked_for_apart_from_the_control_plane(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    cache = tmp_path / "muster/control-plane"
+    programs(cache / BUILD_NAME)
+    assert find_kubelet(environ) is None
+    programs(cache / KUBELET_BUILD_NAME, KUBELET)
+    assert find_kubelet(environ) == cache / KUBELET_BUILD_NAME / "kubelet"
+
+
+def test_a_named_folder_without_a_kubelet_is_an_error(tmp_path: Path) -> None:
+    named = programs(tmp_path)
+    with pytest.raises(NoControlPlane, match="no kubelet in it"):
+        find_kubelet({"KUBEBUILDER_ASSETS": str(named)})
+
+
+def test_what_is_cached_is_not_built_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+    programs(tmp_path / "cache/plane")
+    build(tmp_path / "cache", {"plane": PROGRAMS}, asked.append)
+    assert asked == []
 
 
 def test_a_relative_cache_home_is_ignored() -> None:
@@ -119,7 +151,7 @@ def test_what_cannot_be_fetched_is_tried_again_a_few_times(
     # the mirror has nothing: once all was fetched, the source is missing
     said = "fetching the package lists" if failures >= tries else "source of Kubernetes is"
     with pytest.raises(NoControlPlane, match=said):
-        build(tmp_path / "cache", "wanted", lambda _: None, again_after_s=(0.0, 0.0, 0.0))
+        build(tmp_path / "cache", {"wanted": PROGRAMS}, lambda _: None, again_after_s=(0.0, 0.0, 0.0))
     assert len(asked.read_text().splitlines()) == tries
 
 
@@ -140,7 +172,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     script = (
         "from muster_testbed.debian import build; from pathlib import Path\n"
-        f"build(Path({str(cache)!r}), 'wanted', lambda line: print(line, flush=True))\n"
+        f"build(Path({str(cache)!r}), {{'wanted': ['etcd']}}, lambda line: print(line, flush=True))\n"
     )
     environ = {**os.environ, "PATH": path}
     builder = subprocess.Popen(

@@ -1,0 +1,254 @@
+"""``muster wait-workers``: the launcher's init container. It brings kubectl, then waits until every worker is ready.
+
+Whoever looks at the launcher's logs learns which workers it waits for and why: a line when that changes, no other. It
+reads the job's pods with the launcher's own Role and lives through whatever the API server does meanwhile.
+"""
+
+import argparse
+import asyncio
+import logging
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from muster_kube.client import KubeClient
+from muster_kube.config import load_config
+from muster_kube.errors import ConfigError
+from muster_kube.logs import configure_logging
+from muster_kube.reflector import Reflector
+from muster_operator import names
+from muster_operator.seen import ContainerStatus, JobPod
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+EXIT_TERMINATED = 143  # as shells have it: 128 + SIGTERM
+TIMEOUT_S = 30.0
+MESSAGE_LIMIT = 300  # characters of what the kubelet or the scheduler says
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """waits: why each worker that is not ready is not, by name. failed: those that will never be, likewise."""
+
+    waits: Mapping[str, str]
+    failed: Mapping[str, str]
+
+
+def look(pods: Mapping[str, JobPod], workers: Sequence[str]) -> Outlook:
+    """``pods`` by name; pods that are not among ``workers`` do not count."""
+    waits: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    for name in workers:
+        pod = pods.get(name)
+        if pod is None:
+            waits[name] = "not there yet"
+        elif pod.metadata.deletion_timestamp:
+            # whatever it has come to: who deletes it makes another one
+            waits[name] = "being deleted"
+        elif (end := _end_of(pod)) is not None:
+            failed[name] = end
+        elif not _is_ready(pod):
+            waits[name] = _why(pod)
+    return Outlook(waits, failed)
+
+
+def _is_ready(pod: JobPod) -> bool:
+    ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+    return pod.status.phase == "Running" and ready
+
+
+def _end_of(pod: JobPod) -> str | None:
+    status = pod.status
+    if status.phase == "Succeeded":
+        return "ended with exit code 0 before the launcher began"
+    if status.phase != "Failed":
+        return None
+    said = [_sentence(status.reason, status.message)] if status.reason or status.message else []
+    for container in (*status.init_container_statuses, *status.container_statuses):
+        end = container.state.terminated
+        if end is not None and (end.exit_code or end.signal):
+            code = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+            said.append(f"container {container.name}: {_sentence(end.reason, code)}")
+            if end.message:
+                said.append(_cut(end.message))
+    return "; ".join(said) or "failed, and does not say why"
+
+
+def _why(pod: JobPod) -> str:
+    status = pod.status
+    for condition in status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"{status.phase}: {_sentence(condition.reason, condition.message)}"
+    waiting = [
+        _of_container(each)
+        for each in (*status.init_container_statuses, *status.container_statuses)
+        # what waits only for an init container says so, which is no reason
+        if each.state.waiting is not None and each.state.waiting.reason != "PodInitializing"
+    ]
+    if waiting:
+        return f"{status.phase}: {'; '.join(waiting)}"
+    if status.phase == "Running":
+        unready = [each.name for each in status.container_statuses if not each.ready]
+        return f"Running, not ready: container {', '.join(unready)}" if unready else "Running, not ready"
+    if status.phase == "Pending" and pod.spec.node_name:
+        return f"Pending on {pod.spec.node_name}"
+    return status.phase
+
+
+def _of_container(container: ContainerStatus) -> str:
+    waiting = container.state.waiting
+    said = _sentence(waiting.reason, waiting.message) if waiting else ""
+    return f"container {container.name}: {said}"
+
+
+def _sentence(reason: str, message: str) -> str:
+    return ": ".join(part for part in (reason, _cut(message)) if part)
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MESSAGE_LIMIT else f"{text[: MESSAGE_LIMIT - 1]}…"
+
+
+async def wait(client: KubeClient, *, namespace: str, job: str, uid: str, workers: int) -> int:
+    """The exit code: 0 once all are ready, 1 when one of them will never be. Logs each change of what it waits for."""
+    wanted = [names.worker_pod(job, index) for index in range(workers)]
+    changed = asyncio.Event()
+    selector = f"{names.JOB}={job},{names.ROLE}={names.WORKER},{names.JOB_UID}={uid}"
+    reflector = Reflector(
+        client,
+        f"/api/v1/namespaces/{namespace}/pods",
+        JobPod,
+        on_change=lambda *_: changed.set(),
+        params={"labelSelector": selector},
+    )
+    watching = asyncio.create_task(reflector.run())
+    try:
+        if not await _happens(reflector.wait_synced(), unless=watching):
+            return EXIT_FAILED
+        told: Mapping[str, str] = {}
+        while True:
+            changed.clear()
+            outlook = look({pod.metadata.name: pod for pod in reflector.store.values()}, wanted)
+            if outlook.failed:
+                for name, why in outlook.failed.items():
+                    log.error("worker %s will not be ready: %s", name, why)
+                return EXIT_FAILED
+            _tell(told, outlook.waits)
+            if not outlook.waits:
+                log.info("all %d workers are ready", workers)
+                return 0
+            told = outlook.waits
+            if not await _happens(changed.wait(), unless=watching):
+                return EXIT_FAILED
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _happens(awaited: Coroutine[object, object, object], *, unless: "asyncio.Task[None]") -> bool:
+    """Whether it came; False when ``unless`` ended first, which it never does but by a fault of ours, raised here."""
+    waiting = asyncio.ensure_future(awaited)
+    try:
+        await asyncio.wait({waiting, unless}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if unless.done():
+        unless.result()
+    return not unless.done()
+
+
+def _tell(told: Mapping[str, str], waits: Mapping[str, str]) -> None:
+    for name, why in waits.items():
+        if told.get(name) != why:
+            log.info("waiting for %s: %s", name, why)
+    for name in told:
+        if name not in waits:
+            log.info("%s is ready", name)
+
+
+def bring_kubectl(folder: Path, search_path: str | None = None) -> Path:
+    """Copy the kubectl that is on ``search_path`` (default: ``$PATH``) into ``folder``; whole or not at all.
+
+    Raises OSError.
+    """
+    found = shutil.which("kubectl", path=search_path)
+    if found is None:
+        raise FileNotFoundError("kubectl is not on $PATH: the launcher's image must carry it")
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / ".kubectl"
+    shutil.copyfile(found, draft)
+    draft.chmod(0o755)  # the launcher's user may be another one
+    return draft.replace(folder / "kubectl")
+
+
+def _label_value(text: str) -> str:
+    if not _LABEL_VALUE.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected letters, digits, '-', '_' and '.', 63 at most, a letter or digit first and last"
+        )
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 1")
+    return int(text)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--namespace", required=True, type=_label_value, metavar="NS", help="of the job")
+    parser.add_argument("--job", required=True, type=_label_value, metavar="NAME", help="the job's name")
+    parser.add_argument("--uid", required=True, type=_label_value, metavar="UID", help="the job's uid")
+    parser.add_argument("--workers", required=True, type=_count, metavar="N", help="how many there are to be")
+    parser.add_argument("--kubectl-to", required=True, type=Path, metavar="DIR", help="where kubectl is copied to")
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster, $KUBECONFIG, ~/.kube/config"
+    )
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """0 once all workers are ready; 1 when one has failed for good or the launcher cannot be made ready."""
+    configure_logging(arguments.log_format)
+    try:
+        placed = bring_kubectl(arguments.kubectl_to)
+    except OSError as error:
+        print(f"kubectl cannot be copied to {arguments.kubectl_to}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    log.info("kubectl is at %s", placed)
+    try:
+        return asyncio.run(_run(arguments))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_FAILED
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    config = load_config(arguments.kubeconfig)
+    async with KubeClient(config, user_agent="muster-wait-workers", timeout_s=TIMEOUT_S) as client:
+        waiting = asyncio.create_task(
+            wait(
+                client,
+                namespace=arguments.namespace,
+                job=arguments.job,
+                uid=arguments.uid,
+                workers=arguments.workers,
+            )
+        )
+        # the first process of a container: without a handler the kernel drops SIGTERM, and its end takes the whole
+        # grace period
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.cancel)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            log.info("told to stop")
+            return EXIT_TERMINATED
