@@ -40,6 +40,7 @@ COMMANDS = {
     "agent": Command("muster_agent.__main__", "start the agent of one node"),
     "tainter": Command("muster_tainter.__main__", "start the tainter of a cluster"),
     "wait-workers": Command("muster_operator.wait_workers", "in a launcher: wait for its workers, and bring kubectl"),
+    "vipu-sim": Command("muster_operator.vipu.simulator.__main__", "start a simulated V-IPU controller"),
 }
 
 

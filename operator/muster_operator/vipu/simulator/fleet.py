@@ -5,7 +5,7 @@ goes on as if it had not been: what was begun ends at its time, whoever looks.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -118,8 +118,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def create(fleet: Fleet, now: float, name: str, size: int, gcds: int) -> Fleet:
     """Begin a partition on the first free block. Raises Invalid, Exists, Full."""
     fleet = settled(fleet, now)
-    if not _NAME.fullmatch(name):
-        raise Invalid(f"name: {shown(name)}: expected letters, digits, '-', '.' and '_', at most 253")
+    check_name(name, "name")
     if not _is_power_of_two(size):
         raise Invalid(f"size: {size}: expected a power of two")
     if gcds < 1 or size % gcds:
@@ -214,6 +213,15 @@ def has_link(fleet: Fleet, machine: int) -> bool:
     return machine + 1 < len(machines(fleet)) and (machine + 1) % MACHINES_OF_RACK != 0
 
 
+def check_name(name: str, where: str) -> None:
+    """Raises Invalid."""
+    if not _NAME.fullmatch(name):
+        raise Invalid(
+            f"{where}: {shown(name)}: expected letters, digits, '-', '.' and '_', "
+            "a letter or digit at both ends, at most 253 characters"
+        )
+
+
 def shown(text: str) -> str:
     return repr(text) if len(text) <= 80 else repr(text[:79] + "…")
 
@@ -231,7 +239,7 @@ def _with(fleet: Fleet, changed: Held) -> Fleet:
     return msgspec.structs.replace(fleet, partitions=tuple(sorted([*others, changed], key=lambda held: held.first)))
 
 
-def _free_blocks(fleet: Fleet, size: int) -> Iterable[int]:
+def _free_blocks(fleet: Fleet, size: int) -> Iterator[int]:
     taken = {number // size for held in fleet.partitions for number in held.ipus[:: min(size, held.size)]}
     return (block * size for block in range(fleet.ipus // size) if block not in taken)
 

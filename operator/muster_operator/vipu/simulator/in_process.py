@@ -7,7 +7,8 @@ Faults are set through ``controller.keeper``.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from muster_operator.vipu.controller import (
     Capacity,
@@ -21,6 +22,8 @@ from muster_operator.vipu.simulator import fleet as core
 from muster_operator.vipu.simulator.fleet import Fleet
 from muster_operator.vipu.simulator.keeping import Clock, Keeper
 
+T = TypeVar("T")
+
 
 class InProcess:
     """A :class:`~muster_operator.vipu.controller.Controller`. timeout_s: slower answers than that do not come."""
@@ -31,58 +34,42 @@ class InProcess:
         self._timeout_s = timeout_s
 
     async def partitions(self) -> Sequence[VipuPartition]:
-        await self._answered()
-        return self.keeper.partitions()
+        return await self._answer(self.keeper.partitions)
 
     async def partition(self, name: str) -> VipuPartition | None:
-        await self._answered()
-        try:
-            return self.keeper.partition(name)
-        except core.NotThere:
-            return None
+        return next((each for each in await self.partitions() if each.name == name), None)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
-        await self._answered()
-        try:
-            self.keeper.create(name, size, gcds)
-        except core.Refused as refused:
-            raise as_vipu_error(refused.why, str(refused)) from refused
-        self._lost()
+        await self._answer(lambda: self.keeper.create(name, size, gcds), changes=True)
 
     async def reset(self, name: str) -> None:
-        await self._answered()
-        try:
-            self.keeper.reset(name)
-        except core.Refused as refused:
-            raise as_vipu_error(refused.why, str(refused)) from refused
-        self._lost()
+        await self._answer(lambda: self.keeper.reset(name), changes=True)
 
     async def remove(self, name: str) -> None:
-        await self._answered()
-        self.keeper.remove(name)
-        self._lost()
+        await self._answer(lambda: self.keeper.remove(name), changes=True)
 
     async def capacity(self) -> Capacity:
-        await self._answered()
-        return self.keeper.capacity()
+        return await self._answer(self.keeper.capacity)
 
     async def free_blocks(self, size: int) -> int:
-        await self._answered()
+        return await self._answer(lambda: self.keeper.free_blocks(size))
+
+    async def _answer(self, carry_out: Callable[[], T], *, changes: bool = False) -> T:
+        silent = VipuUnreachable(f"{self.address}: no answer")
+        faults = self.keeper.faults
+        if faults.down:
+            raise silent
         try:
-            return self.keeper.free_blocks(size)
+            answer = carry_out()
         except core.Refused as refused:
             raise as_vipu_error(refused.why, str(refused)) from refused
-
-    async def _answered(self) -> None:
-        faults = self.keeper.faults
+        if changes and self.keeper.loses_answer():
+            raise silent
         if faults.slow:
             await asyncio.sleep(min(faults.slow, self._timeout_s))
-        if faults.down or faults.slow > self._timeout_s:
-            raise VipuUnreachable(f"{self.address}: no answer")
-
-    def _lost(self) -> None:
-        if self.keeper.loses_answer():
-            raise VipuUnreachable(f"{self.address}: no answer")
+        if faults.slow > self._timeout_s:
+            raise silent
+        return answer
 
 
 def as_vipu_error(why: str, message: str) -> VipuError:

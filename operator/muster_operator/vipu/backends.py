@@ -1,0 +1,15 @@
+"""The back ends by name, as ``muster vipu-proxy --backend`` has them."""
+
+from typing import Literal, get_args
+
+from muster_operator.vipu.controller import Controller
+from muster_operator.vipu.sim import SimController
+
+Backend = Literal["vipu", "sim"]
+
+
+def make_controller(backend: str, host: str, port: int) -> Controller:
+    """host and port: of the V-IPU controller (``sim``: of ``muster vipu-sim``). Raises ValueError."""
+    if backend == "sim":
+        return SimController(host, port)
+    raise ValueError(f"backend: {backend!r}: expected {' or '.join(get_args(Backend))}")
