@@ -1,4 +1,7 @@
-"""Makes the reference pages and the CRD of IPUJobs from the code, so that they cannot differ from it. `--check`: fail where one is stale."""
+"""Makes the reference pages and the CRD of IPUJobs from the code, so that they cannot differ from it.
+
+`--check`: fail where one is stale.
+"""
 
 import sys
 from collections.abc import Iterable

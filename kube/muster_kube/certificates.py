@@ -338,4 +338,9 @@ def validating(name: str) -> str:
     return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
 
 
-__all__ = ["CertificateFiles", "Certificates", "ServerCertificates", "validating"]
+def mutating(name: str) -> str:
+    """The API path of a MutatingWebhookConfiguration, for ``trusting``."""
+    return f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
+
+
+__all__ = ["CertificateFiles", "Certificates", "ServerCertificates", "mutating", "validating"]

@@ -14,11 +14,20 @@ from urllib.parse import parse_qs
 
 import uvicorn
 
-from muster_kube.admission import AdmissionRequest, Answer, BadReview, read_review, uid_at_the_head, write_review
+from muster_kube.admission import (
+    AdmissionRequest,
+    Answer,
+    Asked,
+    BadReview,
+    asked_at_the_head,
+    read_review,
+    write_review,
+)
 from muster_kube.certificates import ServerCertificates
 
 log = logging.getLogger(__name__)
 
+# BadReview of a reviewer, too, is an HTTP 400: what it was sent is nothing that it could judge
 Reviewer = Callable[[AdmissionRequest], Awaitable[Answer]]
 _Message = dict[str, Any]
 
@@ -67,22 +76,21 @@ class Webhooks:
         """HTTP status and body."""
         limit_s = SHARE * patience_s(scope["query_string"])
         held = _Held()
-        uid = ""
+        asked: Asked | None = None
         try:
             async with asyncio.timeout(limit_s):
                 await self._read(receive, held)
-                uid = uid_at_the_head(held.content)
+                asked = asked_at_the_head(held.content)
                 if held.left_out:
-                    return _too_large(uid, held)
-                request = read_review(held.content)
-                uid = request.uid
+                    return _too_large(asked, held)
+                asked, request = read_review(held.content)
                 answer = await reviewer(request)
-            return 200, write_review(uid, answer)
+            return 200, write_review(asked, answer)
         except TimeoutError:
             message = f"not decided within {limit_s:g} s"
-            if not uid:
+            if asked is None:
                 return 408, f"{message}\n".encode()
-            return 200, write_review(uid, Answer(False, 503, "ServiceUnavailable", message))
+            return 200, write_review(asked, Answer(False, 503, "ServiceUnavailable", message))
         except BadReview as error:
             return 400, f"{error}\n".encode()
         except _TooMuch as error:
@@ -119,12 +127,12 @@ class _Held:
         self.left_out = 0
 
 
-def _too_large(uid: str, held: _Held) -> tuple[int, bytes]:
+def _too_large(asked: Asked | None, held: _Held) -> tuple[int, bytes]:
     # Told apart from a failure: else whoever writes enough could have a failurePolicy of Ignore let it through
     message = f"a review of {len(held.content) + held.left_out} bytes: expected at most {REVIEW_LIMIT}"
-    if not uid:
+    if asked is None:
         return 413, f"{message}\n".encode()
-    return 200, write_review(uid, Answer(False, 413, "RequestEntityTooLarge", message))
+    return 200, write_review(asked, Answer(False, 413, "RequestEntityTooLarge", message))
 
 
 def patience_s(query: bytes) -> float:

@@ -1,6 +1,7 @@
 """AdmissionReviews over real HTTPS: what is answered, what is refused, and what failurePolicy is left to decide."""
 
 import asyncio
+import base64
 import json
 import socket
 import ssl
@@ -121,16 +122,49 @@ async def test_a_refusal_says_why(served: Served) -> None:
     assert (status["code"], status["reason"], status["message"]) == (403, "Forbidden", "not yours")
 
 
+async def test_a_review_of_the_older_version_is_answered_in_it(served: Served) -> None:
+    older = review().replace(b"k8s.io/v1", b"k8s.io/v1beta1")
+    said = (await served.post(older)).json()
+    assert (said["apiVersion"], said["response"]["allowed"]) == ("admission.k8s.io/v1beta1", True)
+    large = older.replace(b'"PASS"', b'"' + b"x" * REVIEW_LIMIT + b'"')
+    said = (await served.post(large)).json()
+    assert (said["apiVersion"], said["response"]["status"]["code"]) == ("admission.k8s.io/v1beta1", 413)
+
+
+async def test_patch_and_warnings_go_with_the_answer(served: Served) -> None:
+    operations = [{"op": "add", "path": "/spec/a", "value": 1}]
+    served.reviewer.answer = Answer(True, warnings=("older spelling",), patch=operations)
+    response = await served.response(review())
+    assert (response["warnings"], response["patchType"]) == (["older spelling"], "JSONPatch")
+    assert json.loads(base64.b64decode(response["patch"])) == operations
+
+
+async def test_a_refusal_carries_no_patch_but_its_details(served: Served) -> None:
+    details = {"causes": [{"field": "spec.a", "message": "no"}]}
+    served.reviewer.answer = Answer(False, 422, "Invalid", "no", details, patch=[{"op": "remove", "path": "/spec/a"}])
+    response = await served.response(review())
+    assert response["status"]["details"] == details
+    assert "patch" not in response
+
+
+async def test_the_objects_reach_the_reviewer_as_they_came(served: Served) -> None:
+    await served.response(review())
+    (asked,) = served.reviewer.asked
+    assert json.loads(bytes(asked.object)) == {"kind": "NodeHealth", "status": {"verdict": "PASS"}}
+    assert bytes(asked.old_object) == b"null"
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
         (b"", "no AdmissionReview"),
         (b"<h1>", "no AdmissionReview"),
+        (review(object=0).replace(b'"object":0', b'"object":' + b"[" * 200_000), "no AdmissionReview"),
         (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}', "missing required field `request`"),
         (review(userInfo="ann"), "Expected `object`, got `str` - at `$.request.userInfo`"),
-        (review().replace(b"k8s.io/v1", b"k8s.io/v1beta1"), "expected AdmissionReview of admission.k8s.io/v1"),
+        (review().replace(b"k8s.io/v1", b"k8s.io/v2"), "expected AdmissionReview of admission.k8s.io/v1 or"),
     ],
-    ids=["empty", "html", "no request", "no user", "another version"],
+    ids=["empty", "html", "deep", "no request", "no user", "another version"],
 )
 async def test_what_is_no_review_is_told_so(served: Served, body: bytes, said: str) -> None:
     answer = await served.post(body)
