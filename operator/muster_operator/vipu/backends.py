@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+from muster_operator.vipu.command import CommandController
 from muster_operator.vipu.controller import Controller
 from muster_operator.vipu.sim import SimController
 
@@ -9,7 +10,9 @@ Backend = Literal["vipu", "sim"]
 
 
 def make_controller(backend: str, host: str, port: int) -> Controller:
-    """host and port: of the V-IPU controller (``sim``: of ``muster vipu-sim``). Raises ValueError."""
+    """vipu: the program of that name on PATH; sim: HTTP to ``muster vipu-sim``. Raises ValueError."""
     if backend == "sim":
         return SimController(host, port)
+    if backend == "vipu":
+        return CommandController(host, port)
     raise ValueError(f"backend: {backend!r}: expected {' or '.join(get_args(Backend))}")

@@ -11,6 +11,7 @@ import msgspec
 
 from muster_operator.vipu.controller import (
     Capacity,
+    Ipu,
     NoRoom,
     PartitionExists,
     VipuError,
@@ -33,7 +34,7 @@ class _Blocks(msgspec.Struct, frozen=True):
 
 
 class SimController:
-    """A :class:`~muster_operator.vipu.controller.Controller`. timeout_s: of each call as a whole."""
+    """A :class:`~muster_operator.vipu.controller.Controller` that KnowsItsIpus. timeout_s: of each call as a whole."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -68,6 +69,10 @@ class SimController:
     async def free_blocks(self, size: int) -> int:
         status, raw = await self._call("GET", f"/free-blocks?size={size}")
         return self._decoded(status, raw, _Blocks).blocks
+
+    async def ipus(self) -> Sequence[Ipu]:
+        status, raw = await self._call("GET", "/ipus")
+        return self._decoded(status, raw, tuple[Ipu, ...])
 
     async def _change(self, method: str, target: str, body: object = None) -> None:
         """What answers a change and cannot be understood may have made it, or not."""

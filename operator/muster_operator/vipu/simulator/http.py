@@ -1,7 +1,7 @@
 """The simulator over HTTP and JSON; routes and bodies are ours.
 
 ``GET /`` all at a glance; ``GET /partitions[/NAME]``; ``POST /partitions`` {name, size, gcds}; ``POST
-/partitions/NAME/reset``; ``DELETE /partitions/NAME``; ``GET /capacity``; ``GET /free-blocks?size=N``; ``GET``, ``POST``
+/partitions/NAME/reset``; ``DELETE /partitions/NAME``; ``GET /ipus``, in the order of blocks; ``GET /capacity``; ``GET /free-blocks?size=N``; ``GET``, ``POST``
 and ``DELETE /faults`` (:mod:`muster_operator.vipu.simulator.faults`), which answer whatever is faulty.
 
 A refusal is {why, message}: 400 Invalid, 404 NotThere, 409 Exists, NoRoom or Busy, 503 Silent (a fault that was asked
@@ -73,6 +73,10 @@ def make_app(keeper: Keeper) -> Starlette:
         keeper.remove(request.path_params["name"])
         return _json({}, 202)
 
+    async def ipus(request: Request) -> Response:
+        _query(request)
+        return _json(keeper.ipus())
+
     async def capacity(request: Request) -> Response:
         _query(request)
         return _json(keeper.capacity())
@@ -114,6 +118,7 @@ def make_app(keeper: Keeper) -> Starlette:
             Route("/partitions/{name}", reads(one), methods=["GET"]),
             Route("/partitions/{name}", changes(remove), methods=["DELETE"]),
             Route("/partitions/{name}/reset", changes(reset), methods=["POST"]),
+            Route("/ipus", reads(ipus), methods=["GET"]),
             Route("/capacity", reads(capacity), methods=["GET"]),
             Route("/free-blocks", reads(free_blocks), methods=["GET"]),
             Route("/faults", _refusable(show_faults), methods=["GET"]),
@@ -157,7 +162,7 @@ def _refusable(carry_out: Carry) -> Carry:
 
 async def _not_served(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    served = "GET /, /partitions, /partitions/NAME, /capacity, /free-blocks?size=N, /faults"
+    served = "GET /, /partitions, /partitions/NAME, /ipus, /capacity, /free-blocks?size=N, /faults"
     changing = "POST /partitions, /partitions/NAME/reset, /faults; DELETE /partitions/NAME, /faults"
     text = f"{request.method} {shown(request.url.path)}: not served; there are {served}; {changing}"
     return _refusal(error.status_code, "NotServed", text)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from muster_operator.vipu.controller import (
     Capacity,
+    Ipu,
     NoRoom,
     PartitionExists,
     VipuError,
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 class InProcess:
-    """A :class:`~muster_operator.vipu.controller.Controller`. timeout_s: slower answers than that do not come."""
+    """A :class:`~muster_operator.vipu.controller.Controller` that KnowsItsIpus. timeout_s: slower answers than that do not come."""
 
     def __init__(self, fleet: Fleet, clock: Clock, address: str = "127.0.0.1:8090", timeout_s: float = 10.0) -> None:
         self.address = address
@@ -53,6 +54,9 @@ class InProcess:
 
     async def free_blocks(self, size: int) -> int:
         return await self._answer(lambda: self.keeper.free_blocks(size))
+
+    async def ipus(self) -> Sequence[Ipu]:
+        return await self._answer(self.keeper.ipus)
 
     async def _answer(self, carry_out: Callable[[], T], *, changes: bool = False) -> T:
         silent = VipuUnreachable(f"{self.address}: no answer")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from muster_operator.vipu.controller import Capacity, VipuPartition
+from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
 from muster_operator.vipu.simulator import fleet as core
 from muster_operator.vipu.simulator.fleet import Faults, Fleet, Held
 
@@ -62,6 +62,10 @@ class Keeper:
 
     def partitions(self) -> tuple[VipuPartition, ...]:
         return tuple(self._told(held) for held in self.fleet.partitions)
+
+    def ipus(self) -> tuple[Ipu, ...]:
+        """All, in the order in which blocks are aligned."""
+        return tuple(core.ipu_at(self._fleet, number) for number in range(self._fleet.ipus))
 
     def capacity(self) -> Capacity:
         fleet = self.fleet

@@ -1,0 +1,174 @@
+"""The back end that runs Graphcore's ``vipu`` program. Its other options (allocation, user, access key) are the
+program's own: /etc/vipu/vipu-cli.hcl.
+
+What is public and used: `create partition NAME --size N --reconfigurable --num-gcds N`, `reset partition NAME`, `remove
+partition NAME --force`, `list partitions`, `list allocations`, `--api-host`, `--api-port`. (`--force` is known of the
+API's call only, `reset` of the program's predecessor, vipu-cli.) What is not public, and what is done instead:
+
+- the words of a refusal: after one it is looked at what is listed. Room that is there for certain makes it V-IPU's own
+  no, else it is NoRoom, with V-IPU's words.
+- the word of success of a partition: exit code 0 counts, and where "success" is not said, that the list agrees.
+- which IPUs a partition has: ``ipus`` is empty.
+- which aligned blocks are free: as many as are free wherever V-IPU has put the partitions, each smaller one counted as
+  if it spoilt a block of its own. There may be more.
+- how many IPUs there are: four to each agent of the allocations (an IPU-Machine has four).
+- what is printed where there is no partition: a table without rows, or nothing while the allocations are listed.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from muster_checks.commands import Commands, LocalCommands, Output
+from muster_operator.vipu.controller import (
+    Capacity,
+    NoRoom,
+    PartitionExists,
+    VipuError,
+    VipuPartition,
+    VipuUnreachable,
+)
+from muster_operator.vipu.tables import NoTable, allocations_in, partitions_in
+
+IPUS_OF_AGENT = 4
+LIST_S = 30.0
+CHANGE_S = 150.0  # a program that waits until the partition is ACTIVE: poprun gives V-IPU 120 s
+OUTPUT_LIMIT_BYTES = 4 << 20  # of 12,800 partitions 1.2 MB
+AT_ONCE = 4  # programs
+T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]{0,252}", re.ASCII)  # none that reads as an option
+
+
+class CommandController:
+    """A :class:`~muster_operator.vipu.controller.Controller`. program: the words before the first argument."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        program: Sequence[str] = ("vipu",),
+        commands: Commands | None = None,
+        list_s: float = LIST_S,
+        change_s: float = CHANGE_S,
+    ) -> None:
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._server = ("--api-host", host, "--api-port", str(port))
+        self._program = tuple(program)
+        self._commands = commands if commands is not None else LocalCommands()
+        self._list_s = list_s
+        self._change_s = change_s
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    async def partitions(self) -> Sequence[VipuPartition]:
+        output = await self._listed("list", "partitions")
+        if not output.stdout.strip() and not output.stderr.strip():
+            await self._allocations()  # it can list, so there is none
+            return ()
+        return self._read(output, partitions_in)
+
+    async def partition(self, name: str) -> VipuPartition | None:
+        return next((each for each in await self.partitions() if each.name == name), None)
+
+    async def create(self, name: str, size: int, gcds: int) -> None:
+        """Where the program waits until the partition is ACTIVE, so does this."""
+        _check(name, size)
+        if await self.partition(name) is not None:
+            raise PartitionExists(f"partition {name} exists")
+        words = ("create", "partition", name, "--size", str(size), "--reconfigurable", "--num-gcds", str(gcds))
+        output = await self._changed(*words)
+        if _succeeded(output, name):
+            return
+        listed = await self.partition(name) is not None
+        if output.exit_code == 0 and listed:
+            return
+        if output.exit_code == 0 or listed:
+            raise VipuUnreachable(f"{self._said(output)}; it is {'' if listed else 'not '}listed")
+        if await self.free_blocks(size) > 0:
+            raise VipuError(self._said(output))
+        raise NoRoom(self._said(output))
+
+    async def reset(self, name: str) -> None:
+        _check(name)
+        output = await self._changed("reset", "partition", name)
+        if output.exit_code != 0:
+            raise VipuError(self._said(output))
+        if not _succeeded(output, name) and await self.partition(name) is None:
+            raise VipuUnreachable(f"{self._said(output)}; it is not listed")
+
+    async def remove(self, name: str) -> None:
+        _check(name)
+        if await self.partition(name) is None:
+            return
+        output = await self._changed("remove", "partition", name, "--force")
+        if _succeeded(output, name):
+            return
+        left = await self.partition(name)
+        if left is None or left.state == "REMOVING":
+            return
+        if output.exit_code == 0:
+            raise VipuUnreachable(f"{self._said(output)}; it is still listed")
+        raise VipuError(self._said(output))
+
+    async def capacity(self) -> Capacity:
+        total = IPUS_OF_AGENT * sum(map(len, await self._allocations()))
+        used = sum(partition.size for partition in await self.partitions())
+        return Capacity(total, max(0, total - used))
+
+    async def free_blocks(self, size: int) -> int:
+        """At least so many; see above."""
+        _check("size", size)
+        # a partition does not span allocations (V-IPU user guide)
+        blocks = sum(IPUS_OF_AGENT * len(agents) // size for agents in await self._allocations())
+        spoilt = sum(max(1, partition.size // size) for partition in await self.partitions())
+        return max(0, blocks - spoilt)
+
+    async def _allocations(self) -> tuple[frozenset[str], ...]:
+        return self._read(await self._listed("list", "allocations"), allocations_in)
+
+    async def _listed(self, *words: str) -> Output:
+        """Raises VipuUnreachable for whatever is not a list that ended well."""
+        output = await self._run(words, self._list_s)
+        if not output.ok:
+            raise VipuUnreachable(self._said(output))
+        return output
+
+    async def _changed(self, *words: str) -> Output:
+        """Of a program that ended by itself. Raises VipuUnreachable: it may have changed something, or not."""
+        output = await self._run(words, self._change_s)
+        if output.exit_code is None or output.exit_code < 0:
+            raise VipuUnreachable(self._said(output))
+        return output
+
+    async def _run(self, words: Sequence[str], timeout_s: float) -> Output:
+        async with self._free:
+            return await self._commands.run(
+                (*self._program, *words, *self._server), timeout_s=timeout_s, limit_bytes=OUTPUT_LIMIT_BYTES
+            )
+
+    def _read(self, output: Output, read: Callable[[str], T]) -> T:
+        try:
+            return read(output.stdout.decode("utf-8"))
+        except (NoTable, UnicodeDecodeError) as error:
+            raise VipuError(f"{self.address}: {' '.join(self._words(output))}: {error}") from error
+
+    def _words(self, output: Output) -> Sequence[str]:
+        return (Path(self._program[-1]).name, *output.argv[len(self._program) :][:2])
+
+    def _said(self, output: Output) -> str:
+        text = output.trouble or f"it says {output.stdout[-200:].decode('utf-8', 'replace').strip()!r}"
+        return f"{self.address}: {' '.join(self._words(output))}: {text}"
+
+
+def _succeeded(output: Output, name: str) -> bool:
+    """As `create agent (ag1): success.` has it."""
+    return output.exit_code == 0 and f"({name}): success".encode() in output.stdout
+
+
+def _check(name: str, size: int = 1) -> None:
+    if not _NAME.fullmatch(name):
+        raise VipuError(f"name: {name[:80]!r}: expected letters, digits, '-', '.' and '_', a letter or digit first")
+    if size < 1 or size & (size - 1):
+        raise VipuError(f"size: {size}: expected a power of two")

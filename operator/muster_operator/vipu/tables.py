@@ -1,0 +1,86 @@
+"""Reads the tables that the ``vipu`` command prints, as far as they are public.
+
+`vipu list partitions`: graphcore/demo-in-a-box, jupyter-docker/README.md. `vipu list allocations`: docs.graphcore.ai,
+vipu-user, allocations. A line of dashes follows the header and ends the table, so a table that was cut off is told from
+a whole one. Columns are found by their names; others may stand between them.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from muster_operator.vipu.controller import PartitionState, VipuPartition
+
+_DASHES = re.compile(r"-{3,}")
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+# ACTIVE is public, PS_ACTIVE is what poprun logs; the others are the simulator's words
+_STATES: Mapping[str, PartitionState] = {
+    "ACTIVE": "ACTIVE",
+    "CREATING": "CREATING",
+    "RESETTING": "RESETTING",
+    "REMOVING": "REMOVING",
+    "ERROR": "ERROR",
+}
+
+
+class NoTable(Exception):
+    """What was expected, and the line that was found."""
+
+
+def partitions_in(text: str) -> tuple[VipuPartition, ...]:
+    """What `vipu list partitions` lists; the addresses of their IPUs are not in it. Raises NoTable."""
+    found: dict[str, VipuPartition] = {}
+    for name, size, gcds, word in _rows(text, ("Partition", "Size", "GCDs", "State")):
+        if name in found:
+            raise NoTable(f"partition {_shown(name)} is listed twice")
+        state = _STATES.get(word.removeprefix("PS_"), "OTHER")
+        message = "" if state == "ACTIVE" else f"V-IPU says {_shown(word)}"
+        found[name] = VipuPartition(name, _number("Size", size), _number("GCDs", gcds), state, (), message)
+    return tuple(found.values())
+
+
+def allocations_in(text: str) -> tuple[frozenset[str], ...]:
+    """The agents of each allocation that `vipu list allocations` lists; each agent counts once. Raises NoTable."""
+    known: set[str] = set()
+    allocations = []
+    for _, agents in _rows(text, ("Allocation ID", "Agents")):
+        fresh = frozenset(agents.split()) - known
+        known |= fresh
+        allocations.append(fresh)
+    return tuple(allocations)
+
+
+def _rows(text: str, columns: Sequence[str]) -> list[list[str]]:
+    """The cells of these columns, row by row; the first one is never empty."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if lines and _DASHES.fullmatch(lines[0]):
+        del lines[0]
+    if len(lines) < 2 or not _DASHES.fullmatch(lines[1]) or not _DASHES.fullmatch(lines[-1]):
+        found = _shown(lines[-1]) if lines else "nothing"
+        raise NoTable(f"expected a header, a line of dashes, rows and a line of dashes; the last line is {found}")
+    header = _cells(lines[0])
+    places = []
+    for column in columns:
+        if header.count(column) != 1:
+            raise NoTable(f"expected one column {column!r} in the header, found {_shown(lines[0])}")
+        places.append(header.index(column))
+    rows = []
+    for line in lines[2:-1]:
+        cells = _cells(line)
+        if len(cells) != len(header) or not cells[places[0]]:
+            raise NoTable(f"expected {len(header)} cells, the one of {columns[0]!r} not empty; found {_shown(line)}")
+        rows.append([cells[place] for place in places])
+    return rows
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")]
+
+
+def _number(column: str, text: str) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) == 0:
+        raise NoTable(f"{column}: {_shown(text)}: expected a number from 1 on")
+    return int(text)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 120 else text[:119] + "…")
