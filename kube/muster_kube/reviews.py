@@ -120,12 +120,19 @@ class Reviews:
             "namespace": namespace,
             "name": name,
         }
+        return await self._allowed(identity, {"resourceAttributes": attributes})
+
+    async def may_ask(self, identity: Identity, verb: str, path: str) -> bool:
+        """Whether they may ``verb`` (get, post …) a path that is no resource, ``/metrics`` for example."""
+        return await self._allowed(identity, {"nonResourceAttributes": {"verb": verb, "path": path}})
+
+    async def _allowed(self, identity: Identity, attributes: dict[str, dict[str, str]]) -> bool:
         spec = {
             "user": identity.user,
             "uid": identity.uid,
             "groups": identity.groups,
             "extra": identity.extra,
-            "resourceAttributes": attributes,
+            **attributes,
         }
         key = hashlib.sha256(msgspec.json.encode(spec, order="sorted")).digest()
         if (kept := self._access.get(key)) is not None:

@@ -1,0 +1,166 @@
+"""Wires the operator to its edges: settings, cluster, lease, proxy, HTTP, signals."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from importlib import metadata
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from muster_kube.certificates import CertificateFiles
+from muster_kube.client import KubeClient
+from muster_kube.config import ClusterConfig, load_config
+from muster_kube.credentials import FileToken
+from muster_kube.fencing import LeaderClient
+from muster_kube.lease import LeaderElector
+from muster_kube.listening import bind
+from muster_kube.reviews import Reviews
+from muster_operator.controller import WORKERS, Operator
+from muster_operator.metrics import Metrics
+from muster_operator.partitioning import Proxy
+from muster_operator.plan import plan
+from muster_operator.protected import OwnCertificate, metrics_app
+from muster_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LEASE = "muster-operator"
+CONNECTIONS = 2 * WORKERS + 16  # writes of the workers and of what is told, and the watches
+STOP_S = 5.0
+EXIT_FAILED = 1
+
+
+class _Server(uvicorn.Server):
+    """Signals are the application's, which ends the server after the lease is released."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def run(settings: Settings) -> int:
+    """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    config = load_config(settings.kubeconfig)
+    log.info("cluster %s, from %s", config.server, config.origin)
+    metrics = Metrics()
+    agent = f"muster-operator/{_version()}"
+    namespace = settings.namespace or config.namespace
+    async with contextlib.AsyncExitStack() as stack:
+        # its own connections: a burst of jobs must not hold up the renewal
+        renewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=2))
+        elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
+        client = await stack.enter_async_context(
+            LeaderClient(config, may_write=elector.leading, user_agent=agent, max_connections=CONNECTIONS)
+        )
+        reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
+        proxy = await stack.enter_async_context(_proxy(settings, config, elector, metrics))
+        operator = Operator(
+            client,
+            proxy,
+            metrics,
+            settings.setup(),
+            decide=plan,
+            may_write=elector.leading,
+            scope=tuple(dict.fromkeys(settings.scope)),
+            tracker=(settings.proxy_namespace or namespace, settings.tracker),
+        )
+        health = await stack.enter_async_context(_listening(settings.host, settings.port))
+        measured = await stack.enter_async_context(_listening(settings.host, settings.metrics_port))
+        certificate = _certificate(settings)
+        servers = [
+            (_server(_health(operator)), health),
+            (_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
+        ]
+        leadership = asyncio.create_task(elector.run(operator.lead))
+        parts = _started(operator.watch(), certificate.run())
+        serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers]
+        stopping = asyncio.create_task(stop.wait())
+        print(f"listening on {_address(health)}", flush=True)
+        print(f"metrics on {_address(measured)}", flush=True)
+        gc.collect()
+        gc.freeze()  # what is there now stays
+        failed: set[asyncio.Task[Any]] = set()
+        try:
+            waited: list[asyncio.Task[Any]] = [leadership, *parts, *serving, stopping]
+            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            failed = done - {stopping}
+            for task in failed:
+                error = None if task.cancelled() else task.exception()
+                log.error("a part of the operator has ended: %s", error or task, exc_info=error)
+        finally:
+            await _ended(leadership)  # releases the lease while everything it needs is still there
+            for server, _ in servers:
+                server.should_exit = True
+            await asyncio.wait(serving, timeout=STOP_S)
+            for task in (*parts, *serving, stopping):
+                await _ended(task)
+    return EXIT_FAILED if failed and not stop.is_set() else 0
+
+
+def _proxy(settings: Settings, config: ClusterConfig, elector: LeaderElector, metrics: Metrics) -> Proxy:
+    credentials = FileToken(settings.proxy_token) if settings.proxy_token is not None else config.credentials
+    return Proxy(settings.vipu_proxy, credentials, may_write=elector.leading, note=metrics.proxy_called)
+
+
+def _certificate(settings: Settings) -> OwnCertificate | CertificateFiles:
+    return CertificateFiles(settings.cert_dir) if settings.cert_dir is not None else OwnCertificate("muster-operator")
+
+
+def _health(operator: Operator) -> Starlette:
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        reasons = operator.not_ready()
+        return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
+
+
+def _server(app: Starlette, certificate: OwnCertificate | CertificateFiles | None = None) -> _Server:
+    tls: dict[str, Any] = {}
+    if certificate is not None:
+        tls["ssl_context_factory"] = lambda *_: certificate.ssl_context
+    return _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", **tls))
+
+
+@contextlib.asynccontextmanager
+async def _listening(host: str, port: int) -> AsyncIterator[socket.socket]:
+    with contextlib.closing(bind(host, port)) as bound:
+        bound.listen(128)
+        yield bound
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"{host}:{port}"
+
+
+def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+    return [asyncio.create_task(job) for job in jobs]
+
+
+async def _ended(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("passmuster")
+    except metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,397 @@
+"""Looks at jobs and makes what is, what should be. Every job is handled under one key and by one worker at a time.
+
+A turn decides, acts, and decides again until nothing is left to be done; only then is the status written, if it says
+anything else: so a job costs the writes of what it needs and of what can be seen of it. What must not be lost between
+two writes (that the job has ended, that an attempt has begun) is in the status before anything is done about it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from muster_kube.client import KubeClient
+from muster_kube.errors import ApiError, Conflict, NotFound
+from muster_kube.fencing import NotLeading
+from muster_kube.objects import Metadata
+from muster_kube.workqueue import WorkQueue, run_workers
+from muster_operator.acting import Hands, Memory, Refused
+from muster_operator.ipujob import IPUJob, Status, WorkersStatus, collection
+from muster_operator.metrics import Metrics
+from muster_operator.observing import World
+from muster_operator.partitioning import Proxy
+from muster_operator.partitions import Entry
+from muster_operator.seen import AddFinalizer, Placeable, Plan, Seen, Setup, Tell
+from muster_operator.telling import Telling
+from muster_operator.tracking import job_key
+
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+ROUNDS = 32  # decisions of one turn; each comes after something was done, and a job's life has fewer steps
+COUNTS_S = 1.0  # between two writes of a status of which only the numbers of workers are new
+ROOM_S = 1.0  # jobs that wait for room are woken together, and not more often
+ORPHAN_S = 5.0  # a partition without a job is looked at again
+CONFLICT_S = 1.0  # the watch brings the new version sooner
+_LAST = ("Complete", "Failed")
+
+Decide = Callable[[IPUJob, Seen, Setup], Plan]
+Validate = Callable[[IPUJob], str]
+
+
+class Operator:
+    """One replica. may_write: are we the leader at this moment?
+
+    decide: :func:`muster_operator.plan.plan`. wrong: what a job breaks of the rules of admission, for people; empty:
+    nothing. tracker: namespace and name of its ConfigMap. now: seconds since the epoch; clock: monotonic seconds
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        proxy: Proxy,
+        metrics: Metrics,
+        setup: Setup,
+        *,
+        decide: Decide,
+        wrong: Validate = lambda _: "",
+        may_write: Callable[[], bool],
+        scope: tuple[str, ...] = (),
+        tracker: tuple[str, str],
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._setup = setup
+        self._decide = decide
+        self._wrong = wrong
+        self._may_write = may_write
+        self._now = now
+        self._clock = clock
+        self.world = World(
+            client,
+            scope=scope,
+            tracker=tracker,
+            our_taints=setup.our_taints,
+            on_change=self._look,
+            on_gone=self._forget,
+            on_room=self._room_came,
+            clock=clock,
+        )
+        self._memory = Memory(clock, rng or random.Random())  # noqa: S311 - spreads load, guards nothing
+        self._hands = Hands(client, proxy, self.world, self._memory, wrote=metrics.wrote)
+        self._queue: WorkQueue[str] | None = None  # there while leading
+        self._telling: Telling | None = None
+        self._waiting: dict[str, str] = {}  # jobs that wait for room, and when they were made
+        self._wake: asyncio.TimerHandle | None = None
+        self._woken_at = float("-inf")
+        self._status_at: dict[str, float] = {}  # by job uid, while only its numbers may be held back
+        metrics.watch(self.world.jobs, self._entries, lambda: len(self._queue) if self._queue is not None else 0)
+
+    async def watch(self) -> None:
+        """Keep the caches warm, leading or not; for ever."""
+        await self.world.watch()
+
+    async def lead(self) -> None:
+        """Decide and write, until cancelled."""
+        await self.world.wait_synced()
+        queue: WorkQueue[str] = WorkQueue()
+        telling = Telling(
+            self._client, clock=self._clock, now=self._now, note=lambda how: self._metrics.events.labels(how).inc()
+        )
+        self._memory.clear()
+        self.world.tracker.forget_heard()
+        self._waiting.clear()
+        self._status_at.clear()
+        self._queue, self._telling = queue, telling
+        self._metrics.leader.set(1)
+        try:
+            for job in sorted(self.world.jobs(), key=lambda each: each.metadata.creation_timestamp):
+                self._look(_key(job))
+            for key in self.world.tracker.job_keys():
+                self._look(key)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run_workers(queue, self._handle, workers=WORKERS))
+                group.create_task(telling.run())
+        finally:
+            self._metrics.leader.set(0)
+            if self._wake is not None:
+                self._wake.cancel()
+                self._wake = None
+            self._queue = self._telling = None
+
+    def not_ready(self) -> list[str]:
+        """Why this replica could not take over now; empty when it could."""
+        reasons = []
+        for what, reflector in self.world.reflectors().items():
+            if not reflector.synced:
+                reasons.append(f"{what}: not listed yet {reflector.error}".strip())
+            elif not reflector.connected:
+                reasons.append(f"{what}: the watch is down {reflector.error}".strip())
+        return reasons
+
+    # what the watches bring
+
+    def _look(self, key: str) -> None:
+        if self._queue is not None and self.world.concerns(key):
+            self._queue.add(key)
+
+    def _forget(self, uid: str) -> None:
+        self._memory.forget_job(uid)
+        self._status_at.pop(uid, None)
+
+    def _room_came(self) -> None:
+        """A partition has gone, or nodes have changed: at once, and after that not more often than once in a while."""
+        if self._queue is None or not self._waiting or self._wake is not None:
+            return
+        rest_s = self._woken_at + ROOM_S - self._clock()
+        self._wake = asyncio.get_running_loop().call_later(max(0.0, rest_s), self._wake_waiting)
+
+    def _wake_waiting(self) -> None:
+        self._wake = None
+        self._woken_at = self._clock()
+        # who has waited longest asks first
+        for key in sorted(self._waiting, key=lambda each: self._waiting[each]):
+            job = self.world.job(key)
+            if job is not None:
+                self._memory.room_came(job.metadata.uid)
+            self._look(key)
+
+    # a turn
+
+    async def _handle(self, key: str) -> None:
+        if not self._may_write():
+            return
+        with self._metrics.reconcile.time():
+            try:
+                await self._turn(key)
+            except NotLeading:
+                return
+            except Conflict:
+                self._metrics.conflicts.inc()
+                self._again(key, CONFLICT_S)
+            except ApiError as error:
+                self._metrics.reconcile_errors.labels(error.reason).inc()
+                raise
+            except Exception:
+                self._metrics.reconcile_errors.labels("Internal").inc()
+                raise
+
+    async def _turn(self, key: str) -> None:
+        await self._free_orphans(key)
+        for _ in range(ROUNDS):
+            job = self.world.job(key)
+            if job is None:
+                self._waiting.pop(key, None)
+                return
+            if not await self._round(key, job):
+                return
+        log.warning("IPUJob %s: not at rest after %d decisions in a row", key, ROUNDS)
+        self._again(key, CONFLICT_S)
+
+    async def _round(self, key: str, job: IPUJob) -> bool:
+        """One decision and what it asks for; whether there is news to decide by."""
+        seen = self.seen(job)
+        if self._is_to_be_judged(job) and (wrong := self._wrong(job)):
+            await self._refuse(job, wrong)
+            return False
+        plan = self._decide(job, seen, self._setup)
+        log.debug("IPUJob %s: %s", key, plan)
+        if plan.waits_for_room:
+            self._waiting[key] = job.metadata.creation_timestamp
+        else:
+            self._waiting.pop(key, None)
+        if plan.status is not None and _comes_first(job.status, plan.status):
+            await self._write_status(job, plan.status)
+            self._tell(job, plan)
+            return True
+        news = False
+        with contextlib.suppress(Refused):  # the memory says why, and so does the status
+            news = await self._act(job, plan)
+        self._tell(job, plan)
+        if news:
+            return True
+        if plan.status is not None:
+            await self._write_if_new(key, job, self._explained(job, plan.status))
+        for delay_s in (plan.again_s, self._memory.again_s(job.metadata.uid)):
+            if delay_s is not None:
+                self._again(key, delay_s)
+        return False
+
+    async def _act(self, job: IPUJob, plan: Plan) -> bool:
+        """Whether anything came of it; the object's own version has moved on where the finaliser was put on."""
+        news = False
+        for action in plan.actions:
+            if isinstance(action, Tell):
+                continue
+            news |= await self._hands.act(job, action)
+            if isinstance(action, AddFinalizer):
+                if news:
+                    self._metrics.created.inc()
+                return news
+        return news
+
+    def _tell(self, job: IPUJob, plan: Plan) -> None:
+        assert self._telling is not None  # noqa: S101 - a turn is only had while leading
+        for action in plan.actions:
+            if isinstance(action, Tell):
+                self._telling.tell(job, action)
+        for (kind, name), owner in self._memory.foreign(job.metadata.uid).items():
+            text = f"{kind} {name} already exists and is not managed by this IPUJob ({owner})"
+            self._telling.tell(job, Tell("Warning", "ErrResourceExists", text))
+        for text in self._memory.refused(job.metadata.uid).values():
+            self._telling.tell(job, Tell("Warning", "FailedCreate", text))
+
+    def seen(self, job: IPUJob) -> Seen:
+        """What a decision about ``job`` goes by now."""
+        uid = job.metadata.uid
+        entries = self.world.tracker.of_job(uid)
+        return Seen(
+            now=self._now(),
+            pods=self.world.pods.of_job(uid),
+            objects=self.world.objects_of(uid),
+            foreign=self._memory.foreign(uid),
+            entries=entries,
+            refusals=self._memory.refusals(uid, entries),
+            placeable=self._placeable(job, list(entries.values())),
+        )
+
+    def _placeable(self, job: IPUJob, entries: list[Entry]) -> Placeable | None:
+        if not self.world.nodes.synced:
+            return None
+        spec = job.spec.workers.template.get("spec")
+        wanted = spec.get("nodeSelector") if isinstance(spec, dict) else None
+        selector = {str(key): str(value) for key, value in wanted.items()} if isinstance(wanted, dict) else {}
+        controllers = {entry.selector for entry in entries if entry.selector}
+        if len(controllers) == 1:
+            key, equals, value = controllers.pop().partition("=")
+            if equals:
+                selector.setdefault(key, value)
+        return self.world.places.count(selector)
+
+    def _explained(self, job: IPUJob, status: Status) -> Status:
+        """What the API server does not take is what the job waits for."""
+        refused = self._memory.refused(job.metadata.uid)
+        return msgspec.structs.replace(status, last_message="; ".join(refused.values())) if refused else status
+
+    async def _write_if_new(self, key: str, job: IPUJob, status: Status) -> None:
+        if _essence(status) == _essence(job.status):
+            return
+        uid, now = job.metadata.uid, self._clock()
+        if _essence(status, counts=False) == _essence(job.status, counts=False):
+            # pods of one job come up one after the other: what nobody waits for need not be written for each
+            rest_s = self._status_at.get(uid, float("-inf")) + COUNTS_S - now
+            if rest_s > 0:
+                self._again(key, rest_s)
+                return
+        await self._write_status(job, status)
+
+    async def _write_status(self, job: IPUJob, status: Status) -> None:
+        meta = job.metadata
+        body = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": _as_patch(status),
+        }
+        try:
+            answer = await self._client.patch(f"{_path(job)}/status", body, type=IPUJob)
+        except NotFound:
+            return  # it has gone; the watch tells
+        self._metrics.wrote("patch", "IPUJob/status")
+        self._metrics.status_written(job.status, status)
+        self._status_at[meta.uid] = self._clock()
+        self.world.observe_job(answer)
+
+    # jobs that are not as they should be
+
+    @staticmethod
+    def _is_to_be_judged(job: IPUJob) -> bool:
+        """Only what no decision was made about yet: a rule that came later ends no job."""
+        return not job.metadata.deletion_timestamp and job.status.observed_generation != job.metadata.generation
+
+    async def _refuse(self, job: IPUJob, wrong: str) -> None:
+        """Nothing is done about the job, nor about what it has, until it is put right or deleted."""
+        assert self._telling is not None  # noqa: S101 - a turn is only had while leading
+        status = msgspec.structs.replace(job.status, last_message=f"not admitted: {wrong}")
+        if status != job.status:
+            self._metrics.refused.inc()
+            await self._write_status(job, status)
+        self._telling.tell(job, Tell("Warning", "ValidationError", wrong))
+
+    async def _free_orphans(self, key: str) -> None:
+        """Partitions of jobs of that name that are no more (somebody took the finaliser off) are given back."""
+        job = self.world.job(key)
+        if key in self.world.unreadable:
+            return
+        for uid in self.world.tracker.uids_at(key):
+            if job is not None and job.metadata.uid == uid:
+                continue
+            entries = self.world.tracker.of_job(uid)
+            if all(entry.state == "deleting" for entry in entries.values()):
+                continue
+            if self.world.pods.of_job(uid) or await self._exists(key, uid):
+                self._again(key, ORPHAN_S)  # its pods are collected, or the cache is behind
+                continue
+            for name in entries:
+                log.warning("partition %s is given back: its IPUJob %s (%s) is no more", name, key, uid)
+                await self._hands.free(uid, name)
+            if (delay_s := self._memory.again_s(uid)) is not None:
+                self._again(key, delay_s)
+
+    async def _exists(self, key: str, uid: str) -> bool:
+        namespace, _, name = key.partition("/")
+        try:
+            found = await self._client.get(f"{collection(namespace)}/{name}", type=_Known)
+        except NotFound:
+            return False
+        return found.metadata.uid == uid
+
+    def _entries(self) -> list[tuple[str, Entry]]:
+        return [(name, entry) for name, entry in self.world.tracker.all() if self.world.concerns(job_key(entry))]
+
+    def _again(self, key: str, delay_s: float) -> None:
+        if self._queue is not None:
+            self._queue.add_after(key, delay_s)
+
+
+class _Known(msgspec.Struct, frozen=True):
+    metadata: Metadata
+
+
+def _key(job: IPUJob) -> str:
+    return f"{job.metadata.namespace}/{job.metadata.name}"
+
+
+def _path(job: IPUJob) -> str:
+    return f"{collection(job.metadata.namespace)}/{job.metadata.name}"
+
+
+def _ended(status: Status) -> frozenset[str]:
+    return frozenset(each.type for each in status.conditions if each.type in _LAST and each.status == "True")
+
+
+def _comes_first(before: Status, after: Status) -> bool:
+    """It is what the next decision has to know, even if this process ends now."""
+    return _ended(before) != _ended(after) or (before.attempt, before.restart_count) != (
+        after.attempt,
+        after.restart_count,
+    )
+
+
+def _essence(status: Status, *, counts: bool = True) -> Status:
+    """Without what moves only along with other things."""
+    workers = status.workers_status if counts else WorkersStatus()
+    return msgspec.structs.replace(status, last_reconcile_time=None, workers_status=workers)
+
+
+def _as_patch(status: Status) -> dict[str, object]:
+    """For a merge: null takes away what is no longer so."""
+    workers = status.workers_status
+    counts = {"active": workers.active, "succeeded": workers.succeeded, "failed": workers.failed}
+    patch: dict[str, object] = msgspec.to_builtins(status)
+    return patch | {"workersStatus": {name: number or None for name, number in counts.items()}}

@@ -1,0 +1,99 @@
+"""The operator's settings: one YAML file, ``MUSTER_OPERATOR_*`` over it, flags over both; all checked before the start.
+
+An error names the place (file and key, variable or flag), what was found and what is allowed.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from muster_kube.settings import load_settings
+from muster_operator import names
+from muster_operator.seen import Setup
+
+PREFIX = "MUSTER_OPERATOR_"
+_NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_MAP_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_URL = r"^https?://[^\s/?#@]+(/[^\s?#]*)?$"
+_IMAGE = r"^[^\s]+$"
+_VERSION = r"^(v?\d+\.\d+(\.\d+)?)?$"
+_INTERFACES = r"^[A-Za-z0-9_.:/,-]*$"  # names or CIDR networks with commas, as Open MPI takes them
+_TAINT_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+
+
+def _listed(value: object) -> object:
+    """A variable holds a list with commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Namespaces = Annotated[
+    tuple[Annotated[str, Field(pattern=_NAME)], ...], BeforeValidator(_listed), Field(max_length=256)
+]
+TaintKeys = Annotated[
+    tuple[Annotated[str, Field(pattern=_TAINT_KEY)], ...], BeforeValidator(_listed), Field(max_length=16)
+]
+
+
+class Settings(BaseModel):
+    """vipu_proxy: URL of the V-IPU proxy; proxy_token: the file of the bearer token for it, None: the one that the API
+    server gets. proxy_namespace: where the tracker ConfigMap is; None: the operator's own.
+
+    namespace: of the lease; None: the pod's or context's own. scope: the only namespaces whose jobs count; empty: all.
+    port: health; metrics_port, webhook_port: https. cert_dir: tls.crt and tls.key that somebody else keeps fresh.
+    dns_policy: of the jobs' pods; "": ClusterFirstWithHostNet with host_network, else ClusterFirst.
+    btl_tcp_if_include: networks of jobs of several workers (Open MPI); "": the one of the node's address.
+    our_taints: keys that no job tolerates unless it says so.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kubeconfig: Path | None = None
+    vipu_proxy: str = Field(pattern=_URL, max_length=512)
+    proxy_token: Path | None = None
+    proxy_namespace: str | None = Field(default=None, pattern=_NAME)
+    tracker: str = Field(default=names.TRACKER, pattern=_MAP_NAME)
+    namespace: str | None = Field(default=None, pattern=_NAME)
+    scope: Namespaces = ()
+    host: str = "0.0.0.0"  # noqa: S104 - probed by kubelets, called by the API server
+    port: int = Field(default=8081, ge=0, le=65535)
+    metrics_port: int = Field(default=8443, ge=0, le=65535)
+    webhook_port: int = Field(default=9443, ge=0, le=65535)
+    cert_dir: Path | None = None
+    launcher_image: str = Field(default="launcher:latest", pattern=_IMAGE, max_length=512)
+    launcher_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "Never"
+    kubectl_version: str = Field(default="", pattern=_VERSION)
+    host_network: bool = True
+    privileged: bool = True
+    dns_policy: Literal["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] = ""
+    btl_tcp_if_include: str = Field(default="", pattern=_INTERFACES, max_length=256)
+    our_taints: TaintKeys = ("muster.dev/faulty",)
+    max_ipus: int = Field(default=64, ge=1, le=1 << 20)
+    devel_logs: bool = False
+    log_format: Literal["text", "json"] = "text"
+
+    @field_validator("max_ipus")
+    @classmethod
+    def _is_a_power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            raise ValueError("expected a power of two: partitions come in no other size")
+        return value
+
+    def setup(self) -> Setup:
+        return Setup(
+            launcher_image=self.launcher_image,
+            launcher_image_pull_policy=self.launcher_image_pull_policy,
+            kubectl_version=self.kubectl_version,
+            host_network=self.host_network,
+            privileged=self.privileged,
+            dns_policy=self.dns_policy,
+            btl_tcp_if_include=self.btl_tcp_if_include,
+            our_taints=self.our_taints,
+            max_ipus=self.max_ipus,
+        )
+
+
+def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+    """``flags``: by settings name, None for those not given. Raises SettingsError."""
+    return load_settings(Settings, PREFIX, file, flags, environ)
