@@ -1,0 +1,44 @@
+"""What is wrong with a job, and where: every error is for the person who wrote the YAML."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SHOWN = 60  # characters of a value that somebody sent
+ERRORS_LIMIT = 24
+
+
+@dataclass(frozen=True)
+class Error:
+    """path: as in the YAML, ``spec.workers.replicas``. message: what was found there, and what is allowed."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+def shown(value: object) -> str:
+    """``value`` as JSON, cut."""
+    if isinstance(value, (dict, list)):
+        return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
+    if isinstance(value, str):
+        value = value[: SHOWN + 1]
+    if isinstance(value, int) and value.bit_length() > SHOWN:
+        return f"a number of {value.bit_length()} bits"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def wrong(path: str, found: object, expected: str) -> Error:
+    return Error(path, f"{shown(found)}: expected {expected}")
+
+
+def bounded(errors: Sequence[Error]) -> tuple[Error, ...]:
+    """Each once, in order; the first of them where there are more than anybody reads."""
+    each = tuple(dict.fromkeys(errors))
+    if len(each) <= ERRORS_LIMIT:
+        return each
+    left = len(each) - ERRORS_LIMIT
+    return (*each[:ERRORS_LIMIT], Error("spec", f"{left} more errors like these"))

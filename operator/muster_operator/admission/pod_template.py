@@ -1,0 +1,139 @@
+"""What is surely wrong with the workers' pod template. The CRD keeps it as it comes, and the API server would refuse
+every pod of it only later, when nobody reads the answer any more.
+
+Only what is sure and cheap: what this passes may still be refused, which the job's status then says.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from muster_operator.admission.findings import Error, wrong
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+LABEL_WORDS = "at most 63 of a-z, 0-9 and -, with a letter or number at both ends"
+_CONTAINERS = "spec.workers.template.spec.containers"
+_SPEC = "spec.workers.template.spec"
+
+
+def template_errors(template: object) -> Iterator[Error]:
+    """``template``: spec.workers.template, as it came."""
+    path = "spec.workers.template"
+    if not isinstance(template, dict):
+        yield wrong(path, template, "a pod template, with spec.containers")
+        return
+    metadata = template.get("metadata")
+    if isinstance(metadata, dict):
+        for key in ("labels", "annotations"):
+            yield from _texts(metadata.get(key), f"{path}.metadata.{key}")
+    elif metadata is not None:
+        yield wrong(f"{path}.metadata", metadata, "a mapping, of labels and annotations")
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        yield Error(_CONTAINERS, "missing: expected at least one container")
+        return
+    yield from _containers(spec)
+    yield from _texts(spec.get("nodeSelector"), f"{_SPEC}.nodeSelector")
+
+
+def environment_errors(found: object, path: str) -> Iterator[Error]:
+    """Of a list of EnvVar."""
+    for at, variable in _each(found, path):
+        name, value = variable.get("name"), variable.get("value")
+        if not isinstance(name, str) or not name or "=" in name:
+            yield wrong(f"{at}.name", name, "the variable's name")
+        if value is not None and not isinstance(value, str):
+            yield wrong(f"{at}.value", value, "text: put it in quotes")
+        elif value and variable.get("valueFrom") is not None:
+            yield Error(f"{at}.valueFrom", "expected either value or valueFrom")
+    yield from _not_mappings(found, path)
+
+
+def words_errors(found: object, path: str) -> Iterator[Error]:
+    """Of a command or its arguments."""
+    if found is None:
+        return
+    if not isinstance(found, list):
+        yield wrong(path, found, "a list of words")
+        return
+    for index, word in enumerate(found):
+        if not isinstance(word, str):
+            yield wrong(f"{path}[{index}]", word, "text: put it in quotes")
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[Error]:
+    containers = spec.get("containers")
+    if containers is None or containers == []:
+        yield Error(_CONTAINERS, "missing: expected at least one container")
+    volumes = spec.get("volumes")
+    known: set[str] = set()
+    for at, volume in _each(volumes, f"{_SPEC}.volumes"):
+        yield from _named(volume, at, known)
+    yield from _not_mappings(volumes, f"{_SPEC}.volumes")
+    names: set[str] = set()
+    for key in ("initContainers", "containers"):
+        path = f"{_SPEC}.{key}"
+        for at, container in _each(spec.get(key), path):
+            yield from _named(container, at, names)
+            yield from _container(container, at, known)
+        yield from _not_mappings(spec.get(key), path)
+
+
+def _container(container: Mapping[str, Any], at: str, volumes: set[str]) -> Iterator[Error]:
+    image = container.get("image")
+    if not isinstance(image, str) or not image or image != image.strip():
+        yield wrong(f"{at}.image", image, "an image, without spaces around it")
+    for key in ("command", "args"):
+        yield from words_errors(container.get(key), f"{at}.{key}")
+    yield from environment_errors(container.get("env"), f"{at}.env")
+    mounts, places = container.get("volumeMounts"), set[str]()
+    for where, mount in _each(mounts, f"{at}.volumeMounts"):
+        name, place = mount.get("name"), mount.get("mountPath")
+        if not isinstance(name, str) or name not in volumes:
+            yield wrong(f"{where}.name", name, f"a volume of {_SPEC}.volumes")
+        if not isinstance(place, str) or not place or ":" in place:
+            yield wrong(f"{where}.mountPath", place, "a path without :")
+        elif place in places:
+            yield wrong(f"{where}.mountPath", place, "a place of its own: another volume is mounted there")
+        else:
+            places.add(place)
+    yield from _not_mappings(mounts, f"{at}.volumeMounts")
+
+
+def _named(found: Mapping[str, Any], at: str, known: set[str]) -> Iterator[Error]:
+    """Adds the name to ``known``."""
+    name = found.get("name")
+    if not isinstance(name, str) or not LABEL.fullmatch(name):
+        yield wrong(f"{at}.name", name, LABEL_WORDS)
+    elif name in known:
+        yield wrong(f"{at}.name", name, "a name of its own: there is another of this name")
+    else:
+        known.add(name)
+
+
+def _each(found: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The mappings of a list, with the path of each."""
+    if isinstance(found, list):
+        for index, each in enumerate(found):
+            if isinstance(each, dict):
+                yield f"{path}[{index}]", each
+
+
+def _not_mappings(found: object, path: str) -> Iterator[Error]:
+    """What :func:`_each` passes over."""
+    if found is not None and not isinstance(found, list):
+        yield wrong(path, found, "a list of mappings")
+    for index, each in enumerate(found) if isinstance(found, list) else ():
+        if not isinstance(each, dict):
+            yield wrong(f"{path}[{index}]", each, "a mapping")
+
+
+def _texts(found: object, path: str) -> Iterator[Error]:
+    if found is None:
+        return
+    if not isinstance(found, dict):
+        yield wrong(path, found, "a mapping of text to text")
+        return
+    for key, value in found.items():
+        if not isinstance(value, str):
+            yield wrong(f"{path}[{key[:63]}]", value, "text: put it in quotes")
