@@ -1,0 +1,46 @@
+"""The ConfigMap that MPI works by: ``kubeexec``, its remote shell, and ``hostfile`` (behaviours 17, 18)."""
+
+import shlex
+
+from muster_operator import names
+from muster_operator.ipujob import IPUJob, instances, workers_per_instance
+from muster_operator.resources.owned import Body, owned
+from muster_operator.resources.template import main_container
+
+KUBEEXEC = "kubeexec"
+HOSTFILE = "hostfile"
+MOUNTED_AT = "/etc/mpi"  # as kubeflow's mpi-operator 0.3, after which the original was modelled
+KUBECTL_AT = "/opt/kube"  # likewise
+
+# A remote shell is handed one line for the shell over there, as ssh is: Open MPI quotes with that in mind, so the
+# arguments are joined by blanks and quoted no further.
+_SCRIPT = """\
+#!/bin/sh
+# kubeexec POD COMMAND...: runs COMMAND in a shell in POD
+PATH="{kubectl}:$PATH"
+if [ "$#" -lt 2 ]; then
+  echo "usage: kubeexec POD COMMAND..." >&2
+  exit 64
+fi
+pod=$1
+shift
+IFS=' '
+exec kubectl exec "$pod" -c {container} -- /bin/sh -c "$*"
+"""
+
+
+def workers(job: IPUJob) -> list[str]:
+    """All of the job's, in the order of their indices."""
+    return [
+        names.worker_pod(job.metadata.name, index)
+        for index in range(instances(job.spec) * workers_per_instance(job.spec))
+    ]
+
+
+def config_map(job: IPUJob) -> Body:
+    """A worker is one Poplar instance, so it has one slot."""
+    data = {
+        KUBEEXEC: _SCRIPT.format(kubectl=KUBECTL_AT, container=shlex.quote(main_container(job)["name"])),
+        HOSTFILE: "".join(f"{worker} slots=1\n" for worker in workers(job)),
+    }
+    return owned(job, "v1", "ConfigMap", names.config_map(job.metadata.name), {"data": data})

@@ -1,0 +1,113 @@
+"""Environment variables: what Poplar finds its IPUs by, and what Open MPI finds the workers by (behaviour 24).
+
+Ours come first, so that the user's own may refer to them as ``$(NAME)``. Names and the time-out as seen in a worker of
+the original (EPCC EIDF).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import UnsetType
+
+from muster_operator import names
+from muster_operator.ipujob import IPUJob, instances, ipus_per_instance, workers_per_instance
+from muster_operator.partitions import Entry
+from muster_operator.resources.config import HOSTFILE, KUBEEXEC, MOUNTED_AT
+from muster_operator.resources.template import main_container
+from muster_operator.seen import Setup
+
+Env = list[dict[str, Any]]
+
+VIPU_PORT = "8090"  # V-IPU's own default
+VIPU_TIMEOUT_S = "120"
+BTL_INCLUDE = "OMPI_MCA_btl_tcp_if_include"
+BTL_EXCLUDE = "OMPI_MCA_btl_tcp_if_exclude"
+POD_ADDRESS = "MUSTER_POD_ADDRESS"
+# which partition a worker has is no choice of the user's; all else is
+PARTITION_VARIABLES = frozenset(
+    {"IPUOF_VIPU_API_HOST", "IPUOF_VIPU_API_PORT", "IPUOF_VIPU_API_PARTITION_ID", "IPUOF_VIPU_API_GCD_ID"}
+)
+
+
+def merged(ours: Env, users: Iterable[Mapping[str, Any]], fixed: frozenset[str] = frozenset()) -> Env:
+    """No name twice: the user's wins but for ``fixed``; of two of the user's the later, as the API server has it."""
+    theirs = {each["name"]: dict(each) for each in users if each.get("name") not in fixed}
+    return [each for each in ours if each["name"] not in theirs] + list(theirs.values())
+
+
+def of_worker(job: IPUJob, instance: int, worker: int, entry: Entry, setup: Setup) -> Env:
+    """worker: its number within the instance, and so its GCD."""
+    host, port = _host_and_port(entry.controller)
+    ours = {
+        "IPUOF_VIPU_API_HOST": host,
+        "IPUOF_VIPU_API_PORT": port,
+        "IPUOF_VIPU_API_PARTITION_ID": names.partition(job.metadata.namespace, job.metadata.name, instance),
+        "IPUOF_VIPU_API_TIMEOUT": VIPU_TIMEOUT_S,
+        "IPUOF_VIPU_API_GCD_ID": str(worker),
+        **_popdist(job, worker),
+    }
+    env: Env = [{"name": name, "value": value} for name, value in ours.items()]
+    if not setup.btl_tcp_if_include and _needs_interface(job):
+        # each node has its own address; what the launcher has in its environment goes to all of them
+        env += [
+            {"name": POD_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": BTL_INCLUDE, "value": f"$({POD_ADDRESS})/32"},
+        ]
+    return env
+
+
+def of_launcher(job: IPUJob, setup: Setup) -> Env:
+    ours = {
+        "OMPI_MCA_plm_rsh_agent": f"{MOUNTED_AT}/{KUBEEXEC}",
+        # workers have no kubectl, so none starts the daemons of others
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_orte_default_hostfile": f"{MOUNTED_AT}/{HOSTFILE}",
+    }
+    if setup.btl_tcp_if_include and _needs_interface(job):
+        ours[BTL_INCLUDE] = setup.btl_tcp_if_include
+    return [{"name": name, "value": value} for name, value in ours.items()]
+
+
+def users_of_launcher(job: IPUJob) -> Env:
+    """The workers' (mpirun -x passes on what it has itself), and over it the launcher's own."""
+    own = () if isinstance(job.spec.launcher, UnsetType) else job.spec.launcher.env
+    return merged(list(main_container(job).get("env") or ()), own)
+
+
+def _popdist(job: IPUJob, worker: int) -> dict[str, str]:
+    """Every worker is one Poplar instance of its job instance. Empty where the numbers do not divide."""
+    text = job.spec.model_replicas_per_worker
+    if isinstance(text, UnsetType) or not text.isdecimal() or int(text) < 1:
+        return {}
+    local = int(text)
+    total = local * workers_per_instance(job.spec)
+    ipus, rest = divmod(ipus_per_instance(job.spec), total)
+    if rest:
+        return {}
+    return {
+        "POPDIST_NUM_TOTAL_REPLICAS": str(total),
+        "POPDIST_NUM_IPUS_PER_REPLICA": str(ipus),
+        "POPDIST_NUM_LOCAL_REPLICAS": str(local),
+        "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": str(local),
+        "POPDIST_REPLICA_INDEX_OFFSET": str(local * worker),
+        "POPDIST_LOCAL_INSTANCE_INDEX": "0",
+    }
+
+
+def _needs_interface(job: IPUJob) -> bool:
+    """Several workers talk to one another, and nothing the user wrote says over what. (Open MPI refuses to start where
+    both interfaces to use and interfaces to leave out are named.)"""
+    if isinstance(job.spec.launcher, UnsetType) and isinstance(job.spec.interactive, UnsetType):
+        return False
+    if instances(job.spec) * workers_per_instance(job.spec) < 2:
+        return False
+    words = () if isinstance(job.spec.launcher, UnsetType) else job.spec.launcher.command
+    if any("btl_tcp_if_include" in word or "btl_tcp_if_exclude" in word for word in words):
+        return False
+    return not any(each.get("name") in (BTL_INCLUDE, BTL_EXCLUDE) for each in users_of_launcher(job))
+
+
+def _host_and_port(controller: str) -> tuple[str, str]:
+    """``host:port``; an IPv6 address stands in brackets."""
+    host, colon, port = controller.rpartition(":")
+    return (host.strip("[]"), port) if colon and port.isdecimal() else (controller.strip("[]"), VIPU_PORT)

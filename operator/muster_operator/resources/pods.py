@@ -1,0 +1,207 @@
+"""The pods of a job, from the workers' template: it is kept as it is, what it leaves open is filled in.
+
+Behaviours 20 to 25. The original's pods run privileged, on the host's network and with its resolver (RDMA needs the
+head node's interfaces); each of the three can be switched off, and a template that says something itself is obeyed.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import UnsetType
+
+from muster_operator import names
+from muster_operator.ipujob import IPUJob, has_launcher, instances, workers_per_instance
+from muster_operator.partitions import Entry
+from muster_operator.resources import environment, placement
+from muster_operator.resources.config import HOSTFILE, KUBECTL_AT, KUBEEXEC, MOUNTED_AT
+from muster_operator.resources.owned import Body, labels, owner_references
+from muster_operator.resources.template import main_container, pod_metadata, pod_spec
+from muster_operator.seen import Setup
+
+# A bare `sleep` as a container's first process hears no SIGTERM, so that every end would take the whole grace period,
+# and reaps none of the processes that MPI leaves behind.
+SLEEP = ["/bin/sh", "-c", "trap 'exit 143' TERM; sleep 365d & wait"]
+WAIT = "wait-workers"
+# A pod without requests is the first to be killed for memory, and namespaces with a quota refuse it.
+_SMALL = {"requests": {"cpu": "100m", "memory": "128Mi"}}
+_OF_THE_CONTAINER = (
+    "image",
+    "imagePullPolicy",
+    "envFrom",
+    "securityContext",
+    "workingDir",
+    "volumeMounts",
+    "volumeDevices",
+    "tty",
+    "stdin",
+)
+# what is about the workers only: how they are spread, named, ended, and what they claim
+_NOT_THE_LAUNCHERS = frozenset(
+    {
+        "containers",
+        "initContainers",
+        "ephemeralContainers",
+        "serviceAccount",
+        "hostname",
+        "subdomain",
+        "nodeName",
+        "activeDeadlineSeconds",
+        "topologySpreadConstraints",
+        "readinessGates",
+        "resourceClaims",
+        "resources",
+    }
+)
+
+
+def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup) -> Body:
+    """index: instance x workers of an instance + worker; entry: its instance's partition."""
+    instance, number = divmod(index, workers_per_instance(job.spec))
+    spec = _spec(job, setup, [entry.selector])
+    spec.setdefault("restartPolicy", "Never")  # starting again is the job's own business
+    env = environment.of_worker(job, instance, number, entry, setup)
+    main = main_container(job)["name"]
+    spec["containers"] = [
+        _privileged(
+            {
+                **container,
+                "env": environment.merged(env, container.get("env") or (), environment.PARTITION_VARIABLES),
+                **(_asleep(container) if container["name"] == main and has_launcher(job.spec) else {}),
+            },
+            setup,
+        )
+        for container in spec["containers"]
+    ]
+    marks = {names.ROLE: names.WORKER, names.INSTANCE: str(instance), names.ATTEMPT: str(attempt)}
+    return _pod(job, names.worker_pod(job.metadata.name, index), marks, spec)
+
+
+def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup) -> Body:
+    """entries: all of the job's partitions. Its main container is named as the workers' is."""
+    spec = {
+        key: value
+        for key, value in _spec(job, setup, [entry.selector for entry in entries]).items()
+        if key not in _NOT_THE_LAUNCHERS
+    }
+    # workers that keep away from each other are no reason for the launcher to
+    spec["affinity"] = {key: value for key, value in spec["affinity"].items() if key == "nodeAffinity"}
+    volumes = list(spec.get("volumes") or ())
+    taken = {volume.get("name") for volume in volumes}
+    mpi, kube = (_free(name, taken) for name in ("muster-mpi", "muster-kubectl"))
+    main = copy.deepcopy(main_container(job))
+    users = job.spec.launcher
+    container: Body = {
+        "name": main["name"],
+        **{key: main[key] for key in _OF_THE_CONTAINER if key in main},
+        "command": SLEEP if isinstance(users, UnsetType) else list(users.command),
+        "env": environment.merged(environment.of_launcher(job, setup), environment.users_of_launcher(job)),
+        "resources": _SMALL,
+    }
+    container["volumeMounts"] = [
+        *(container.get("volumeMounts") or ()),
+        {"name": mpi, "mountPath": MOUNTED_AT, "readOnly": True},
+        {"name": kube, "mountPath": KUBECTL_AT, "readOnly": True},
+    ]
+    spec |= {
+        "restartPolicy": "Never",
+        "serviceAccountName": names.launcher_account(job.metadata.name),
+        "automountServiceAccountToken": True,
+        "initContainers": [_wait(job, _free(WAIT, {main["name"]}), kube, setup)],
+        "containers": [_privileged(container, setup)],
+        "volumes": [*volumes, _config_volume(job, mpi), {"name": kube, "emptyDir": {}}],
+    }
+    marks = {names.ROLE: names.LAUNCHER, names.ATTEMPT: str(attempt)}
+    return _pod(job, names.launcher_pod(job.metadata.name), marks, spec)
+
+
+def _pod(job: IPUJob, name: str, marks: Mapping[str, str], spec: Body) -> Body:
+    metadata: Body = {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "labels": {**pod_metadata(job, "labels"), **labels(job), **marks},
+        "ownerReferences": owner_references(job),
+    }
+    if annotations := pod_metadata(job, "annotations"):
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _spec(job: IPUJob, setup: Setup, selectors: Iterable[str]) -> Body:
+    """The template's, with network, resolver and placement."""
+    spec = copy.deepcopy(pod_spec(job))
+    if setup.host_network:
+        spec.setdefault("hostNetwork", True)
+    policy = setup.dns_policy or ("ClusterFirstWithHostNet" if spec.get("hostNetwork") else "")
+    if policy:
+        spec.setdefault("dnsPolicy", policy)
+    tolerate = placement.tolerates_faulty(job)
+    affinity = spec.get("affinity") or {}
+    spec["affinity"] = {
+        **affinity,
+        "nodeAffinity": placement.node_affinity(affinity.get("nodeAffinity") or {}, tolerate=tolerate),
+    }
+    if found := placement.tolerations(spec.get("tolerations") or (), setup, tolerate=tolerate):
+        spec["tolerations"] = found
+    else:
+        spec.pop("tolerations", None)
+    if selector := placement.node_selector(spec.get("nodeSelector") or {}, selectors):
+        spec["nodeSelector"] = selector
+    return spec
+
+
+def _asleep(container: Mapping[str, Any]) -> Body:
+    """Behaviour 20."""
+    return {} if container.get("command") or container.get("args") else {"command": SLEEP}
+
+
+def _privileged(container: Body, setup: Setup) -> Body:
+    """As the template says where it says anything; it may also have ruled it out."""
+    context = container.get("securityContext") or {}
+    if setup.privileged and "privileged" not in context and context.get("allowPrivilegeEscalation") is not False:
+        container["securityContext"] = {**context, "privileged": True}
+    return container
+
+
+def _wait(job: IPUJob, name: str, volume: str, setup: Setup) -> Body:
+    """Behaviour 21: waits for the workers, and brings kubectl."""
+    return {
+        "name": name,
+        "image": setup.launcher_image,
+        "imagePullPolicy": setup.launcher_image_pull_policy,
+        "command": ["muster", "wait-workers"],
+        "args": [
+            *("--namespace", job.metadata.namespace),
+            *("--job", job.metadata.name),
+            *("--uid", job.metadata.uid),
+            *("--workers", str(instances(job.spec) * workers_per_instance(job.spec))),
+            *("--kubectl-to", KUBECTL_AT),
+        ],
+        "resources": _SMALL,
+        "volumeMounts": [{"name": volume, "mountPath": KUBECTL_AT}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # so that the job's status can say why it gave up
+    }
+
+
+def _config_volume(job: IPUJob, name: str) -> Body:
+    return {
+        "name": name,
+        "configMap": {
+            "name": names.config_map(job.metadata.name),
+            "items": [
+                {"key": KUBEEXEC, "path": KUBEEXEC, "mode": 0o555},
+                {"key": HOSTFILE, "path": HOSTFILE, "mode": 0o444},
+            ],
+        },
+    }
+
+
+def _free(name: str, taken: Iterable[str | None]) -> str:
+    """``name``, or the first of ``name-1``, ``name-2``, … that nobody has."""
+    used = set(taken)
+    number = 0
+    found = name
+    while found in used:
+        number += 1
+        found = f"{name}-{number}"
+    return found

@@ -1,0 +1,26 @@
+"""What the workers' pod template says. It is the user's: read here, copied elsewhere, never changed in place."""
+
+from typing import Any
+
+from muster_operator.ipujob import IPUJob
+
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
+def pod_spec(job: IPUJob) -> dict[str, Any]:
+    found = job.spec.workers.template.get("spec")
+    return found if isinstance(found, dict) else {}
+
+
+def pod_metadata(job: IPUJob, key: str) -> dict[str, str]:
+    """key: ``labels`` or ``annotations``."""
+    metadata = job.spec.workers.template.get("metadata")
+    found = metadata.get(key) if isinstance(metadata, dict) else None
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def main_container(job: IPUJob) -> dict[str, Any]:
+    """The one that MPI processes run in: the one that kubectl takes by default, else the first (behaviour 18)."""
+    containers: list[dict[str, Any]] = pod_spec(job)["containers"]
+    wanted = pod_metadata(job, "annotations").get(DEFAULT_CONTAINER)
+    return next((each for each in containers if each.get("name") == wanted), containers[0])

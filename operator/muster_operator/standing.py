@@ -1,0 +1,182 @@
+"""Which of what there is belongs to a job, and what is missing: the facts that its plan is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from muster_operator import ending, names
+from muster_operator.ipujob import IPUJob, has_launcher, instances, workers_per_instance
+from muster_operator.partitions import Entry
+from muster_operator.resources import placement, template
+from muster_operator.resources.owned import is_owned
+from muster_operator.seen import JobPod, Seen
+
+
+def own_pods(job: IPUJob, seen: Seen) -> dict[str, JobPod]:
+    """By name. A pod with our labels that another one owns is no business of ours (behaviours 26, 27)."""
+    return {name: pod for name, pod in seen.pods.items() if is_owned(pod.metadata, job)}
+
+
+def own_entries(job: IPUJob, seen: Seen) -> dict[str, Entry]:
+    """By partition name."""
+    return {name: entry for name, entry in seen.entries.items() if entry.job == job.metadata.uid}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Of a job whose spec is as admission lets it through."""
+
+    job: IPUJob
+    seen: Seen
+
+    @cached_property
+    def pods(self) -> Mapping[str, JobPod]:
+        return own_pods(self.job, self.seen)
+
+    @cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        return own_entries(self.job, self.seen)
+
+    @cached_property
+    def instances(self) -> int:
+        return instances(self.job.spec)
+
+    @cached_property
+    def workers_each(self) -> int:
+        return workers_per_instance(self.job.spec)
+
+    @cached_property
+    def with_launcher(self) -> bool:
+        return has_launcher(self.job.spec)
+
+    @property
+    def attempt(self) -> int:
+        return self.job.status.attempt
+
+    def partition(self, instance: int) -> str:
+        return names.partition(self.job.metadata.namespace, self.job.metadata.name, instance)
+
+    def entry(self, instance: int) -> Entry | None:
+        return self.entries.get(self.partition(instance))
+
+    def workers_of(self, instance: int) -> dict[int, str]:
+        """Names by index."""
+        first = instance * self.workers_each
+        return {
+            index: names.worker_pod(self.job.metadata.name, index) for index in range(first, first + self.workers_each)
+        }
+
+    @cached_property
+    def launcher_name(self) -> str:
+        return names.launcher_pod(self.job.metadata.name)
+
+    @cached_property
+    def ready(self) -> tuple[int, ...]:
+        """Instances with a partition of this attempt that can be used."""
+        return tuple(
+            instance
+            for instance in range(self.instances)
+            if (entry := self.entry(instance)) is not None and entry.state == "active" and entry.attempt == self.attempt
+        )
+
+    @cached_property
+    def unready(self) -> tuple[int, ...]:
+        return tuple(instance for instance in range(self.instances) if instance not in set(self.ready))
+
+    @cached_property
+    def made(self) -> tuple[int, ...]:
+        """Instances that are ready and whose pods were made: what CURRENT counts."""
+        return tuple(
+            instance
+            for instance in self.ready
+            if all(self.is_there(name) for name in self.workers_of(instance).values())
+        )
+
+    def is_there(self, name: str) -> bool:
+        pod = self.pods.get(name)
+        return pod is not None and not pod.metadata.deletion_timestamp
+
+    @cached_property
+    def wanted_workers(self) -> frozenset[str]:
+        return frozenset(name for instance in range(self.instances) for name in self.workers_of(instance).values())
+
+    @cached_property
+    def workers(self) -> tuple[JobPod, ...]:
+        """Those that are wanted and not on their way out, in the order of their indices."""
+        return tuple(
+            self.pods[name]
+            for instance in range(self.instances)
+            for name in self.workers_of(instance).values()
+            if self.is_there(name)
+        )
+
+    @cached_property
+    def launcher(self) -> JobPod | None:
+        return self.pods[self.launcher_name] if self.is_there(self.launcher_name) else None
+
+    @cached_property
+    def superfluous(self) -> tuple[JobPod, ...]:
+        """Pods of instances that are no longer wanted, or of an earlier attempt; the highest index first."""
+        wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
+        found = [
+            pod
+            for name, pod in self.pods.items()
+            if name not in wanted or pod.metadata.labels.get(names.ATTEMPT) != str(self.attempt)
+        ]
+        return tuple(sorted(found, key=lambda pod: (_index(pod.metadata.name), pod.metadata.name), reverse=True))
+
+    @cached_property
+    def surplus(self) -> tuple[str, ...]:
+        """Partitions of instances that are no longer wanted, once none of their pods is there (behaviour 48)."""
+        wanted = {self.partition(instance) for instance in range(self.instances)}
+        busy = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values()}
+        return tuple(
+            name
+            for name, entry in sorted(self.entries.items())
+            if name not in wanted and entry.state != "deleting" and str(entry.instance) not in busy
+        )
+
+    def conflict(self, instance: int) -> str:
+        """Why the template's node selector keeps this instance from its partition; empty: it does not."""
+        entry = self.entry(instance)
+        if entry is None:
+            return ""
+        return placement.conflict(template.pod_spec(self.job).get("nodeSelector") or {}, entry.selector)
+
+    @cached_property
+    def is_running(self) -> bool:
+        """Everything was made, and: the launcher's own command runs (so every worker was ready); without a launcher, a
+        worker does. One that has just been added need not run yet, as seen with the original."""
+        if not self.instances or len(self.made) < self.instances:
+            return False
+        if self.with_launcher:
+            return self.launcher is not None and self.launcher.status.phase == "Running"
+        return any(pod.status.phase != "Pending" for pod in self.workers)
+
+    @cached_property
+    def end(self) -> tuple[bool, str] | None:
+        """(whether it is a success, why not); None: it goes on. With a launcher its end is the job's, and a worker that
+        fails under it is as well, as mpirun may hang on it; without one, all workers have ended. A pod that is being
+        deleted says nothing: it was stopped."""
+        failed = ending.failed(self.workers)
+        if self.with_launcher:
+            if self.launcher is not None and ending.has_ended(self.launcher):
+                success = self.launcher.status.phase == ending.SUCCEEDED
+                return success, "" if success else self._with_cause(self.launcher, failed)
+            return (False, ending.why(failed[0])) if failed else None
+        if not self.instances or len(self.workers) < len(self.wanted_workers):
+            return None
+        if not all(ending.has_ended(pod) for pod in self.workers):
+            return None
+        return not failed, ending.why(failed[0]) if failed else ""
+
+    def _with_cause(self, launcher: JobPod, failed: list[JobPod]) -> str:
+        """A launcher mostly fails because a worker did."""
+        said = ending.why(launcher)
+        return f"{said}; {ending.why(failed[0])}" if failed else said
+
+
+def _index(name: str) -> int:
+    """-1 for the launcher, which goes last."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdecimal() else -1
