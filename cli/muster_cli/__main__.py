@@ -39,6 +39,7 @@ COMMANDS = {
     "sandbox": Command("muster_cli.sandbox.command", "a whole cluster on loopback, to try things on"),
     "agent": Command("muster_agent.__main__", "start the agent of one node"),
     "tainter": Command("muster_tainter.__main__", "start the tainter of a cluster"),
+    "operator": Command("muster_operator.__main__", "start the operator of IPUJobs"),
     "wait-workers": Command("muster_operator.wait_workers", "in a launcher: wait for its workers, and bring kubectl"),
     "vipu-sim": Command("muster_operator.vipu.simulator.__main__", "start a simulated V-IPU controller"),
 }

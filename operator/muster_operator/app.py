@@ -25,11 +25,13 @@ from muster_kube.fencing import LeaderClient
 from muster_kube.lease import LeaderElector
 from muster_kube.listening import bind
 from muster_kube.reviews import Reviews
+from muster_operator.admission.validating import Limits
 from muster_operator.controller import WORKERS, Operator
 from muster_operator.metrics import Metrics
 from muster_operator.partitioning import Proxy
 from muster_operator.plan import plan
 from muster_operator.protected import OwnCertificate, metrics_app
+from muster_operator.second_look import SecondLook
 from muster_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ async def run(settings: Settings) -> int:
             metrics,
             settings.setup(),
             decide=plan,
+            look=SecondLook(Limits(max_ipus=settings.max_ipus)),
             may_write=elector.leading,
             scope=tuple(dict.fromkeys(settings.scope)),
             tracker=(settings.proxy_namespace or namespace, settings.tracker),

@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -40,14 +41,28 @@ CONFLICT_S = 1.0  # the watch brings the new version sooner
 _LAST = ("Complete", "Failed")
 
 Decide = Callable[[IPUJob, Seen, Setup], Plan]
-Validate = Callable[[IPUJob], str]
+
+
+class Look(Protocol):
+    """See :mod:`muster_operator.second_look`."""
+
+    def complete(self, job: IPUJob) -> IPUJob: ...
+
+    def wrong(self, job: IPUJob) -> str: ...
+
+
+class _Trusting:
+    def complete(self, job: IPUJob) -> IPUJob:
+        return job
+
+    def wrong(self, _job: IPUJob) -> str:
+        return ""
 
 
 class Operator:
     """One replica. may_write: are we the leader at this moment?
 
-    decide: :func:`muster_operator.plan.plan`. wrong: what a job breaks of the rules of admission, for people; empty:
-    nothing. tracker: namespace and name of its ConfigMap. now: seconds since the epoch; clock: monotonic seconds
+    decide: :func:`muster_operator.plan.plan`. look: at jobs that no webhook has seen. tracker: namespace and name of its ConfigMap. now: seconds since the epoch; clock: monotonic seconds
     """
 
     def __init__(
@@ -58,7 +73,7 @@ class Operator:
         setup: Setup,
         *,
         decide: Decide,
-        wrong: Validate = lambda _: "",
+        look: Look | None = None,
         may_write: Callable[[], bool],
         scope: tuple[str, ...] = (),
         tracker: tuple[str, str],
@@ -70,7 +85,7 @@ class Operator:
         self._metrics = metrics
         self._setup = setup
         self._decide = decide
-        self._wrong = wrong
+        self._look_at = look or _Trusting()
         self._may_write = may_write
         self._now = now
         self._clock = clock
@@ -190,7 +205,7 @@ class Operator:
             if job is None:
                 self._waiting.pop(key, None)
                 return
-            if not await self._round(key, job):
+            if not await self._round(key, self._look_at.complete(job)):
                 return
         log.warning("IPUJob %s: not at rest after %d decisions in a row", key, ROUNDS)
         self._again(key, CONFLICT_S)
@@ -198,7 +213,7 @@ class Operator:
     async def _round(self, key: str, job: IPUJob) -> bool:
         """One decision and what it asks for; whether there is news to decide by."""
         seen = self.seen(job)
-        if self._is_to_be_judged(job) and (wrong := self._wrong(job)):
+        if self._is_to_be_judged(job) and (wrong := self._look_at.wrong(job)):
             await self._refuse(job, wrong)
             return False
         plan = self._decide(job, seen, self._setup)

@@ -1,0 +1,30 @@
+"""Jobs that no webhook has seen (it was down, or is not installed): filled in and judged here as it would have done."""
+
+import msgspec
+from msgspec import UnsetType
+
+from muster_operator.admission.defaulting import defaulted
+from muster_operator.admission.validating import Limits, validate
+from muster_operator.ipujob import IPUJob, Spec
+
+
+class SecondLook:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def complete(self, job: IPUJob) -> IPUJob:
+        """With what the defaulting webhook would have stored; ``job`` itself where that has been done."""
+        spec = job.spec
+        left_out = (spec.job_instances, spec.ipus_per_job_instance, spec.workers_per_job_instance)
+        older = (spec.worker_per_job_instance,)
+        if not any(isinstance(each, UnsetType) for each in left_out) and all(isinstance(e, UnsetType) for e in older):
+            return job
+        try:
+            meant = msgspec.convert(defaulted(msgspec.to_builtins(spec)).spec, type=Spec)
+        except msgspec.ValidationError:
+            return job  # it is not admitted; see wrong()
+        return msgspec.structs.replace(job, spec=meant)
+
+    def wrong(self, job: IPUJob) -> str:
+        """What it breaks of the rules, for people; empty: nothing."""
+        return "; ".join(str(error) for error in validate(job, self._limits))
