@@ -3,23 +3,17 @@
 In this order, each step only once what came before it is there: the finaliser (behaviour 16), partitions (29, 31), the
 ConfigMap and the launcher's rights (17, 19), workers (20, 28), and the launcher when all of its workers were made (21).
 
-How the edge carries it out:
-
-- ``actions`` in order; the first that does not end well (a refusal, a name that others have, a partition that is still
-  under way) ends the turn. ``status`` is written whether or not they end well.
-- ``seen.refusals`` of a partition keep it from being asked for again: whoever holds them forgets them when it is time
-  (a partition has gone, a node has changed, the back-off is over). ``seen.foreign`` likewise.
-- A FreePartition that the proxy refuses as NotOurs is done: what is there is another job's.
-- Events are those of the Tell actions, no others. They come with a change of the status, so they are told once.
-- While things are being made there is no status to write; the turn after says what has come of it.
+What was refused is asked for again by every plan: whoever carries it out remembers when it is time to. Of a launcher
+job that finds names of its own taken nothing is made but those, which settles whether they still are. Events (the Tell
+actions) may be told again: they say the same each time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec import UnsetType
 
-from muster_operator import names, status, waiting
-from muster_operator.ipujob import FINALIZER, INSTANCES_LIMIT, IPUJob, instances, ipus_per_instance
+from muster_operator import ending, names, status, waiting
+from muster_operator.ipujob import FINALIZER, IPUJob, instances, ipus_per_instance
 from muster_operator.partitions import Entry
 from muster_operator.resources import access, config, pods
 from muster_operator.resources.owned import CONTENT, Body
@@ -42,41 +36,32 @@ from muster_operator.standing import Standing, own_entries, own_pods
 from muster_operator.status import COMPLETE, FAILED, PENDING, RUNNING, SUSPENDED, Stand
 
 
-def plan(job: IPUJob, seen: Seen, setup: Setup, errors: Sequence[str] = ()) -> Plan:
-    """errors: what admission has against the spec, as it may have been away when the job came."""
+def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
+    """Of a job whose spec admission lets through, defaults filled in."""
     if job.metadata.deletion_timestamp:
         return _delete(job, seen) if FINALIZER in job.metadata.finalizers else Plan()
     if FINALIZER not in job.metadata.finalizers:
         return Plan((AddFinalizer(),))
     if status.finished(job.status):
         return _clean_up(job, seen)
-    if errors:
-        return _refuse(job, seen, errors)
     if job.spec.suspend:
         return _suspend(job, seen)
     return _pursue(Standing(job, seen), setup)
 
 
 def _delete(job: IPUJob, seen: Seen) -> Plan:
-    """Pods, then partitions, then the finaliser (behaviours 34, 35); Kubernetes collects the rest by its owner.
-
-    Partitions are freed whether or not the tracker shows them: one that was just asked for may not be there yet.
-    """
+    """Pods, then partitions, then the finaliser (behaviours 34, 35); Kubernetes collects the rest by its owner."""
     if found := own_pods(job, seen):
         return Plan(_removed(found.values()))
     entries = own_entries(job, seen)
-    count = min(max(instances(job.spec), job.status.desired_replicas), INSTANCES_LIMIT)
-    possible = {names.partition(job.metadata.namespace, job.metadata.name, number) for number in range(count)}
-    others = {name for name, refusal in seen.refusals.items() if refusal.why == "NotOurs" and name not in entries}
-    actions: list[Action] = list(_freed(entries, possible - others))
-    if all(entry.state != "deleting" for entry in entries.values()):
-        actions.append(DropFinalizer())
+    if not entries:
+        return Plan((DropFinalizer(),))
     line = waiting.for_release(entries, seen)
-    return Plan(tuple(actions), status.line_only(job, line, seen.now) if line else None)
+    return Plan(_freed(entries), status.line_only(job, line, seen.now) if line else None)
 
 
 def _clean_up(job: IPUJob, seen: Seen) -> Plan:
-    """A job that is over makes nothing again, whoever starts or is deleted by hand (behaviours 37, 43)."""
+    """A job that is over makes nothing again, whoever starts and whatever is deleted by hand (behaviours 37, 43)."""
     policy = "None" if isinstance(job.spec.clean_pod_policy, UnsetType) else job.spec.clean_pod_policy
     found, entries = own_pods(job, seen), own_entries(job, seen)
     workers = [pod for pod in found.values() if pod.metadata.labels.get(names.ROLE) == names.WORKER]
@@ -96,17 +81,6 @@ def _clean_up(job: IPUJob, seen: Seen) -> Plan:
         message=ended.message,
     )
     return Plan(actions, status.told(job, stand, workers, seen.now))
-
-
-def _refuse(job: IPUJob, seen: Seen, errors: Sequence[str]) -> Plan:
-    """What runs goes on; nothing new is made from a spec that means nothing."""
-    line = f"the spec is refused: {'; '.join(errors)}"
-    if job.status.conditions:
-        written = status.line_only(job, line, seen.now)
-    else:
-        written = status.told(job, Stand(PENDING, line, desired=job.status.desired_replicas), (), seen.now)
-    changed = written is not None and written.last_message != job.status.last_message
-    return Plan((Tell("Warning", "ValidationError", written.last_message),) if written and changed else (), written)
 
 
 def _suspend(job: IPUJob, seen: Seen) -> Plan:
@@ -146,14 +120,12 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
         current=len(here.made),
         partitions=bool(here.instances) and not here.unready,
     )
+    written = status.told(job, stand, here.workers, seen.now)
     tells: list[Action] = []
     if status.is_true(job.status, SUSPENDED):
         tells.append(Tell("Normal", "IPUJobResumed", "its partitions and pods are made again"))
-    elif making and job.status.conditions:
-        return Plan((*removals, *making, *taking), waits_for_room=bool(here.unready))
-    written = status.told(job, stand, here.workers, seen.now)
-    if obstacle and obstacle.event and written and written.last_message != job.status.last_message:
-        tells.append(Tell("Warning", obstacle.event, written.last_message))
+    if obstacle is not None and obstacle.event:
+        tells.append(Tell("Warning", obstacle.event, ending.bounded(obstacle.text)))
     return Plan((*removals, *making, *taking, *tells), written, waits_for_room=bool(here.unready))
 
 
@@ -170,24 +142,17 @@ def _ended(here: Standing) -> Plan:
 
 
 def _to_take(here: Standing) -> tuple[int, ...]:
-    """Instances to ask a partition for. One that is being made or unmade is waited for; one that was refused, too, and
-    with a launcher the others with it (behaviours 29, 31)."""
-    wanted, refused = [], False
-    for instance in here.unready:
-        entry = here.entry(instance)
-        if entry is not None and (entry.state == "deleting" or entry.attempt >= here.attempt):
-            continue
-        if here.partition(instance) in here.seen.refusals:
-            refused = True
-        else:
-            wanted.append(instance)
-    return () if refused and here.with_launcher else tuple(wanted)
+    """Instances to ask a partition for. One that is being made or unmade is waited for (behaviours 29, 31)."""
+    return tuple(
+        instance
+        for instance in here.unready
+        if (entry := here.entry(instance)) is None or (entry.state != "deleting" and entry.attempt < here.attempt)
+    )
 
 
 def _making(here: Standing, setup: Setup) -> tuple[Action, ...]:
-    """What is missing and can be made now. A name that others have is passed over; with a launcher that stops it all,
-    as half a job would only hold partitions (behaviour 26)."""
-    if not here.ready or (here.with_launcher and waiting.in_the_way(here)):
+    """What is missing and can be made now (behaviours 17, 19, 20, 21, 26, 28)."""
+    if not here.ready:
         return ()
     found: list[Action] = []
     if here.with_launcher:
@@ -203,12 +168,15 @@ def _making(here: Standing, setup: Setup) -> tuple[Action, ...]:
         if entry is None or here.conflict(instance):
             continue
         for index, name in here.workers_of(instance).items():
-            if name not in here.pods and ("Pod", name) not in here.seen.foreign:
+            if name not in here.pods:
                 found.append(Make("Pod", name, pods.worker(here.job, index, entry, here.attempt, setup)))
     complete = here.instances and len(here.made) == here.instances and not found
     if here.with_launcher and complete and here.launcher_name not in here.pods:
         entries = [entry for instance in here.ready if (entry := here.entry(instance)) is not None]
         found.append(Make("Pod", here.launcher_name, pods.launcher(here.job, entries, here.attempt, setup)))
+    if here.with_launcher and (taken := waiting.taken_names(here)):
+        # half a job would only hold what others could use
+        return tuple(each for each in found if isinstance(each, Make) and (each.kind, each.name) in taken)
     return tuple(found)
 
 
@@ -221,6 +189,5 @@ def _removed(found: Iterable[JobPod]) -> tuple[RemovePod, ...]:
     return tuple(RemovePod(pod.metadata.name, pod.metadata.uid) for pod in found if not pod.metadata.deletion_timestamp)
 
 
-def _freed(entries: dict[str, Entry], also: Iterable[str] = ()) -> tuple[FreePartition, ...]:
-    under_way = {name for name, entry in entries.items() if entry.state == "deleting"}
-    return tuple(FreePartition(name) for name in sorted({*entries, *also} - under_way))
+def _freed(entries: Mapping[str, Entry]) -> tuple[FreePartition, ...]:
+    return tuple(FreePartition(name) for name, entry in sorted(entries.items()) if entry.state != "deleting")

@@ -75,8 +75,7 @@ class Placeable:
 class Seen:
     """now: seconds since the epoch. pods and objects: ours, by name and by (kind, name). foreign: what stands in the
     way under a name of ours and belongs to others, by (kind, name): whose it is. entries: the tracker's of this job, by
-    partition name; refusals: the proxy's last ones, by partition name: nothing is asked for again while one stands, so
-    they are forgotten when it is time to. placeable: None while nodes are not watched."""
+    partition name; refusals: the proxy's last ones, by partition name. placeable: None while nodes are not watched."""
 
     now: float
     pods: Mapping[str, JobPod] = field(default_factory=dict)
@@ -165,7 +164,7 @@ class TakePartitions:
 
 @dataclass(frozen=True)
 class FreePartition:
-    """name: of the partition. Freeing what is not there is done at once; one that is under way ends the turn."""
+    """name: of the partition. Freeing what is not there is done at once."""
 
     name: str
 

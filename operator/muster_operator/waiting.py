@@ -16,32 +16,37 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Obstacle:
-    """blocks: no partition is asked for while it stands. event: the reason of the Event that tells of it; "": none."""
+    """blocks: no partition is asked for while it stands. event: the reason of the Event that tells of it; empty where
+    whoever met it tells."""
 
     text: str
     blocks: bool
     event: str
 
 
-def in_the_way(here: Standing) -> list[str]:
-    """What stands under names that this job needs and is not its own (behaviour 26)."""
+def taken_names(here: Standing) -> dict[tuple[str, str], str]:
+    """Names that this job needs and others have, by (kind, name): whose they are (behaviour 26)."""
     job = here.job.metadata.name
     needed = {("Pod", name) for name in here.wanted_workers}
     if here.with_launcher:
         account = names.launcher_account(job)
         needed |= {("Pod", here.launcher_name), ("ConfigMap", names.config_map(job))}
         needed |= {(kind, account) for kind in ("ServiceAccount", "Role", "RoleBinding")}
-    return [
-        f'Resource "{name}" of Kind "{kind}" already exists and is not managed by this IPUJob ({whose})'
+    return {
+        (kind, name): whose
         for (kind, name), whose in sorted(here.seen.foreign.items())
         if (kind, name) in needed and not (name in here.pods if kind == "Pod" else (kind, name) in here.seen.objects)
-    ]
+    }
 
 
 def obstacle(here: Standing, setup: Setup) -> Obstacle | None:
     """What keeps the job from its place, apart from V-IPU."""
-    if found := in_the_way(here):
-        return Obstacle(_several(found), here.with_launcher, "ErrResourceExists")
+    if taken := taken_names(here):
+        found = [
+            f"{kind} {name} already exists and is not managed by this IPUJob ({whose})"
+            for (kind, name), whose in taken.items()
+        ]
+        return Obstacle(_several(found), here.with_launcher, "")
     if found := [text for instance in here.ready if (text := here.conflict(instance))]:
         return Obstacle(_several(sorted(set(found))), here.with_launcher, "NodeSelectorConflict")
     if here.unready and (text := _no_place(here, setup)):
@@ -64,11 +69,7 @@ def line(here: Standing, stands: Obstacle | None) -> str:
 
 def for_release(entries: Mapping[str, Entry], seen: Seen) -> str:
     """lastMessage of a job that cannot go, because its partitions cannot be freed; empty: nothing says so."""
-    said = sorted(
-        f"{name}: {refusal.message}"
-        for name, refusal in seen.refusals.items()
-        if name in entries or refusal.why == "Unreachable"
-    )
+    said = [f"{name}: {refusal.message}" for name, refusal in sorted(seen.refusals.items()) if name in entries]
     return f"waits for its partitions to be released: {_several(said)}" if said else ""
 
 
