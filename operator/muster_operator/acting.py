@@ -4,10 +4,12 @@ Nothing is read before it is written: a create that meets an object looks whose 
 job's alone. What was refused is remembered with a back-off, so that a job that cannot go on costs a call a minute.
 """
 
+import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import msgspec
 
@@ -41,19 +43,31 @@ AGAIN = Backoff(base_s=2.0, cap_s=60.0)
 TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
 
 
-class Refused(Exception):
-    """The API server does not take an object as it is; the job's memory says why. The turn is over."""
+class Did(Enum):
+    """What came of an action. DONE: there is news. REFUSED: there is news, and it ends what was decided with it. WAITS:
+    nothing was tried, as it was refused a moment ago; it ends what was decided, too."""
+
+    NOTHING = auto()
+    DONE = auto()
+    REFUSED = auto()
+    WAITS = auto()
+
+
+class _Some(Api, frozen=True):
+    deletion_timestamp: str = ""
 
 
 class _Typed(Api, frozen=True):
     kind: str = ""
+    metadata: _Some = _Some()
 
 
 @dataclass
 class Trouble:
-    """Something refused. what: a Refusal of the proxy's, or words. at: on the clock, when it may be tried again."""
+    """Something refused. what: a Refusal of the proxy's, words, or None: it is under way. at: on the clock, when it may
+    be tried again."""
 
-    what: Refusal | str
+    what: Refusal | str | None
     at: float
     tries: int = 1
     foreign: bool = False
@@ -68,7 +82,7 @@ class Memory:
         self._rng = rng
         self._by_job: dict[str, dict[tuple[str, str], Trouble]] = {}
 
-    def note(self, uid: str, key: tuple[str, str], what: Refusal | str, *, foreign: bool = False) -> None:
+    def note(self, uid: str, key: tuple[str, str], what: Refusal | str | None, *, foreign: bool = False) -> None:
         held = self._by_job.setdefault(uid, {})
         tries = held[key].tries if key in held else 0
         at = self._clock() + min(AGAIN.cap_s, AGAIN.delay_s(tries, self._rng))
@@ -114,15 +128,10 @@ class Memory:
         held = self._by_job.get(uid, {})
         return {k: v.what for k, v in held.items() if isinstance(v.what, str) and not v.foreign}
 
-    def refusals(self, uid: str, entries: Mapping[str, Entry]) -> dict[str, Refusal]:
-        """The proxy's, by partition, as far as they stand: what has come or gone since was not refused."""
-        found = {}
-        for (what, name), trouble in self._by_job.get(uid, {}).items():
-            entry = entries.get(name)
-            taken, freed = entry is not None and entry.state == "active", entry is None
-            if isinstance(trouble.what, Refusal) and not (freed if what == FREEING else taken):
-                found[name] = trouble.what
-        return found
+    def refusals(self, uid: str, what: str) -> dict[str, Refusal]:
+        """The proxy's last ones to TAKING or to FREEING, by partition."""
+        held = self._by_job.get(uid, {})
+        return {key[1]: each.what for key, each in held.items() if key[0] == what and isinstance(each.what, Refusal)}
 
 
 class Hands:
@@ -143,9 +152,8 @@ class Hands:
         self._memory = memory
         self._wrote = wrote
 
-    async def act(self, job: IPUJob, action: Action) -> bool:
-        """Whether there is news to decide by. Raises ApiError and Refused: the turn is over; Conflict, one of them: it
-        was decided on the past."""
+    async def act(self, job: IPUJob, action: Action) -> Did:
+        """Raises ApiError: the turn is over; Conflict, one of them: it was decided on the past."""
         match action:
             case AddFinalizer():
                 return await self._add_finalizer(job)
@@ -162,85 +170,81 @@ class Hands:
             case TakePartitions():
                 return await self._take(job, action)
             case FreePartition():
-                return await self._free(job, action.name)
+                return await self.free(job.metadata.uid, action.name)
             case DeleteJob():
                 return await self._delete(job)
         raise TypeError(f"no action of these hands: {action!r}")
 
-    async def _add_finalizer(self, job: IPUJob) -> bool:
+    async def _add_finalizer(self, job: IPUJob) -> Did:
         if FINALIZER in job.metadata.finalizers:
-            return False
+            return Did.NOTHING
         await self._write_finalizers(job, [*job.metadata.finalizers, FINALIZER])
-        return True
+        return Did.DONE
 
-    async def _drop_finalizer(self, job: IPUJob) -> bool:
-        if FINALIZER not in job.metadata.finalizers:
-            return False
-        try:
-            await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
-        except NotFound:
-            return False
-        return True
+    async def _drop_finalizer(self, job: IPUJob) -> Did:
+        """Whether the job is gone then only the watch knows: it is not to be decided about again before that."""
+        if FINALIZER in job.metadata.finalizers:
+            with contextlib.suppress(NotFound):
+                await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
+        return Did.WAITS
 
     async def _write_finalizers(self, job: IPUJob, finalizers: list[str]) -> None:
         meta = job.metadata
-        body = {
-            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers},
-        }
+        body = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers}}
         answer = await self._client.patch(_path(job), body, type=IPUJob)
         self._wrote("patch", "IPUJob")
-        if FINALIZER in finalizers:  # else it may be gone by now: only the watch knows
+        if FINALIZER in finalizers:  # else it may be gone by now, and must not come back into the cache
             self._world.observe_job(answer)
 
-    async def _make(self, job: IPUJob, make: Make) -> bool:
+    async def _make(self, job: IPUJob, make: Make) -> Did:
         uid, key = job.metadata.uid, (make.kind, make.name)
+        foreign = self._memory.is_foreign(uid, key)
         if self._memory.waits(uid, key):
-            if self._memory.is_foreign(uid, key):
-                return False
-            raise Refused
-        if self._memory.is_foreign(uid, key) and await self._meet(job, make):
-            return True
+            return Did.NOTHING if foreign else Did.WAITS
+        if foreign and (met := await self._meet(job, make)) is not None:
+            return met
         path = collection(make.kind, job.metadata.namespace)
         try:
             raw = await self._client.create(path, make.body, type=msgspec.Raw)
         except AlreadyExists:
-            return await self._meet(job, make)
+            return await self._meet(job, make) or Did.REFUSED  # it has just gone: decide again
         except (Forbidden, Invalid) as error:
             self._memory.note(uid, key, f"{make.kind} {make.name} cannot be made: {error.message}")
-            raise Refused from error
+            return Did.REFUSED
         self._wrote("create", make.kind)
         self._memory.forget(uid, key)
         self._world.observe(make.kind, raw)
-        return True
+        return Did.DONE
 
-    async def _meet(self, job: IPUJob, make: Make) -> bool:
-        """Look at what is there under that name; False: nothing."""
+    async def _meet(self, job: IPUJob, make: Make) -> Did | None:
+        """Look at what is there under that name; None: nothing."""
         uid, key = job.metadata.uid, (make.kind, make.name)
         path = f"{collection(make.kind, job.metadata.namespace)}/{make.name}"
         try:
             raw = await self._client.get(path, type=msgspec.Raw)
         except NotFound:
-            return False  # it has just gone
+            return None
         found = msgspec.json.decode(raw, type=OwnedObject).metadata
         owner = owner_of(found)
         if owner is None or owner[1] != uid:
             self._memory.note(uid, key, whose(found), foreign=True)
-        elif found.labels.get(names.MANAGED_BY) != names.MANAGER:
+            return Did.REFUSED
+        if found.labels.get(names.MANAGED_BY) != names.MANAGER:
             # its labels were taken away: the watch does not see it, so it would be made for ever
             self._memory.note(uid, key, f"this job's, without the label {names.OWNED_SELECTOR}", foreign=True)
-        else:
-            self._memory.forget(uid, key)
-            self._world.observe(make.kind, raw)
-        return True
+            return Did.REFUSED
+        self._memory.forget(uid, key)
+        self._world.observe(make.kind, raw)
+        return Did.DONE
 
-    async def _change(self, job: IPUJob, change: Change) -> bool:
+    async def _change(self, job: IPUJob, change: Change) -> Did:
         path = f"{collection(change.kind, job.metadata.namespace)}/{change.name}"
         raw = await self._client.patch(path, change.body, type=msgspec.Raw)
         self._wrote("patch", change.kind)
         self._world.observe(change.kind, raw)
-        return True
+        return Did.DONE
 
-    async def _remove(self, job: IPUJob, kind: str, name: str, uid: str, grace_s: int | None) -> bool:
+    async def _remove(self, job: IPUJob, kind: str, name: str, uid: str, grace_s: int | None) -> Did:
         options: dict[str, object] = {"preconditions": {"uid": uid}}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
@@ -248,46 +252,38 @@ class Hands:
         try:
             raw = await self._client.delete(path, options, type=msgspec.Raw)
         except (NotFound, Conflict):
-            return False  # it is gone, or another one has its name: the watch tells
+            return Did.NOTHING  # it is gone, or another one has its name: the watch tells
         self._wrote("delete", kind)
-        if kind == "Pod" and msgspec.json.decode(raw, type=_Typed).kind == "Pod":
-            self._world.observe(kind, raw)  # it has its deletionTimestamp
-        return True
+        if kind == "Pod" and (left := _left(raw)) is not None:
+            self._world.observe(kind, left)
+        # of what is gone at once only the watch tells: deciding before that would remove it again
+        return Did.NOTHING
 
-    async def _delete(self, job: IPUJob) -> bool:
-        try:
+    async def _delete(self, job: IPUJob) -> Did:
+        with contextlib.suppress(NotFound, Conflict):
             await self._client.delete(_path(job), {"preconditions": {"uid": job.metadata.uid}}, type=msgspec.Raw)
-        except (NotFound, Conflict):
-            return False
-        self._wrote("delete", "IPUJob")
-        return True
+            self._wrote("delete", "IPUJob")
+        return Did.WAITS
 
     # partitions
 
-    async def _take(self, job: IPUJob, take: TakePartitions) -> bool:
+    async def _take(self, job: IPUJob, take: TakePartitions) -> Did:
         uid = job.metadata.uid
-        entries = self._world.tracker.of_job(uid)
-        wished: list[tuple[str, Wish]] = []
-        for instance in take.instances:
-            name = names.partition(job.metadata.namespace, job.metadata.name, instance)
-            entry = entries.get(name)
-            under_way = entry is not None and entry.attempt == take.attempt and entry.state != "deleting"
-            if not under_way:
-                wished.append((name, self._wish(job, take, instance)))
+        wished = [
+            (names.partition(job.metadata.namespace, job.metadata.name, instance), _wish(job, take, instance))
+            for instance in take.instances
+        ]
         early = [name for name, _ in wished if self._memory.waits(uid, (TAKING, name))]
-        if take.together and early:
-            return False
+        if early and (take.together or len(early) == len(wished)):
+            return Did.WAITS
         wished = [(name, wish) for name, wish in wished if name not in early]
-        if not wished:
-            return False
-        if take.together:
-            refusal = await self._no_room_for(len(wished), take.size)
-            if refusal is not None:
-                return self._note_refused(uid, wished, refusal)
+        if take.together and (refusal := await self._no_room_for(len(wished), take.size)) is not None:
+            return self._note_refused(uid, wished, refusal)
         return await self._take_each(uid, wished, together=take.together)
 
-    async def _take_each(self, uid: str, wished: list[tuple[str, Wish]], *, together: bool) -> bool:
+    async def _take_each(self, uid: str, wished: list[tuple[str, Wish]], *, together: bool) -> Did:
         taken: list[str] = []
+        did = Did.DONE
         for number, (name, wish) in enumerate(wished):
             answer = await self._proxy.take(name, wish)
             if isinstance(answer, Entry):
@@ -298,16 +294,16 @@ class Hands:
                 # two jobs that each hold half of what they need would wait for each other for ever
                 await self._give_back(uid, taken)
                 return self._note_refused(uid, wished, answer)
-            elif answer.why in ("NoRoom", "Unreachable"):  # nor is there for the others
+            elif answer.why in ("NoRoom", "Unreachable"):  # nor will the others be taken
                 return self._note_refused(uid, wished[number:], answer)
             else:
-                self._note_refused(uid, [(name, wish)], answer)
-        return True
+                did = self._note_refused(uid, [(name, wish)], answer)
+        return did
 
-    def _note_refused(self, uid: str, wished: list[tuple[str, Wish]], refusal: Refusal) -> bool:
+    def _note_refused(self, uid: str, wished: list[tuple[str, Wish]], refusal: Refusal) -> Did:
         for name, _ in wished:
             self._memory.note(uid, (TAKING, name), refusal)
-        return True
+        return Did.REFUSED
 
     async def _give_back(self, uid: str, taken: list[str]) -> None:
         for name in taken:
@@ -328,34 +324,24 @@ class Hands:
         text = f"room for {answer.num_of_partitions} of {number} partitions of {size} IPUs"
         return Refusal(why="NoRoom", message=f"{text}: {answer.message}" if answer.message else text)
 
-    def _wish(self, job: IPUJob, take: TakePartitions, instance: int) -> Wish:
-        return Wish(
-            job=job.metadata.uid,
-            namespace=job.metadata.namespace,
-            name=job.metadata.name,
-            instance=instance,
-            attempt=take.attempt,
-            size=take.size,
-            gcds=take.gcds,
-        )
-
-    async def _free(self, job: IPUJob, name: str) -> bool:
-        return await self.free(job.metadata.uid, name)
-
-    async def free(self, uid: str, name: str) -> bool:
-        """A partition of the job ``uid``, which may be gone."""
-        if self._memory.waits(uid, (FREEING, name)):
-            return False
-        entry = self._world.tracker.of_job(uid).get(name)
-        if entry is None or entry.state == "deleting":
-            return False  # the proxy goes on by itself, and the tracker tells
+    async def free(self, uid: str, name: str) -> Did:
+        """Give back a partition of the job ``uid``, which may be gone; one that is not there is given back."""
+        key = (FREEING, name)
+        if self._memory.waits(uid, key):
+            return Did.WAITS
+        known = name in self._world.tracker.of_job(uid)
         answer = await self._proxy.free(name, uid)
-        if isinstance(answer, Refusal):
-            self._memory.note(uid, (FREEING, name), answer)
-            return True
-        self._memory.forget(uid, (FREEING, name))
-        self._heard_freed(uid, name, gone=answer)
-        return True
+        if isinstance(answer, Refusal) and answer.why != "NotOurs":
+            self._memory.note(uid, key, answer)
+            return Did.REFUSED
+        if answer is False and not known:
+            self._memory.note(uid, key, None)
+            return Did.REFUSED
+        self._memory.forget(uid, key)
+        self._heard_freed(uid, name, gone=answer is not False)
+        if answer is False:
+            return Did.REFUSED  # under way, which ends what was decided
+        return Did.DONE if known else Did.NOTHING
 
     def _heard_freed(self, uid: str, name: str, *, gone: bool) -> None:
         if gone:
@@ -364,8 +350,26 @@ class Hands:
             self._world.tracker.hear(name, msgspec.structs.replace(entry, state="deleting"))
 
 
+def _wish(job: IPUJob, take: TakePartitions, instance: int) -> Wish:
+    return Wish(
+        job=job.metadata.uid,
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        instance=instance,
+        attempt=take.attempt,
+        size=take.size,
+        gcds=take.gcds,
+    )
+
+
+def _left(raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw | None:
+    """The pod that a delete has left for its kubelet to end; None: it was gone at once, or the answer is a Status."""
+    pod = msgspec.json.decode(raw, type=_Typed)
+    return raw if pod.kind == "Pod" and pod.metadata.deletion_timestamp else None
+
+
 def _path(job: IPUJob) -> str:
     return f"{jobs_in(job.metadata.namespace)}/{job.metadata.name}"
 
 
-__all__ = ["AGAIN", "Hands", "Memory", "Trouble"]
+__all__ = ["AGAIN", "FREEING", "TAKING", "Did", "Hands", "Memory", "Trouble"]

@@ -25,6 +25,7 @@ from muster_kube.fencing import LeaderClient
 from muster_kube.lease import LeaderElector
 from muster_kube.listening import bind
 from muster_kube.reviews import Reviews
+from muster_operator.admission.serving import Place, prepared
 from muster_operator.admission.validating import Limits
 from muster_operator.controller import WORKERS, Operator
 from muster_operator.metrics import Metrics
@@ -70,13 +71,14 @@ async def run(settings: Settings) -> int:
         )
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
         proxy = await stack.enter_async_context(_proxy(settings, config, elector, metrics))
+        limits = Limits(max_ipus=settings.max_ipus)
         operator = Operator(
             client,
             proxy,
             metrics,
             settings.setup(),
             decide=plan,
-            look=SecondLook(Limits(max_ipus=settings.max_ipus)),
+            look=SecondLook(limits),
             may_write=elector.leading,
             scope=tuple(dict.fromkeys(settings.scope)),
             tracker=(settings.proxy_namespace or namespace, settings.tracker),
@@ -88,8 +90,18 @@ async def run(settings: Settings) -> int:
             (_server(_health(operator)), health),
             (_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
         ]
+        place = Place(
+            namespace,
+            host=settings.host,
+            port=settings.webhook_port,
+            name=settings.webhook_name,
+            cert_dir=settings.cert_dir,
+            scope=settings.scope,
+            limits=limits,
+        )
+        admission = await stack.enter_async_context(prepared(place, config, agent, metrics.registry))
         leadership = asyncio.create_task(elector.run(operator.lead))
-        parts = _started(operator.watch(), certificate.run())
+        parts = _started(operator.watch(), certificate.run(), admission)
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers]
         stopping = asyncio.create_task(stop.wait())
         print(f"listening on {_address(health)}", flush=True)

@@ -6,11 +6,10 @@ two writes (that the job has ended, that an attempt has begun) is in the status 
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -20,13 +19,15 @@ from muster_kube.errors import ApiError, Conflict, NotFound
 from muster_kube.fencing import NotLeading
 from muster_kube.objects import Metadata
 from muster_kube.workqueue import WorkQueue, run_workers
-from muster_operator.acting import Hands, Memory, Refused
+from muster_operator.acting import FREEING, TAKING, Did, Hands, Memory
+from muster_operator.ending import bounded
 from muster_operator.ipujob import IPUJob, Status, WorkersStatus, collection
 from muster_operator.metrics import Metrics
 from muster_operator.observing import World
 from muster_operator.partitioning import Proxy
 from muster_operator.partitions import Entry
 from muster_operator.seen import AddFinalizer, Placeable, Plan, Seen, Setup, Tell
+from muster_operator.status import finished, line_only
 from muster_operator.telling import Telling
 from muster_operator.tracking import job_key
 
@@ -38,7 +39,8 @@ COUNTS_S = 1.0  # between two writes of a status of which only the numbers of wo
 ROOM_S = 1.0  # jobs that wait for room are woken together, and not more often
 ORPHAN_S = 5.0  # a partition without a job is looked at again
 CONFLICT_S = 1.0  # the watch brings the new version sooner
-_LAST = ("Complete", "Failed")
+
+REFUSED_LINE = "the spec is refused: "  # what such a job's lastMessage begins with
 
 Decide = Callable[[IPUJob, Seen, Setup], Plan]
 
@@ -48,21 +50,22 @@ class Look(Protocol):
 
     def complete(self, job: IPUJob) -> IPUJob: ...
 
-    def wrong(self, job: IPUJob) -> str: ...
+    def wrong(self, job: IPUJob) -> Sequence[str]: ...
 
 
 class _Trusting:
     def complete(self, job: IPUJob) -> IPUJob:
         return job
 
-    def wrong(self, _job: IPUJob) -> str:
-        return ""
+    def wrong(self, _job: IPUJob) -> Sequence[str]:
+        return ()
 
 
 class Operator:
     """One replica. may_write: are we the leader at this moment?
 
-    decide: :func:`muster_operator.plan.plan`. look: at jobs that no webhook has seen. tracker: namespace and name of its ConfigMap. now: seconds since the epoch; clock: monotonic seconds
+    decide: :func:`muster_operator.plan.plan`. look: at jobs that no webhook has seen. tracker: namespace and name of
+    its ConfigMap. now: seconds since the epoch; clock: monotonic seconds
     """
 
     def __init__(
@@ -213,7 +216,7 @@ class Operator:
     async def _round(self, key: str, job: IPUJob) -> bool:
         """One decision and what it asks for; whether there is news to decide by."""
         seen = self.seen(job)
-        if self._is_to_be_judged(job) and (wrong := self._look_at.wrong(job)):
+        if wrong := self._wrong(job, seen):
             await self._refuse(job, wrong)
             return False
         plan = self._decide(job, seen, self._setup)
@@ -226,30 +229,30 @@ class Operator:
             await self._write_status(job, plan.status)
             self._tell(job, plan)
             return True
-        news = False
-        with contextlib.suppress(Refused):  # the memory says why, and so does the status
-            news = await self._act(job, plan)
+        news = await self._act(job, plan)
         self._tell(job, plan)
         if news:
             return True
-        if plan.status is not None:
-            await self._write_if_new(key, job, self._explained(job, plan.status))
+        if (status := self._explained(job, plan.status)) is not None:
+            await self._write_if_new(key, job, status)
         for delay_s in (plan.again_s, self._memory.again_s(job.metadata.uid)):
             if delay_s is not None:
                 self._again(key, delay_s)
         return False
 
     async def _act(self, job: IPUJob, plan: Plan) -> bool:
-        """Whether anything came of it; the object's own version has moved on where the finaliser was put on."""
+        """Whether there is news; all that was decided after it was decided without."""
         news = False
         for action in plan.actions:
             if isinstance(action, Tell):
                 continue
-            news |= await self._hands.act(job, action)
-            if isinstance(action, AddFinalizer):
-                if news:
-                    self._metrics.created.inc()
-                return news
+            did = await self._hands.act(job, action)
+            news |= did in (Did.DONE, Did.REFUSED)
+            if isinstance(action, AddFinalizer) and did is Did.DONE:
+                self._metrics.created.inc()
+                break  # the job itself is another one now
+            if did in (Did.REFUSED, Did.WAITS):
+                break
         return news
 
     def _tell(self, job: IPUJob, plan: Plan) -> None:
@@ -263,6 +266,25 @@ class Operator:
         for text in self._memory.refused(job.metadata.uid).values():
             self._telling.tell(job, Tell("Warning", "FailedCreate", text))
 
+    def _wrong(self, job: IPUJob, seen: Seen) -> Sequence[str]:
+        """What the spec breaks of the rules of admission. A rule that came later ends no job that runs: it is judged
+        while it has nothing, when it is another one than the status is about, and until that is put right."""
+        if job.metadata.deletion_timestamp or finished(job.status):
+            return ()
+        judged = job.status.observed_generation == job.metadata.generation
+        refused = job.status.last_message.startswith(REFUSED_LINE)
+        if judged and not refused and (seen.pods or seen.entries):
+            return ()
+        return self._look_at.wrong(job)
+
+    async def _refuse(self, job: IPUJob, wrong: Sequence[str]) -> None:
+        """What runs goes on; nothing is made from a spec that means nothing."""
+        assert self._telling is not None  # noqa: S101 - a turn is only had while leading
+        status = line_only(job, REFUSED_LINE + "; ".join(wrong), self._now())
+        if status is not None:
+            await self._write_status(job, status)
+        self._telling.tell(job, Tell("Warning", "ValidationError", bounded("; ".join(wrong))))
+
     def seen(self, job: IPUJob) -> Seen:
         """What a decision about ``job`` goes by now."""
         uid = job.metadata.uid
@@ -273,7 +295,7 @@ class Operator:
             objects=self.world.objects_of(uid),
             foreign=self._memory.foreign(uid),
             entries=entries,
-            refusals=self._memory.refusals(uid, entries),
+            refusals=self._memory.refusals(uid, FREEING if job.metadata.deletion_timestamp else TAKING),
             placeable=self._placeable(job, list(entries.values())),
         )
 
@@ -290,10 +312,14 @@ class Operator:
                 selector.setdefault(key, value)
         return self.world.places.count(selector)
 
-    def _explained(self, job: IPUJob, status: Status) -> Status:
+    def _explained(self, job: IPUJob, status: Status | None) -> Status | None:
         """What the API server does not take is what the job waits for."""
-        refused = self._memory.refused(job.metadata.uid)
-        return msgspec.structs.replace(status, last_message="; ".join(refused.values())) if refused else status
+        uid = job.metadata.uid
+        lines = list(self._memory.refused(uid).values())
+        if not lines:
+            return status
+        line = bounded("; ".join(dict.fromkeys(lines)))
+        return msgspec.structs.replace(status or job.status, last_message=line)
 
     async def _write_if_new(self, key: str, job: IPUJob, status: Status) -> None:
         if _essence(status) == _essence(job.status):
@@ -321,22 +347,6 @@ class Operator:
         self._metrics.status_written(job.status, status)
         self._status_at[meta.uid] = self._clock()
         self.world.observe_job(answer)
-
-    # jobs that are not as they should be
-
-    @staticmethod
-    def _is_to_be_judged(job: IPUJob) -> bool:
-        """Only what no decision was made about yet: a rule that came later ends no job."""
-        return not job.metadata.deletion_timestamp and job.status.observed_generation != job.metadata.generation
-
-    async def _refuse(self, job: IPUJob, wrong: str) -> None:
-        """Nothing is done about the job, nor about what it has, until it is put right or deleted."""
-        assert self._telling is not None  # noqa: S101 - a turn is only had while leading
-        status = msgspec.structs.replace(job.status, last_message=f"not admitted: {wrong}")
-        if status != job.status:
-            self._metrics.refused.inc()
-            await self._write_status(job, status)
-        self._telling.tell(job, Tell("Warning", "ValidationError", wrong))
 
     async def _free_orphans(self, key: str) -> None:
         """Partitions of jobs of that name that are no more (somebody took the finaliser off) are given back."""
@@ -386,16 +396,10 @@ def _path(job: IPUJob) -> str:
     return f"{collection(job.metadata.namespace)}/{job.metadata.name}"
 
 
-def _ended(status: Status) -> frozenset[str]:
-    return frozenset(each.type for each in status.conditions if each.type in _LAST and each.status == "True")
-
-
 def _comes_first(before: Status, after: Status) -> bool:
-    """It is what the next decision has to know, even if this process ends now."""
-    return _ended(before) != _ended(after) or (before.attempt, before.restart_count) != (
-        after.attempt,
-        after.restart_count,
-    )
+    """It is what the next decision has to know, even if this process ends now; or the first that the user hears."""
+    attempts = (before.attempt, before.restart_count) != (after.attempt, after.restart_count)
+    return attempts or finished(before) != finished(after) or (not before.conditions and bool(after.conditions))
 
 
 def _essence(status: Status, *, counts: bool = True) -> Status:

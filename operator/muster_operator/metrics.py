@@ -36,7 +36,6 @@ class Metrics:
         self.proxy_errors = Counter(
             "muster_operator_proxy_errors", "Calls of the V-IPU proxy that were refused", ["call", "reason"], registry=r
         )
-        self.refused = Counter("muster_operator_jobs_refused", "Jobs that break the rules of admission", registry=r)
         self.leader = Gauge("muster_operator_leader", "1 while this process leads", registry=r)
         for call in ("query", "take", "free"):
             self.proxy_calls.labels(call)

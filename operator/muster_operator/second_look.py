@@ -25,6 +25,6 @@ class SecondLook:
             return job  # it is not admitted; see wrong()
         return msgspec.structs.replace(job, spec=meant)
 
-    def wrong(self, job: IPUJob) -> str:
-        """What it breaks of the rules, for people; empty: nothing."""
-        return "; ".join(str(error) for error in validate(job, self._limits))
+    def wrong(self, job: IPUJob) -> tuple[str, ...]:
+        """What it breaks of the rules, for people."""
+        return tuple(str(error) for error in validate(job, self._limits))

@@ -43,6 +43,7 @@ class Settings(BaseModel):
 
     namespace: of the lease; None: the pod's or context's own. scope: the only namespaces whose jobs count; empty: all.
     port: health; metrics_port, webhook_port: https. cert_dir: tls.crt and tls.key that somebody else keeps fresh.
+    webhook_name: of both webhook configurations, and of their Service and Secret.
     dns_policy: of the jobs' pods; "": ClusterFirstWithHostNet with host_network, else ClusterFirst.
     btl_tcp_if_include: networks of jobs of several workers (Open MPI); "": the one of the node's address.
     our_taints: keys that no job tolerates unless it says so.
@@ -60,6 +61,7 @@ class Settings(BaseModel):
     port: int = Field(default=8081, ge=0, le=65535)
     metrics_port: int = Field(default=8443, ge=0, le=65535)
     webhook_port: int = Field(default=9443, ge=0, le=65535)
+    webhook_name: str = Field(default="muster-ipujob", pattern=_NAME)
     cert_dir: Path | None = None
     launcher_image: str = Field(default="launcher:latest", pattern=_IMAGE, max_length=512)
     launcher_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "Never"
