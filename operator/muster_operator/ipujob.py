@@ -144,7 +144,8 @@ class Spec(Api, frozen=True):
         | UnsetType
     ) = UNSET
     worker_per_job_instance: (
-        Annotated[str, Meta(description="Older spelling of workersPerJobInstance (1.0.3); stored as that.")] | UnsetType
+        Annotated[str, Meta(description="Older spelling of workersPerJobInstance (1.0.3), which is filled in.")]
+        | UnsetType
     ) = UNSET
     model_replicas_per_worker: (
         Annotated[str, Meta(description="Model replicas within one worker, as text.")] | UnsetType

@@ -116,6 +116,12 @@ class Served:
             webhooks = [{"name": each["name"], "clientConfig": {"url": url + at}} for each in found["webhooks"]]
             await self.api.patch(path, {"webhooks": webhooks}, kind="strategic")
 
+    async def pointed(self, capsys: pytest.CaptureFixture[str]) -> bool:
+        """At the address that was printed last, if any was."""
+        if url := free_url(capsys):
+            await self.point(url)
+        return bool(url)
+
     async def trusted(self) -> bool:
         found = [await self.api.get(path) for path in CONFIGURATIONS]
         return all(each["clientConfig"].get("caBundle") for one in found for each in one["webhooks"])

@@ -16,7 +16,7 @@ EXIT_CODES = "128-255"
 NUMBER = 'a number from "1", as text'
 _WORKERS = "workersPerJobInstance"
 _OLDER = "workerPerJobInstance"  # of 1.0.3
-_FACTORS = ("modelReplicas", "ipusPerModelReplica")  # of 1.0.0-alpha-5
+FACTORS = ("modelReplicas", "ipusPerModelReplica")  # of 1.0.0-alpha-5
 
 
 @dataclass(frozen=True)
@@ -33,36 +33,25 @@ def defaulted(spec: Spec, former: Spec | None = None) -> Defaulted:
     was changed counts. ``spec`` itself is left alone; what is not changed is shared with it."""
     made, warnings = dict(spec), list[str]()
     stored: Spec = former or {}
-    _older_spelling(made, stored, warnings)
     errors = _alpha5(made, stored, warnings)
-    _workers(made, stored)
+    _workers(made, stored, warnings)
     if not given(made, "cleanPodPolicy"):
         made["cleanPodPolicy"] = CLEAN_POD_POLICY
     _restart_policy(made)
     return Defaulted(made, tuple(warnings), errors)
 
 
-def _older_spelling(spec: dict[str, Any], stored: Spec, warnings: list[str]) -> None:
-    older, known = spec.get(_OLDER), spec.get(_WORKERS)
-    if older is None:
-        spec.pop(_OLDER, None)
-    elif isinstance(older, str) and (known is None or known == older or known == stored.get(_WORKERS)):
-        del spec[_OLDER]
-        spec[_WORKERS] = older
-        warnings.append(f"spec.{_OLDER} is an older spelling: stored as spec.{_WORKERS}")
-
-
 def _alpha5(spec: dict[str, Any], stored: Spec, warnings: list[str]) -> tuple[Error, ...]:
     """The factors stay: POPDIST's variables are made of them, and applying the same file again changes nothing."""
-    if not any(given(spec, key) for key in _FACTORS):
+    if not any(given(spec, key) for key in FACTORS):
         return ()
     product = product_of(spec)
     known = spec.get("ipusPerJobInstance")
-    changed = any(spec.get(key) != stored.get(key) for key in _FACTORS)
+    changed = any(spec.get(key) != stored.get(key) for key in FACTORS)
     follows = known is not None and known == stored.get("ipusPerJobInstance") and changed
     if product is not None and (known is None or (follows and known != str(product))):
         spec["ipusPerJobInstance"] = str(product)
-        replicas, ipus = (spec[key] for key in _FACTORS)
+        replicas, ipus = (spec[key] for key in FACTORS)
         warnings.append(
             f"spec.modelReplicas and spec.ipusPerModelReplica are of 1.0.0-alpha-5: "
             f'{replicas} times {ipus} is spec.ipusPerJobInstance "{product}"'
@@ -74,13 +63,13 @@ def _alpha5(spec: dict[str, Any], stored: Spec, warnings: list[str]) -> tuple[Er
 
 def product_of(spec: Spec) -> int | None:
     """IPUs of one instance by the alpha-5 form; None where it cannot be told."""
-    replicas, ipus = (positive(spec.get(key)) for key in _FACTORS)
+    replicas, ipus = (positive(spec.get(key)) for key in FACTORS)
     return None if replicas is None or ipus is None else replicas * ipus
 
 
 def alpha5_errors(spec: Spec) -> tuple[Error, ...]:
     """Empty for a spec that does not have this form, too."""
-    one, other = _FACTORS
+    one, other = FACTORS
     if not given(spec, one) and not given(spec, other):
         return ()
     return tuple(
@@ -92,28 +81,29 @@ def alpha5_errors(spec: Spec) -> tuple[Error, ...]:
     )
 
 
-def _workers(spec: dict[str, Any], stored: Spec) -> None:
+def _workers(spec: dict[str, Any], stored: Spec, warnings: list[str]) -> None:
+    """Three fields say how many workers an instance has. The older spelling stays where it was written, for the same
+    reason as the factors."""
     workers = spec.get("workers")
+    if given(spec, _OLDER) and spec[_OLDER] != stored.get(_OLDER):
+        warnings.append(f"spec.{_OLDER} is an older spelling of spec.{_WORKERS}: that is filled in")
     if not isinstance(workers, dict):
         return
-    said, replicas = positive(spec.get(_WORKERS)), count(workers.get("replicas"))
-    if said is None and replicas is None and not given(spec, _WORKERS) and not given(workers, "replicas"):
-        said = replicas = 1
-    elif not given(workers, "replicas"):
-        replicas = said
-    elif not given(spec, _WORKERS):
-        said = replicas
-    elif said is not None and replicas is not None and said != replicas:
-        same_said = spec[_WORKERS] == stored.get(_WORKERS)
-        same_replicas = replicas == mapping(stored.get("workers")).get("replicas")
-        if same_said and not same_replicas:
-            said = replicas
-        elif same_replicas and not same_said:
-            replicas = said
-    if said is not None and positive(spec.get(_WORKERS)) != said:
-        spec[_WORKERS] = str(said)
-    if replicas is not None and workers.get("replicas") != replicas:
-        spec["workers"] = {**workers, "replicas": replicas}
+    said = {key: positive(spec[key]) for key in (_WORKERS, _OLDER) if given(spec, key)}
+    changed = {number for key, number in said.items() if spec[key] != stored.get(key)}
+    if given(workers, "replicas"):
+        said["replicas"] = count(workers["replicas"])
+        if workers["replicas"] != mapping(stored.get("workers")).get("replicas"):
+            changed.add(said["replicas"])
+    numbers = set(said.values()) or {1}
+    if len(numbers) > 1:
+        numbers = changed
+    if len(numbers) != 1 or (number := numbers.pop()) is None:
+        return
+    for key in (_WORKERS, _OLDER) if given(spec, _OLDER) else (_WORKERS,):
+        spec[key] = str(number)
+    if workers.get("replicas") != number:
+        spec["workers"] = {**workers, "replicas": number}
 
 
 def _restart_policy(spec: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from muster_operator import names
-from muster_operator.admission.defaulting import NUMBER, alpha5_errors, defaulted, product_of
+from muster_operator.admission.defaulting import FACTORS, NUMBER, alpha5_errors, defaulted, product_of
 from muster_operator.admission.findings import Error, bounded, shown, wrong
 from muster_operator.admission.pod_template import environment_errors, template_errors, words_errors
 from muster_operator.admission.reading import Spec, count, given, mapping, positive
@@ -87,24 +87,11 @@ def _numbers(spec: Spec, limits: Limits) -> Iterator[Error]:
             "spec.ipusPerJobInstance",
             f'"{ipus}": expected modelReplicas times ipusPerModelReplica, "{product}", or those two left out',
         )
-    said, replicas = spec.get("workersPerJobInstance"), mapping(spec.get("workers")).get("replicas")
-    workers = positive(said)
-    if workers is None:
-        yield wrong("spec.workersPerJobInstance", said, NUMBER)
-    if replicas is not None and count(replicas) is None:
-        yield wrong("spec.workers.replicas", replicas, "a number from 1")
-    elif workers is not None and replicas not in (None, workers):
-        yield Error(
-            "spec.workersPerJobInstance",
-            f"{shown(said)} where spec.workers.replicas is {shown(replicas)}: expected the same, or one of them only",
-        )
-    older = spec.get("workerPerJobInstance")
-    if older is not None:
-        yield Error(
-            "spec.workerPerJobInstance",
-            f"{shown(older)} where spec.workersPerJobInstance is {shown(said)}: expected the same text, "
-            "or one of them only",
-        )
+    each = spec.get("modelReplicasPerWorker")
+    if each is not None and positive(each) is None:
+        yield wrong("spec.modelReplicasPerWorker", each, NUMBER)
+    yield from _same_workers(spec)
+    workers = positive(spec.get("workersPerJobInstance"))
     if workers is None:
         return
     if ipus is not None and ipus % workers:
@@ -117,9 +104,28 @@ def _numbers(spec: Spec, limits: Limits) -> Iterator[Error]:
             "spec.jobInstances",
             f"{instances} of {workers} workers: expected at most {limits.max_pods} workers in all",
         )
-    each = spec.get("modelReplicasPerWorker")
-    if each is not None and positive(each) is None:
-        yield wrong("spec.modelReplicasPerWorker", each, NUMBER)
+
+
+def _same_workers(spec: Spec) -> Iterator[Error]:
+    """Three fields say how many workers an instance has."""
+    said, older = spec.get("workersPerJobInstance"), spec.get("workerPerJobInstance")
+    replicas = mapping(spec.get("workers")).get("replicas")
+    if positive(said) is None and (said is not None or (older is None and replicas is None)):
+        yield wrong("spec.workersPerJobInstance", said, NUMBER)
+    if older is not None and positive(older) is None:
+        yield wrong("spec.workerPerJobInstance", older, NUMBER)
+    elif older is not None and older != said and positive(said) is not None:
+        yield Error("spec.workerPerJobInstance", _differs(older, "spec.workersPerJobInstance", said))
+    if replicas is not None and count(replicas) is None:
+        yield wrong("spec.workers.replicas", replicas, "a number from 1")
+    elif replicas is not None and positive(said) not in (None, replicas):
+        yield Error("spec.workersPerJobInstance", _differs(said, "spec.workers.replicas", replicas))
+    elif replicas is not None and said is None and positive(older) not in (None, replicas):
+        yield Error("spec.workerPerJobInstance", _differs(older, "spec.workers.replicas", replicas))
+
+
+def _differs(found: object, other: str, value: object) -> str:
+    return f"{shown(found)} where {other} is {shown(value)}: expected the same, or one of them only"
 
 
 def _instances(spec: Spec) -> int | None:
@@ -133,7 +139,7 @@ def _no_size(spec: Spec, limits: Limits) -> Error:
     found = spec.get("ipusPerJobInstance")
     expected = f'a power of two from "1" to "{limits.max_ipus}", as text'
     if found is not None and found == str(product_of(spec)):
-        factors = f"modelReplicas {shown(spec['modelReplicas'])} times {shown(spec['ipusPerModelReplica'])}"
+        factors = " times ".join(f"{key} {shown(spec[key])}" for key in FACTORS)
         return Error("spec.ipusPerJobInstance", f"{shown(found)}, {factors}: expected {expected}")
     return wrong("spec.ipusPerJobInstance", found, expected)
 
