@@ -1,0 +1,182 @@
+"""Wires the proxy to its edges: settings, cluster, V-IPU, HTTP, signals."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Coroutine, Iterator
+from importlib import metadata
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from muster_kube.client import KubeClient
+from muster_kube.config import load_config
+from muster_kube.listening import bind
+from muster_kube.objects import Api, Metadata
+from muster_kube.reflector import Reflector
+from muster_kube.reviews import Reviews
+from muster_operator.proxy.core import Core
+from muster_operator.proxy.http import make_app
+from muster_operator.proxy.listing import Listing
+from muster_operator.proxy.logs import REQUESTS
+from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.patience import Limits, timed
+from muster_operator.proxy.reaching import Make
+from muster_operator.proxy.settings import Settings
+from muster_operator.vipu.controller import Controller
+
+log = logging.getLogger(__name__)
+
+OPERATOR = "muster-operator"
+CONNECTIONS_LIMIT = 1024
+STOP_S = 3.0
+EXIT_FAILED = 1
+
+
+class QuarantineMap(Api, frozen=True):
+    metadata: Metadata
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Server(uvicorn.Server):
+    """Signals are the application's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def run(settings: Settings) -> int:
+    """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    config = load_config(settings.kubeconfig)
+    log.info("cluster %s, from %s", config.server, config.origin)
+    namespace = settings.namespace or config.namespace
+    product = f"muster-vipu-proxy/{_version()}"
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def connected(number: int) -> KubeClient:
+            return await stack.enter_async_context(KubeClient(config, user_agent=product, max_connections=number))
+
+        # connections of their own: strangers with made-up tokens hold up no intent
+        client, watching, reviewing = await connected(4), await connected(4), await connected(4)
+        core = Core(
+            client,
+            namespace,
+            settings.tracker,
+            _maker(settings),
+            Metrics(),
+            max_ipus=settings.max_ipus,
+            parked_limit=settings.parked_limit,
+        )
+        accounts = settings.allowed or (f"{namespace}/{OPERATOR}",)
+        allowed = frozenset((name.partition("/")[0], name.partition("/")[2]) for name in accounts)
+        app = make_app(core, Reviews(reviewing), allowed=allowed, max_ipus=settings.max_ipus)
+        there: Reflector[QuarantineMap] = Reflector(
+            watching,
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            QuarantineMap,
+            on_change=lambda _key, _old, new: core.quarantine({} if new is None else new.data),
+            params={"fieldSelector": f"metadata.name={settings.quarantine}"},
+        )
+        listener = bind(settings.host, settings.port)
+        stack.callback(listener.close)
+        server = _server(settings, app)
+        followed = _followed(Listing(core.reaching), settings, watching, namespace)
+        parts = [core.store.run(watching), there.run(), _first(core, there), *followed]
+        tasks = [asyncio.create_task(part) for part in parts]
+        first = tasks[2]
+        http = asyncio.create_task(server.serve(sockets=[listener]))
+        stopping = asyncio.create_task(stop.wait())
+        host, port = listener.getsockname()[:2]
+        print(f"listening on {host}:{port}", flush=True)
+        code = 0
+        try:
+            waited = {*tasks, http, stopping} - {first}
+            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                if not stop.is_set():
+                    error = None if task.cancelled() else task.exception()
+                    log.error("a part of the proxy has ended: %s", error or task, exc_info=error)
+                    code = EXIT_FAILED
+        finally:
+            # nothing has to be finished: every intent is in the tracker
+            server.should_exit = True
+            await core.settling.stop()
+            await asyncio.wait([http], timeout=STOP_S)
+            for task in (*tasks, http, stopping):
+                task.cancel()
+            await asyncio.gather(*tasks, http, stopping, return_exceptions=True)
+    return code
+
+
+async def _first(core: Core, there: Reflector[QuarantineMap]) -> None:
+    """Everything that was unfinished, once it is known what is quarantined."""
+    await core.store.wait_loaded()
+    await there.wait_synced()
+    await core.settling.verify_all()
+
+
+def _followed(
+    listing: Listing, settings: Settings, watching: KubeClient, namespace: str
+) -> list[Coroutine[Any, Any, None]]:
+    if settings.controllers is not None:
+        listing.take(settings.controllers, "the setting controllers")
+        return []
+    if settings.controllers_file is not None:
+        listing.read(settings.controllers_file)
+        return [listing.follow(settings.controllers_file)]
+    assert settings.controllers_map is not None  # noqa: S101 - validated: one of the three
+    return [listing.watch(watching, namespace, settings.controllers_map)]
+
+
+def _maker(settings: Settings) -> Make:
+    from muster_operator.vipu.backends import make_controller
+
+    def make(host: str, port: int) -> Controller:
+        return make_controller(settings.backend, host, port)
+
+    return make
+
+
+class _Told:
+    """Requests in the log, at its level 5."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._log = logging.getLogger(REQUESTS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._log.debug("%s %s", scope.get("method"), scope.get("path"))
+        await self._app(scope, receive, send)
+
+
+def _server(settings: Settings, app: ASGIApp) -> _Server:
+    limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout)
+    return _Server(
+        uvicorn.Config(
+            _Told(app),
+            http=timed(limits),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=CONNECTIONS_LIMIT,
+            timeout_keep_alive=max(1, int(settings.idle_timeout)),
+            timeout_graceful_shutdown=2,
+            server_header=False,
+        )
+    )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("passmuster")
+    except metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,80 @@
+"""One V-IPU controller with its calls measured, and so many at a time."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from muster_operator.proxy.metrics import Metrics
+from muster_operator.vipu.controller import (
+    Capacity,
+    Controller,
+    Ipu,
+    KnowsItsIpus,
+    VipuError,
+    VipuPartition,
+    VipuUnreachable,
+)
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8  # a command line is a process each
+WHOLE_S = 120.0  # a back end's own limits are far below; this one is against a hang
+T = TypeVar("T")
+
+
+class Measured:
+    """A Controller around another one."""
+
+    def __init__(self, inner: Controller, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.address = inner.address
+        self._inner = inner
+        self._metrics = metrics
+        self._clock = clock
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    async def partitions(self) -> Sequence[VipuPartition]:
+        return await self._call("partitions", self._inner.partitions)
+
+    async def partition(self, name: str) -> VipuPartition | None:
+        return await self._call("partition", lambda: self._inner.partition(name), name)
+
+    async def create(self, name: str, size: int, gcds: int) -> None:
+        await self._call("create", lambda: self._inner.create(name, size, gcds), name)
+
+    async def reset(self, name: str) -> None:
+        await self._call("reset", lambda: self._inner.reset(name), name)
+
+    async def remove(self, name: str) -> None:
+        await self._call("remove", lambda: self._inner.remove(name), name)
+
+    async def capacity(self) -> Capacity:
+        return await self._call("capacity", self._inner.capacity)
+
+    async def free_blocks(self, size: int) -> int:
+        return await self._call("free_blocks", lambda: self._inner.free_blocks(size))
+
+    async def ipus(self) -> Sequence[Ipu]:
+        """Empty where the back end cannot tell."""
+        inner = self._inner
+        return await self._call("ipus", inner.ipus) if isinstance(inner, KnowsItsIpus) else ()
+
+    async def _call(self, call: str, ask: Callable[[], Awaitable[T]], name: str = "") -> T:
+        async with self._turn:
+            begun = self._clock()
+            try:
+                async with asyncio.timeout(WHOLE_S):
+                    answer = await ask()
+            except TimeoutError as error:
+                self._metrics.errors.labels(call, "unreachable").inc()
+                raise VipuUnreachable(f"{self.address}: no answer to {call} within {WHOLE_S:g} s") from error
+            except VipuError as error:
+                kind = "unreachable" if isinstance(error, VipuUnreachable) else "refused"
+                self._metrics.errors.labels(call, kind).inc()
+                log.debug("%s: %s %s: %s", self.address, call, name, error)
+                raise
+            finally:
+                self._metrics.latency.labels(call).observe(self._clock() - begun)
+            log.debug("%s: %s %s: answered", self.address, call, name)
+            return answer

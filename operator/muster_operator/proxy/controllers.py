@@ -1,0 +1,92 @@
+"""The list of V-IPU controllers, ``host:port:key=value,…``, as the original's ConfigMap holds it. Pure.
+
+The order is the order in which they are tried. A bad entry is told, by its place, and skipped; the others count.
+"""
+
+import re
+from dataclasses import dataclass
+
+LIST_LIMIT = 64 << 10  # characters
+ENTRIES_LIMIT = 256
+_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?", re.ASCII)
+_BRACKETED = re.compile(r"\[[0-9A-Fa-f:.%]{2,60}\]", re.ASCII)
+_LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+EXPECTED = "expected host:port:key=value"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a controller is. selector: ``key=value`` of the nodes that reach its IPUs; ``""``: of any."""
+
+    host: str
+    port: int
+    selector: str = ""
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class BadPlace(ValueError):
+    pass
+
+
+def read_list(text: str) -> tuple[tuple[Place, ...], tuple[str, ...]]:
+    """The good entries, in order, and a line for each bad one."""
+    if len(text) > LIST_LIMIT:
+        return (), (f"the list of controllers: more than {LIST_LIMIT} characters",)
+    places: list[Place] = []
+    complaints: list[str] = []
+    # an editor leaves line ends, and a person may write one entry a line
+    words = [word.strip() for word in text.replace("\n", ",").split(",")]
+    for number, word in enumerate((word for word in words if word), 1):
+        try:
+            places.append(_another(places, read_place(word)))
+        except BadPlace as error:
+            complaints.append(f"entry {number}, {word[:120]!r}: {error}")
+    return tuple(places), tuple(complaints)
+
+
+def _another(places: list[Place], place: Place) -> Place:
+    if any(place.address == other.address for other in places):
+        raise BadPlace(f"{place.address} stands twice: expected each controller once")
+    if len(places) == ENTRIES_LIMIT:
+        raise BadPlace(f"more than {ENTRIES_LIMIT} controllers")
+    return place
+
+
+def read_place(word: str) -> Place:
+    """One entry. Raises BadPlace."""
+    if word.startswith("["):  # IPv6
+        host, bracket, rest = word.partition("]")
+        host, rest = host + bracket, rest.removeprefix(":")
+        good = _BRACKETED.fullmatch(host) is not None
+    else:
+        host, _, rest = word.partition(":")
+        good = _HOST.fullmatch(host) is not None
+    port, colon, selector = rest.partition(":")
+    if not good:
+        raise BadPlace(f"host: {host[:80]!r}: expected a name or an address; {EXPECTED}")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if not 1 <= number <= 65535:
+        raise BadPlace(f"port: {port[:20]!r}: expected 1 to 65535; {EXPECTED}")
+    if not colon or not is_label(selector):
+        raise BadPlace(f"label: {selector[:120]!r}: expected key=value, a label of nodes; {EXPECTED}")
+    return Place(host, number, selector)
+
+
+def is_label(text: str) -> bool:
+    key, equals, value = text.partition("=")
+    prefix, slash, name = key.rpartition("/")
+    good_prefix = not slash or _PREFIX.fullmatch(prefix) is not None
+    return bool(equals and name and good_prefix and _LABEL.fullmatch(name) and _LABEL.fullmatch(value))
+
+
+def read_address(address: str) -> Place | None:
+    """Of a tracker's entry, whose controller may stand in no list any more; None where it is no address."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not (_HOST.fullmatch(host) or _BRACKETED.fullmatch(host)):
+        return None
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    return Place(host, number) if 1 <= number <= 65535 else None

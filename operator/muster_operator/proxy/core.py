@@ -1,0 +1,75 @@
+"""The proxy without its edges: what keeps partitions, wired together. Tests run it in a world of their own."""
+
+import logging
+from collections.abc import Collection, Mapping
+
+from muster_operator.proxy import quarantine
+from muster_operator.proxy.counting import Counting
+from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.reaching import Make, Reaching
+from muster_operator.proxy.settling import Pace, Settling
+from muster_operator.proxy.store import Client, Store
+from muster_operator.proxy.taking import Taking, Waits
+from muster_operator.vipu.controller import Ipu, VipuPartition
+
+log = logging.getLogger(__name__)
+
+NAMED = 16  # IPUs in one line of the log
+PACE, WAITS = Pace(), Waits()
+
+
+class Core:
+    """client: for the tracker; make: a back end for host and port."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        tracker: str,
+        make: Make,
+        metrics: Metrics,
+        *,
+        max_ipus: int = 64,
+        parked_limit: int = 16,
+        pace: Pace = PACE,
+        waits: Waits = WAITS,
+    ) -> None:
+        self.metrics = metrics
+        self.quarantined: frozenset[Ipu] = frozenset()
+        self.reaching = Reaching(make, metrics)
+        self.store = Store(client, namespace, tracker, metrics, on_change=self._changed)
+        self.counting = Counting(self.reaching, self.store, metrics, lambda: self.quarantined, self._listed)
+        self.settling = Settling(
+            self.store,
+            self.reaching,
+            self.counting,
+            metrics,
+            lambda: self.quarantined,
+            parked_limit=parked_limit,
+            pace=pace,
+        )
+        self.taking = Taking(self.store, self.counting, self.settling, metrics, max_ipus=max_ipus, waits=waits)
+
+    def quarantine(self, data: Mapping[str, str]) -> None:
+        """The ConfigMap's data is this from now on; a missing one has none."""
+        ipus, skipped = quarantine.read(data)
+        for line in skipped:
+            log.error("quarantine: %s: skipped", line)
+        if ipus == self.quarantined:
+            return
+        named = ", ".join(f"{ipu.machine}/{ipu.index}" for ipu in sorted(ipus)[:NAMED]) or "none"
+        log.info("quarantined IPUs: %s%s", named, f" and {len(ipus) - NAMED} more" if len(ipus) > NAMED else "")
+        self.quarantined = ipus
+        self.metrics.quarantined.set(len(ipus))
+        if self.store.loaded:
+            self.settling.verify_parked()
+
+    def unhealthy(self) -> str:
+        """Why it can serve nobody; empty when it can."""
+        return "" if self.store.loaded else f"the tracker is not known yet: {self.store.error}"
+
+    def _changed(self, names: set[str]) -> None:
+        self.settling.wake(names)
+
+    def _listed(self, address: str, partitions: Collection[VipuPartition]) -> None:
+        self.settling.listed(address, partitions)

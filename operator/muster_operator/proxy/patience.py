@@ -1,0 +1,93 @@
+"""HTTP connections that must get on with it; uvicorn bounds none of this by itself.
+
+A request has to be here in whole within the read time, its answer written and taken within the write time, the next
+request begun within the idle time. A client that is slower is dropped; meanwhile it holds up nobody, as each
+connection is read and written on its own.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+HEAD_LIMIT = 64 << 10  # bytes; a token has some thousand
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds; see the module."""
+
+    read_s: float
+    write_s: float
+    idle_s: float
+
+
+def timed(limits: Limits) -> type[H11Protocol]:
+    """The protocol for uvicorn's ``http``."""
+
+    class Timed(_Timed):
+        limits_ = limits
+
+    return Timed
+
+
+class _Timed(H11Protocol):
+    limits_: Limits
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = h11.Connection(h11.SERVER, HEAD_LIMIT)
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_idle = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base does
+        super().connection_made(transport)
+        self._arm(self.limits_.read_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arm(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_idle:
+            self._is_idle = False
+            self._arm(self.limits_.read_s)
+        before = self.cycle
+        read = before is not None and not before.more_body
+        super().data_received(data)
+        self._if_read(before_was_read=read and self.cycle is before)
+
+    def on_response_complete(self) -> None:
+        self._is_idle = True
+        # what is still to be sent, and the next request to begin
+        self._arm(self.limits_.write_s if self.transport.is_closing() else self.limits_.idle_s)
+        before = self.cycle
+        super().on_response_complete()
+        if self.cycle is not before:  # it was there already
+            self._is_idle = False
+            self._arm(self.limits_.read_s)
+            self._if_read(before_was_read=False)
+
+    def _if_read(self, *, before_was_read: bool) -> None:
+        cycle = self.cycle
+        if not before_was_read and cycle is not None and not cycle.more_body and not cycle.response_complete:
+            self._arm(self.limits_.write_s)
+
+    def _arm(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._over)
+
+    def _over(self) -> None:
+        self._timer = None
+        self.transport.abort()

@@ -1,0 +1,103 @@
+"""The proxy's settings: a YAML file, the original's ``PROXY_*``, ``MUSTER_VIPU_PROXY_*`` over them, flags over all."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from muster_kube.settings import SettingsError, load_settings
+from muster_operator.names import QUARANTINE, TRACKER
+from muster_operator.proxy.room import is_power_of_two
+
+PREFIX = "MUSTER_VIPU_PROXY_"
+# the chart of the original sets these
+ORIGINAL = {
+    "PROXY_PORT": "PORT",
+    "PROXY_READ_TIMEOUT": "READ_TIMEOUT",
+    "PROXY_WRITE_TIMEOUT": "WRITE_TIMEOUT",
+    "PROXY_IDLE_TIMEOUT": "IDLE_TIMEOUT",
+    "PROXY_NAMESPACE": "NAMESPACE",
+}
+_NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_ACCOUNT = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_Seconds = Annotated[float, Field(gt=0, le=86400)]
+
+
+def _listed(value: object) -> object:
+    """A variable holds a list with commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Accounts = Annotated[
+    tuple[Annotated[str, Field(pattern=_ACCOUNT)], ...], BeforeValidator(_listed), Field(max_length=64)
+]
+
+
+class Settings(BaseModel):
+    """controllers: the list itself (``host:port:key=value,…``); controllers_file: where it stands, read again every 20
+    seconds (a mounted ConfigMap); controllers_map: a ConfigMap that has it under ``controllers.yaml``, watched. One of
+    them. backend: vipu (the command line program) or sim.
+
+    allowed: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator of our namespace.
+    namespace: of tracker and quarantine; None is the pod's or context's own. max_ipus: of a partition, a power of two.
+    Timeouts in seconds: until a request is here, until its answer is taken, until the next one begins. log_level: 1
+    warnings, 2 what is done, 3 why, 4 calls to V-IPU, 5 requests, 6 everything.
+    parked_limit: how many partitions may keep quarantined IPUs out of the way.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kubeconfig: Path | None = None
+    backend: Literal["vipu", "sim"] = "vipu"
+    controllers: str | None = Field(default=None, max_length=64 << 10)
+    controllers_file: Path | None = None
+    controllers_map: str | None = Field(default=None, pattern=_NAME)
+    tracker: str = Field(default=TRACKER, pattern=_NAME)
+    quarantine: str = Field(default=QUARANTINE, pattern=_NAME)
+    namespace: str | None = Field(default=None, pattern=_NAMESPACE)
+    allowed: Accounts = ()
+    max_ipus: int = Field(default=64, ge=1, le=1 << 20)
+    parked_limit: int = Field(default=16, ge=0, le=1024)
+    host: str = "0.0.0.0"  # noqa: S104 - the operator and people ask from the whole cluster
+    port: int = Field(default=8080, ge=0, le=65535)
+    read_timeout: _Seconds = 30.0
+    write_timeout: _Seconds = 300.0
+    idle_timeout: _Seconds = 60.0
+    log_level: int = Field(default=2, ge=1, le=6)
+    log_format: Literal["text", "json"] = "text"
+
+    @field_validator("max_ipus")
+    @classmethod
+    def _is_power_of_two(cls, value: int) -> int:
+        if not is_power_of_two(value):
+            raise ValueError("expected a power of two")
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_list(self) -> "Settings":
+        given = [self.controllers, self.controllers_file, self.controllers_map]
+        if sum(each is not None for each in given) != 1:
+            raise ValueError("expected one of controllers, controllers_file and controllers_map")
+        return self
+
+
+FLAGS = frozenset(Settings.model_fields)
+
+
+def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+    """``flags``: by settings name, None for those not given. Raises SettingsError."""
+    known = dict(environ)
+    renamed: dict[str, str] = {}
+    for theirs, ours in ORIGINAL.items():
+        if theirs in environ and PREFIX + ours not in environ:
+            known[PREFIX + ours] = environ[theirs]
+            renamed[PREFIX + ours] = theirs
+    try:
+        return load_settings(Settings, PREFIX, file, flags, known)
+    except SettingsError as error:
+        text = str(error)
+        for ours, theirs in renamed.items():
+            text = text.replace(f"{ours}:", f"{theirs}:")
+        raise SettingsError(text) from error
