@@ -79,7 +79,7 @@ class CommandController:
             raise PartitionExists(f"partition {name} exists")
         words = ("create", "partition", name, "--size", str(size), "--reconfigurable", "--num-gcds", str(gcds))
         output = await self._changed(*words)
-        if _succeeded(output, name):
+        if _succeeded(output, "create", name):
             return
         listed = await self.partition(name) is not None
         if output.exit_code == 0 and listed:
@@ -95,7 +95,7 @@ class CommandController:
         output = await self._changed("reset", "partition", name)
         if output.exit_code != 0:
             raise VipuError(self._said(output))
-        if not _succeeded(output, name) and await self.partition(name) is None:
+        if not _succeeded(output, "reset", name) and await self.partition(name) is None:
             raise VipuUnreachable(f"{self._said(output)}; it is not listed")
 
     async def remove(self, name: str) -> None:
@@ -103,7 +103,7 @@ class CommandController:
         if await self.partition(name) is None:
             return
         output = await self._changed("remove", "partition", name, "--force")
-        if _succeeded(output, name):
+        if _succeeded(output, "remove", name):
             return
         left = await self.partition(name)
         if left is None or left.state == "REMOVING":
@@ -162,9 +162,9 @@ class CommandController:
         return f"{self.address}: {' '.join(self._words(output))}: {text}"
 
 
-def _succeeded(output: Output, name: str) -> bool:
+def _succeeded(output: Output, verb: str, name: str) -> bool:
     """As `create agent (ag1): success.` has it."""
-    return output.exit_code == 0 and f"({name}): success".encode() in output.stdout
+    return output.exit_code == 0 and f"{verb} partition ({name}): success".encode() in output.stdout
 
 
 def _check(name: str, size: int = 1) -> None:

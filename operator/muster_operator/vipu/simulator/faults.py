@@ -44,7 +44,7 @@ def added(fleet: Fleet, asked: Asked) -> Faults:
         faults = msgspec.structs.replace(faults, slow=asked.slow)
     if asked.lose_answers is not None:
         if not 0 <= asked.lose_answers <= 1000:
-            raise Invalid(f"loseAnswers: {asked.lose_answers}: expected 0 to 1000")
+            raise Invalid(f"loseAnswers: {shown(asked.lose_answers)}: expected 0 to 1000")
         faults = msgspec.structs.replace(faults, lose_answers=asked.lose_answers)
     if asked.stuck is not None:
         core.check_name(asked.stuck, "stuck")

@@ -15,6 +15,7 @@ from muster_operator.vipu.controller import Ipu
 IPUS_OF_MACHINE = 4
 MACHINES_OF_RACK = 16  # an IPU-POD64
 IPUS_LIMIT = 64 * 200  # 200 racks: the third part of an address
+SIZE_LIMIT = 1 << 20  # of what may be asked for, whatever there is
 _NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?", re.ASCII)
 
 State = Literal["CREATING", "ACTIVE", "RESETTING", "REMOVING", "ERROR"]
@@ -119,10 +120,9 @@ def create(fleet: Fleet, now: float, name: str, size: int, gcds: int) -> Fleet:
     """Begin a partition on the first free block. Raises Invalid, Exists, Full."""
     fleet = settled(fleet, now)
     check_name(name, "name")
-    if not _is_power_of_two(size):
-        raise Invalid(f"size: {size}: expected a power of two")
+    _check_size(size)
     if gcds < 1 or size % gcds:
-        raise Invalid(f"gcds: {gcds}: expected a divisor of the size {size}")
+        raise Invalid(f"gcds: {shown(gcds)}: expected a divisor of the size {size}")
     if fleet.held(name) is not None:
         raise Exists(f"partition {name} exists")
     first = next(_free_blocks(fleet, size), None)
@@ -188,8 +188,7 @@ def free(fleet: Fleet, now: float) -> int:
 
 def free_blocks(fleet: Fleet, now: float, size: int) -> int:
     """How many partitions of that size could be made now. Raises Invalid."""
-    if not _is_power_of_two(size):
-        raise Invalid(f"size: {size}: expected a power of two")
+    _check_size(size)
     return sum(1 for _ in _free_blocks(settled(fleet, now), size))
 
 
@@ -222,8 +221,14 @@ def check_name(name: str, where: str) -> None:
         )
 
 
-def shown(text: str) -> str:
-    return repr(text) if len(text) <= 80 else repr(text[:79] + "…")
+def shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _check_size(size: int) -> None:
+    if not _is_power_of_two(size) or size > SIZE_LIMIT:
+        raise Invalid(f"size: {shown(size)}: expected a power of two, at most {SIZE_LIMIT}")
 
 
 def _is_power_of_two(size: int) -> bool:

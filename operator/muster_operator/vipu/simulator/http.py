@@ -1,8 +1,9 @@
 """The simulator over HTTP and JSON; routes and bodies are ours.
 
 ``GET /`` all at a glance; ``GET /partitions[/NAME]``; ``POST /partitions`` {name, size, gcds}; ``POST
-/partitions/NAME/reset``; ``DELETE /partitions/NAME``; ``GET /ipus``, in the order of blocks; ``GET /capacity``; ``GET /free-blocks?size=N``; ``GET``, ``POST``
-and ``DELETE /faults`` (:mod:`muster_operator.vipu.simulator.faults`), which answer whatever is faulty.
+/partitions/NAME/reset``; ``DELETE /partitions/NAME``; ``GET /ipus``, in the order of blocks; ``GET /capacity``; ``GET
+/free-blocks?size=N``; ``GET``, ``POST`` and ``DELETE /faults`` (:mod:`muster_operator.vipu.simulator.faults`), which
+answer whatever is faulty.
 
 A refusal is {why, message}: 400 Invalid, 404 NotThere, 409 Exists, NoRoom or Busy, 503 Silent (a fault that was asked
 for: the caller has to take it as no answer) or NotKept (the disk; nothing has changed).

@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 
 class InProcess:
-    """A :class:`~muster_operator.vipu.controller.Controller` that KnowsItsIpus. timeout_s: slower answers than that do not come."""
+    """A :class:`~muster_operator.vipu.controller.Controller` that KnowsItsIpus.
+
+    timeout_s: slower answers than that do not come
+    """
 
     def __init__(self, fleet: Fleet, clock: Clock, address: str = "127.0.0.1:8090", timeout_s: float = 10.0) -> None:
         self.address = address

@@ -1,0 +1,272 @@
+"""`muster vipu-sim` as a process: killed and started again, over a bad state, asked nonsense."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.operator.vipu.simulator_process import START_S, SimulatorProcess
+
+NEVER_S = "3600"  # a passing state that does not end while a test looks
+
+
+@pytest.fixture
+def simulator(tmp_path: Path) -> Iterator[SimulatorProcess]:
+    process = SimulatorProcess(tmp_path, "--ipus", "32", "--delay", NEVER_S)
+    yield process
+    process.kill()
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatorProcess]:
+    process = SimulatorProcess(tmp_path_factory.mktemp("asked"), "--ipus", "32", "--delay", "0")
+    process.start()
+    yield process
+    process.kill()
+
+
+def _start_in_vain(*flags: str, **variables: str) -> tuple[int, str]:
+    """Exit code and what it says of it."""
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "muster_cli.__main__", "vipu-sim", "--port", "0", *flags],
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+        env={**os.environ, **variables},
+    )
+    return ended.returncode, ended.stderr
+
+
+def test_a_partition_that_was_being_made_goes_on_after_a_kill(simulator: SimulatorProcess) -> None:
+    simulator.start()
+    simulator.call("POST", "/partitions", b'{"name": "a", "size": 8, "gcds": 2}')
+    before = simulator.call("GET", "/")[1]
+    simulator.kill()
+    simulator.start()
+    assert simulator.call("GET", "/")[1] == before
+    assert before["partitions"][0]["state"] == "CREATING"
+    simulator.kill()
+    soon = SimulatorProcess(simulator.folder, "--delay", "0")
+    soon.start()
+    try:
+        assert soon.call("GET", "/partitions/a")[1]["state"] == "ACTIVE"
+    finally:
+        soon.kill()
+
+
+@pytest.mark.parametrize("after", [1, 7, 40])
+def test_whenever_it_is_killed_what_was_answered_is_there_and_no_twin(simulator: SimulatorProcess, after: int) -> None:
+    simulator.start()
+    answered: dict[str, dict[str, object]] = {}
+    enough = threading.Event()
+
+    def make(worker: int) -> None:
+        for number in range(400):
+            name = f"p-{worker}-{number}"
+            try:
+                status, made = simulator.call("POST", "/partitions", json.dumps({"name": name, "size": 1}).encode())
+                if status == 202:
+                    answered[name] = made
+                if len(answered) >= min(after, 32):
+                    enough.set()
+            except (OSError, ValueError, http.client.HTTPException):
+                return  # it has been killed
+
+    workers = [threading.Thread(target=make, args=(worker,)) for worker in range(3)]
+    for worker in workers:
+        worker.start()
+    assert enough.wait(START_S)
+    simulator.kill()
+    for worker in workers:
+        worker.join(START_S)
+    simulator.start()
+    there = {each["name"]: each for each in simulator.call("GET", "/partitions")[1]}
+    for name, made in answered.items():
+        assert there[name] == made
+    ipus = [(ipu["machine"], ipu["index"]) for each in there.values() for ipu in each["ipus"]]
+    assert len(ipus) == len(set(ipus))
+    # at most what was under way when it died
+    assert len(there) - len(answered) <= len(workers)
+
+
+def test_faults_outlive_a_kill(simulator: SimulatorProcess) -> None:
+    simulator.start()
+    simulator.fault(ipu="10.1.1.2/1", slow=0.001, stuck="x")
+    simulator.fault(link="10.1.1.1-10.1.1.2", down=True, loseAnswers=3)
+    before = simulator.call("GET", "/faults")[1]
+    simulator.kill()
+    simulator.start()
+    assert simulator.call("GET", "/faults")[1] == before == {
+        "ipus": ["10.1.1.2/1"],
+        "links": ["10.1.1.1-10.1.1.2"],
+        "down": True,
+        "slow": 0.001,
+        "loseAnswers": 3,
+        "stuck": ["x"],
+    }  # fmt: skip
+    assert simulator.call("DELETE", "/faults?ipu=10.1.1.2/1&stuck=x&link=10.1.1.1-10.1.1.2")[1]["ipus"] == []
+    assert simulator.call("GET", "/partitions")[0] == 503
+    assert simulator.call("DELETE", "/faults")[1]["down"] is False
+    assert simulator.call("GET", "/partitions")[0] == 200
+
+
+def test_told_to_stop_it_ends_well(simulator: SimulatorProcess) -> None:
+    simulator.start()
+    assert simulator.stop() == 0
+
+
+def test_two_over_one_state_are_refused(simulator: SimulatorProcess) -> None:
+    simulator.start()
+    code, said = _start_in_vain("--state", str(simulator.folder / "state"))
+    assert code == 64
+    assert "in use by another simulator" in said
+
+
+@pytest.mark.parametrize(
+    ("state", "complaint"),
+    [(b"", "malformed"), (b"{", "malformed"), (b'{"ipus": 3}', "multiple of 4"), (b'{"ipus": 8, "x": 1}', "`x`")],
+)
+def test_a_state_that_is_none_is_neither_believed_nor_thrown_away(tmp_path: Path, state: bytes, complaint: str) -> None:
+    (tmp_path / "vipu.json").write_bytes(state)
+    code, said = _start_in_vain("--state", str(tmp_path))
+    assert code == 64
+    assert f"{tmp_path}/vipu.json" in said
+    assert complaint in said or "truncated" in said
+    assert (tmp_path / "vipu.json").read_bytes() == state
+
+
+def test_a_half_written_state_beside_the_whole_one_does_no_harm(simulator: SimulatorProcess) -> None:
+    simulator.start()
+    simulator.call("POST", "/partitions", b'{"name": "a", "size": 8}')
+    simulator.kill()
+    (simulator.folder / "state/vipu.json.new").write_bytes(b'{"ipus": 3')
+    simulator.start()
+    assert [each["name"] for each in simulator.call("GET", "/partitions")[1]] == ["a"]
+
+
+def test_a_fleet_may_grow_and_shrinks_only_where_no_partition_is(simulator: SimulatorProcess) -> None:
+    simulator.start()
+    simulator.call("POST", "/partitions", b'{"name": "a", "size": 16}')
+    simulator.kill()
+    code, said = _start_in_vain("--state", str(simulator.folder / "state"), "--ipus", "8")
+    assert code == 64
+    assert "partition a" in said
+    larger = SimulatorProcess(simulator.folder, "--ipus", "64")
+    larger.start()
+    try:
+        assert larger.call("GET", "/capacity")[1] == {"total": 64, "free": 48}
+    finally:
+        larger.kill()
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        ((), "state: Field required"),
+        (("--state", "{tmp}", "--ipus", "6"), "ipus: 6: expected a multiple of 4"),
+        (("--state", "{tmp}", "--delay", "nan"), "--delay"),
+        (("--state", "{tmp}", "--delay", "-1"), "--delay"),
+        (("--state", "{tmp}", "--first-rack", "56"), "--first-rack"),
+        (("--state", "{tmp}/file/under"), "--state"),
+    ],
+)
+def test_bad_settings_stop_the_start_and_are_named(tmp_path: Path, flags: tuple[str, ...], complaint: str) -> None:
+    (tmp_path / "file").touch()
+    code, said = _start_in_vain(*(flag.format(tmp=tmp_path) for flag in flags))
+    assert code == 64
+    assert complaint in said
+
+
+def test_settings_come_from_a_file_and_the_environment_too(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(f"state: {tmp_path}/state\nipus: 7\n")
+    code, said = _start_in_vain("--config", str(tmp_path / "settings.yaml"))
+    assert (code, "ipus: 7" in said) == (64, True)
+    code, said = _start_in_vain("--config", str(tmp_path / "settings.yaml"), MUSTER_VIPU_SIM_IPUS="9")
+    assert (code, "ipus: 9" in said) == (64, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status", "words"),
+    [
+        ("POST", "/partitions", b"", 400, "name, size, gcds"),
+        ("POST", "/partitions", b"nonsense", 400, "malformed"),
+        ("POST", "/partitions", b"\xff\xfe", 400, "body:"),
+        ("POST", "/partitions", b"[]", 400, "Expected `object`"),
+        ("POST", "/partitions", b'{"size": 4}', 400, "`name`"),
+        ("POST", "/partitions", b'{"name": "a"}', 400, "`size`"),
+        ("POST", "/partitions", b'{"name": "a", "size": "4"}', 400, "Expected `int`"),
+        ("POST", "/partitions", b'{"name": "a", "size": 4.5}', 400, "Expected `int`"),
+        ("POST", "/partitions", b'{"name": "a", "size": true}', 400, "Expected `int`"),
+        ("POST", "/partitions", b'{"name": "a", "size": 3}', 400, "size: 3: expected a power of two"),
+        ("POST", "/partitions", b'{"name": "a", "size": -4}', 400, "size: -4"),
+        ("POST", "/partitions", b'{"name": "a", "size": 4, "gcds": 3}', 400, "gcds: 3: expected a divisor"),
+        ("POST", "/partitions", b'{"name": "a", "size": 4, "gcd": 1}', 400, "unknown field `gcd`"),
+        ("POST", "/partitions", b'{"name": "a b", "size": 4}', 400, "name: 'a b': expected letters"),
+        ("POST", "/partitions", b'{"name": "", "size": 4}', 400, "name: ''"),
+        ("POST", "/partitions", b'{"name": "' + b"a" * 3000 + b'", "size": 4}', 400, "at most 253"),
+        ("POST", "/partitions", b'{"name": "a", "size": 1' + b"0" * 3000 + b"}", 400, "…: expected a power of two"),
+        ("POST", "/partitions", b" " * 5000, 400, "more than 4096 bytes"),
+        ("POST", "/partitions", b"[" * 4000, 400, "body:"),
+        ("POST", "/partitions", b'{"name": "a", "size": 1048576}', 409, "no 1048576 free"),
+        ("POST", "/partitions", b'{"name": "a", "size": 2097152}', 400, "at most 1048576"),
+        ("GET", "/partitions/a", None, 404, "no partition 'a'"),
+        ("GET", "/partitions?x=1", None, 400, "'x': expected no parameters"),
+        ("POST", "/partitions/a/reset", None, 404, "no partition 'a'"),
+        ("GET", "/free-blocks", None, 400, "size=''"),
+        ("GET", "/free-blocks?size=3", None, 400, "power of two"),
+        ("GET", "/free-blocks?size=-2", None, 400, "size='-2'"),
+        ("GET", "/free-blocks?size=%D9%A2", None, 400, "expected a power of two"),
+        ("GET", "/free-blocks?size=2&size=4", None, 400, "twice"),
+        ("GET", "/free-blocks?count=2", None, 400, "expected size"),
+        ("POST", "/faults", b'{"ipu": "10.1.1.9/0"}', 400, "10.1.1.1/0 to 10.1.1.8/3"),
+        ("POST", "/faults", b'{"ipu": "10.1.1.1/4"}', 400, "expected MACHINE/INDEX"),
+        ("POST", "/faults", b'{"link": "10.1.1.1-10.1.1.3"}', 400, "as 10.1.1.1-10.1.1.2"),
+        ("POST", "/faults", b'{"slow": -1}', 400, "expected 0 to 600"),
+        ("POST", "/faults", b'{"loseAnswers": 5000}', 400, "expected 0 to 1000"),
+        ("POST", "/faults", b'{"vanish": "a"}', 404, "no partition 'a'"),
+        ("POST", "/faults", b'{"fire": true}', 400, "ipu, link, down, slow, loseAnswers, stuck, vanish"),
+        ("DELETE", "/faults?down=1", None, 400, "expected ipu, link, stuck"),
+        ("GET", "/nowhere", None, 404, "not served"),
+        ("PUT", "/partitions", b"{}", 405, "not served"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused_by_name_and_changes_nothing(
+    asked: SimulatorProcess, method: str, target: str, body: bytes | None, status: int, words: str
+) -> None:
+    before = asked.call("GET", "/")[1]
+    got, refusal = asked.call(method, target, body)
+    assert (got, set(refusal)) == (status, {"why", "message"})
+    assert words in refusal["message"]
+    assert len(refusal["message"]) < 600
+    assert asked.call("GET", "/")[1] == before
+
+
+def test_a_disk_that_cannot_be_written_refuses_the_change_and_nothing_has_changed(tmp_path: Path) -> None:
+    process = SimulatorProcess(tmp_path, "--ipus", "32", "--delay", "0")
+    process.start()
+    try:
+        (tmp_path / "state/vipu.json.new").mkdir()  # stands where the next state is written, for root too
+        status, refusal = process.call("POST", "/partitions", b'{"name": "a", "size": 4}')
+        assert (status, refusal["why"]) == (503, "NotKept")
+        assert process.call("GET", "/partitions")[1] == []
+        (tmp_path / "state/vipu.json.new").rmdir()
+        assert process.call("POST", "/partitions", b'{"name": "a", "size": 4}')[0] == 202
+    finally:
+        process.kill()
+
+
+def test_the_overview_shows_which_partition_has_which_machine(asked: SimulatorProcess) -> None:
+    asked.empty()
+    asked.call("POST", "/partitions", b'{"name": "a", "size": 2}')
+    glance = asked.call("GET", "/")[1]
+    asked.empty()
+    assert (glance["ipus"], glance["free"], glance["delayS"]) == (32, 30, 0.0)
+    assert glance["machines"][0] == {"address": "10.1.1.1", "partitions": ["a", "a", "", ""]}
+    assert len(glance["machines"]) == 8
+    assert [each["name"] for each in glance["partitions"]] == ["a"]

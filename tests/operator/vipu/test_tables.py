@@ -1,0 +1,89 @@
+"""Tables of the `vipu` program: the public samples, and what is none."""
+
+import pytest
+
+from muster_operator.vipu.controller import VipuPartition
+from muster_operator.vipu.tables import NoTable, allocations_in, partitions_in
+
+# graphcore/demo-in-a-box, jupyter-docker/README.md
+PARTITIONS = """\
+ Partition   | Cluster  | ILDs | GW Routing | ILD Routing | Size | GCDs | State
+---------------------------------------------------------------------------------
+ p64         | c64_1-16 | 1    | DEFAULT    | RINGSWNC    | 64   | 1    | ACTIVE
+---------------------------------------------------------------------------------
+"""
+# docs.graphcore.ai, vipu-user, allocations
+ALLOCATIONS = """\
+---------------------------------
+ Allocation ID | Agents
+---------------------------------
+ alloc-1       | ag0 ag1 ag2 ag3
+ alloc-2       | ag4 ag5
+---------------------------------
+"""
+HEAD, DASHES, ROW, _ = PARTITIONS.splitlines()
+
+
+def test_the_public_list_of_partitions_is_read() -> None:
+    assert partitions_in(PARTITIONS) == (VipuPartition("p64", 64, 1, "ACTIVE"),)
+
+
+def test_the_public_list_of_allocations_is_read() -> None:
+    assert allocations_in(ALLOCATIONS) == (frozenset(("ag0", "ag1", "ag2", "ag3")), frozenset(("ag4", "ag5")))
+
+
+def test_an_agent_of_two_allocations_counts_once() -> None:
+    twice = ALLOCATIONS.replace("ag4 ag5", "ag3 ag4")
+    assert allocations_in(twice)[1] == frozenset(("ag4",))
+
+
+@pytest.mark.parametrize("text", [f"{HEAD}\n{DASHES}\n", f"{HEAD}\n{DASHES}\n{DASHES}\n"])
+def test_a_table_without_rows_has_none(text: str) -> None:
+    assert partitions_in(text) == ()
+
+
+def test_columns_are_found_by_name_wherever_they_stand() -> None:
+    text = " State | Size | More | GCDs | Partition\n---\n ACTIVE | 4 | ? | 2 | a\n---\n"
+    assert partitions_in(text) == (VipuPartition("a", 4, 2, "ACTIVE"),)
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [("PS_ACTIVE", "ACTIVE"), ("ERROR", "ERROR"), ("CREATING", "CREATING"), ("active", "OTHER"), ("", "OTHER")],
+)
+def test_a_state_that_is_not_known_is_never_taken_for_active(word: str, state: str) -> None:
+    found = partitions_in(PARTITIONS.replace("ACTIVE", word))[0]
+    assert found.state == state
+    assert found.message == ("" if state == "ACTIVE" else f"V-IPU says {word!r}")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "the last line is nothing"),
+        ("\n \n", "the last line is nothing"),
+        ("hello", "the last line is 'hello'"),
+        (f"{HEAD}\n", "a line of dashes"),
+        (f"{HEAD}\n{DASHES}\n{ROW}\n", "the last line is ' p64"),
+        (f"{HEAD}\n{ROW}\n{DASHES}\n", "expected a header, a line of dashes"),
+        (f"{DASHES}\n", "the last line is nothing"),
+        (f"{HEAD}\n{DASHES}\n{ROW[:40]}\n{DASHES}\n", "expected 8 cells"),
+        (f"{HEAD}\n{DASHES}\n{ROW} | more\n{DASHES}\n", "expected 8 cells"),
+        (f"{HEAD}\n{DASHES}\n{ROW}\n{ROW}\n{DASHES}\n", "partition 'p64' is listed twice"),
+        (f"{HEAD}\n{DASHES}\n{ROW.replace('p64', '   ')}\n{DASHES}\n", "the one of 'Partition' not empty"),
+        (PARTITIONS.replace(" 64 ", " -4 "), "Size: '-4': expected a number"),
+        (PARTITIONS.replace(" 64 ", " 0  "), "Size: '0': expected a number"),
+        (PARTITIONS.replace(" 64 ", " ٤ "), "Size: '٤': expected a number"),
+        (PARTITIONS.replace(" 64 ", " " + "9" * 5000), "…': expected a number"),
+        (PARTITIONS.replace("GCDs", "Gcds"), "expected one column 'GCDs'"),
+        (PARTITIONS.replace("ILDs", "Size"), "expected one column 'Size'"),
+        (ALLOCATIONS, "expected one column 'Partition'"),
+        (f"Warning: old server\n{PARTITIONS}", "expected a header, a line of dashes"),
+        (f"{PARTITIONS}1 partition\n", "the last line is '1 partition'"),
+    ],
+)
+def test_what_is_no_table_of_partitions_is_refused_with_the_line_that_shows_it(text: str, complaint: str) -> None:
+    with pytest.raises(NoTable) as caught:
+        partitions_in(text)
+    assert complaint in str(caught.value)
+    assert len(str(caught.value)) < 400
