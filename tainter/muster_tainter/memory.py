@@ -6,6 +6,7 @@ stays open until a person or a new boot closes all of them.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,6 +34,7 @@ PENALTY_LIMIT = 1000.0
 PENALTIES_LIMIT = 16  # checks
 ATTEMPTS_LIMIT = 8  # classes
 REF_LIMIT = 1024  # characters
+_DECODED_LIMIT = 1024  # texts: a burst is written, told, drained and repaired one after the other
 _MESSAGE_STEPS = (160, 80, 40, 0)  # bytes of evidence a fault
 _BY_LIMIT = 128
 
@@ -167,9 +169,18 @@ _any = msgspec.json.Decoder(object)
 
 
 def decode(text: str | None) -> Memory:
-    """The memory in an annotation; an empty one for none. Raises Unreadable."""
-    if not text:
-        return Memory()
+    """The memory in an annotation; an empty one for none. Raises Unreadable.
+
+    Of one text it is one object: nobody changes the dictionaries in it.
+    """
+    return _decoded(text) if text else _EMPTY
+
+
+_EMPTY = Memory()
+
+
+@lru_cache(maxsize=_DECODED_LIMIT)
+def _decoded(text: str) -> Memory:
     try:
         fields = _raw.decode(text)
         memory = Memory(

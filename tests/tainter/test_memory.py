@@ -111,6 +111,13 @@ def test_what_nobody_wrote_is_unreadable(text: str) -> None:
         decode(text)
 
 
+def test_an_annotation_is_read_once_however_many_ask() -> None:
+    """A burst of faults asks for the same text a dozen times a node."""
+    text = encode(Memory(closed=(Closed(check="dmesg", component="c", reason="r", occurrence=3),)))
+    assert text is not None
+    assert decode(text) is decode("".join(list(text)))
+
+
 def test_nothing_to_remember_is_no_annotation() -> None:
     assert encode(Memory()) is None
     assert decode(None) == decode("") == Memory()
