@@ -3,7 +3,9 @@
 Values only: reading the file and following its changes is :mod:`muster_tainter.policyfile`.
 """
 
+import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from fnmatch import translate
@@ -309,6 +311,14 @@ class Policy(_Strict):
                 )
         return self
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash(json.dumps(self.model_dump(mode="json"), sort_keys=True))
+
+    def __hash__(self) -> int:
+        """What is made of a policy can be kept with it. Pools have dictionaries, so pydantic's own would fail."""
+        return self._hash
+
     def rule_for(
         self,
         check: str,
@@ -329,6 +339,16 @@ class Policy(_Strict):
             if rule.match.covers(check, component, reason, verdict, fault_class, others, incident=incident):
                 return rule
         return None
+
+    @cached_property
+    def _marks(self) -> tuple[int, ...]:
+        """Numbers of other nodes from which on another rule may be for a finding."""
+        asked = {rule.match.correlated for rule in self.rules if rule.match.correlated is not None}
+        return tuple(sorted(asked | {0, max(self.incidents.nodes - 1, 0)}))
+
+    def mark_of(self, others: int) -> int:
+        """The least number of others that every rule takes like this one."""
+        return self._marks[bisect_right(self._marks, others) - 1] if others else 0
 
     @cached_property
     def _by_name(self) -> dict[str, Rule]:

@@ -226,8 +226,9 @@ class LivePolicy:
                 self.on_reload(self.error)
             return False
         changed = policy != self.current
+        if changed:  # else the one in force stays, with all that was made of it
+            self.current = policy
         if changed or self.error is not None:
             self.error = None
-            self.current = policy
             self.on_reload(None)
         return changed

@@ -1,6 +1,7 @@
 """What the policy in force makes of an open fault: its taint, how long it waits, what ends it, its hold-down. Pure."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from muster_kube.times import seconds
 from muster_tainter.memory import LOST_CHECK, Fault, Memory, OurTaint, lost_taint, ours
@@ -30,28 +31,41 @@ class Wanted:
     drain: bool = False
 
 
+_NOTHING = Wanted()
+
+
 def wanted(fault: Fault, policy: Policy) -> Wanted:
     """What the policy in force makes of an open fault: a changed rule moves the taints of open faults too."""
     if fault.check == LOST_CHECK:
         return Wanted(taint=lost_taint(fault), close_on=(CloseOn.BOOT,))
-    rule = policy.rule_named(fault.rule) if fault.rest else _rule_of(fault, policy)
+    if fault.rest:
+        return _by_rule(policy.rule_named(fault.rule), policy, fault.check, fault.fault_class, rest=True)
+    others = policy.mark_of(fault.others)
+    return _made(policy, fault.check, fault.component, fault.reason, fault.verdict, fault.fault_class, others)
+
+
+@lru_cache(maxsize=1024)  # each decision asks some ten times, and a fleet's faults are few kinds
+def _made(
+    policy: Policy, check: str, component: str, reason: str, verdict: str, fault_class: str, others: int
+) -> Wanted:
+    rule = policy.rule_for(check, component, reason, verdict, fault_class, others)
+    return _by_rule(rule, policy, check, fault_class, rest=False)
+
+
+def _by_rule(rule: Rule | None, policy: Policy, check: str, fault_class: str, *, rest: bool) -> Wanted:
     if rule is None:
-        return Wanted()
+        return _NOTHING
     taint = rule.node_taint
     return Wanted(
         rule=rule.name,
         taint=None if taint is None else ours(taint),
-        close_on=rule.closes_on(fault.fault_class),
+        close_on=rule.closes_on(fault_class),
         wait_s=policy.wait_of(rule),
-        proof=None if fault.rest else rule.proof_of(fault.check, fault.fault_class),
+        proof=None if rest else rule.proof_of(check, fault_class),
         hold_s=rule.hold_down,
         quarantine=rule.action == "quarantine",
         drain=rule.action == "drain",
     )
-
-
-def _rule_of(fault: Fault, policy: Policy) -> Rule | None:
-    return policy.rule_for(fault.check, fault.component, fault.reason, fault.verdict, fault.fault_class, fault.others)
 
 
 def confirmed_at(fault: Fault, want: Wanted, now: float) -> float:

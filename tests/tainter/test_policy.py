@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from muster_tainter.memory import Fault
 from muster_tainter.policy import CloseOn
 from muster_tainter.policyfile import FileWatch, LivePolicy, PolicyError, default_policy_text, load_policy, parse_policy
+from muster_tainter.wanting import wanted
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "konduktor.yaml"
 GPU = "gpu/0000:3b:00.0"
@@ -28,6 +30,38 @@ def test_a_rule_matches_failures_unless_it_says_otherwise() -> None:
     policy = parse_policy("{rules: [{name: a, action: taint}]}")
     assert policy.rule_for("c", "x", "r", "FAIL", "") is not None
     assert all(policy.rule_for("c", "x", "r", verdict, "") is None for verdict in ("WARN", "UNKNOWN", "PASS", "SKIP"))
+
+
+NUMBERS = """
+incidents: {nodes: 5}
+rules:
+  - {name: alone, match: {solo: true, reason: "Xid7?"}, action: event}
+  - {name: many, match: {correlated: 40}, action: ignore}
+  - {name: some, match: {correlated: 2}, action: taint}
+  - {name: few, action: drain}
+"""
+
+
+@pytest.mark.parametrize("reason", ["Xid79", "Xid48"])
+def test_a_number_of_others_and_its_mark_have_the_same_rule(reason: str) -> None:
+    policy = parse_policy(NUMBERS)
+    marks = {policy.mark_of(others) for others in range(60)}
+    assert marks == {0, 2, 4, 40}
+    for others in range(60):
+        by_number, by_mark = (
+            policy.rule_for("dmesg", GPU, reason, "FAIL", "reboot", each) for each in (others, policy.mark_of(others))
+        )
+        assert by_number is by_mark
+
+
+def test_what_is_wanted_is_the_policys_own_word_however_alike_two_are() -> None:
+    fault = Fault(check="dmesg", component=GPU, reason="Xid79", occurrence=1, fault_class="reboot")
+    effects = []
+    for effect in ("NoSchedule", "NoExecute", "NoSchedule"):
+        policy = parse_policy(f"rules: [{{name: hardware, action: taint, taint: {{effect: {effect}}}}}]")
+        taint = wanted(fault, policy).taint
+        effects.append(taint and taint.effect)
+    assert effects == ["NoSchedule", "NoExecute", "NoSchedule"]
 
 
 @pytest.mark.parametrize(("fault_class", "expected"), [
