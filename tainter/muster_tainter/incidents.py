@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -282,6 +283,7 @@ def _incident(kind: _Kind, chain: _Chain, ground: Ground) -> Incident:
     return Incident(_id(*kind, chain.first), *kind, ground, chain.first, count)
 
 
+@lru_cache(maxsize=256)  # each node of an incident is asked which it is of
 def _id(check: str, reason: str, first: float) -> str:
     return f"{check}/{reason}@{rfc3339(first)}"
 

@@ -41,7 +41,7 @@ class Feeds:
             self._sources, world.memory, world.found, world.over, lambda: rfc3339_whole(world.now())
         )
         self._conditions = conditions
-        feed = LokiFeed(world, self._metrics, lambda: list(nodes()))
+        feed: LokiFeed | None = None  # made where there is a Loki: its catalogue of lines costs time and memory
         following: Loki | None = None
         loki: asyncio.Task[None] | None = None
         late: asyncio.Task[None] | None = None
@@ -55,8 +55,10 @@ class Feeds:
                 wanted = self._sources().loki
                 if wanted != following:
                     await _ended(loki)
-                    loki = None if wanted is None else asyncio.create_task(feed.follow(wanted))
-                    following = wanted
+                    loki, following = None, wanted
+                    if wanted is not None:
+                        feed = feed or LokiFeed(world, self._metrics, lambda: list(nodes()))
+                        loki = asyncio.create_task(feed.follow(wanted))
                 await self._until_changed(loki, late)
         finally:
             self._conditions = None
