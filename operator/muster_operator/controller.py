@@ -413,4 +413,8 @@ def _as_patch(status: Status) -> dict[str, object]:
     workers = status.workers_status
     counts = {"active": workers.active, "succeeded": workers.succeeded, "failed": workers.failed}
     patch: dict[str, object] = msgspec.to_builtins(status)
-    return patch | {"workersStatus": {name: number or None for name, number in counts.items()}}
+    # the API server takes no empty text where the scale's selector is
+    return patch | {
+        "selector": status.selector or None,
+        "workersStatus": {name: number or None for name, number in counts.items()},
+    }

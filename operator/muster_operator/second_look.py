@@ -1,10 +1,12 @@
 """Jobs that no webhook has seen (it was down, or is not installed): filled in and judged here as it would have done."""
 
+from typing import Any
+
 import msgspec
 from msgspec import UnsetType
 
 from muster_operator.admission.defaulting import defaulted
-from muster_operator.admission.validating import Limits, validate
+from muster_operator.admission.validating import Limits, judge
 from muster_operator.ipujob import IPUJob, Spec
 
 
@@ -20,11 +22,19 @@ class SecondLook:
         if not any(isinstance(each, UnsetType) for each in left_out) and all(isinstance(e, UnsetType) for e in older):
             return job
         try:
-            meant = msgspec.convert(defaulted(msgspec.to_builtins(spec)).spec, type=Spec)
+            meant = msgspec.convert(defaulted(_as_json(spec)).spec, type=Spec)
         except msgspec.ValidationError:
             return job  # it is not admitted; see wrong()
         return msgspec.structs.replace(job, spec=meant)
 
     def wrong(self, job: IPUJob) -> tuple[str, ...]:
         """What it breaks of the rules, for people."""
-        return tuple(str(error) for error in validate(job, self._limits))
+        spec = defaulted(_as_json(job.spec))
+        judged = judge({"metadata": {"name": job.metadata.name}, "spec": spec.spec}, None, self._limits)
+        return tuple(str(error) for error in dict.fromkeys((*spec.errors, *judged.errors)))
+
+
+def _as_json(spec: Spec) -> dict[str, Any]:
+    """As the webhooks get it: with lists, where to_builtins leaves tuples."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec))
+    return found
