@@ -75,12 +75,16 @@ def users_of_launcher(job: IPUJob) -> Env:
 
 
 def _popdist(job: IPUJob, worker: int) -> dict[str, str]:
-    """Every worker is one Poplar instance of its job instance. Empty where the numbers do not divide."""
-    text = job.spec.model_replicas_per_worker
-    if isinstance(text, UnsetType) or not text.isdecimal() or int(text) < 1:
+    """Every worker is one Poplar instance of its job instance. By modelReplicasPerWorker, or by the older form's
+    modelReplicas (over all workers). Empty where neither is given, or the numbers do not divide."""
+    workers = workers_per_instance(job.spec)
+    local, total = _number(job.spec.model_replicas_per_worker), _number(job.spec.model_replicas)
+    if local:
+        total = local * workers
+    elif total and total % workers == 0:
+        local = total // workers
+    else:
         return {}
-    local = int(text)
-    total = local * workers_per_instance(job.spec)
     ipus, rest = divmod(ipus_per_instance(job.spec), total)
     if rest:
         return {}
@@ -92,6 +96,11 @@ def _popdist(job: IPUJob, worker: int) -> dict[str, str]:
         "POPDIST_REPLICA_INDEX_OFFSET": str(local * worker),
         "POPDIST_LOCAL_INSTANCE_INDEX": "0",
     }
+
+
+def _number(text: str | UnsetType) -> int:
+    """0 where it is left out, or is no number."""
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() else 0
 
 
 def _needs_interface(job: IPUJob) -> bool:

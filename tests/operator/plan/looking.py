@@ -1,0 +1,87 @@
+"""What is seen of a job, and what is decided by it, written down shortly."""
+
+from typing import Any
+
+import msgspec
+from tests.operator.plan.made_jobs import (
+    NOW,
+    make_entry,
+    make_pod,
+    partition_of,
+)
+
+from muster_operator import names
+from muster_operator.ipujob import IPUJob
+from muster_operator.partitions import Entry
+from muster_operator.plan import plan, small_objects
+from muster_operator.seen import (
+    Action,
+    JobPod,
+    Make,
+    OwnedObject,
+    Plan,
+    Seen,
+    Setup,
+    Tell,
+)
+
+
+def entries(job: IPUJob, *instances: int, **fields: Any) -> dict[str, Entry]:
+    return {partition_of(job, number): make_entry(job, number, **fields) for number in instances}
+
+
+def objects(job: IPUJob) -> dict[tuple[str, str], OwnedObject]:
+    return {(body["kind"], body["metadata"]["name"]): msgspec.convert(body, OwnedObject) for body in small_objects(job)}
+
+
+def workers(job: IPUJob, *phases: str) -> dict[str, JobPod]:
+    """One for each phase; None of the labels but the instance differ, as for one worker an instance."""
+    return {
+        names.worker_pod(job.metadata.name, number): make_pod(job, names.worker_pod(job.metadata.name, number), phase)
+        for number, phase in enumerate(phases)
+    }
+
+
+def launcher(job: IPUJob, phase: str = "Running", **status: Any) -> dict[str, JobPod]:
+    name = names.launcher_pod(job.metadata.name)
+    return {name: make_pod(job, name, phase, **status)}
+
+
+def decide(job: IPUJob, setup: Setup | None = None, now: float = NOW, **seen: Any) -> Plan:
+    return plan(job, Seen(now=now, **seen), setup or Setup())
+
+
+def made(decided: Plan) -> list[str]:
+    return [f"{each.kind} {each.name}" for each in decided.actions if isinstance(each, Make)]
+
+
+def line(decided: Plan) -> str:
+    assert decided.status is not None
+    return decided.status.last_message
+
+
+def standing(decided: Plan) -> tuple[str, int, int, str]:
+    """The columns of `kubectl get ipujobs`."""
+    found = decided.status
+    assert found is not None
+    return found.launcher_status, found.current_replicas, found.desired_replicas, found.last_message
+
+
+def with_status(job: IPUJob, decided: Plan) -> IPUJob:
+    assert decided.status is not None
+    return msgspec.structs.replace(job, status=decided.status)
+
+
+def running(job: IPUJob, *phases: str) -> dict[str, Any]:
+    """What is seen of a job all of whose things are there; the phases of its workers."""
+    count = len(phases)
+    is_launched = not isinstance(job.spec.launcher, msgspec.UnsetType)
+    return {
+        "entries": entries(job, *range(count)),
+        "objects": objects(job) if is_launched else {},
+        "pods": workers(job, *phases) | (launcher(job) if is_launched else {}),
+    }
+
+
+def actions_but_events(decided: Plan) -> tuple[Action, ...]:
+    return tuple(each for each in decided.actions if not isinstance(each, Tell))

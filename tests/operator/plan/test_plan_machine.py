@@ -1,0 +1,184 @@
+"""Random lives of two jobs in one cluster: partitions come late, are refused or vanish, pods run, fail and are deleted
+by hand, names are taken by others, specs are edited, the operator dies between any two writes.
+
+What a plan may never ask for is checked where it is carried out (played_cluster.py). Behaviours 16, 19 to 21, 26 to 31,
+34, 35, 37, 44.
+"""
+
+import contextlib
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.operator.plan.made_jobs import make_job
+from tests.operator.plan.played_cluster import Cluster, Died
+
+from muster_operator import names, status
+from muster_operator.resources.config import workers
+
+numbers = st.integers(0, 7)
+which = st.integers(0, 1)
+
+
+class Lives(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster()
+        self.uids: list[str] = []
+
+    @initialize(launcher=st.booleans(), instances=st.integers(1, 3), workers_each=st.sampled_from([1, 2]))
+    def submit(self, launcher: bool, instances: int, workers_each: int) -> None:
+        for namespace in ("one", "two"):
+            job = make_job(
+                namespace=namespace, launcher=launcher, instances=instances, workers=workers_each, finalizers=()
+            )
+            self.cluster.add(job)
+            self.uids.append(job.metadata.uid)
+
+    def _there(self, number: int) -> str | None:
+        uid = self.uids[number]
+        return uid if uid in self.cluster.jobs else None
+
+    @rule(number=which)
+    def look(self, number: int) -> None:
+        self.cluster.turn(self.uids[number])
+
+    @rule(number=which, actions=st.integers(0, 6))
+    def die_while_looking(self, number: int, actions: int) -> None:
+        with contextlib.suppress(Died):
+            self.cluster.turn(self.uids[number], dies_after=actions)
+
+    @rule()
+    def vipu_gets_on(self) -> None:
+        self.cluster.settle_partitions()
+
+    @rule()
+    def pods_are_gone(self) -> None:
+        self.cluster.end_deletions()
+
+    @precondition(lambda self: self.cluster.tracker)
+    @rule(number=numbers)
+    def a_partition_vanishes(self, number: int) -> None:
+        found = sorted(self.cluster.tracker)
+        self.cluster.tracker.pop(found[number % len(found)])
+        self.cluster.room += 1
+
+    @precondition(lambda self: self.cluster.pods)
+    @rule(number=numbers, phase=st.sampled_from(["Running", "Running", "Running", "Succeeded", "Failed"]))
+    def a_pod_gets_on(self, number: int, phase: str) -> None:
+        found = sorted(self.cluster.pods)
+        self.cluster.set_phase(found[number % len(found)], phase)
+
+    @precondition(lambda self: self.cluster.pods)
+    @rule()
+    def all_pods_run(self) -> None:
+        for key, pod in list(self.cluster.pods.items()):
+            if pod.status.phase == "Pending":
+                self.cluster.set_phase(key, "Running")
+
+    @precondition(lambda self: self.cluster.pods)
+    @rule(number=numbers)
+    def a_pod_is_deleted_by_hand(self, number: int) -> None:
+        found = sorted(self.cluster.pods)
+        del self.cluster.pods[found[number % len(found)]]
+
+    @rule(number=which, instances=st.integers(0, 4))
+    def scale(self, number: int, instances: int) -> None:
+        if uid := self._there(number):
+            self.cluster.edit(uid, job_instances=instances)
+
+    @rule(number=which, suspend=st.booleans())
+    def suspend(self, number: int, suspend: bool) -> None:
+        if uid := self._there(number):
+            self.cluster.edit(uid, suspend=suspend)
+
+    @rule(number=which, policy=st.sampled_from(["None", "Workers", "All"]))
+    def choose_what_is_cleaned(self, number: int, policy: str) -> None:
+        if uid := self._there(number):
+            self.cluster.edit(uid, clean_pod_policy=policy)
+
+    @rule(number=which, kind=st.sampled_from(["Pod", "Pod", "ConfigMap", "Role"]), index=st.integers(0, 3))
+    def others_take_a_name(self, number: int, kind: str, index: int) -> None:
+        if uid := self._there(number):
+            job = self.cluster.jobs[uid].metadata
+            name = {
+                "Pod": names.worker_pod(job.name, index),
+                "ConfigMap": names.config_map(job.name),
+                "Role": names.launcher_account(job.name),
+            }[kind]
+            key = (kind, job.namespace, name)
+            if (job.namespace, name) not in self.cluster.pods and key not in self.cluster.objects:
+                self.cluster.others[key] = "ReplicaSet somebody"
+
+    @rule()
+    def others_give_names_back(self) -> None:
+        self.cluster.others.clear()
+
+    @rule(healthy=st.integers(0, 1))
+    def nodes_change(self, healthy: int) -> None:
+        self.cluster.healthy = healthy
+
+    @rule(room=st.integers(0, 8))
+    def others_use_ipus(self, room: int) -> None:
+        self.cluster.room = room
+
+    @rule(number=which)
+    def delete(self, number: int) -> None:
+        if uid := self._there(number):
+            self.cluster.delete(uid)
+
+    @invariant()
+    def a_job_is_in_one_state(self) -> None:
+        for job in self.cluster.jobs.values():
+            true = [each.type for each in job.status.conditions if each.status == "True"]
+            assert len(true) == bool(job.status.conditions)
+            assert job.status.launcher_status == status.launcher_status(job.status.conditions)
+
+    def _let_things_be(self) -> None:
+        """Everything goes well from here on, until nothing moves."""
+        cluster = self.cluster
+        cluster.others.clear()
+        cluster.healthy, cluster.room = 1, 64
+        for _ in range(12):
+            for uid in self.uids:
+                cluster.turn(uid)
+            cluster.settle_partitions()
+            cluster.end_deletions()
+            for key, pod in list(cluster.pods.items()):
+                if pod.status.phase == "Pending":
+                    cluster.set_phase(key, "Running")
+
+    def teardown(self) -> None:
+        cluster = self.cluster
+        self._let_things_be()
+        for uid in self.uids:
+            if uid in cluster.jobs:
+                self._check_end(uid)
+                cluster.delete(uid)
+        self._let_things_be()
+        assert (cluster.jobs, cluster.pods, cluster.objects, cluster.tracker) == ({}, {}, {}, {})
+
+    def _check_end(self, uid: str) -> None:
+        """What a job comes to when nothing stands in its way any more: all that it wants, or nothing."""
+        job = self.cluster.jobs[uid]
+        pods = {name for where, name in self.cluster.pods if where == job.metadata.namespace}
+        entries = [entry for entry in self.cluster.tracker.values() if entry.job == uid]
+        assert not job.metadata.deletion_timestamp, "it was deleted, and is still there"
+        if status.finished(job.status):
+            if job.spec.clean_pod_policy == "All":
+                assert (pods, entries) == (set(), [])
+        elif job.spec.suspend:
+            assert (pods, entries, job.status.launcher_status) == (set(), [], "Pending")
+        elif job.spec.job_instances:
+            assert pods >= set(workers(job))
+            assert job.status.launcher_status == "Running"
+            assert job.status.current_replicas == job.status.desired_replicas == job.spec.job_instances == len(entries)
+
+
+TestLives = Lives.TestCase
+TestLives.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    derandomize=True,
+)

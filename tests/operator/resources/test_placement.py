@@ -1,0 +1,128 @@
+"""Where a job's pods may go: nodes that reach their IPUs, and healthy ones only."""
+
+from typing import Any
+
+import pytest
+from tests.operator.plan.made_jobs import make_entry, make_job, template
+
+from muster_operator.resources import pods
+from muster_operator.resources.placement import conflict, node_affinity, node_selector, tolerations
+from muster_operator.seen import Setup
+
+NOT_FAULTY = {"key": "muster.dev/faulty", "operator": "DoesNotExist"}
+HEALTHY = {
+    "weight": 100,
+    "preference": {"matchExpressions": [{"key": "muster.dev/health", "operator": "NotIn", "values": ["fail", "warn"]}]},
+}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+EVERYTHING = {"operator": "Exists"}
+
+
+def zone(*values: str) -> dict[str, Any]:
+    return {"key": "zone", "operator": "In", "values": list(values)}
+
+
+def test_faulty_nodes_are_out_and_ailing_ones_come_last() -> None:
+    assert node_affinity({}, tolerate=False) == {
+        REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [NOT_FAULTY]}]},
+        PREFERRED: [HEALTHY],
+    }
+
+
+def test_what_the_template_requires_stays_and_every_alternative_leaves_faulty_nodes_out() -> None:
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    users = {
+        REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [zone("a")]}, {"matchFields": fields}]},
+        PREFERRED: [{"weight": 3, "preference": {"matchExpressions": [zone("b")]}}],
+    }
+    assert node_affinity(users, tolerate=False) == {
+        REQUIRED: {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [zone("a"), NOT_FAULTY]},
+                {"matchFields": fields, "matchExpressions": [NOT_FAULTY]},
+            ]
+        },
+        PREFERRED: [{"weight": 3, "preference": {"matchExpressions": [zone("b")]}}, HEALTHY],
+    }
+
+
+def test_a_term_that_matches_no_node_still_matches_none() -> None:
+    users = {REQUIRED: {"nodeSelectorTerms": [{}, {"matchExpressions": [zone("a")]}]}}
+    assert node_affinity(users, tolerate=False)[REQUIRED]["nodeSelectorTerms"][0] == {}
+
+
+def test_a_job_may_ask_for_faulty_nodes_too() -> None:
+    job = make_job(healthPolicy={"tolerateFaulty": True})
+    spec = pods.worker(job, 0, make_entry(job), 0, Setup())["spec"]
+    assert REQUIRED not in spec["affinity"]["nodeAffinity"]
+    assert spec["affinity"]["nodeAffinity"][PREFERRED] == [HEALTHY]
+    assert spec["tolerations"] == [{"key": "muster.dev/faulty", "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    ("users", "found"),
+    [
+        ([], []),
+        ([{"key": "gpu", "operator": "Exists"}], [{"key": "gpu", "operator": "Exists"}]),
+        ([{"key": "muster.dev/faulty", "operator": "Exists"}], []),
+        ([{"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}, {"key": "gpu"}], [{"key": "gpu"}]),
+        # the affinity above keeps it off; what it says of the taints of others is kept
+        ([EVERYTHING], [EVERYTHING]),
+    ],
+)
+def test_our_taints_are_not_tolerated_by_name(users: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
+    assert tolerations(users, Setup(), tolerate=False) == found
+
+
+def test_tolerations_of_other_keys_that_are_ours_by_setting_go_as_well() -> None:
+    setup = Setup(our_taints=("muster.dev/faulty", "trainy.konduktor.ai/faulty"))
+    users = [{"key": "trainy.konduktor.ai/faulty", "operator": "Exists"}]
+    assert tolerations(users, setup, tolerate=False) == []
+    assert tolerations(users, setup, tolerate=True) == [
+        {"key": "trainy.konduktor.ai/faulty", "operator": "Exists"},
+        {"key": "muster.dev/faulty", "operator": "Exists"},
+    ]
+
+
+def test_a_template_that_tolerates_everything_is_kept_off_faulty_nodes() -> None:
+    job = make_job(pods=template(tolerations=[EVERYTHING]))
+    for body in (pods.worker(job, 0, make_entry(job), 0, Setup()), pods.launcher(job, [make_entry(job)], 0, Setup())):
+        terms = body["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+        assert all(NOT_FAULTY in term["matchExpressions"] for term in terms)
+
+
+class TestNodeSelector:
+    """Behaviour 25."""
+
+    def test_25_pods_carry_the_controllers_label_and_the_templates(self) -> None:
+        job = make_job(pods=template(nodeSelector={"disk": "fast"}))
+        for body in (
+            pods.worker(job, 0, make_entry(job), 0, Setup()),
+            pods.launcher(job, [make_entry(job)], 0, Setup()),
+        ):
+            assert body["spec"]["nodeSelector"] == {"ipunode": "node1", "disk": "fast"}
+
+    def test_25_a_controller_without_a_label_adds_none(self) -> None:
+        job = make_job()
+        assert "nodeSelector" not in pods.worker(job, 0, make_entry(job, selector=""), 0, Setup())["spec"]
+
+    def test_25_a_launcher_of_partitions_on_several_controllers_may_go_anywhere(self) -> None:
+        assert node_selector({}, ["ipunode=a", "ipunode=b"]) == {}
+        assert node_selector({"disk": "fast"}, ["ipunode=a", "ipunode=a"]) == {"ipunode": "a", "disk": "fast"}
+
+    @pytest.mark.parametrize(
+        ("users", "said"),
+        [
+            ({}, ""),
+            ({"disk": "fast"}, ""),
+            ({"ipunode": "node1"}, ""),
+            (
+                {"ipunode": "node2"},
+                "nodeSelector of workers.template has ipunode=node2; its partition is reached from ipunode=node1 only",
+            ),
+        ],
+    )
+    def test_25_a_conflict_says_what_both_want(self, users: dict[str, str], said: str) -> None:
+        assert conflict(users, "ipunode=node1") == said
+        assert conflict(users, "") == ""
