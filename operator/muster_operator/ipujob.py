@@ -242,8 +242,9 @@ class IPUJob(Api, frozen=True):
 
 def workers_per_instance(spec: Spec) -> int:
     """Of a spec that passed admission."""
-    if isinstance(spec.workers_per_job_instance, str):
-        return int(spec.workers_per_job_instance)
+    for said in (spec.workers_per_job_instance, spec.worker_per_job_instance):
+        if isinstance(said, str):
+            return int(said)
     return spec.workers.replicas if isinstance(spec.workers.replicas, int) else 1
 
 

@@ -59,7 +59,7 @@ def judge(job: Spec, former: Spec | None, limits: Limits) -> Judged:
 
 def validate(job: IPUJob, limits: Limits) -> tuple[Error, ...]:
     """The operator's own look at a stored job: no webhook need have seen its last update."""
-    spec = defaulted(msgspec.to_builtins(job.spec))
+    spec = defaulted(msgspec.json.decode(msgspec.json.encode(job.spec)))  # lists again, as they came
     return bounded([*spec.errors, *_job({"name": job.metadata.name}, spec.spec, limits)])
 
 

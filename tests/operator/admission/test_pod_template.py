@@ -1,0 +1,86 @@
+"""What is surely wrong with a pod template, each with its path."""
+
+from typing import Any
+
+import pytest
+from tests.operator.admission.specs import CONTAINER, template
+
+from muster_operator.admission.pod_template import template_errors
+
+AT = "spec.workers.template.spec"
+MAIN = f"{AT}.containers[0]"
+
+
+def found(given: object) -> list[str]:
+    return [str(error) for error in template_errors(given)]
+
+
+def with_spec(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [CONTAINER]} | fields}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        template(),
+        template(
+            command=["a", "b"], args=["c"], env=[{"name": "A", "value": ""}, {"name": "B", "valueFrom": {"x": 1}}]
+        ),
+        with_spec(volumes=None, nodeSelector=None, initContainers=[]),
+        {"metadata": {"labels": {"a": "b"}, "annotations": None}} | template(),
+        with_spec(
+            volumes=[{"name": "data", "emptyDir": {}}],
+            containers=[
+                CONTAINER | {"volumeMounts": [{"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "/b"}]}
+            ],
+        ),
+    ],
+)
+def test_nothing_is_said_of_what_may_be_right(given: object) -> None:
+    assert found(given) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "spec.workers.template: null: expected a pod template"),
+        ("pod", 'spec.workers.template: "pod"'),
+        ({}, f"{AT}.containers: missing"),
+        ({"spec": None}, f"{AT}.containers: missing"),
+        (with_spec(containers={}), f"{AT}.containers: a mapping of 0: expected a list"),
+        (with_spec(containers=["main"]), f'{AT}.containers[0]: "main": expected a mapping'),
+        (template(name="Main"), f'{MAIN}.name: "Main"'),
+        (template(name="a" * 64), f"{MAIN}.name: "),
+        (template(name=None), f"{MAIN}.name: null"),
+        (template(image=""), f'{MAIN}.image: ""'),
+        (template(image=" main:1"), f'{MAIN}.image: " main:1"'),
+        (template(image=None), f"{MAIN}.image: null"),
+        (template(command="mpirun"), f'{MAIN}.command: "mpirun": expected a list of words'),
+        (template(args=["-np", 1]), f"{MAIN}.args[1]: 1: expected text: put it in quotes"),
+        (template(env={"A": "1"}), f"{MAIN}.env: a mapping of 1: expected a list"),
+        (template(env=[{"name": "A", "value": 1}]), f"{MAIN}.env[0].value: 1: expected text: put it in quotes"),
+        (template(env=[{"name": "A", "value": True}]), f"{MAIN}.env[0].value: true"),
+        (template(env=[{"name": "A=B"}]), f'{MAIN}.env[0].name: "A=B"'),
+        (template(env=[{"name": "A", "value": "1", "valueFrom": {}}]), f"{MAIN}.env[0].valueFrom: expected either"),
+        (template(volumeMounts=[{"name": "data", "mountPath": "/a"}]), f'{MAIN}.volumeMounts[0].name: "data"'),
+        (with_spec(containers=[CONTAINER, CONTAINER]), f'{AT}.containers[1].name: "main": expected a name of its own'),
+        (with_spec(initContainers=[CONTAINER]), f'{MAIN}.name: "main": expected a name of its own'),
+        (with_spec(volumes=[{"name": "a"}, {"name": "a"}]), f'{AT}.volumes[1].name: "a": expected a name of its own'),
+        (with_spec(volumes={"name": "a"}), f"{AT}.volumes: a mapping of 1: expected a list"),
+        (with_spec(nodeSelector={"pool": 1}), f"{AT}.nodeSelector[pool]: 1: expected text"),
+        ({"metadata": {"labels": {"a": True}}} | template(), "spec.workers.template.metadata.labels[a]: true"),
+        ({"metadata": []} | template(), "spec.workers.template.metadata: a list of 0"),
+    ],
+)
+def test_what_is_surely_wrong_is_named(given: object, said: str) -> None:
+    assert any(error.startswith(said) for error in found(given)), found(given)
+
+
+def test_a_place_is_mounted_once() -> None:
+    mounts = [{"name": "a", "mountPath": "/x"}, {"name": "b", "mountPath": "/x"}, {"name": "b", "mountPath": "a:b"}]
+    volumes = [{"name": "a"}, {"name": "b"}]
+    said = found(with_spec(volumes=volumes, containers=[CONTAINER | {"volumeMounts": mounts}]))
+    assert [error.partition(": ")[0] for error in said] == [
+        f"{MAIN}.volumeMounts[1].mountPath",
+        f"{MAIN}.volumeMounts[2].mountPath",
+    ]
