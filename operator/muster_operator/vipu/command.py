@@ -2,8 +2,9 @@
 program's own: /etc/vipu/vipu-cli.hcl.
 
 What is public and used: `create partition NAME --size N --reconfigurable --num-gcds N`, `reset partition NAME`, `remove
-partition NAME --force`, `list partitions`, `list allocations`, `--api-host`, `--api-port`. (`--force` is known of the
-API's call only, `reset` of the program's predecessor, vipu-cli.) What is not public, and what is done instead:
+partition NAME --force`, `list partitions`, `list allocations`, `--api-host`, `--api-port`. (Less well: `--force` is
+known of the API's call, `reset` of the program's predecessor, vipu-cli, and the port as a key of the program's file.)
+What is not public, and what is done instead:
 
 - the words of a refusal: after one it is looked at what is listed. Room that is there for certain makes it V-IPU's own
   no, else it is NoRoom, with V-IPU's words.

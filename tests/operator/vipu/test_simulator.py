@@ -6,12 +6,17 @@ import os
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.operator.vipu.simulator_process import START_S, SimulatorProcess
+from tests.operator.vipu.test_tables import PARTITIONS
 
+from muster_operator.vipu.simulator.vipu_command import main as vipu
+
+ROOT = Path(__file__).parents[3]
 NEVER_S = "3600"  # a passing state that does not end while a test looks
 
 
@@ -270,3 +275,30 @@ def test_the_overview_shows_which_partition_has_which_machine(asked: SimulatorPr
     assert glance["machines"][0] == {"address": "10.1.1.1", "partitions": ["a", "a", "", ""]}
     assert len(glance["machines"]) == 8
     assert [each["name"] for each in glance["partitions"]] == ["a"]
+
+
+def test_its_vipu_command_prints_what_is_public(asked: SimulatorProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    asked.empty()
+    server = ["--api-host", "127.0.0.1", "--api-port", str(asked.port)]
+    assert vipu(["create", "partition", "p2", "--size", "2", "--reconfigurable", "--num-gcds", "2", *server]) == 0
+    assert capsys.readouterr().out == "create partition (p2): success.\n"
+    assert vipu([*server, "list", "partitions"]) == 0
+    table = capsys.readouterr().out
+    header, _, row, _ = [[cell.strip() for cell in line.split("|")] for line in table.splitlines()]
+    assert header == [cell.strip() for cell in PARTITIONS.splitlines()[0].split("|")]
+    assert row == ["p2", "c32", "1", "DEFAULT", "DNC", "2", "2", "ACTIVE"]
+    assert vipu(["list", "allocations", *server]) == 0
+    assert capsys.readouterr().out.splitlines()[1:4:2] == [
+        " Allocation ID | Agents",
+        " alloc-1       | ag0 ag1 ag2 ag3 ag4 ag5 ag6 ag7",
+    ]
+    for verb in ("reset", "remove"):
+        assert vipu([verb, "partition", "p2", *server]) == 0
+        assert capsys.readouterr().out == f"{verb} partition (p2): success.\n"
+    assert vipu(["remove", "partition", "p2", "--force", *server]) == 1
+    assert capsys.readouterr() == ("", "remove partition (p2): failed: no partition 'p2'\n")
+
+
+def test_its_vipu_command_is_a_script_of_the_package() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["muster-sim-vipu"] == f"{vipu.__module__}:{vipu.__name__}"

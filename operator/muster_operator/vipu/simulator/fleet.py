@@ -4,6 +4,7 @@ Every function takes a fleet and the time and returns a fleet; nothing moves by 
 goes on as if it had not been: what was begun ends at its time, whoever looks.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Literal
@@ -173,6 +174,14 @@ def settled(fleet: Fleet, now: float) -> Fleet:
     kept = tuple(moved for held in fleet.partitions if (moved := _moved(fleet, held, now)) is not None)
     unchanged = len(kept) == len(fleet.partitions) and all(map(_same, kept, fleet.partitions))
     return fleet if unchanged else msgspec.structs.replace(fleet, partitions=kept)
+
+
+def due(fleet: Fleet) -> float:
+    """When the next thing ends by itself; infinite: nothing will."""
+    return min(
+        (held.until for held in fleet.partitions if held.state in PASSING and held.name not in fleet.faults.stuck),
+        default=math.inf,
+    )
 
 
 def restarted(fleet: Fleet, now: float) -> Fleet:

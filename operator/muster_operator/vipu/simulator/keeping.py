@@ -1,5 +1,6 @@
 """One fleet that moves with a clock: each change is kept before it counts, so what was answered is never lost."""
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -18,11 +19,15 @@ class Keeper:
         self._fleet = fleet
         self._clock = clock
         self._keep = keep
+        self._due = -math.inf  # of the first change by time alone: nothing is looked through before
 
     @property
     def fleet(self) -> Fleet:
         """As of now."""
-        self._fleet = core.settled(self._fleet, self._clock())
+        now = self._clock()
+        if now >= self._due:
+            self._fleet = core.settled(self._fleet, now)
+            self._due = core.due(self._fleet)
         return self._fleet
 
     @property
@@ -77,7 +82,7 @@ class Keeper:
     def _change(self, fleet: Fleet) -> None:
         if fleet is not self._fleet:
             self._keep(fleet)
-            self._fleet = fleet
+            self._fleet, self._due = fleet, core.due(fleet)
 
     def _told(self, held: Held) -> VipuPartition:
         ipus = tuple(core.ipu_at(self._fleet, number) for number in held.ipus)

@@ -24,7 +24,8 @@ class Failed(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
-    call = _Call(arguments.api_host, arguments.api_port)
+    # before the verb or after it: neither parser may have a default that stands over the other's word
+    call = _Call(getattr(arguments, "api_host", "127.0.0.1"), getattr(arguments, "api_port", 8090))
     try:
         if arguments.verb == "list":
             print(_allocations(call) if arguments.kind == "allocations" else _partitions(call))
@@ -54,7 +55,7 @@ class _Call:
         finally:
             connection.close()
         if response.status >= 300:
-            raise Failed(answer["message"])
+            raise Failed(answer["message"] if isinstance(answer, dict) and "message" in answer else f"{answer}")
         return answer
 
 
@@ -103,7 +104,6 @@ def _parser() -> argparse.ArgumentParser:
     server.add_argument("--api-host", "-H", default=argparse.SUPPRESS, metavar="HOST")
     server.add_argument("--api-port", type=int, default=argparse.SUPPRESS, metavar="PORT")
     parser = argparse.ArgumentParser(prog="muster-sim-vipu", description=__doc__, parents=[server])
-    parser.set_defaults(api_host="127.0.0.1", api_port=8090)
     verbs = parser.add_subparsers(dest="verb", required=True)
     listing = verbs.add_parser("list", parents=[server], help="what there is")
     listing.add_argument("kind", choices=("partitions", "partition", "allocations"))
