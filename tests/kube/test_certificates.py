@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_kube.certificates import CertificateFiles, Certificates, validating
+from muster_kube.certificates import CertificateFiles, Certificates, mutating, validating
 from muster_kube.client import KubeClient
 from muster_kube.errors import AlreadyExists, ApiError, ConfigError, Conflict, Forbidden, NotFound
 from muster_kube.keypairs import DAY_S, HOSTS_LIMIT, RENEW_S, VALID_S, Kept, Unusable, make, read_kept, renewed
@@ -432,6 +432,46 @@ async def test_the_next_one_waits_until_the_configuration_can_be_written(
     await one.look()
     await one.look()
     assert shake_hands(one.ssl_context, cluster.bundle) != served
+
+
+async def test_of_two_configurations_both_have_to_trust_the_next_one_before_it_serves(
+    cluster: Cluster, clock: Clock
+) -> None:
+    """A mutating and a validating one share one server."""
+    beside = mutating("own-node")
+    cluster.objects[beside] = json.loads(json.dumps(cluster.objects[CONFIGURATION]))
+    client, trusting = cast("KubeClient", cluster), [beside, CONFIGURATION]
+    one, two = (Certificates(client, "muster", "own-node", HOSTS, trusting=trusting, clock=clock) for _ in range(2))
+
+    def bundles() -> list[bytes]:
+        kept = [cluster.objects[path]["webhooks"][0]["clientConfig"]["caBundle"] for path in trusting]
+        return [base64.b64decode(each) for each in kept]
+
+    await one.look()
+    await two.look()
+    assert bundles() == [cluster.bundle] * 2
+    first = shake_hands(one.ssl_context, cluster.bundle)
+    clock.now += VALID_S - RENEW_S + DAY_S
+    cluster.refuse["PATCH", beside] = Forbidden(403, "Forbidden", "no right", beside)
+    for _ in range(3):
+        for replica in (one, two):
+            with pytest.raises(Forbidden):
+                await replica.look()
+        clock.now += 2 * DAY_S
+        assert {shake_hands(each.ssl_context, bundle) for each in (one, two) for bundle in bundles()} == {first}
+    cluster.refuse.clear()
+    await one.look()  # both have it now
+    assert bundles() == [cluster.secret()["ca.crt"]] * 2
+    assert {shake_hands(each.ssl_context, bundle) for each in (one, two) for bundle in bundles()} == {first}
+    await one.look()
+    for bundle in bundles():
+        # the one that has not looked yet serves the former one, which stays trusted until it ends
+        assert shake_hands(one.ssl_context, bundle) != first
+        assert shake_hands(two.ssl_context, bundle) == first
+    clock.now += VALID_S
+    await one.look()
+    with pytest.raises(ssl.SSLError):
+        shake_hands(two.ssl_context, bundles()[0])
 
 
 async def test_the_same_trouble_is_logged_once_and_tried_again(

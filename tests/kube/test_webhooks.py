@@ -71,6 +71,7 @@ class Served:
     reviewer: Reviewer
     http: httpx2.AsyncClient
     port: int
+    certificates: CertificateFiles
 
     async def post(self, body: bytes, query: str = "?timeout=30s") -> httpx2.Response:
         return await self.http.post(PATH + query, content=body)
@@ -84,15 +85,21 @@ class Served:
         return found
 
 
+def put_pair(folder: Path) -> ssl.SSLContext:
+    """A certificate of the server, and who trusts it."""
+    pair = make(["127.0.0.1"], time.time())
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+    return ssl.create_default_context(cadata=pair.authority.decode())
+
+
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    pair = make(["127.0.0.1"], time.time())
-    (tmp_path / "tls.crt").write_bytes(pair.certificate)
-    (tmp_path / "tls.key").write_bytes(pair.key)
-    trust = ssl.create_default_context(cadata=pair.authority.decode())
+    trust = put_pair(tmp_path)
     reviewer, bound = Reviewer(), bind("127.0.0.1", 0)
     port = bound.getsockname()[1]
-    running = asyncio.create_task(serve(Webhooks({PATH: reviewer}), CertificateFiles(tmp_path), bound))
+    certificates = CertificateFiles(tmp_path)
+    running = asyncio.create_task(serve(Webhooks({PATH: reviewer}), certificates, bound))
     url = f"https://127.0.0.1:{port}"
     async with httpx2.AsyncClient(base_url=url, verify=trust, trust_env=False, timeout=60) as http:
         async with asyncio.timeout(60):
@@ -102,7 +109,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
                     break
                 except httpx2.ConnectError:  # it does not listen yet
                     await asyncio.sleep(0.01)
-        yield Served(reviewer, http, port)
+        yield Served(reviewer, http, port, certificates)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     bound.close()
@@ -275,6 +282,23 @@ async def test_all_reviews_together_are_bounded() -> None:
 )
 def test_the_api_server_says_how_long_it_waits(query: bytes, seconds: float) -> None:
     assert patience_s(query) == seconds
+
+
+async def test_a_new_certificate_drops_no_connection_and_serves_the_next(served: Served, tmp_path: Path) -> None:
+    async def ask(http: httpx2.AsyncClient) -> object:
+        async with http.stream("POST", PATH, content=review()) as answer:
+            await answer.aread()
+            assert answer.status_code == 200
+            return answer.extensions["network_stream"].get_extra_info("client_addr")
+
+    before = await ask(served.http)
+    assert before is not None
+    trust = put_pair(tmp_path)
+    served.certificates.look()
+    assert await ask(served.http) == before  # on the connection that was there
+    url = f"https://127.0.0.1:{served.port}"
+    async with httpx2.AsyncClient(base_url=url, verify=trust, trust_env=False, timeout=60) as another:
+        await ask(another)
 
 
 async def test_an_answer_does_not_wait_for_acknowledgements(served: Served) -> None:
