@@ -1,4 +1,4 @@
-"""Makes the reference pages and the CRD of IPUJobs from the code, so that they cannot differ from it.
+"""Makes the reference pages, the CRD of IPUJobs and the chart's schema from the code, so that they cannot differ.
 
 `--check`: fail where one is stale.
 """
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import chart
 import yaml
 
 from muster_checks.declaration import Check
@@ -183,6 +184,7 @@ def main() -> int:
         HERE / "kernel-log.md": kernel_log(load_catalogue()),
         HERE / "checks.md": checks(),
         CRDS / crd.FILE: crd.text(),
+        **chart.files(),
     }
     stale = []
     for file, text in made.items():

@@ -1,0 +1,60 @@
+{{/*
+What each check needs of its node. sys, proc: the node's own, read only. dev: device files, which a container sees only
+when it is privileged. root: file systems as they are mounted. kubelet: which pod has which device, to tell when the
+node is idle. dbus: systemd. journal: its files. A check that is not enabled adds nothing.
+*/}}
+{{- define "muster.checkNeeds" -}}
+clock: [sys]
+cpu: [sys, proc]
+dcgm: [dev, proc, kubelet]
+disk: [sys, proc, dev, root]
+gpuconfig: [sys, proc, dev]
+gpucount: [sys, proc, dev]
+gpuecc: [dev]
+gpufabric: [dev]
+gpumem: [dev, proc, kubelet]
+gpupower: [dev]
+gputemp: [dev]
+ib: [sys]
+inventory: [sys]
+iperf: [sys]
+ipmi: [dev]
+ipu: [sys, dev]
+ipulink: [dev, proc, kubelet]
+membw: [sys, proc, kubelet]
+memory: [sys, proc]
+nccl: [dev, proc, kubelet]
+nic: [sys]
+nvlink: [dev]
+os: [sys, proc]
+pciebw: [sys, dev, proc, kubelet]
+pcielink: [sys, dev]
+ping: []
+pvc: []
+remapped: [dev]
+services: [dbus]
+{{- end -}}
+
+{{/* The needs of what is enabled, as JSON. */}}
+{{- define "muster.agentNeeds" -}}
+{{- $needs := list -}}
+{{- range $name, $of := include "muster.checkNeeds" . | fromYaml -}}
+{{- if ne (toString (dig $name "enabled" true $.Values.checks)) "false" }}{{ $needs = concat $needs $of }}{{ end -}}
+{{- end -}}
+{{- if ne (toString (dig "dmesg" "enabled" true .Values.checks)) "false" -}}
+{{- $source := dig "dmesg" "parameters" "source" "auto" .Values.checks -}}
+{{- if has $source (list "auto" "kmsg") }}{{ $needs = concat $needs (list "dev" "kmsg") }}{{ end -}}
+{{- if eq $source "journal" }}{{ $needs = append $needs "journal" }}{{ end -}}
+{{- end -}}
+{{- $needs | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{/* The settings of the agent. */}}
+{{- define "muster.agentSettings" -}}
+{{- $checks := dict "pciebw" (dict "parameters" (dict "min_bandwidth_gb_per_s" .Values.PCIeBW)) -}}
+{{- $checks = mustMergeOverwrite $checks (deepCopy .Values.checks) (deepCopy (.Values.agent.config.checks | default dict)) -}}
+{{- $settings := dict "repeat" .Values.repeat "root" "/host" "state_dir" "/var/lib/muster" "namespace" .Values.namespace.name "log_format" .Values.logFormat "checks" $checks -}}
+{{- if .Values.tainter.enabled }}{{ $_ := set $settings "tainter_url" (printf "http://muster-tainter.%s.svc:3334" .Values.namespace.name) }}{{ else }}{{ $_ := set $settings "plan" "local" }}{{ end -}}
+{{- with .Values.agent.runAs }}{{ $_ := set $settings "run_as" . }}{{ end -}}
+{{- toYaml (mustMergeOverwrite $settings (omit (deepCopy .Values.agent.config) "checks")) -}}
+{{- end -}}

@@ -1,0 +1,85 @@
+{{/* Values of the chart 1.0.0-alpha-5 stand at the top; those under vipuProxy stand over them. */}}
+{{- define "muster.proxyPort" -}}
+{{- $own := int .Values.vipuProxy.proxyPort -}}{{- $old := int .Values.proxyPort -}}
+{{- ternary $old $own (and (eq $own 8080) (gt $old 0)) -}}
+{{- end -}}
+{{- define "muster.proxyServicePort" -}}
+{{- $own := int .Values.vipuProxy.service.port -}}{{- $old := int .Values.service.port -}}
+{{- ternary $old $own (and (eq $own 80) (gt $old 0)) -}}
+{{- end -}}
+{{- define "muster.proxyServiceType" -}}
+{{- $own := include "muster.serviceType" .Values.vipuProxy.service.type -}}
+{{- ternary (include "muster.serviceType" .Values.service.type) $own (eq $own "ClusterIP") -}}
+{{- end -}}
+
+{{- define "muster.scope" -}}
+{{- $names := list -}}
+{{- range splitList "," .Values.admissionWebhooks.scope }}{{ if trim . }}{{ $names = append $names (trim .) }}{{ end }}{{ end -}}
+{{- range $names -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" .) -}}
+{{- fail (printf "\n\nadmissionWebhooks.scope: %q: expected names of namespaces with commas (\\, in --set)\n" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $names | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{- define "muster.kubectlVersion" -}}
+{{- $given := .Values.global.kubectlVersion -}}
+{{- if kindIs "string" $given }}{{ $given }}{{ else if $given }}{{ first $given }}{{ end -}}
+{{- end -}}
+
+{{- define "muster.dnsPolicy" -}}
+{{- $own := .Values.controller -}}
+{{- ternary "ClusterFirst" $own.dnsPolicy (and (not $own.hostNetwork) (eq $own.dnsPolicy "ClusterFirstWithHostNet")) -}}
+{{- end -}}
+
+{{- define "muster.operatorSettings" -}}
+{{- if not .Values.vipuProxy.enabled }}{{ fail "\n\ncontroller.enabled: the operator needs the V-IPU proxy: set vipuProxy.enabled=true, or controller.enabled=false, too\n" }}{{ end -}}
+{{- $own := .Values.controller -}}{{- $hooks := .Values.admissionWebhooks -}}{{- $jobs := .Values.ipuJobs -}}
+{{- $settings := dict
+  "vipu_proxy" (printf "http://%s.%s.svc:%s" (include "muster.proxy" .) .Release.Namespace (include "muster.proxyServicePort" .))
+  "tracker" .Values.vipuProxy.proxyPartitionTrackerConfigMap
+  "namespace" .Release.Namespace
+  "scope" (include "muster.scope" . | fromJsonArray)
+  "metrics_port" (int $own.service.port)
+  "webhook_port" (int $hooks.port)
+  "webhook_name" (include "muster.webhook" .)
+  "launcher_image" .Values.global.launcherImage
+  "launcher_image_pull_policy" .Values.global.launcherImagePullPolicy
+  "kubectl_version" (include "muster.kubectlVersion" .)
+  "host_network" $jobs.hostNetwork
+  "privileged" $jobs.privileged
+  "dns_policy" $jobs.dnsPolicy
+  "btl_tcp_if_include" $jobs.btlTcpIfInclude
+  "max_ipus" (int $jobs.maxIPUs)
+  "devel_logs" $own.develLogs
+  "log_format" .Values.logFormat -}}
+{{- if not $hooks.patch.enabled -}}
+{{- if not $hooks.certificateSecret }}{{ fail "\n\nadmissionWebhooks.patch.enabled is false, so somebody else makes the certificate of the webhooks: set admissionWebhooks.certificateSecret to the Secret that has it (tls.crt, tls.key)\n" }}{{ end -}}
+{{- $_ := set $settings "cert_dir" "/etc/muster/certificate" -}}
+{{- end -}}
+{{- toYaml (mustMergeOverwrite $settings (deepCopy $own.config)) -}}
+{{- end -}}
+
+{{- define "muster.proxySettings" -}}
+{{- $own := .Values.vipuProxy -}}
+{{- $settings := dict
+  "backend" $own.backend
+  "controllers_file" "/etc/muster/controllers/controllers.yaml"
+  "tracker" $own.proxyPartitionTrackerConfigMap
+  "namespace" .Release.Namespace
+  "allowed" (list (printf "%s/%s" .Release.Namespace (include "muster.controllerAccount" .)))
+  "max_ipus" (int .Values.ipuJobs.maxIPUs)
+  "port" (int (include "muster.proxyPort" .))
+  "read_timeout" $own.proxyReadTimeoutSeconds
+  "write_timeout" $own.proxyWriteTimeoutSeconds
+  "idle_timeout" $own.proxyIdleTimeoutSeconds
+  "log_level" (int $own.logLevel)
+  "log_format" .Values.logFormat -}}
+{{- toYaml (mustMergeOverwrite $settings (deepCopy $own.config)) -}}
+{{- end -}}
+
+{{/* Its container's security context: the chart's own, and the given one over it. arguments: given */}}
+{{- define "muster.containerSecurity" -}}
+{{- toYaml (mustMergeOverwrite (include "muster.noRights" . | fromYaml) (deepCopy (.given | default dict))) -}}
+{{- end -}}

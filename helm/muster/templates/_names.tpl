@@ -1,0 +1,124 @@
+{{/* Names. Those of agent and tainter are fixed, as there is one of each in a cluster; those of the IPU parts begin as the guide's. */}}
+{{- define "muster.prefix" -}}
+{{- .Values.fullNameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "ipu-operator")) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- define "muster.controller" -}}{{ include "muster.prefix" . }}-controller-manager{{- end -}}
+{{- define "muster.proxy" -}}{{ include "muster.prefix" . }}-vipu-proxy{{- end -}}
+{{- define "muster.webhook" -}}{{ include "muster.prefix" . }}-webhook{{- end -}}
+{{- define "muster.metricsReader" -}}{{ .Values.fullNameOverride | default .Release.Name }}-metrics-reader{{- end -}}
+{{- define "muster.nodes" -}}{{ .Values.namespace.name }}{{- end -}}
+
+{{/* arguments: root, part */}}
+{{- define "muster.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/name: muster
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/component: {{ .part }}
+{{- end -}}
+{{/* what a part's pods are chosen by; never changed by an upgrade. arguments: root, part */}}
+{{- define "muster.selector" -}}
+app: muster-{{ .part }}
+{{- if has .part (list "operator" "vipu-proxy") }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "muster.controllerAccount" -}}
+{{- $old := .Values.controllers.serviceAccount -}}{{- $own := .Values.controller.serviceAccount -}}
+{{- $name := $own.name | default $old.name -}}
+{{- if eq (include "muster.controllerAccountMade" .) "true" }}{{ $name | default (include "muster.controller" .) }}{{ else }}{{ $name | default "default" }}{{ end -}}
+{{- end -}}
+{{- define "muster.controllerAccountMade" -}}
+{{- and .Values.controller.serviceAccount.create (ne (toString .Values.controllers.serviceAccount.create) "false") -}}
+{{- end -}}
+{{- define "muster.proxyAccount" -}}
+{{- if .Values.vipuProxy.serviceAccount.create }}{{ .Values.vipuProxy.serviceAccount.name | default (include "muster.proxy" .) }}{{ else }}{{ .Values.vipuProxy.serviceAccount.name | default "default" }}{{ end -}}
+{{- end -}}
+
+{{/* the image and its pull policy, of the part's own values or of all parts'. arguments: root, own */}}
+{{- define "muster.image" -}}
+{{- $all := .root.Values.image -}}{{- $own := .own | default dict -}}
+{{- $tag := $own.tag | default (ternary "" $all.tag (ne ($own.repository | default "") "")) | default .root.Chart.AppVersion -}}
+image: {{ printf "%s:%s" ($own.repository | default $all.repository) $tag | quote }}
+imagePullPolicy: {{ $own.pullPolicy | default $all.pullPolicy }}
+{{- end -}}
+
+{{/* Pull secrets. arguments: root, nodes: in the namespace of agent and tainter */}}
+{{- define "muster.pullSecrets" -}}
+{{- $names := list -}}
+{{- $given := .root.Values.global.imagePullSecrets -}}
+{{- range (ternary (list $given) $given (kindIs "map" $given)) -}}
+{{- $name := kindIs "map" . | ternary (get (kindIs "map" . | ternary . dict) "name") . -}}
+{{- if $name }}{{ $names = append $names $name }}{{ end -}}
+{{- end -}}
+{{- $own := .root.Values.pullSecrets -}}
+{{- if and .nodes (or (not $own.create) $own.imagePullSecretData) -}}
+{{- $names = append $names $own.name -}}
+{{- end -}}
+{{- with $names | uniq }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "muster.serviceType" -}}{{ . | default "ClusterIP" | replace "clusterIP" "ClusterIP" }}{{- end -}}
+
+{{/* what a container without any right may */}}
+{{- define "muster.noRights" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* The account's token for the API server, bound to the pod and kept fresh by the kubelet; and, where an audience is
+named, one for that. arguments: audience */}}
+{{- define "muster.tokens" -}}
+- name: api-access
+  projected:
+    defaultMode: 292
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}]}
+{{- with .audience }}
+- name: muster-token
+  projected:
+    defaultMode: 292
+    sources:
+      - serviceAccountToken: {path: token, audience: {{ . }}, expirationSeconds: 3600}
+{{- end }}
+{{- end -}}
+{{- define "muster.tokenMounts" -}}
+- {name: api-access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- if .audience }}
+- {name: muster-token, mountPath: /var/run/secrets/muster.dev, readOnly: true}
+{{- end }}
+{{- end -}}
+{{/* how those that are no server spread over nodes */}}
+{{- define "muster.spread" -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {{- include "muster.selector" . | nindent 12 }}
+{{- end -}}
+
+{{/* Whether the cluster is at least of this minor version. arguments: root, minor */}}
+{{- define "muster.since" -}}
+{{- if semverCompare (printf ">=1.%d.0-0" (int .minor)) .root.Capabilities.KubeVersion.Version }}true{{ end -}}
+{{- end -}}
+{{/* policy, webhook or none */}}
+{{- define "muster.ownNode" -}}
+{{- $mode := .Values.ownNode.mode -}}
+{{- if not .Values.agent.enabled }}none
+{{- else if eq $mode "auto" -}}
+{{- if include "muster.since" (dict "root" . "minor" 30) }}policy
+{{- else if .Values.tainter.enabled }}webhook{{ else }}none{{ end -}}
+{{- else }}{{ $mode }}{{ end -}}
+{{- end -}}

@@ -1,0 +1,65 @@
+{{/*
+The V-IPU controllers. --set takes a bare comma for the end of its value: what came after it stands at the top of the
+values, cut at each dot (`c: {"d:8091:k": w}` of `c.d:8091:k=w`). Such remains are put together again.
+*/}}
+{{- define "muster.known" -}}
+nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPort vipuClusterName vipuCLusterName image namespace pullSecrets repeat PCIeBW annotations checks logFormat agent tainter ownNode controller controllers ipuJobs admissionWebhooks vipuProxy proxyPort service podAnnotations podSecurityPolicyContext securityContext resources nodeSelector tolerations affinity ipuVisibility extendedScheduler networkPolicy podDisruptionBudget monitoring crds uninstall
+{{- end -}}
+
+{{/* Each remaining path with its value, a line each. arguments: at (of the path so far), node */}}
+{{- define "muster.paths" -}}
+{{- range $key, $node := .node -}}
+{{- $at := ternary $key (printf "%s.%s" $.at $key) (eq $.at "") -}}
+{{- if kindIs "map" $node }}{{ include "muster.paths" (dict "at" $at "node" $node) }}{{ else }}{{ printf "%s=%s\n" $at (toString $node) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* host:port:key=value with commas; fails with what to type */}}
+{{- define "muster.controllers" -}}
+{{- $given := list -}}
+{{- range (list .Values.global.vipuControllers .Values.vipuControllers) -}}
+{{- range (kindIs "string" . | ternary (list .) .) -}}
+{{- range splitList "," (. | replace "\n" ",") }}{{ if trim . }}{{ $given = append $given (trim .) }}{{ end }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- $known := splitList " " (trim (include "muster.known" .)) -}}
+{{- $remains := splitList "\n" (trim (include "muster.paths" (dict "at" "" "node" (omit (deepCopy .Values) "global" | include "muster.unknown" | fromYaml)))) | compact -}}
+{{- if $remains -}}
+{{- $whole := concat $given $remains -}}
+{{- $type := printf "--set vipuControllers=%q" (join "\\," $whole) | replace "\\\\" "\\" -}}
+{{- if not $given -}}
+{{- fail (printf "\n\nunknown values: %s\nIf they are V-IPU controllers, type:\n\n  %s\n" (join ", " $remains) $type) -}}
+{{- end -}}
+{{- if gt (len $remains) 1 -}}
+{{- fail (printf "\n\nvipuControllers: --set ends a value at a comma, and what came after %q has lost its order: %s\nPut a backslash before each comma, and the controllers into the order in which they are to be tried:\n\n  %s\n" (last $given) (join ", " $remains) $type) -}}
+{{- end -}}
+{{- $given = $whole -}}
+{{- end -}}
+{{- with .Values.vipuServerAddr -}}
+{{- $cluster := $.Values.vipuCLusterName | default $.Values.vipuClusterName -}}
+{{- $given = append $given (printf "%s:%d:muster.dev/vipu-cluster=%s" . (int $.Values.vipuServerPort) $cluster) -}}
+{{- end -}}
+{{- range $given | uniq -}}
+{{- if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\\[[0-9A-Fa-f:.%]{2,60}\\]):[0-9]{1,5}:([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?=([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" .) -}}
+{{- fail (printf "\n\nvipuControllers: %q: expected host:port:key=value, such as pod001:8090:ipunode=node1\n" .) -}}
+{{- end -}}
+{{- end -}}
+{{- join "," ($given | uniq) -}}
+{{- end -}}
+
+{{/* of the values at the top those that the chart does not know */}}
+{{- define "muster.unknown" -}}
+{{- $known := splitList " " (trim (include "muster.known" .)) -}}
+{{- $rest := dict -}}
+{{- range $key, $node := . }}{{ if not (has $key $known) }}{{ $_ := set $rest $key $node }}{{ end }}{{ end -}}
+{{- toYaml $rest -}}
+{{- end -}}
+
+{{/* What the ConfigMap holds: as a person edited it, while the values say what they said before. */}}
+{{- define "muster.controllersKept" -}}
+{{- $values := include "muster.controllers" . -}}
+{{- $live := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-vipu-controllers" (include "muster.prefix" .)) -}}
+{{- if and $live $live.data (eq (dig "metadata" "annotations" "muster.dev/values" "-" $live) $values) -}}
+{{- get $live.data "controllers.yaml" -}}
+{{- else -}}{{- $values -}}{{- end -}}
+{{- end -}}

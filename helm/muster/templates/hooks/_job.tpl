@@ -1,0 +1,26 @@
+{{/* What the chart's own jobs have in common. arguments: root, account */}}
+{{- define "muster.jobPod" -}}
+{{- $own := .root.Values.admissionWebhooks.patch -}}
+serviceAccountName: {{ .account }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+restartPolicy: Never
+{{- with $own.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $own.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext: {runAsNonRoot: true, runAsUser: {{ $own.runAsUser }}, runAsGroup: {{ $own.runAsUser }}, fsGroup: {{ $own.runAsUser }}}
+{{- end -}}
+{{- define "muster.jobLabels" -}}
+app: muster-{{ .part }}
+{{- end -}}
+{{- define "muster.hook" -}}
+helm.sh/hook: {{ .when }}
+helm.sh/hook-weight: {{ .weight | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
