@@ -21,7 +21,7 @@ from muster_operator.ipujob import EXIT_CODES, INSTANCES_LIMIT, IPUJob
 # RFC 1035, as pods' names are hostnames; the API's own objects may begin with a number, some programs' hosts may not
 _HOST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 HOST_LIMIT = 63
-_GENERATED = 5  # characters that the API server adds to a generateName, of which it takes 58
+_GENERATED = 5  # characters that the API server adds to a generateName
 _SHARE = re.compile(r"[0-9]{1,3}%", re.ASCII)
 _CODES = re.compile(EXIT_CODES, re.ASCII)
 _CODES_LIMIT = 1024  # characters
@@ -145,10 +145,10 @@ def _no_size(spec: Spec, limits: Limits) -> Error:
 
 
 def _name(metadata: Spec, spec: Spec) -> Iterator[Error]:
-    """Its pods' names, the longest of which has the highest index."""
+    """Its pods' names, the longest of which is that of the worker with the highest index."""
     name = metadata.get("name")
     if not name and (base := metadata.get("generateName")) and isinstance(base, str):
-        name = base[: HOST_LIMIT - _GENERATED] + "x" * _GENERATED
+        name = base + "x" * _GENERATED
     if not isinstance(name, str) or not name:
         yield wrong("metadata.name", name, "a name")
         return
@@ -157,13 +157,10 @@ def _name(metadata: Spec, spec: Spec) -> Iterator[Error]:
             "metadata.name", name, "a letter, then letters (a-z), numbers and -, not ending in -: its pods are hosts"
         )
     pods = (_instances(spec) or 1) * (positive(spec.get("workersPerJobInstance")) or 1)
-    made = [names.worker_pod(name, pods - 1)]
-    if given(spec, "launcher") or given(spec, "interactive"):
-        made.append(names.launcher_pod(name))
-    longest = max(made, key=len)
+    longest = names.worker_pod(name, pods - 1)  # -launcher is never longer
     if len(longest) > HOST_LIMIT:
-        room = HOST_LIMIT - (len(longest) - len(name))
         ending = longest[len(name) :]
+        room = HOST_LIMIT - len(ending)
         yield wrong(
             "metadata.name", name, f"at most {room} characters: with {ending} a pod's name ends at {HOST_LIMIT}"
         )
