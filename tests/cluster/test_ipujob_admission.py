@@ -309,6 +309,20 @@ async def test_14_reviews_are_answered_in_their_version_and_junk_is_told_so(
             assert (await http.post(path, json=review(["no", "job"], "v1"))).status_code == 400  # type: ignore[arg-type]
 
 
+async def test_14_a_server_that_speaks_the_older_version_is_answered_in_it(
+    webhooks: Served,  # noqa: F811 - the fixture
+    namespace: str,
+) -> None:
+    """Behaviour 14: as the API server itself asks, dry runs too."""
+    for path in CONFIGURATIONS:
+        found = await webhooks.api.get(path)
+        older = [{"name": each["name"], "admissionReviewVersions": ["v1beta1"]} for each in found["webhooks"]]
+        await webhooks.api.patch(path, {"webhooks": older}, kind="strategic")
+    await check(webhooks, namespace, [(job("bad", ipusPerJobInstance="3"), "spec.ipusPerJobInstance")])
+    made = await webhooks.api.create(collection(namespace), alpha5("4", "1"))
+    assert (made["spec"]["ipusPerJobInstance"], made["spec"]["cleanPodPolicy"]) == ("4", "None")
+
+
 async def test_15_without_the_webhooks_nothing_is_created_and_everything_else_goes_on(
     webhooks: Served,  # noqa: F811 - the fixture
     namespace: str,
@@ -412,6 +426,22 @@ async def test_every_published_file_applies_unchanged_and_again_changes_nothing(
         after = await webhooks.api.get(path)
         assert after == before, file.name
         assert f"{applied} unchanged" in again.out
+        await gone(webhooks.api, path)
+
+
+async def test_server_side_apply_of_a_published_file_again_changes_nothing(
+    webhooks: Served,  # noqa: F811 - the fixture
+    kubectl: Kubectl,  # noqa: F811 - the fixture
+    tidied: None,
+) -> None:
+    """As GitOps controllers do it."""
+    for name in ("ipujob_training_single_gcd.yaml", "ipujob_alpha5_training.yaml"):
+        await kubectl.fine("apply", "--server-side", "-f", str(SAMPLES / name))
+        path = f"{collection('default')}/ipujob-sample"
+        before = await webhooks.api.get(path)
+        await kubectl.fine("apply", "--server-side", "-f", str(SAMPLES / name))
+        after = await webhooks.api.get(path)
+        assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], 1)
         await gone(webhooks.api, path)
 
 
