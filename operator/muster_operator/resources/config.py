@@ -24,7 +24,6 @@ if [ "$#" -lt 2 ]; then
 fi
 pod=$1
 shift
-IFS=' '
 exec kubectl exec "$pod" -c {container} -- /bin/sh -c "$*"
 """
 

@@ -174,6 +174,12 @@ class Cluster:
                 if entry is None or entry.state == "deleting":
                     return False
                 assert entry.job == uid, "another job's partition was freed"
+                users = [
+                    name
+                    for (where, name), pod in self.pods.items()
+                    if _owner(pod) == uid and pod.metadata.labels.get(names.INSTANCE) == str(entry.instance)
+                ]
+                assert not users, f"{action.name} was freed under {users}"
                 self.tracker[action.name] = msgspec.structs.replace(entry, state="deleting")
                 return True
         raise AssertionError(f"nobody asked for {action}")
@@ -286,6 +292,16 @@ class Cluster:
         for key, pod in list(self.pods.items()):
             if pod.metadata.deletion_timestamp:
                 del self.pods[key]
+
+    def go_well(self, rounds: int) -> None:
+        """V-IPU, kubelets and the operator get on, one after the other."""
+        for _ in range(rounds):
+            for uid in list(self.jobs):
+                self.turn(uid)
+            self.settle_partitions()
+            self.end_deletions()
+            for key in list(self.pods):
+                self.set_phase(key, "Running")
 
     def set_phase(self, key: tuple[str, str], phase: str) -> None:
         pod = self.pods[key]

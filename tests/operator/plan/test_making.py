@@ -69,7 +69,13 @@ def test_31_a_partition_of_an_earlier_attempt_is_asked_for_again() -> None:
     assert decided.actions == (TakePartitions((0,), attempt=1, size=4, gcds=1, together=True),)
 
 
-def test_pods_of_an_earlier_attempt_go_before_its_partition_is_reset() -> None:
+def test_42_a_partition_that_is_being_freed_is_not_asked_for() -> None:
+    job = make_job()
+    job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, attempt=1))
+    assert decide(job, entries=entries(job, 0, attempt=0, state="deleting")).actions == ()
+
+
+def test_42_pods_of_an_earlier_attempt_go_before_its_partition_is_reset() -> None:
     job = make_job()
     job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, attempt=1))
     old = workers(job, "Running") | launcher(job)

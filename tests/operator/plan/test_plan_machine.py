@@ -69,12 +69,18 @@ class Lives(RuleBasedStateMachine):
         found = sorted(self.cluster.pods)
         self.cluster.set_phase(found[number % len(found)], phase)
 
+    @rule(rounds=st.integers(1, 4))
+    def all_goes_well(self, rounds: int) -> None:
+        self.cluster.go_well(rounds)
+
     @precondition(lambda self: self.cluster.pods)
-    @rule()
-    def all_pods_run(self) -> None:
-        for key, pod in list(self.cluster.pods.items()):
-            if pod.status.phase == "Pending":
-                self.cluster.set_phase(key, "Running")
+    @rule(namespace=st.sampled_from(["one", "two"]), phase=st.sampled_from(["Succeeded", "Failed"]), seen=st.booleans())
+    def a_job_comes_to_its_end(self, namespace: str, phase: str, seen: bool) -> None:
+        found = [key for key in self.cluster.pods if key[0] == namespace]
+        for key in [key for key in found if key[1].endswith("-launcher")] or found:
+            self.cluster.set_phase(key, phase)
+        if seen:
+            self.cluster.turn(self.uids[("one", "two").index(namespace)])
 
     @precondition(lambda self: self.cluster.pods)
     @rule(number=numbers)
@@ -139,14 +145,7 @@ class Lives(RuleBasedStateMachine):
         cluster = self.cluster
         cluster.others.clear()
         cluster.healthy, cluster.room = 1, 64
-        for _ in range(12):
-            for uid in self.uids:
-                cluster.turn(uid)
-            cluster.settle_partitions()
-            cluster.end_deletions()
-            for key, pod in list(cluster.pods.items()):
-                if pod.status.phase == "Pending":
-                    cluster.set_phase(key, "Running")
+        cluster.go_well(12)
 
     def teardown(self) -> None:
         cluster = self.cluster
@@ -177,8 +176,8 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=150,
-    stateful_step_count=40,
+    max_examples=120,
+    stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     derandomize=True,
 )
