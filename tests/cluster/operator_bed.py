@@ -138,7 +138,10 @@ class Job:
         return await self.bed.api.get(self.path)
 
     async def status(self) -> Object:
-        return dict((await self.get()).get("status") or {})
+        """With what the API server leaves out until there is a first one."""
+        return {"currentReplicas": 0, "desiredReplicas": 0, "lastMessage": ""} | (
+            (await self.get()).get("status") or {}
+        )
 
     async def uid(self) -> str:
         return str((await self.get())["metadata"]["uid"])
@@ -155,8 +158,8 @@ class Job:
 
         async def ask() -> Object | _Falsy:
             status = await self.status()
-            said = f"{status.get('launcherStatus')}: {status.get('lastMessage')}"
-            return status if status and condition(status) else _Falsy(said)
+            said = f"{status.get('launcherStatus')}: {status['lastMessage']}"
+            return status if condition(status) else _Falsy(said)
 
         return dict(await until(ask, f"{self.namespace}/{self.name}: {what}", timeout_s))
 
@@ -164,7 +167,7 @@ class Job:
         return await self.until("runs", lambda status: status.get("launcherStatus") == "Running")
 
     async def until_says(self, text: str) -> Object:
-        return await self.until(f"says {text!r}", lambda status: text in status.get("lastMessage", ""))
+        return await self.until(f"says {text!r}", lambda status: text in status["lastMessage"])
 
     async def until_gone(self) -> None:
         await until(self.gone, f"{self.namespace}/{self.name} is gone")
@@ -180,11 +183,12 @@ class Job:
         return {pod["metadata"]["name"]: pod for pod in found["items"]}
 
     async def until_pods(self, *names: str) -> dict[str, Object]:
-        async def ask() -> dict[str, Object] | None:
+        async def ask() -> tuple[dict[str, Object]] | None:
             pods = await self.pods()
-            return pods if set(pods) == set(names) else None
+            return (pods,) if set(pods) == set(names) else None
 
-        return dict(await until(ask, f"{self.namespace}/{self.name} has the pods {names}"))
+        [pods] = await until(ask, f"{self.namespace}/{self.name} has the pods {names}")
+        return dict(pods)
 
     async def events(self) -> dict[str, str]:
         """Messages by reason."""
@@ -260,16 +264,17 @@ class Bed:
         return self.proxy
 
     async def start_operator(
-        self, *flags: str, environ: Mapping[str, str] | None = None, account: Path | None = None, ready: bool = True
+        self, *flags: str, account: Path | None = None, ready: bool = True, webhook_port: int | None = None
     ) -> Program:
+        """webhook_port: None is where the API server calls them."""
         assert self.proxy is not None
         kubeconfig = account or self.control_plane.kubeconfig_for(OPERATOR, OWN)
+        served_at = self.webhook_port if webhook_port is None else webhook_port
         self.operator = await self._start(
             "operator",
             ("operator", "--kubeconfig", str(kubeconfig), "--vipu-proxy", self.proxy.url, "--host", "127.0.0.1",
-             "--port", "0", "--metrics-port", "0", "--webhook-port", str(self.webhook_port), *flags),
+             "--port", "0", "--metrics-port", "0", "--webhook-port", str(served_at), *flags),
             ("listening", "metrics", "webhooks"),
-            environ,
         )  # fmt: skip
         if ready:
             await until(self.operator.ready, "the operator is ready")
@@ -330,6 +335,10 @@ class Bed:
         )
         return Job(self, made["metadata"]["namespace"], made["metadata"]["name"])
 
+    def job(self, name: str) -> Job:
+        """One that is there."""
+        return Job(self, self.namespace, name)
+
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """What kubectl prints, as an administrator in the test's namespace. Raises AssertionError with what it says."""
         done = subprocess.run(
@@ -378,6 +387,11 @@ class Bed:
     async def fault(self, **fault: object) -> None:
         assert self.simulator is not None
         assert (await self.simulator.post("/faults", fault)).status_code == 200
+
+    async def unstick(self, name: str) -> None:
+        assert self.simulator is not None
+        async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
+            assert (await http.delete(self.simulator.url + "/faults", params={"stuck": name})).status_code == 200
 
     async def end_faults(self) -> None:
         assert self.simulator is not None
@@ -468,17 +482,19 @@ WORKERS: Object = {"template": TEMPLATE}
 LAUNCHER: Object = {"command": ["mpirun", "-np", "2", "hostname"]}
 
 
-def training(*, instances: int = 1, ipus: int = 2, workers: int = 2, **spec: Any) -> Object:
+def training(
+    *, instances: int = 1, ipus: int = 2, workers: int = 2, template: Object = TEMPLATE, **spec: Any
+) -> Object:
     """The spec of a job with a launcher."""
     return {
         "jobInstances": instances,
         "ipusPerJobInstance": str(ipus),
         "workersPerJobInstance": str(workers),
         "launcher": LAUNCHER,
-        "workers": WORKERS,
+        "workers": {"template": template},
     } | spec
 
 
-def inference(*, instances: int = 1, ipus: int = 1, **spec: Any) -> Object:
+def inference(*, instances: int = 1, ipus: int = 1, template: Object = TEMPLATE, **spec: Any) -> Object:
     """The spec of a job without one."""
-    return {"jobInstances": instances, "ipusPerJobInstance": str(ipus), "workers": WORKERS} | spec
+    return {"jobInstances": instances, "ipusPerJobInstance": str(ipus), "workers": {"template": template}} | spec
