@@ -1,6 +1,6 @@
 {{/* Names. Those of agent and tainter are fixed, as there is one of each in a cluster; those of the IPU parts begin as the guide's. */}}
 {{- define "muster.prefix" -}}
-{{- .Values.fullNameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "ipu-operator")) | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullNameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "ipu-operator")) | trunc 36 | trimSuffix "-" -}}
 {{- end -}}
 {{- define "muster.controller" -}}{{ include "muster.prefix" . }}-controller-manager{{- end -}}
 {{- define "muster.proxy" -}}{{ include "muster.prefix" . }}-vipu-proxy{{- end -}}

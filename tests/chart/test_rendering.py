@@ -1,0 +1,178 @@
+"""Whatever the values and the version of Kubernetes, what is rendered is what that version takes, field by field."""
+
+import json
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from tests.chart.charting import CHART, Helm, Object, Refused
+
+VERSIONS = ("1.20.0", "1.24.0", "1.30.0", "1.36.0")
+OLDEST_SCHEMAS = "1.25"  # of kubernetes-validate 1.37; tests/cluster applies what is rendered on a real server of 1.20
+MONITORS = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor")
+CASES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "nothing": {part: {"enabled": False} for part in ("agent", "tainter", "controller", "vipuProxy")},
+    "without IPUs": {"controller": {"enabled": False}, "vipuProxy": {"enabled": False}},
+    "without nodes": {"agent": {"enabled": False}, "tainter": {"enabled": False}},
+    "everything set": {
+        "nameOverride": "n",
+        "global": {"imagePullSecrets": [{"name": "a"}], "kubectlVersion": "1.32.0", "vipuControllers": "a:1:k=v"},
+        "image": {"repository": "r.example.com/m", "tag": "t", "pullPolicy": "Always"},
+        "pullSecrets": {"imagePullSecretData": "e30="},
+        "annotations": {"k8s.v1.cni.cncf.io/networks": "multi-nic-config"},
+        "agent": {
+            "hostNetwork": True,
+            "hostPID": True,
+            "runtimeClassName": "nvidia",
+            "nodeSelector": {"gpu": "yes"},
+            "affinity": {"nodeAffinity": {}},
+            "podLabels": {"a": "b"},
+            "extraVolumes": [{"name": "sdk", "hostPath": {"path": "/opt/poplar"}}],
+            "extraVolumeMounts": [{"name": "sdk", "mountPath": "/opt/poplar"}],
+            "config": {"light_at_once": 2},
+        },
+        "tainter": {
+            "replicas": 3,
+            "policy": {"rules": []},
+            "affinity": {"nodeAffinity": {}},
+            "nodeSelector": {"control": "yes"},
+            "tolerations": [{"key": "k", "operator": "Exists"}],
+            "podAnnotations": {"a": "b"},
+        },
+        "controller": {
+            "replicas": 2,
+            "hostNetwork": False,
+            "affinity": {"nodeAffinity": {}},
+            "nodeSelector": {"a": "b"},
+            "podAnnotations": {"a": "b"},
+            "securityContext": {"runAsGroup": 5},
+            "tolerations": [{"operator": "Exists"}],
+            "serviceAccount": {"annotations": {"a": "b"}},
+        },
+        "admissionWebhooks": {
+            "scope": "one,two",
+            "annotations": {"a": "b"},
+            "service": {"annotations": {"a": "b"}, "type": "clusterIP"},
+            "certificateSecret": "made-elsewhere",
+            "caBundle": "PEM",
+            "patch": {
+                "enabled": False,
+                "priorityClassName": "high",
+                "podAnnotations": {"a": "b"},
+                "nodeSelector": {"a": "b"},
+                "tolerations": [{"operator": "Exists"}],
+            },
+        },
+        "vipuProxy": {
+            "affinity": {"nodeAffinity": {}},
+            "nodeSelector": {"a": "b"},
+            "podAnnotations": {"a": "b"},
+            "podSecurityContext": {"runAsUser": 7},
+            "securityContext": {"runAsGroup": 5},
+            "resources": {"limits": {"cpu": 1}},
+            "tolerations": [{"operator": "Exists"}],
+            "service": {"type": "NodePort"},
+            "serviceAccount": {"annotations": {"a": "b"}},
+            "extraVolumes": [{"name": "vipu", "hostPath": {"path": "/opt/vipu"}}],
+            "extraVolumeMounts": [{"name": "vipu", "mountPath": "/opt/vipu"}],
+        },
+        "networkPolicy": {"apiServer": ["10.0.0.1/32"]},
+        "monitoring": {"labels": {"release": "prometheus"}},
+    },
+    "little access": {"checks": {"dmesg": {"parameters": {"source": "journal"}}}, "agent": {"runAs": ""}},
+}
+
+
+@pytest.mark.parametrize("values", CASES.values(), ids=CASES.keys())
+def test_lint_has_no_complaint(helm: Helm, values: dict[str, Any]) -> None:
+    printed = helm.run("lint", "--strict", str(CHART), "-f", "-", stdin=json.dumps(values))
+
+    assert "0 chart(s) failed" in printed
+    assert "[WARNING]" not in printed
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("values", CASES.values(), ids=CASES.keys())
+def test_every_object_is_one_that_the_version_knows(helm: Helm, values: dict[str, Any], version: str) -> None:
+    rendered = helm.template(values=values, version=version, apis=MONITORS)
+
+    monitors = [each for each in rendered.objects if each["apiVersion"].startswith("monitoring.coreos.com/")]
+    for each in rendered.objects:
+        if each not in monitors:
+            validate(each, version.removesuffix(".0"))
+    assert len(
+        {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in rendered.objects}
+    ) == len(rendered.objects)
+
+
+_known_good: set[str] = set()
+
+
+def validate(body: Object, version: str) -> None:
+    """Raises kubernetes_validate.ValidationError. What is the same in several cases is looked at once."""
+    if float(version.partition(".")[2]) < float(OLDEST_SCHEMAS.partition(".")[2]):
+        version = OLDEST_SCHEMAS
+        if body["apiVersion"] == "policy/v1beta1":  # of the same form as its successor
+            body = body | {"apiVersion": "policy/v1"}
+    text = f"{version} {json.dumps(body, sort_keys=True)}"
+    if text not in _known_good:
+        kubernetes_validate.validate(body, version, strict=True)
+        _known_good.add(text)
+
+
+def test_a_field_that_does_not_exist_is_found(helm: Helm) -> None:
+    tainter = helm.template().one("Deployment", "muster-tainter")
+    wrong = tainter | {"spec": tainter["spec"] | {"replica": 2}}
+
+    with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
+        validate(wrong, "1.20")
+
+
+@pytest.mark.parametrize(
+    ("version", "api"), [("1.20.0", "policy/v1beta1"), ("1.21.0", "policy/v1"), ("1.36.0", "policy/v1")]
+)
+def test_disruption_budgets_are_of_the_version_that_the_cluster_has(helm: Helm, version: str, api: str) -> None:
+    assert helm.template(version=version).one("PodDisruptionBudget", "muster-tainter")["apiVersion"] == api
+
+
+@pytest.mark.parametrize(
+    ("version", "policy"), [("1.20.0", False), ("1.29.9", False), ("1.30.0", True), ("v1.36.2-eks-1", True)]
+)
+def test_the_own_node_rule_is_the_api_servers_from_1_30(helm: Helm, version: str, policy: bool) -> None:
+    rendered = helm.template(version=version)
+
+    assert rendered.has("ValidatingAdmissionPolicy", "muster-own-node") is policy
+    assert rendered.has("ValidatingAdmissionPolicyBinding", "muster-own-node") is policy
+    assert rendered.has("ValidatingWebhookConfiguration", "muster-own-node") is not policy
+    assert rendered.has("Service", "muster-own-node") is not policy
+    assert ("webhook_port" in rendered.settings("muster-tainter", "tainter.yaml")) is not policy
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_monitors_are_rendered_where_their_kinds_are_known(helm: Helm, missing: int) -> None:
+    there = [name for number, name in enumerate(MONITORS) if number != missing]
+    rendered = helm.template(apis=there)
+
+    kinds = {each["kind"] for each in rendered.objects if each["apiVersion"].startswith("monitoring")}
+    assert kinds == {name.rpartition("/")[2] for name in there}
+
+
+def test_no_monitor_where_the_cluster_has_none(helm: Helm) -> None:
+    assert not [each for each in helm.template().objects if "monitoring" in each["apiVersion"]]
+
+
+def test_a_cluster_that_is_too_old_is_refused(helm: Helm) -> None:
+    with pytest.raises(Refused, match=r">=1.20.0"):
+        helm.template(version="1.19.0")
+
+
+def test_names_stay_within_what_kubernetes_takes(helm: Helm) -> None:
+    release = "r" * 53  # the longest that helm takes
+    rendered = helm.template(release=release)
+
+    for each in rendered.objects:
+        limit = 63 if each["kind"] in ("Service", "Deployment", "DaemonSet", "Job", "ConfigMap") else 253
+        assert len(each["metadata"]["name"]) <= limit, each["metadata"]["name"]
+        for value in each["metadata"].get("labels", {}).values():
+            assert len(value) <= 63
