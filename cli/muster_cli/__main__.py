@@ -41,6 +41,7 @@ COMMANDS = {
     "tainter": Command("muster_tainter.__main__", "start the tainter of a cluster"),
     "operator": Command("muster_operator.__main__", "start the operator of IPUJobs"),
     "wait-workers": Command("muster_operator.wait_workers", "in a launcher: wait for its workers, and bring kubectl"),
+    "vipu-proxy": Command("muster_operator.proxy.__main__", "start the V-IPU proxy: partitions for IPUJobs"),
     "vipu-sim": Command("muster_operator.vipu.simulator.__main__", "start a simulated V-IPU controller"),
 }
 

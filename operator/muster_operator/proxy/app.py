@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 OPERATOR = "muster-operator"
 CONNECTIONS_LIMIT = 1024
+BACKLOG = 256
 STOP_S = 3.0
 EXIT_FAILED = 1
 
@@ -86,20 +87,19 @@ async def run(settings: Settings) -> int:
             params={"fieldSelector": f"metadata.name={settings.quarantine}"},
         )
         listener = bind(settings.host, settings.port)
+        listener.listen(BACKLOG)  # who reads that we listen may ask at once
         stack.callback(listener.close)
         server = _server(settings, app)
         followed = _followed(Listing(core.reaching), settings, watching, namespace)
         parts = [core.store.run(watching), there.run(), _first(core, there), *followed]
         tasks = [asyncio.create_task(part) for part in parts]
-        first = tasks[2]
         http = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop.wait())
         host, port = listener.getsockname()[:2]
         print(f"listening on {host}:{port}", flush=True)
         code = 0
         try:
-            waited = {*tasks, http, stopping} - {first}
-            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*tasks, http, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopping}:
                 if not stop.is_set():
                     error = None if task.cancelled() else task.exception()
@@ -117,10 +117,11 @@ async def run(settings: Settings) -> int:
 
 
 async def _first(core: Core, there: Reflector[QuarantineMap]) -> None:
-    """Everything that was unfinished, once it is known what is quarantined."""
+    """Everything that was unfinished, once it is known what is quarantined. Goes on for ever, as the other parts do."""
     await core.store.wait_loaded()
     await there.wait_synced()
     await core.settling.verify_all()
+    await asyncio.Event().wait()
 
 
 def _followed(

@@ -9,6 +9,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -94,7 +95,7 @@ class Settling:
         self._wakes: dict[str, asyncio.Event] = {}
         self._parking: set[str] = set()
         self._refusals: dict[str, Refusal] = {}
-        self._moved = asyncio.Condition()
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._is_ready = asyncio.Event()
         self._is_over = False
 
@@ -134,11 +135,12 @@ class Settling:
 
     async def settled(self, name: str, is_over: Callable[[Entry | None], bool], timeout_s: float) -> Refusal | None:
         """Wait until ``is_over`` of the entry, a refusal, which is returned, or the time is up."""
-        try:
-            async with asyncio.timeout(timeout_s), self._moved:
-                await self._moved.wait_for(lambda: name in self._refusals or is_over(self._store.entry(name)))
-        except TimeoutError:
-            pass
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while name not in self._refusals and not is_over(self._store.entry(name)):
+                    moved = asyncio.get_running_loop().create_future()
+                    self._waiting.setdefault(name, []).append(moved)
+                    await moved
         return self._refusals.pop(name, None)
 
     @property
@@ -189,7 +191,7 @@ class Settling:
             while True:
                 wake.clear()
                 wait_s = await self._turn(name)
-                await self._tell_moved()
+                self._tell_moved(name)
                 if wait_s is None:
                     if not wake.is_set():
                         return
@@ -206,9 +208,10 @@ class Settling:
             if self._store.entry(name) is None or not self._turns.get(name, _Turns()).verify:
                 self._turns.pop(name, None)
 
-    async def _tell_moved(self) -> None:
-        async with self._moved:
-            self._moved.notify_all()
+    def _tell_moved(self, name: str) -> None:
+        for moved in self._waiting.pop(name, ()):
+            if not moved.done():
+                moved.set_result(None)
 
     async def _turn(self, name: str) -> float | None:
         """Seconds to wait for the next turn; None: it is settled."""
@@ -434,8 +437,6 @@ class Settling:
 
 
 async def _either(wake: asyncio.Event, wait_s: float) -> None:
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await wake.wait()
-    except TimeoutError:
-        pass

@@ -58,7 +58,9 @@ def read(data: Mapping[str, str], last: tuple[Mapping[str, str], Tracked] | None
 def written(entry: Entry) -> str:
     if len(entry.message) > MESSAGE_LIMIT:
         entry = msgspec.structs.replace(entry, message=f"{entry.message[: MESSAGE_LIMIT - 1]}…")
-    return msgspec.json.encode(entry).decode()
+    # these two for whoever reads it with kubectl, whatever they are
+    shown = msgspec.to_builtins(entry) | {"state": entry.state, "attempt": entry.attempt}
+    return msgspec.json.encode(shown).decode()
 
 
 def cost(name: str, text: str) -> int:

@@ -202,8 +202,8 @@ class World:
     async def start(self, quarantined: dict[str, str] | None = None, places: str | None = None, **options: Any) -> Core:
         """A new proxy, in a world as the last one left it."""
         by_address = {vipu.address: vipu for vipu in self.vipus}
-        options = {"pace": FAST, "waits": Waits(FAR_S, FAR_S)} | options
-        core = Core(self.api, "muster", TRACKER, lambda h, p: by_address[f"{h}:{p}"], Metrics(), **options)
+        chosen: dict[str, Any] = {"pace": FAST, "waits": Waits(FAR_S, FAR_S)} | options
+        core = Core(self.api, "muster", TRACKER, lambda h, p: by_address[f"{h}:{p}"], Metrics(), **chosen)
         from muster_operator.proxy.listing import Listing
 
         Listing(core.reaching).take(
