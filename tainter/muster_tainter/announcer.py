@@ -9,7 +9,6 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from muster_checks.vocabulary import shorten
@@ -20,6 +19,7 @@ from muster_kube.times import rfc3339_whole
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_tainter.desired import CONDITION, Notice
 from muster_tainter.metrics import Metrics
+from muster_tainter.rounds import taints_first
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,6 @@ EVENTS_PATH = f"/api/v1/namespaces/{NAMESPACE}/events"
 MIN_INTERVAL_S = 10.0  # between two writes of one Event
 KNOWN_LIMIT = 4096  # Events whose counts are remembered
 WORKERS = 4
-WAIT_AT_MOST_S = 5.0
 
 _NAME_LIMIT = 253 - 17
 
@@ -104,9 +103,7 @@ class Announcer:
         await run_workers(self._queue, self._write, workers=WORKERS)
 
     async def _write(self, key: tuple[str, str]) -> None:
-        with suppress(TimeoutError):  # taints first, but not for ever
-            async with asyncio.timeout(WAIT_AT_MOST_S):
-                await self._idle.wait()
+        await taints_first(self._idle)
         if not self._may_write():
             return
         kind, name = key

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from muster_checks.vocabulary import Verdict
@@ -36,6 +35,7 @@ from muster_tainter.outside import Outside
 from muster_tainter.places import Places, severity
 from muster_tainter.policy import SILENT, Policy
 from muster_tainter.projection import slim_health, slim_node
+from muster_tainter.rounds import taints_first
 from muster_tainter.seen import TaintsSeen
 from muster_tainter.settings import ACCELERATORS
 from muster_tainter.standing import Said
@@ -50,7 +50,6 @@ FIELD_MANAGER = "muster-tainter"
 URGENT_WORKERS = 24
 ROUTINE_WORKERS = 4
 CONFLICT_TRIES = 8
-WAIT_AT_MOST_S = 5.0
 IN_HAND_RETRY_S = 0.005
 PAGE_SIZE = 500
 
@@ -355,9 +354,7 @@ class Tainter:
     async def _handle_routine(self, name: str) -> None:
         queue = self._routine
         assert queue is not None  # noqa: S101 - its own worker
-        with suppress(TimeoutError):  # taints first, but not for ever
-            async with asyncio.timeout(WAIT_AT_MOST_S):
-                await self.idle.wait()
+        await taints_first(self.idle)
         await self._handle(name, queue)
 
     async def _handle(self, name: str, queue: WorkQueue[str]) -> None:

@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -26,12 +25,11 @@ from muster_tainter.desired import Notice, describe
 from muster_tainter.draining import DrainPod, Order, Pods, order_for, sort_pods
 from muster_tainter.memory import ANNOTATION
 from muster_tainter.policy import Policy
+from muster_tainter.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
-WAIT_AT_MOST_S = 5.0
 LEAST_S = 0.1  # what comes together is looked at together
-LOOK_AGAIN_S = 3600.0
 AFTER_EVICTION_S = 2.0
 WHILE_THEY_RUN_S = 30.0
 LISTS_PER_S = 4.0  # at most, over all nodes whose pods are only waited for
@@ -93,14 +91,12 @@ class Evictor:
         self._withheld = withheld
         self._tell = tell
         self._may_write = may_write
-        self._idle = idle
         self.on_empty: Callable[[str], None] = lambda _: None
         self._dry_run = dry_run
         self._now = now
         self._clock = clock
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._wake = asyncio.Event()
-        self._changed: set[str] = set()
+        self.rounds = Rounds("drains", idle, least_s=LEAST_S, backoff=_BLOCKED)
         self._nodes: dict[str, _Draining] = {}
         self._version = ""  # of the Evictions that this API server takes
         self._evictions = Counter(
@@ -112,13 +108,12 @@ class Evictor:
 
     def note(self, name: str) -> None:
         """Something about this node, or what runs there, has changed."""
-        self._changed.add(name)
-        self._wake.set()
+        self.rounds.note(name)
 
     def look_at_all(self) -> None:
         """The policy may be another one, or what withholds has changed."""
-        self._changed.update(self._names())
-        self._wake.set()
+        self.rounds.changed.update(self._names())
+        self.rounds.wake()
 
     def is_empty(self, name: str) -> bool:
         """No pod that a repair would have to wait for was there when it was last looked."""
@@ -142,27 +137,17 @@ class Evictor:
             return
         self.look_at_all()
         try:
-            while True:
-                await self._round()
+            await self.rounds.run(self._once)
         finally:
             self._nodes.clear()
 
-    async def _round(self) -> None:
-        with suppress(TimeoutError):  # taints first, but not for ever
-            async with asyncio.timeout(WAIT_AT_MOST_S):
-                await self._idle.wait()
-        self._wake.clear()
-        look_at = await self.look()
-        await asyncio.sleep(LEAST_S)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(LOOK_AGAIN_S, look_at - self._clock()))):
-                await self._wake.wait()
+    async def _once(self) -> float:
+        return await self.look() - self._clock()
 
     async def look(self) -> float:
         """Once at every node whose turn it is. Returns when the next one's is, on the monotonic clock."""
-        changed, self._changed = self._changed, set()
-        for name in changed:
-            self._look_at(name)
+        while self.rounds.changed:
+            self._look_at(self.rounds.changed.pop())
         for name in [name for name, each in self._nodes.items() if each.look_at <= self._clock()]:
             try:
                 await self._visit(name)

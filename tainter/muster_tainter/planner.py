@@ -5,11 +5,9 @@ On connections of its own and behind the faults: no taint waits for it. It remem
 
 import asyncio
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -19,21 +17,21 @@ from muster_checks.registry import SHIPPED
 from muster_kube import nodehealth
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, ConfigError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from muster_kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from muster_kube.nodehealth import NodeHealth, Request
 from muster_kube.objects import Node
 from muster_tainter.desired import Notice
 from muster_tainter.metrics import Metrics
 from muster_tainter.past import TESTING_LABEL, note_answer, past_of
-from muster_tainter.plan import EXPIRES_S, LOOK_AGAIN_S, SLICE, Plan, Standing, Step, plan_by_slices, standing_of
+from muster_tainter.plan import EXPIRES_S, SLICE, Plan, Standing, Step, plan_by_slices, standing_of
 from muster_tainter.policy import STARTUP_KEY, Policy
 from muster_tainter.requesting import Requester
+from muster_tainter.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 WRITERS = 4
-WAIT_AT_MOST_S = 5.0
 _SHOWN = 5  # names in a line of the log
 _UNSURE_S = 2 * EXPIRES_S  # by then the watch has told of a write whose answer was lost, or it never arrived
 _REFUSED_S = 60.0
@@ -71,15 +69,9 @@ class Planner:
         self._requester = Requester(client, observe)
         self._tell = tell
         self._may_write = may_write
-        self._idle = idle
         self._dry_run = dry_run
         self._now = now
-        self._interval_s = interval_s
-        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._backoff = Backoff(interval_s, 60.0)
-        self._failures = 0
-        self._wake = asyncio.Event()
-        self._changed: set[str] = set()
+        self.rounds = Rounds("heavy checks", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._standings: dict[str, Standing] = {}
         self._unsure: dict[str, tuple[Request, float]] = {}  # asked perhaps: until when the watch may tell
         self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left out until then
@@ -89,79 +81,40 @@ class Planner:
 
     def note(self, name: str) -> None:
         """Something about this node has changed."""
-        self._changed.add(name)
-        self._wake.set()
+        self.rounds.note(name)
 
     def look(self) -> None:
         """The policy may be another one."""
-        self._wake.set()
+        self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
         try:
-            await self._see_requests()
+            await self.rounds.see(self._client, nodehealth.PATH, NodeHealth, TESTING_LABEL, self._observe)
             self._planned_by = None
-            while True:
-                await self._round()
+            await self.rounds.run(self._once)
         finally:
             self._standings.clear()
-            self._changed.clear()
+            self.rounds.changed.clear()
             self._unsure.clear()
             self._refused.clear()
             self._metrics.plan_is(Plan(), self._now())
 
-    async def _see_requests(self) -> None:
-        """What the leader before us asked last may not have come by our watch yet: what the server says counts."""
-        failures = 0
-        while True:
-            try:
-                page = await self._client.list_page(
-                    nodehealth.PATH, NodeHealth, params={"labelSelector": TESTING_LABEL}
-                )
-            except (ApiError, ConfigError) as error:
-                delay_s = self._backoff.delay_s(failures, self._rng)
-                failures += 1
-                log.warning("no heavy check is asked for before the server says which are; again: %s", error)
-                await asyncio.sleep(delay_s)
-            else:
-                for health in page.items:
-                    self._observe(health)
-                return
-
-    async def _round(self) -> None:
-        with suppress(TimeoutError):  # taints first, but not for ever
-            async with asyncio.timeout(WAIT_AT_MOST_S):
-                await self._idle.wait()
-        self._wake.clear()
-        look_again_s = LOOK_AGAIN_S
-        try:
-            made = await self._make()
-            well = await self._carry_out(made)
-            look_again_s = min(LOOK_AGAIN_S, max(0.0, made.look_again_at - self._now()))
-        except Exception as error:  # the lead, which sets taints, does not end by a mistake of the plan
-            log.warning("the plan of heavy checks: %s: %s", type(error).__name__, error, exc_info=error)
-            well = False
-        if not well:
-            delay_s = self._backoff.delay_s(self._failures, self._rng)
-            self._failures += 1
-            await asyncio.sleep(delay_s)
-            return
-        self._failures = 0
-        await asyncio.sleep(self._interval_s)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(look_again_s):
-                await self._wake.wait()
+    async def _once(self) -> float:
+        made = await self._make()
+        await self._carry_out(made)
+        return made.look_again_at - self._now()
 
     async def _make(self) -> Plan:
         policy = self._policy()
         if policy is not self._planned_by:
             self._planned_by = policy
-            self._changed.update(self._standings)
-            self._changed.update(self._healths())
+            self.rounds.changed.update(self._standings)
+            self.rounds.changed.update(self._healths())
         self._forget_unsure()
         looked_at = 0
-        while self._changed:
-            self._look_at(self._changed.pop(), policy)
+        while self.rounds.changed:
+            self._look_at(self.rounds.changed.pop(), policy)
             looked_at += 1
             if looked_at % SLICE == 0:
                 await asyncio.sleep(0)
@@ -197,10 +150,10 @@ class Planner:
         now = self._now()
         for name in [name for name, (_, until) in self._unsure.items() if until < now]:
             del self._unsure[name]
-            self._changed.add(name)
+            self.rounds.changed.add(name)
         for name in [name for name, until in self._refused.items() if until < now]:
             del self._refused[name]
-            self._changed.add(name)
+            self.rounds.changed.add(name)
 
     def _tell_short(self, made: Plan, policy: Policy) -> None:
         if bool(made.short) != self._was_short:
@@ -216,13 +169,13 @@ class Planner:
             else:
                 log.info("every idle node is tested within testing.coverage again")
 
-    async def _carry_out(self, made: Plan) -> bool:
-        """False: something could not be written; better wait before the next plan."""
+    async def _carry_out(self, made: Plan) -> None:
+        """Raises ApiError: the server cannot be reached, or does not let us."""
         if self._dry_run:
             self._tell_dry_run(made)
-            return True
+            return
         waiting = deque(made.steps)
-        failed: list[BaseException] = []
+        failed: list[Exception] = []
         stop = asyncio.Event()
 
         async def writer() -> None:
@@ -234,15 +187,14 @@ class Planner:
 
         writers = [asyncio.create_task(writer()) for _ in range(min(WRITERS, len(waiting)))]
         if not writers:
-            return True
+            return
         try:
             await asyncio.wait(writers)
         finally:
             stop.set()
             await asyncio.wait(writers)  # each call is bounded by its client's own limit
-        for error in failed[:1]:
-            log.warning("the plan of heavy checks cannot be written: %s: %s", type(error).__name__, error)
-        return not failed
+        if failed:
+            raise failed[0]
 
     async def _write(self, step: Step) -> None:
         """Raises ApiError; what was decided on something older is decided again."""
@@ -256,12 +208,12 @@ class Planner:
                 await self._end(health, step, step.end)
         except (Conflict, NotFound):
             self._metrics.plan_conflicts.inc()
-            self._changed.add(step.node)  # the watch brings what is there now
+            self.rounds.changed.add(step.node)  # the watch brings what is there now
         except Invalid as error:  # this object's own trouble, such as 16 requests of others: the fleet goes on
             self._metrics.write_errors.labels("request", error.reason).inc()
             log.warning("node %s is left out of the plan for %g s: %s", step.node, _REFUSED_S, error)
             self._refused[step.node] = self._now() + _REFUSED_S
-            self._changed.add(step.node)
+            self.rounds.changed.add(step.node)
         except ApiError as error:
             self._metrics.write_errors.labels("request", error.reason).inc()
             raise
@@ -273,7 +225,7 @@ class Planner:
         request = self._requester.make(check, self._now())
         # from here on it may have been asked; an error that says it was not takes that back
         self._unsure[name] = (request, self._now() + _UNSURE_S)
-        self._changed.add(name)
+        self.rounds.changed.add(name)
         try:
             await self._requester.ask(health, request)
         except (Conflict, NotFound, Forbidden, Invalid, TooManyRequests):

@@ -6,10 +6,8 @@ asked for runs for minutes.
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -20,7 +18,7 @@ from muster_checks.registry import SHIPPED
 from muster_kube import nodehealth
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, ConfigError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from muster_kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from muster_kube.nodehealth import NodeHealth, Request
 from muster_kube.objects import Node
 from muster_kube.times import rfc3339_whole
@@ -33,14 +31,13 @@ from muster_tainter.policy import Policy
 from muster_tainter.proving import LABEL, Ask, Costs, Proving, chosen, is_ours, prove
 from muster_tainter.recovery import MANAGER
 from muster_tainter.requesting import Asker, Asking
+from muster_tainter.rounds import Rounds, to_the_end
 from muster_tainter.tried import ANNOTATION, encode
 
 log = logging.getLogger(__name__)
 
 PROVER = Asker(MANAGER, ANNOTATION, LABEL, is_ours)
 INTERVAL_S = 1.0
-WAIT_AT_MOST_S = 5.0
-LOOK_AGAIN_S = 3600.0
 _SLICE = 100  # nodes
 _LEFT_ALONE_S = 60.0  # a NodeHealth that takes no write of ours, or perhaps took one that we were not told of
 
@@ -100,16 +97,10 @@ class Prover:
         self._observe = observe
         self._tell = tell
         self._may_write = may_write
-        self._idle = idle
         self._dry_run = dry_run
         self._costs = costs
         self._now = now
-        self._interval_s = interval_s
-        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._backoff = Backoff(interval_s, 60.0)
-        self._failures = 0
-        self._wake = asyncio.Event()
-        self._changed: set[str] = set()
+        self.rounds = Rounds("proofs", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._provings: dict[str, Proving] = {}
         self._unsure: dict[str, _Unsure] = {}  # asked perhaps: they keep their place
         self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left alone until then
@@ -117,77 +108,42 @@ class Prover:
 
     def note(self, name: str) -> None:
         """Something about this node has changed."""
-        self._changed.add(name)
-        self._wake.set()
+        self.rounds.note(name)
 
     def policy_changed(self) -> None:
         """The policy may be another one."""
-        self._wake.set()
+        self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
         if self._dry_run:
             return  # nothing is noted at the Nodes either
         try:
-            await self._see_requests()
+            await self.rounds.see(self._client, nodehealth.PATH, NodeHealth, LABEL, self._observe)
             self._decided_by = None
-            while True:
-                await self._round()
+            await self.rounds.run(self._once)
         finally:
-            for known in (self._provings, self._changed, self._unsure, self._refused):
+            for known in (self._provings, self.rounds.changed, self._unsure, self._refused):
                 known.clear()
 
-    async def _see_requests(self) -> None:
-        """What the leader before us asked last may not have come by our watch yet: what the server says counts."""
-        failures = 0
-        while True:
-            try:
-                page = await self._client.list_page(nodehealth.PATH, NodeHealth, params={"labelSelector": LABEL})
-            except (ApiError, ConfigError) as error:
-                delay_s = self._backoff.delay_s(failures, self._rng)
-                failures += 1
-                log.warning("no proof is asked for before the server says which are; again: %s", error)
-                await asyncio.sleep(delay_s)
-            else:
-                for health in page.items:
-                    self._observe(health)
-                return
-
-    async def _round(self) -> None:
-        with suppress(TimeoutError):  # taints first, but not for ever
-            async with asyncio.timeout(WAIT_AT_MOST_S):
-                await self._idle.wait()
-        self._wake.clear()
-        try:
-            look_at = await self._look()
-            well = await self._write_all()
-        except Exception as error:  # the lead, which sets taints, does not end by a mistake made here
-            log.warning("proofs: %s: %s", type(error).__name__, error, exc_info=error)
-            well = False
-        if not well:
-            delay_s = self._backoff.delay_s(self._failures, self._rng)
-            self._failures += 1
-            await asyncio.sleep(delay_s)
-            return
-        self._failures = 0
-        await asyncio.sleep(self._interval_s)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(LOOK_AGAIN_S, look_at - self._now()))):
-                await self._wake.wait()
+    async def _once(self) -> float:
+        look_at = await self._look()
+        await self._write_all()
+        return look_at - self._now()
 
     async def _look(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
         policy, now = self._policy(), self._now()
         if policy is not self._decided_by:
             self._decided_by = policy
-            self._changed.update(self._names())
-        self._changed.update(name for name, each in self._provings.items() if each.look_at <= now)
+            self.rounds.changed.update(self._names())
+        self.rounds.changed.update(name for name, each in self._provings.items() if each.look_at <= now)
         latest = now + _LEFT_ALONE_S  # a clock that was set back keeps nobody out for longer
         self._refused = {name: until for name, until in self._refused.items() if now < until <= latest}
         self._unsure = {name: each for name, each in self._unsure.items() if now < each.until <= latest}
         looked_at = 0
-        while self._changed:
-            self._look_at(self._changed.pop(), policy, now)
+        while self.rounds.changed:
+            self._look_at(self.rounds.changed.pop(), policy, now)
             looked_at += 1
             if looked_at % _SLICE == 0:
                 await asyncio.sleep(0)  # a taint does not wait for it
@@ -210,8 +166,8 @@ class Prover:
         else:
             self._provings.pop(name, None)
 
-    async def _write_all(self) -> bool:
-        """False: something could not be written; better wait before the next round."""
+    async def _write_all(self) -> None:
+        """Raises ApiError: the server cannot be reached, or does not let us."""
         left_alone = self._unsure.keys() | self._refused.keys()
         waiting: list[tuple[str, frozenset[str]]] = []
         able: list[Proving] = []
@@ -225,17 +181,8 @@ class Prover:
             waiting.append((name, frozenset(ask.proof.digest for ask in asks)))
         for name, digests in waiting:
             if not self._may_write():
-                return True
-            writing = asyncio.create_task(self._write(name, digests))
-            try:
-                await asyncio.wait([writing])
-            finally:
-                await asyncio.wait([writing])  # each call is bounded by its client's own limit
-                error = writing.exception()
-            if error is not None:
-                log.warning("a proof cannot be written: %s: %s", type(error).__name__, error)
-                return False
-        return True
+                return
+            await to_the_end(self._write(name, digests))
 
     async def _write(self, name: str, digests: Collection[str]) -> None:
         """Raises ApiError. Decided once more, on what is known now: the write is bound to that."""
@@ -254,7 +201,7 @@ class Prover:
                     return
                 await self._ask(health, made.keep, [ask.request(now) for ask in asks], asks)
         except (Conflict, NotFound):
-            self._changed.add(name)  # the watch brings what is there now
+            self.rounds.changed.add(name)  # the watch brings what is there now
         except Invalid as error:  # this object's own trouble, such as 16 requests of others: the fleet goes on
             self._metrics.write_errors.labels("proof", error.reason).inc()
             log.warning("node %s is asked for no proof for %g s: %s", name, _LEFT_ALONE_S, error)

@@ -6,17 +6,17 @@ none.
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, ApiError, ConfigError, Conflict, NotFound
+from muster_kube.errors import AlreadyExists, Conflict, NotFound
 from muster_kube.objects import Api, Metadata, Node
 from muster_kube.reflector import Reflector
 from muster_tainter.desired import Notice
@@ -24,13 +24,12 @@ from muster_tainter.memory import ANNOTATION
 from muster_tainter.pausing import config_maps
 from muster_tainter.policy import Policy
 from muster_tainter.quarantine import NAME, OfNode, Quarantined, changes, of_node, quarantined
+from muster_tainter.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "muster-tainter"
 LEAST_S = 0.2  # what comes together is written together
-LOOK_AGAIN_S = 3600.0
-WAIT_AT_MOST_S = 5.0
 
 
 class QuarantineMap(Api, frozen=True):
@@ -69,13 +68,9 @@ class Quarantining:
         self._withheld = withheld
         self._tell = tell
         self._may_write = may_write
-        self._idle = idle
         self._dry_run = dry_run
         self._now = now
-        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._backoff = Backoff(1.0, 60.0)
-        self._wake = asyncio.Event()
-        self._changed: set[str] = set()
+        self.rounds = Rounds("quarantine of IPUs", idle, least_s=0.0, backoff=Backoff(1.0, 60.0))
         self._nodes: dict[str, OfNode] = {}
         self._told: dict[str, str] = {}  # by node: what was said of IPUs that are not quarantined
         self._result = Quarantined({})
@@ -86,14 +81,13 @@ class Quarantining:
 
     def note(self, name: str) -> None:
         """Something about this node has changed."""
-        self._changed.add(name)
-        self._wake.set()
+        self.rounds.note(name)
 
     def look_at_all(self) -> None:
         """The policy may be another one, or what withholds has changed."""
-        self._changed.update(self._names())
-        self._changed.update(self._nodes)
-        self._wake.set()
+        self.rounds.changed.update(self._names())
+        self.rounds.changed.update(self._nodes)
+        self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -103,8 +97,8 @@ class Quarantining:
             self._client,
             config_maps(self._namespace),
             QuarantineMap,
-            on_change=lambda *_: self._wake.set(),
-            on_undecodable=lambda *_: self._wake.set(),
+            on_change=lambda *_: self.rounds.wake(),
+            on_undecodable=lambda *_: self.rounds.wake(),
             params={"fieldSelector": f"metadata.name={NAME}"},
         )
         self.look_at_all()
@@ -119,32 +113,19 @@ class Quarantining:
 
     async def _follow(self, there: "Reflector[QuarantineMap]") -> None:
         await there.wait_synced()
-        failures = 0
-        while True:
-            with suppress(TimeoutError):  # taints first, but not for ever
-                async with asyncio.timeout(WAIT_AT_MOST_S):
-                    await self._idle.wait()
-            self._wake.clear()
-            look_at = self._look()
-            wait_s = min(LOOK_AGAIN_S, max(0.0, look_at - self._now()))
-            try:
-                await self._write(there)
-                failures = 0
-            except (ApiError, ConfigError) as error:
-                wait_s = self._backoff.delay_s(failures, self._rng)
-                failures += 1
-                log.warning("ConfigMap %s is not written, again in %.1f s: %s", NAME, wait_s, error)
-                await asyncio.sleep(wait_s)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
-            await asyncio.sleep(LEAST_S)
+        await self.rounds.run(partial(self._once, there))
+
+    async def _once(self, there: "Reflector[QuarantineMap]") -> float:
+        await asyncio.sleep(LEAST_S)
+        look_at = self._look()
+        await self._write(there)
+        return look_at - self._now()
 
     def _look(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
         policy, now = self._policy(), self._now()
-        changed, self._changed = self._changed, set()
+        changed = set(self.rounds.changed)
+        self.rounds.changed.clear()
         changed.update(name for name, each in self._nodes.items() if each.look_at <= now)
         for name in changed:
             node = self._node(name)

@@ -5,10 +5,8 @@ One write at a time, each bound to the version of the Node that it was decided o
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -18,8 +16,6 @@ from muster_checks.vocabulary import shorten
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.errors import (
-    ApiError,
-    ConfigError,
     Conflict,
     Forbidden,
     Invalid,
@@ -35,14 +31,13 @@ from muster_tainter.policy import Policy
 from muster_tainter.repair_rules import LABEL as REPAIR_LABEL
 from muster_tainter.repair_rules import Remedy
 from muster_tainter.repairs import Kind, Stage, Step, active, has_place, label_of, next_step
+from muster_tainter.rounds import Rounds, to_the_end
 from muster_tainter.templates import Made
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-LOOK_AGAIN_S = 3600.0
 POLL_JOB_S = 10.0
-WAIT_AT_MOST_S = 5.0
 LEFT_ALONE_S = 60.0  # a node for which nothing could be made, or that perhaps took a write we were not told of
 FIELD_MANAGER = "muster-tainter"
 NODES_PATH = "/api/v1/nodes"
@@ -85,16 +80,11 @@ class Repairer:
         self._observe = observe
         self._tell = tell
         self._may_write = may_write
-        self._idle = idle
         self._dry_run = dry_run
         self._now = now
         self._clock = clock
         self._interval_s = interval_s
-        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._backoff = Backoff(interval_s, 60.0)
-        self._failures = 0
-        self._wake = asyncio.Event()
-        self._changed: set[str] = set()
+        self.rounds = Rounds("repairs", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._steps: dict[str, Step] = {}
         self._under_way: dict[str, str] = {}  # nodes under repair, and what was made for them
         self._unsure: dict[str, float] = {}  # begun perhaps: they keep their place, until then (monotonic)
@@ -110,14 +100,13 @@ class Repairer:
 
     def note(self, name: str) -> None:
         """Something about this node has changed."""
-        self._changed.add(name)
-        self._wake.set()
+        self.rounds.note(name)
 
     def look_at_all(self) -> None:
         """The policy may be another one, or what withholds has changed."""
         self._left_alone.clear()
-        self._changed.update(self._names())
-        self._wake.set()
+        self.rounds.changed.update(self._names())
+        self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
@@ -125,50 +114,23 @@ class Repairer:
             return
         try:
             await self.begin()
-            while True:
-                await self._round()
+            await self.rounds.run(self._once)
         finally:
             for known in (self._steps, self._under_way, self._unsure, self._left_alone, self._failed_jobs):
                 known.clear()
 
     async def begin(self) -> None:
-        """To be called first. What the leader before us began last may not have come by our watch yet: what the server
-        says counts."""
-        failures = 0
-        while True:
-            try:
-                page = await self._client.list_page(NODES_PATH, Node, params={"labelSelector": REPAIR_LABEL})
-            except (ApiError, ConfigError) as error:
-                delay_s = self._backoff.delay_s(failures, self._rng)
-                failures += 1
-                log.warning("nothing is repaired before the server says what is under way; again: %s", error)
-                await asyncio.sleep(delay_s)
-            else:
-                for node in page.items:
-                    self._observe(node)
-                self.look_at_all()
-                return
+        """To be called first."""
+        await self.rounds.see(self._client, NODES_PATH, Node, REPAIR_LABEL, self._observe)
+        self.look_at_all()
 
-    async def _round(self) -> None:
-        with suppress(TimeoutError):  # taints first, but not for ever
-            async with asyncio.timeout(WAIT_AT_MOST_S):
-                await self._idle.wait()
-        self._wake.clear()
+    async def _once(self) -> float:
         try:
             look_at = await self.look()
-        except Exception as error:  # the lead, which sets taints, does not end by a mistake made here
-            expected = isinstance(error, ApiError | ConfigError)
-            log.warning("repairs: %s: %s", type(error).__name__, error, exc_info=None if expected else error)
-            delay_s = self._backoff.delay_s(self._failures, self._rng)
-            self._failures += 1
-            self._changed.update(self._steps)
-            await asyncio.sleep(delay_s)
-            return
-        self._failures = 0
-        await asyncio.sleep(self._interval_s)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(LOOK_AGAIN_S, look_at - self._now(), self._next_look_s()))):
-                await self._wake.wait()
+        except Exception:
+            self.rounds.changed.update(self._steps)
+            raise
+        return min(look_at - self._now(), self._next_look_s())
 
     async def look(self) -> float:
         """Once at all that has changed: each node goes one step on. Returns when time changes something next, in
@@ -189,12 +151,12 @@ class Repairer:
     def _note_steps(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
         policy, now, at = self._policy(), self._now(), self._clock()
-        self._changed.update(name for name, step in self._steps.items() if step.look_at <= now)
-        self._changed.update(name for name, until in self._left_alone.items() if until <= at)
+        self.rounds.changed.update(name for name, step in self._steps.items() if step.look_at <= now)
+        self.rounds.changed.update(name for name, until in self._left_alone.items() if until <= at)
         self._left_alone = {name: until for name, until in self._left_alone.items() if at < until}
         self._unsure = {name: until for name, until in self._unsure.items() if at < until}
-        while self._changed:
-            self._look_at(self._changed.pop(), policy, now)
+        while self.rounds.changed:
+            self._look_at(self.rounds.changed.pop(), policy, now)
         return min((step.look_at for step in self._steps.values()), default=float("inf"))
 
     def _look_at(self, name: str, policy: Policy, now: float) -> None:
@@ -244,18 +206,13 @@ class Repairer:
         step = self._steps.get(name)
         if step is None or step.kind is Kind.NOTHING or name in self._left_alone:
             return
-        carrying = asyncio.create_task(self._write(name, step))
         try:
-            await asyncio.wait([carrying])
-        finally:
-            await asyncio.wait([carrying])  # each call is bounded by its client's own limit
-        error = carrying.exception()
-        if isinstance(error, Conflict | NotFound):
-            self._changed.add(name)  # the watch brings what is there now
-            self._wake.set()
-        elif error is not None:
+            await to_the_end(self._write(name, step))
+        except (Conflict, NotFound):
+            self.rounds.note(name)  # the watch brings what is there now
+        except Exception:
             self._left_alone[name] = self._clock() + LEFT_ALONE_S / 6
-            raise error
+            raise
 
     async def _write(self, name: str, step: Step) -> None:
         node = self._node(name)
@@ -384,8 +341,7 @@ class Repairer:
         path = f"{NODES_PATH}/{node.metadata.name}"
         answer = await self._client.patch(path, body, type=Node, params={"fieldManager": FIELD_MANAGER})
         self._observe(answer)
-        self._changed.add(node.metadata.name)
-        self._wake.set()
+        self.rounds.note(node.metadata.name)
 
     def _refuse(self, node: Node, reason: str, text: str) -> None:
         name = node.metadata.name

@@ -6,7 +6,6 @@ A node's pods are listed once for all the faults that wait to be told there. Wha
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 from muster_kube.client import KubeClient
 from muster_kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
@@ -33,12 +32,12 @@ from muster_tainter.desired import Decision
 from muster_tainter.memory import ours, read_memory
 from muster_tainter.metrics import Metrics
 from muster_tainter.policy import Policy
+from muster_tainter.rounds import taints_first
 from muster_tainter.wanting import confirmed_at, wanted
 
 log = logging.getLogger(__name__)
 
 WORKERS = 2
-WAIT_AT_MOST_S = 5.0
 PODS_LIMIT = 64  # of a node; a kubelet runs 110 by default, and accelerators are few
 OWNERS_LIMIT = 64
 
@@ -112,9 +111,7 @@ class Telling:
         await run_workers(self._queue, self._handle, workers=WORKERS)
 
     async def _handle(self, node: str) -> None:
-        with suppress(TimeoutError):  # taints first, but not for ever
-            async with asyncio.timeout(WAIT_AT_MOST_S):
-                await self._idle.wait()
+        await taints_first(self._idle)
         waiting = self._waiting.pop(node, {})
         concerns = self._still_open(node, waiting)
         if not concerns or not self._may_write():

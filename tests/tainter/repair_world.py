@@ -119,6 +119,8 @@ class World:
     # a leader, and what it asks for
 
     def leader(self, policy: Policy) -> Repairer:
+        idle = asyncio.Event()
+        idle.set()
         return Repairer(
             self,  # type: ignore[arg-type]  # as much of a client as is called
             lambda: policy,
@@ -131,7 +133,7 @@ class World:
             observe=self._observe,
             tell=lambda node, notice: self.told.append((node.metadata.name, notice)),
             may_write=lambda: True,
-            idle=asyncio.Event(),
+            idle=idle,
             now=lambda: self.now,
             clock=lambda: self.now,
         )

@@ -144,7 +144,7 @@ async def test_a_write_whose_answer_is_lost_keeps_its_place(bench: Any) -> None:
     await b.until(b.writes)
     for number in range(3):  # plans later the second node still has to wait: the first one may have been asked
         b.observe(b.health("n2", 10 + number))
-        await b.until(lambda: not b.planner._changed)
+        await b.until(lambda: not b.planner.rounds.changed)
     assert {name for name, _ in b.writes()} == {"n1"}
     assert b.value("muster_tainter_tests_running", check="pciebw") == 1
     b.now += 120.0  # the watch would have told by now

@@ -212,7 +212,7 @@ async def test_a_write_whose_answer_is_lost_keeps_its_place(bench: Any) -> None:
     await b.until(b.writes)
     for _ in range(3):  # rounds later the second node still has to wait: the first one may have been asked
         b.prover.note("n2")
-        await b.until(lambda: not b.prover._changed)
+        await b.until(lambda: not b.prover.rounds.changed)
     assert {name for name, _ in b.writes()} == {"n1"}
     b.nodes["n1"].now += 61.0  # the watch would have told by now
     b.api.on("PATCH", f"{PATH}/n1", b.take)
@@ -265,7 +265,7 @@ async def test_a_new_leader_sees_what_was_asked_before_it_asks(bench: Any) -> No
     b.api.on("GET", PATH, Reply(500, {}), page)
     bench.go(b)
     await b.until(lambda: b.asked("n2"))
-    await b.until(lambda: not b.prover._changed)
+    await b.until(lambda: not b.prover.rounds.changed)
     assert b.api.asked_for("GET", PATH)[0].query == {"labelSelector": LABEL}
     assert b.writes() == []
 
@@ -276,7 +276,7 @@ async def test_who_no_longer_leads_writes_nothing(bench: Any) -> None:
     bench.go(b)
     await b.until(lambda: b.prover._provings)
     b.prover.note("n1")
-    await b.until(lambda: not b.prover._changed)
+    await b.until(lambda: not b.prover.rounds.changed)
     assert b.writes() == []
 
 
@@ -308,7 +308,7 @@ async def test_a_node_without_a_fault_costs_nothing(bench: Any) -> None:
     node.node = msgspec.structs.replace(node.node, metadata=metadata)
     bench.go(b)
     b.prover.note("n1")
-    await b.until(lambda: b.api.asked_for("GET", PATH) and not b.prover._changed)
+    await b.until(lambda: b.api.asked_for("GET", PATH) and not b.prover.rounds.changed)
     assert b.prover._provings == {}
     assert b.writes() == []
 
