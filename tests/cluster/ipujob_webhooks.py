@@ -29,7 +29,7 @@ SAMPLES = Path(__file__).parents[1] / "operator" / "samples"
 NAME = "ipujob-test"
 CONFIGURATIONS = (mutating(NAME), validating(NAME))
 NOBODY = "https://127.0.0.1:1"
-WAIT_S = 60.0
+WAIT_S = 120.0
 MINOR = 20  # of the API server that is built here; what a newer one is told instead is tested without one
 Object = dict[str, Any]
 
