@@ -64,13 +64,7 @@ async def prepared(
             yield _serve(client, account, certificates, bound, registry)
 
 
-async def _serve(
-    client: KubeClient,
-    account: Account,
-    certificates: ServerCertificates,
-    bound: socket.socket,
-    registry: CollectorRegistry,
-) -> None:
+def count_reviews(registry: CollectorRegistry) -> Counter:
     reviews = Counter(
         "muster_tainter_own_node_reviews",
         "Agents' writes that the webhook judged; undecided ones were refused too",
@@ -79,6 +73,17 @@ async def _serve(
     )
     for answer in ("allowed", "refused", "undecided"):
         reviews.labels(answer)
+    return reviews
+
+
+async def _serve(
+    client: KubeClient,
+    account: Account,
+    certificates: ServerCertificates,
+    bound: socket.socket,
+    registry: CollectorRegistry,
+) -> None:
+    reviews = count_reviews(registry)
     nodes = PodNodes(client, account.namespace)
     rule = OwnNodeRule(account, nodes, tell=lambda answer: reviews.labels(answer).inc(), clock=time.monotonic)
     host, port = bound.getsockname()[:2]
