@@ -10,7 +10,7 @@ from muster_operator.admission.defaulting import defaulted
 from muster_operator.admission.findings import Error
 from muster_operator.admission.patching import difference
 from muster_operator.admission.reading import mapping
-from muster_operator.admission.validating import Limits, judge
+from muster_operator.admission.validating import Limits, is_judged, judge
 from muster_operator.ipujob import GROUP, KIND, PLURAL
 
 Tell = Callable[[str, str], None]
@@ -18,6 +18,9 @@ _Object = dict[str, Any]
 _decoder = msgspec.json.Decoder(_Object)
 _decoder_or_null = msgspec.json.Decoder(_Object | None)
 OPERATIONS = ("CREATE", "UPDATE")
+# bytes of a job as JSON: more than etcd takes without escapes. The review of an update holds two and has to be read,
+# else a job could not lose its finaliser
+JOB_LIMIT = 3 << 20
 
 
 class Reviewers:
@@ -30,6 +33,8 @@ class Reviewers:
         self._tell = tell
 
     async def mutate(self, request: AdmissionRequest) -> Answer:
+        if _is_large(request) and request.operation == "CREATE":
+            return self._told("mutate", too_large())  # not even read
         job, former = _objects(request)
         spec = job.get("spec")
         if not self._judges(request) or not isinstance(spec, dict):
@@ -41,9 +46,13 @@ class Reviewers:
         return self._told("mutate", Answer(True, patch=operations, warnings=found.warnings))
 
     async def validate(self, request: AdmissionRequest) -> Answer:
+        if _is_large(request) and request.operation == "CREATE":
+            return self._told("validate", too_large())
         job, former = _objects(request)
-        if not self._judges(request):
+        if not self._judges(request) or not is_judged(job, former):
             return self._told("validate", ALLOWED)
+        if _is_large(request):
+            return self._told("validate", too_large())
         found = judge(job, former, self._limits)
         if found.errors:
             return self._told("validate", refusal(job, found.errors))
@@ -56,6 +65,14 @@ class Reviewers:
     def _told(self, webhook: str, answer: Answer) -> Answer:
         self._tell(webhook, "allowed" if answer.allowed else "refused")
         return answer
+
+
+def _is_large(request: AdmissionRequest) -> bool:
+    return memoryview(request.object).nbytes > JOB_LIMIT
+
+
+def too_large() -> Answer:
+    return Answer(False, 413, "RequestEntityTooLarge", f"the job as JSON: expected at most {JOB_LIMIT} bytes")
 
 
 def _objects(request: AdmissionRequest) -> tuple[_Object, _Object | None]:

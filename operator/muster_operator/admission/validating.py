@@ -43,15 +43,22 @@ class Judged:
     warnings: tuple[str, ...] = ()
 
 
+def is_judged(job: Spec, former: Spec | None) -> bool:
+    """Not where only its metadata changes, nor while it is being deleted: no finaliser is ever held on to."""
+    if former is None:
+        return True
+    return not given(mapping(job.get("metadata")), "deletionTimestamp") and job.get("spec") != former.get("spec")
+
+
 def judge(job: Spec, former: Spec | None, limits: Limits) -> Judged:
     """A whole job as it came, and what is stored of it when it is updated. What is wrong with the stored one already is
-    no reason to refuse a change of something else, and what is being deleted is refused nothing."""
+    no reason to refuse a change of something else."""
+    if not is_judged(job, former):
+        return Judged()
     spec, metadata = mapping(job.get("spec")), mapping(job.get("metadata"))
     if former is None:
         return Judged(bounded([*_job(metadata, spec, limits)]), tuple(_warnings(spec)))
     before = mapping(former.get("spec"))
-    if given(metadata, "deletionTimestamp") or before == spec:
-        return Judged()
     known = set(_job(metadata, before, limits))
     found = [error for error in _job(metadata, spec, limits) if error not in known]
     return Judged(bounded([*_changes(before, spec), *found]), tuple(_warnings(spec)))

@@ -9,8 +9,9 @@ from tests.operator.admission.specs import Spec, least
 
 from muster_kube.admission import AdmissionRequest, Answer, BadReview, Resource
 from muster_kube.reviews import Identity
+from muster_kube.webhooks import REVIEW_LIMIT
 from muster_operator.admission.defaulting import defaulted
-from muster_operator.admission.reviewing import Reviewers
+from muster_operator.admission.reviewing import JOB_LIMIT, Reviewers
 from muster_operator.admission.validating import Limits
 
 FILLED_IN = {
@@ -115,6 +116,19 @@ async def test_subresources_and_deletions_are_not_judged(asked: Asked) -> None:
     assert (await asked.validate(bad, bad, sub_resource="status")).allowed
     assert (await asked.validate(None, bad, operation="DELETE")).allowed
     assert (await asked.mutate(None, bad, operation="DELETE")).patch == ()
+
+
+async def test_a_job_is_never_so_large_that_it_could_not_lose_its_finaliser(asked: Asked) -> None:
+    """Behaviour 15: a review that is too large is refused, and an update's holds the job twice."""
+    assert 2 * JOB_LIMIT + (1 << 20) < REVIEW_LIMIT
+    small = defaulted(least()).spec
+    large = small | {"aFieldOfAYearToCome": "<" * JOB_LIMIT}
+    for review in (asked.mutate, asked.validate):
+        answer = await review(job(large))
+        assert (answer.allowed, answer.code) == (False, 413)
+    assert not (await asked.validate(job(large), job(small))).allowed
+    assert (await asked.validate(job(large, finalizers=[]), job(large, finalizers=["a"]))).allowed
+    assert (await asked.validate(job(large, deletionTimestamp="2026-01-01T00:00:00Z"), job(small))).allowed
 
 
 @pytest.mark.parametrize("spec", [None, [], "spec", 1])
