@@ -18,7 +18,7 @@ from muster_operator.proxy.reaching import Reaching
 log = logging.getLogger(__name__)
 
 KEY = "controllers.yaml"  # the original's
-AGAIN_S = 20.0  # the original promises a minute, of which a kubelet takes most to bring a mounted ConfigMap up to date
+AGAIN_S = 5.0  # the original promises a minute; a kubelet may take most of it to bring a mounted ConfigMap up to date
 
 
 class _ListMap(Api, frozen=True):

@@ -37,7 +37,7 @@ Accounts = Annotated[
 
 
 class Settings(BaseModel):
-    """controllers: the list itself (``host:port:key=value,…``); controllers_file: where it stands, read again every 20
+    """controllers: the list itself (``host:port:key=value,…``); controllers_file: where it stands, read again every 5
     seconds (a mounted ConfigMap); controllers_map: a ConfigMap that has it under ``controllers.yaml``, watched. One of
     them. backend: vipu (the command line program) or sim.
 

@@ -257,18 +257,18 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
     await _quiet_or_dead(world)
     await _revive(world, bad)
     await world.quiet()
-    for which, attempt in wanted.items():
-        asked = msgspec.structs.replace(wishes[which], attempt=attempt)
+    for index, attempt in wanted.items():
+        asked = msgspec.structs.replace(wishes[index], attempt=attempt)
         answer = await world.core.taking.take(called(asked), asked)
         assert isinstance(answer, Entry), answer
         assert (answer.state, answer.job) == ("active", asked.job)
-    for asked in [each for which, each in enumerate(wishes) if which not in wanted]:
+    for asked in [each for index, each in enumerate(wishes) if index not in wanted]:
         assert await world.core.taking.free(called(asked), asked.job) is None
     await world.core.counting.stats()
     await world.quiet()
     world.assert_they_agree()
     jobs = [name for name in world.core.store.entries if not name.startswith("p-muster-parked-")]
-    assert sorted(jobs) == sorted(called(wishes[which]) for which in wanted)
+    assert sorted(jobs) == sorted(called(wishes[index]) for index in wanted)
     await world.kill()
 
 
