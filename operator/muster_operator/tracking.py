@@ -107,6 +107,7 @@ class Tracker:
 
     def hear(self, name: str, entry: Entry | None) -> None:
         """What the proxy answered about a partition; None: it is gone."""
+        self._heard.pop(name, None)
         heard = _Heard(entry, self._entries.get(name), self._clock() + HEARD_S)
         if not self._overtaken(name, heard):
             self._heard[name] = heard
