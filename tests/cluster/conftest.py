@@ -6,18 +6,22 @@ Where it cannot be had these tests fail, because a green run without them says l
 
 import os
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.cluster.real_node_images import images
 
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
-from muster_testbed.binaries import NoControlPlane, find_or_build
+from muster_testbed.binaries import NoControlPlane, find_kubelet, find_or_build
+from muster_testbed.containers import Missing, why_not
 from muster_testbed.controlplane import ControlPlane
 from muster_testbed.install import install
 from muster_testbed.kubelets import Kubelets
 from muster_testbed.nodes import Fleet
+from muster_testbed.packages import RUNTIME, NoPackages, unpacked
+from muster_testbed.realnode import RealNode
 
 HERE = Path(__file__).parent
 _namespaces = iter(range(1, 1_000_000))
@@ -36,15 +40,8 @@ def binaries(pytestconfig: pytest.Config) -> Path:
         if os.environ.get("CI"):
             pytest.fail("MUSTER_SKIP_CLUSTER is for a person's machine; CI runs the cluster tests")
         pytest.skip("MUSTER_SKIP_CLUSTER=1: NOTHING that needs a control plane was tested")
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-
-    def tell(line: str) -> None:
-        # a build takes minutes: whoever waits has to see that it goes on
-        with capture.global_and_fixture_disabled():
-            print(f"\n{line}", end="", flush=True)
-
     try:
-        return find_or_build(tell)
+        return find_or_build(_teller(pytestconfig))
     except NoControlPlane as error:
         pytest.fail(str(error), pytrace=False)
 
@@ -61,6 +58,47 @@ def control_plane(binaries: Path) -> Iterator[ControlPlane]:
     assert not left, f"still running after the control plane was stopped: {left}"
     assert not data.exists(), f"{data} was left behind"
     assert not tainted, f"nodes left tainted by the tests: {tainted}"
+
+
+@pytest.fixture(scope="session")
+def real_node(binaries: Path, pytestconfig: pytest.Config) -> Iterator[RealNode]:
+    """A kubelet with containerd and its own control plane, in namespaces of their own. At its end nothing is left.
+
+    It takes root and the right to make namespaces. Where they are there and it still does not come up, tests fail.
+    """
+    if isinstance(reason := why_not(), Missing) and os.environ.get("CI"):
+        pytest.fail(f"no real node: {reason}; .ci/run installs that", pytrace=False)
+    if reason:
+        pytest.skip(f"NOTHING WAS TESTED ON A REAL NODE: {reason}")
+    tell = _teller(pytestconfig)
+    try:
+        find_or_build(tell, with_kubelet=True)
+        kubelet = find_kubelet()
+        assert kubelet is not None
+        node = RealNode(binaries=binaries, kubelet=kubelet, runtime=unpacked(RUNTIME, tell), images=images(tell))
+    except (NoControlPlane, NoPackages) as error:
+        pytest.fail(str(error), pytrace=False)
+    with node:
+        install(node.plane.admin)
+        data, groups = node.data, node.machine.group.places
+        yield node
+    left = _left_running({}, data)
+    assert not left, f"still running after the node was stopped: {left}"
+    assert not data.exists(), f"{data} was left behind"
+    assert not [group for group in groups if group.exists()], f"control groups left behind: {groups}"
+    assert str(data) not in Path("/proc/mounts").read_text(), "mounts were left behind"
+
+
+@pytest.fixture
+def real_namespace(real_node: RealNode) -> Iterator[str]:
+    """A namespace of the real node's cluster; its pods are told to end when the test has."""
+    name = f"real-{next(_namespaces)}"
+    admin = real_node.plane.admin
+    admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    admin.wait_until_exists(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+    yield name
+    real_node.kubectl("-n", name, "delete", "pods", "--all", "--grace-period=1", "--wait=false")
+    admin.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture
@@ -102,6 +140,17 @@ async def kubelets(api: KubeClient) -> AsyncIterator[Kubelets]:
     """Runs the pods that are bound to simulated nodes, each by its own annotation."""
     async with Kubelets(api) as running:
         yield running
+
+
+def _teller(config: pytest.Config) -> Callable[[str], None]:
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def tell(line: str) -> None:
+        # a build takes minutes: whoever waits has to see that it goes on
+        with capture.global_and_fixture_disabled():
+            print(f"\n{line}", end="", flush=True)
+
+    return tell
 
 
 def _tainted_nodes(running: ControlPlane) -> list[str]:

@@ -40,6 +40,8 @@ class ControlPlane:
     data_dir: kept at the end; by default a temporary one, removed at the end
     node_grace: after how long without a heartbeat a node is unreachable. Simulated nodes have no heartbeats
     extra_args: more arguments by component (``etcd``, ``kube-apiserver``, ...)
+    enter: put before every component's command line, to run it elsewhere (``nsenter …``); must not fork
+    ports: of etcd and API server on 127.0.0.1 here and where they run, which somebody connects; default: free ones
 
     Raises ComponentDied or TimeoutError, with the tail of the log that says why.
     """
@@ -53,6 +55,8 @@ class ControlPlane:
         audit: bool = True,
         start_timeout_s: float = 180.0,
         extra_args: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        enter: Sequence[str] = (),
+        ports: tuple[int, int] | None = None,
     ) -> None:
         self._binaries = binaries
         self._given_dir = data_dir
@@ -60,6 +64,8 @@ class ControlPlane:
         self._audit = audit
         self._timeout_s = start_timeout_s
         self._extra_args = extra_args
+        self._enter = list(enter)
+        self._ports = ports
         self._minor = 0
         self._keeper: Keeper | None = None
         self._components: dict[str, Component] = {}
@@ -172,6 +178,10 @@ class ControlPlane:
         safe = re.sub(r"[^A-Za-z0-9_.-]", "-", user)
         return self._write_kubeconfig(f"user-{safe}", _user_of(self._authority.client(user, groups)), "default")
 
+    def kubeconfig_for_node(self, name: str) -> Path:
+        """A kubelet's own, by client certificate."""
+        return self.kubeconfig_for_user(f"system:node:{name}", ["system:nodes"])
+
     def pause(self) -> None:
         """Freeze the API server (SIGSTOP): connections stay open, nothing is answered."""
         self._components["kube-apiserver"].signal(signal.SIGSTOP)
@@ -210,7 +220,7 @@ class ControlPlane:
             self._keeper.remove_at_end(self._data)
         self._authority = Authority("muster-testbed")
         pki = self._write_pki(self._authority)
-        etcd_port, self._port = free_ports(2)
+        etcd_port, self._port = self._ports or free_ports(2)
         self._write_kubeconfigs(self._authority)
         self._admin = Admin(self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"))
 
@@ -239,7 +249,7 @@ class ControlPlane:
     def _run(self, name: str, arguments: Sequence[str]) -> Component:
         if self._keeper is None:
             raise RuntimeError("the control plane is not running")
-        command = [str(self._binaries / name), *arguments, *self._extra_args.get(name, ())]
+        command = [*self._enter, str(self._binaries / name), *arguments, *self._extra_args.get(name, ())]
         component = Component(name, command, self.data / f"{name}.log", self._keeper)
         self._components[name] = component
         component.start()
@@ -278,6 +288,8 @@ class ControlPlane:
             f"--tls-cert-file={pki / 'apiserver.crt'}",
             f"--tls-private-key-file={pki / 'apiserver.key'}",
             f"--client-ca-file={pki / 'ca.crt'}",
+            f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={pki / 'kubelet-client.key'}",
             f"--cert-dir={pki}",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
@@ -337,6 +349,7 @@ class ControlPlane:
         authority.write(pki, "ca")
         hosts = ["127.0.0.1", "10.96.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         _write_pair(pki, "apiserver", authority.server("kube-apiserver", hosts))
+        _write_pair(pki, "kubelet-client", authority.client("kube-apiserver", ["system:masters"]))
         _write_pair(pki, "admin", authority.client("admin", ["system:masters"]))
         key = new_key()
         write_private(pki / "sa.key", private_pem(key))
