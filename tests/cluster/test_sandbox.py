@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from muster_cli.sandbox.up import this_machine
 from muster_testbed.admin import Admin
@@ -71,6 +72,14 @@ class Box:
             timeout=CHANGE_LIMIT_S,
             check=False,
         )
+
+    def kubectl(self, *words: str) -> str:
+        done = subprocess.run(
+            ["kubectl", "--kubeconfig", str(self.kubeconfig), *words],
+            capture_output=True, text=True, timeout=CHANGE_LIMIT_S + 60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def node(self, name: str) -> dict[str, Any]:
         return self.admin.get(f"/api/v1/nodes/{name}")
@@ -288,6 +297,35 @@ def of_muster(request: Request) -> bool:
 
 
 @needs_kmsg
+@pytest.mark.timeout(900)
+def test_an_ipujob_runs_and_none_of_its_pods_on_a_tainted_node(box: Box, tmp_path: Path) -> None:
+    """Its template allows three nodes; two of them are tainted."""
+    for node in ("sim-5", "sim-6"):
+        assert box.muster("sandbox", "inject", node, XID_79).returncode == 0
+    box.until(lambda: all(FAULTY in box.taints(node) for node in ("sim-5", "sim-6")), "both are tainted")
+    job = yaml.safe_load((REPOSITORY / "examples/ipujob.yaml").read_text())
+    hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["sim-5", "sim-6", "sim-7"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}
+    job["spec"]["workers"]["template"]["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    }
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job))
+    box.kubectl("apply", "-f", str(file))
+    path = "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs/training"
+    try:
+        box.until(lambda: box.admin.get(path).get("status", {}).get("launcherStatus") == "Running", "the job runs")
+        pods = box.admin.get("/api/v1/namespaces/default/pods", {"labelSelector": "muster.dev/ipujob=training"})
+        placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods["items"]}
+        assert placed == dict.fromkeys(("training-launcher", "training-worker-0", "training-worker-1"), "sim-7")
+        assert "training" in box.kubectl("get", "ipujobs")
+    finally:
+        box.kubectl("delete", "ipujob", "training", "--timeout=120s")
+        for node in ("sim-5", "sim-6"):
+            box.muster("sandbox", "reboot", node)
+    box.until(lambda: not any(FAULTY in box.taints(node) for node in ("sim-5", "sim-6")), "both are given back")
+
+
 def test_the_konduktor_policy_taints_on_any_xid_with_its_own_key(binaries: Path, tmp_path: Path) -> None:
     policy = str(REPOSITORY / "examples" / "konduktor.yaml")
     with sandbox(tmp_path / "box", binaries, "--policy", policy) as box:

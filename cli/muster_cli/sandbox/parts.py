@@ -1,4 +1,4 @@
-"""The real programs of a sandbox: one agent process a node, one tainter, kept running as a kubelet would keep them."""
+"""The real programs of a sandbox, kept running as a kubelet would: an agent a node, tainter, operator and proxy."""
 
 import asyncio
 import sys
@@ -13,6 +13,8 @@ from muster_testbed.processes import Component, ComponentDied, Keeper
 
 LOOK_S = 0.3  # how soon a program that ended is seen
 START_AGAIN_S = 1.0
+IPUS = 32
+IPU_LABEL, IPU_LABEL_VALUE = "ipunode", "sandbox"  # of the nodes that reach the simulated IPUs
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,29 @@ def tainter(*, kubeconfig: Path, port: int, policy: Path | None) -> Part:
     command = [sys.executable, "-m", "muster_tainter", "--kubeconfig", str(kubeconfig)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--namespace", "muster"]
     return Part(name="tainter", command=[*command, *(("--policy", str(policy)) if policy else ())])
+
+
+def vipu_simulator(*, port: int, folder: Path) -> Part:
+    command = [sys.executable, "-m", "muster_operator.vipu.simulator", "--ipus", str(IPUS)]
+    return Part(
+        name="vipu-sim",
+        command=[*command, "--state", str(folder / "vipu"), "--host", "127.0.0.1", "--port", str(port)],
+    )
+
+
+def vipu_proxy(*, kubeconfig: Path, port: int, controller: str) -> Part:
+    """controller: ``host:port`` of the simulator."""
+    command = [sys.executable, "-m", "muster_operator.proxy", "--kubeconfig", str(kubeconfig), "--backend", "sim"]
+    command += ["--controllers", f"{controller}:{IPU_LABEL}={IPU_LABEL_VALUE}", "--namespace", NAMESPACE]
+    return Part(name="vipu-proxy", command=[*command, "--host", "127.0.0.1", "--port", str(port)])
+
+
+def operator(*, kubeconfig: Path, port: int, metrics_port: int, webhook_port: int, proxy: str) -> Part:
+    """proxy: its ``host:port``."""
+    command = [sys.executable, "-m", "muster_operator", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
+    command += ["--vipu-proxy", f"http://{proxy}", "--host", "127.0.0.1", "--port", str(port)]
+    ports = ["--metrics-port", str(metrics_port), "--webhook-port", str(webhook_port)]
+    return Part(name="operator", command=[*command, *ports])
 
 
 class Running:

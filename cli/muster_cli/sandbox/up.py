@@ -21,16 +21,19 @@ from muster_cli.sandbox.reboot import new_boot
 from muster_cli.sandbox.service import publish_agents
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
+from muster_operator.admission.configurations import Called, configurations
+from muster_operator.admission.serving import NAME as WEBHOOKS
 from muster_testbed.agents import create_agent_pods
 from muster_testbed.binaries import NoControlPlane, find_or_build
 from muster_testbed.controlplane import ControlPlane, free_ports
-from muster_testbed.install import AGENT, NAMESPACE, TAINTER, install
+from muster_testbed.install import AGENT, NAMESPACE, OPERATOR, PROXY, TAINTER, install
 from muster_testbed.kubelets import Kubelets
 from muster_testbed.nodes import NODES, SIMULATED, Fleet, NodeShape, node_object
 from muster_testbed.processes import ComponentDied, Keeper
 
 Say = Callable[[str], None]
 DEVICE = Path("/dev/kmsg")
+SIMULATED_SHAPE = NodeShape(labels={parts.IPU_LABEL: parts.IPU_LABEL_VALUE})
 EXIT_UNKNOWN = 3
 
 
@@ -102,7 +105,8 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
         if wishes.policy is not None:
             await _publish_policy(client, wishes.policy)
         nodes = await _make_nodes(client, wishes.simulated, claim.path)
-        page, *ports = free_ports(1 + len(nodes))
+        page, simulator, proxy, operator, metrics, webhooks, *ports = free_ports(6 + len(nodes))
+        await _call_webhooks(client, webhooks, plane.server_version)
         ready_urls = {node.name: f"http://127.0.0.1:{port}/readyz" for node, port in zip(nodes, ports, strict=True)}
         by_node = {node.name: port for node, port in zip(nodes, ports, strict=True)}
         if alone := await publish_agents(client, by_node):
@@ -119,10 +123,33 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
                         node, kubeconfig=agent_kubeconfig, port=port, pod_uid=uids[node.name], folder=claim.path
                     )
                 )
+            running.start(parts.vipu_simulator(port=simulator, folder=claim.path))
+            running.start(
+                parts.vipu_proxy(
+                    kubeconfig=plane.kubeconfig_for(PROXY, NAMESPACE), port=proxy, controller=f"127.0.0.1:{simulator}"
+                )
+            )
+            running.start(
+                parts.operator(
+                    kubeconfig=plane.kubeconfig_for(OPERATOR, NAMESPACE),
+                    port=operator,
+                    metrics_port=metrics,
+                    webhook_port=webhooks,
+                    proxy=f"127.0.0.1:{proxy}",
+                )
+            )
             claim.publish(Sandbox(pid=os.getpid(), kubeconfig=str(claim.path / "admin.kubeconfig"), nodes=tuple(nodes)))
             await _watch(wishes, client, running, nodes, claim.path, plane.server_version, ports[0], page)
         finally:
             await running.stop()
+
+
+async def _call_webhooks(client: KubeClient, port: int, version: str) -> None:
+    """The API server asks the operator about IPUJobs. version: the server's, as v1.20.2."""
+    minor = int(version.split(".")[1])
+    both = configurations(WEBHOOKS, Called(url=f"https://127.0.0.1:{port}"), minor=minor)
+    for kind, body in zip(("mutating", "validating"), both, strict=True):
+        await client.create(f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations", body)
 
 
 async def _publish_policy(client: KubeClient, policy: Path) -> None:
@@ -136,7 +163,7 @@ async def _make_nodes(client: KubeClient, simulated: int, place: Path) -> list[S
     name = this_machine()
     await client.create(NODES, this_node(name))
     nodes = [SandboxNode(name=name, kmsg=str(DEVICE), root="/", simulated=False)]
-    for sim in await Fleet(client).create(simulated, prefix="sim", first=1):
+    for sim in await Fleet(client).create(simulated, prefix="sim", first=1, shape=SIMULATED_SHAPE):
         root = place / sim
         new_boot(root)
         nodes.append(SandboxNode(name=sim, kmsg=str(root / "dev/kmsg"), root=str(root), simulated=True))
@@ -172,6 +199,7 @@ async def _watch(
         f"Kubernetes {version} on loopback; {nodes[0].name} is this machine. In another terminal:",
         f"  export KUBECONFIG={place / 'admin.kubeconfig'}",
         "  muster sandbox inject sim-3 'NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.'",
+        "  kubectl apply -f examples/ipujob.yaml;  kubectl get ipujobs,pods -o wide",
         "  muster explain sim-3;  muster sandbox pod trial;  muster clear sim-3;  muster status",
         f"  muster run --url http://127.0.0.1:{port} --check dmesg;  curl '127.0.0.1:{port}/status?check=dmesg'",
         f"The fleet's page: http://127.0.0.1:{page}/",

@@ -13,6 +13,8 @@ from muster_testbed.admin import Admin, Object
 NAMESPACE = "muster"
 AGENT = "muster-agent"
 TAINTER = "muster-tainter"
+OPERATOR = "muster-operator"
+PROXY = "muster-vipu-proxy"
 
 # plural and whether objects of it live in a namespace, for the kinds that our own files hold
 _KINDS = {
