@@ -1,7 +1,7 @@
 """The back end that runs Graphcore's ``vipu`` program. Its other options (allocation, user, access key) are the
 program's own: /etc/vipu/vipu-cli.hcl.
 
-What is public and used: `create partition NAME --size N --reconfigurable --num-gcds N`, `reset partition NAME`, `remove
+What is public and used: `create partition NAME --size N --num-gcds N --reconfigurable`, `reset partition NAME`, `remove
 partition NAME --force`, `list partitions`, `list allocations`, `--api-host`, `--api-port`. (Less well: `--force` is
 known of the API's call, `reset` of the program's predecessor, vipu-cli, and the port as a key of the program's file.)
 What is not public, and what is done instead:
@@ -34,6 +34,7 @@ from muster_operator.vipu.controller import (
 from muster_operator.vipu.tables import NoTable, allocations_in, partitions_in
 
 IPUS_OF_AGENT = 4
+IPUS_OF_LINK_DOMAIN = 64  # of an IPU-POD64; what spans GW-Links cannot be reconfigurable (V-IPU user guide, partitions)
 LIST_S = 30.0
 CHANGE_S = 150.0  # a program that waits until the partition is ACTIVE: poprun gives V-IPU 120 s
 OUTPUT_LIMIT_BYTES = 4 << 20  # of 12,800 partitions 1.2 MB
@@ -78,8 +79,8 @@ class CommandController:
         _check(name, size)
         if await self.partition(name) is not None:
             raise PartitionExists(f"partition {name} exists")
-        words = ("create", "partition", name, "--size", str(size), "--reconfigurable", "--num-gcds", str(gcds))
-        output = await self._changed(*words)
+        words = ("create", "partition", name, "--size", str(size), "--num-gcds", str(gcds))
+        output = await self._changed(*words, *(("--reconfigurable",) if size <= IPUS_OF_LINK_DOMAIN else ()))
         if _succeeded(output, "create", name):
             return
         listed = await self.partition(name) is not None

@@ -121,7 +121,7 @@ async def test_arguments_are_the_documented_words_one_by_one(tmp_path: Path) -> 
     server = "'--api-host', '10.0.0.1', '--api-port', '8090'"
     assert _calls(tmp_path) == [
         f"['list', 'partitions', {server}]",
-        f"['create', 'partition', 'p64', '--size', '64', '--reconfigurable', '--num-gcds', '2', {server}]",
+        f"['create', 'partition', 'p64', '--size', '64', '--num-gcds', '2', '--reconfigurable', {server}]",
     ]
     (tmp_path / "calls").unlink()
     with pytest.raises(VipuUnreachable):
@@ -129,6 +129,11 @@ async def test_arguments_are_the_documented_words_one_by_one(tmp_path: Path) -> 
     await controller.reset("p64")
     assert _calls(tmp_path)[1] == f"['remove', 'partition', 'p64', '--force', {server}]"
     assert _calls(tmp_path)[3] == f"['reset', 'partition', 'p64', {server}]"
+
+
+async def test_what_spans_more_than_a_rack_is_not_asked_for_as_reconfigurable(tmp_path: Path) -> None:
+    await _vipu(tmp_path, "print('create partition (a): success.')").create("a", 128, 1)
+    assert "'--size', '128', '--num-gcds', '1', '--api-host'" in _calls(tmp_path)[1]
 
 
 async def test_success_without_the_word_counts_when_it_is_listed(tmp_path: Path) -> None:
