@@ -203,3 +203,12 @@ class ProvedNode:
 
     def proved_over(self) -> list[str]:
         return [closed.check for closed in self.memory.closed if closed.how == "proof"]
+
+
+def just_tainted() -> ProvedNode:
+    """pciebw has failed there."""
+    made = ProvedNode()
+    made.fails()
+    made.settle()
+    assert made.tainted
+    return made

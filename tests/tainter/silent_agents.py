@@ -1,0 +1,143 @@
+"""Nodes and their agents' pods as values, for tests of whose agent is silent."""
+
+from typing import Any
+
+import msgspec
+
+from muster_kube.nodehealth import Cleared, Finding, NodeHealth, Status
+from muster_kube.objects import Condition, Metadata, Node, NodeStatus, Taint
+from muster_kube.times import rfc3339_whole
+from muster_tainter.agent_pods import AgentPod, slim_agent_pod
+from muster_tainter.desired import CONDITION, HEALTH_LABEL, Decision, decide
+from muster_tainter.outside import Outside
+from muster_tainter.policy import SILENT, Policy
+from muster_tainter.policyfile import parse_policy
+from muster_tainter.silences import Silences
+from muster_tainter.surroundings import Surroundings
+
+START = 1.8e9
+GRACE_S = 600.0
+EVENT = "rules: []\n"
+TAINT = "rules: []\ndeadMan: {action: taint}\n"
+UNKNOWN = Taint(key="muster.dev/unknown", value="true", effect="NoSchedule")
+
+
+class Fleet:
+    """Nodes, NodeHealths and agents' pods as values; ``decide`` carries out what is decided, as the leader does."""
+
+    def __init__(self, policy: str = EVENT) -> None:
+        self.policy: Policy = parse_policy(policy)
+        self.time = 0.0
+        self.skew = 0.0  # of the wall clock
+        self.sees = True
+        self.nodes: dict[str, Node] = {}
+        self.healths: dict[str, NodeHealth] = {}
+        self.pods: dict[str, AgentPod] = {}
+        self.reasons: list[tuple[str, str]] = []
+        self.restart()
+
+    @property
+    def now(self) -> float:
+        return START + self.time + self.skew
+
+    def restart(self) -> None:
+        """Another process, with nothing in memory; it lists what is there."""
+        self.outside = Outside(lambda _: None)
+        self.silences = Silences(
+            lambda: self.policy, node=self.nodes.get, nodes=lambda: self.nodes, health=self.healths.get,
+            found=self.outside.found, over=self.outside.over, wake=lambda: None,
+            now=lambda: self.now, clock=lambda: self.time,
+        )  # fmt: skip
+        for key, pod in self.pods.items():
+            self.silences.pod_changed(key, None, pod)
+        self.silences.begin()
+        self.look()
+
+    def add(self, *names: str, reported: bool = True, ready: bool | None = True, **fields: Any) -> None:
+        """ready None: no pod of the agent is there."""
+        for name in names:
+            self.nodes[name] = Node(metadata=Metadata(name=name, resource_version="1"), **fields)
+            made = Metadata(name=name, creation_timestamp=rfc3339_whole(self.now))
+            status = Status(verdict="PASS", boot_id="b1") if reported else Status()
+            self.healths[name] = NodeHealth(metadata=made, status=status)
+            if ready is not None:
+                self.pod(name, ready=ready)
+            self.silences.look(name)
+        self.look()
+
+    def pod(self, node: str, *, ready: bool, since: float | None = None) -> None:
+        key = f"muster/agent-{node}"
+        at = rfc3339_whole(self.now if since is None else since)
+        raw = {
+            "metadata": {"name": f"agent-{node}", "namespace": "muster", "creationTimestamp": at, "labels": {"a": "b"}},
+            "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+            "status": {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True", "lastTransitionTime": None},
+                    {"type": "Ready", "status": str(ready), "reason": "ContainersNotReady", "lastTransitionTime": at},
+                ],
+            },
+        }
+        old, new = self.pods.get(key), slim_agent_pod(msgspec.convert(raw, AgentPod))
+        self.pods[key] = new
+        self.silences.pod_changed(key, old, new)
+        self.look()
+
+    def delete_pod(self, node: str) -> None:
+        key = f"muster/agent-{node}"
+        self.silences.pod_changed(key, self.pods.pop(key), None)
+        self.look()
+
+    def look(self) -> float | None:
+        return self.silences.round(sees=self.sees)
+
+    def wait(self, seconds_: float) -> None:
+        """Time passes; whatever time alone brings about happens when it is due."""
+        end = self.time + seconds_
+        for _ in range(1000):
+            wait_s = self.look()
+            if wait_s is None or self.time + wait_s > end:
+                break
+            self.time += max(wait_s, 0.001)
+        else:
+            raise AssertionError("it looks again and again")
+        self.time = end
+        self.look()
+
+    def finding(self, node: str) -> Finding | None:
+        return self.outside.of(node)[0].get(SILENT)
+
+    def over(self, node: str) -> tuple[Cleared, ...]:
+        return self.outside.of(node)[1].get(SILENT, ())
+
+    def decide(self, name: str, withhold: str = "") -> Decision:
+        """Decided, written, and told."""
+        outside, over = self.outside.of(name)
+        around = Surroundings(withhold=withhold, outside=outside, over=over)
+        made = decide(self.nodes[name], self.healths[name], self.policy, self.now, None, around)
+        node = made.applied(self.nodes[name])
+        assert made.condition is not None
+        at = rfc3339_whole(self.now)
+        condition = msgspec.structs.replace(made.condition, last_transition_time=at)
+        self.nodes[name] = msgspec.structs.replace(node, status=NodeStatus(conditions=(condition,)))
+        self.reasons += [(name, notice.reason) for notice in made.notices]
+        self.silences.look(name)
+        self.look()
+        return made
+
+    def decide_all(self) -> None:
+        for name in self.nodes:
+            self.decide(name)
+
+    def taints(self, name: str) -> list[Taint]:
+        return list(self.nodes[name].spec.taints)
+
+    def label(self, name: str) -> str | None:
+        return self.nodes[name].metadata.labels.get(HEALTH_LABEL)
+
+    def condition(self, name: str) -> Condition:
+        return next(c for c in self.nodes[name].status.conditions if c.type == CONDITION)
+
+    def told(self, reason: str = "AgentSilent") -> list[str]:
+        return [node for node, told in self.reasons if told == reason]
