@@ -26,14 +26,17 @@ class Lives(RuleBasedStateMachine):
         self.cluster = Cluster()
         self.uids: list[str] = []
 
-    @initialize(launcher=st.booleans(), instances=st.integers(1, 3), workers_each=st.sampled_from([1, 2]))
-    def submit(self, launcher: bool, instances: int, workers_each: int) -> None:
+    @initialize(
+        launcher=st.booleans(), instances=st.integers(1, 3), workers_each=st.integers(1, 2), begun=st.integers(0, 4)
+    )
+    def submit(self, launcher: bool, instances: int, workers_each: int, begun: int) -> None:
         for namespace in ("one", "two"):
             job = make_job(
                 namespace=namespace, launcher=launcher, instances=instances, workers=workers_each, finalizers=()
             )
             self.cluster.add(job)
             self.uids.append(job.metadata.uid)
+        self.cluster.go_well(begun)
 
     def _there(self, number: int) -> str | None:
         uid = self.uids[number]
@@ -164,6 +167,9 @@ class Lives(RuleBasedStateMachine):
         entries = [entry for entry in self.cluster.tracker.values() if entry.job == uid]
         assert not job.metadata.deletion_timestamp, "it was deleted, and is still there"
         if status.finished(job.status):
+            for key in [key for key in self.cluster.pods if key[0] == job.metadata.namespace]:
+                del self.cluster.pods[key]
+            self.cluster.turn(uid)  # behaviour 37: played_cluster.py sees that nothing is made
             if job.spec.clean_pod_policy == "All":
                 assert (pods, entries) == (set(), [])
         elif job.spec.suspend:
