@@ -115,61 +115,46 @@ class MadeFleet:
         self.settle(name, withhold, at)
 
 
-def xid79(bus: str = "0000:3b:00.0", occurrence: int = 1) -> Finding:
+def failure(component: str, reason: str, fault_class: str, message: str, *measured: Measurement) -> Finding:
     return Finding(
-        component=f"gpu/{bus}",
-        reason="Xid79",
+        component=component,
+        reason=reason,
         verdict="FAIL",
-        fault_class="reboot",
-        message=f"NVRM: Xid (PCI:{bus[:-2]}): 79, pid=418231, name=python3, GPU has fallen off the bus.",
-        occurrence=occurrence,
+        fault_class=fault_class,
+        message=message,
+        measurements=measured,
     )
 
 
-LINK_DOWN = Finding(
-    component="nic/mlx5_3",
-    reason="LinkDown",
-    verdict="FAIL",
-    fault_class="contact",
-    message="mlx5_3 port 1: state DOWN, physical state Polling; expected ACTIVE at 400 Gb/s",
-    measurements=(Measurement("rate", 0.0, "Gb/s", 400.0), Measurement("link_downed", 14.0, "", 3.0)),
-)
-SLOW = Finding(
-    component="gpu/0000:9b:00.0",
-    reason="BandwidthLow",
-    verdict="FAIL",
-    fault_class="reset",
-    message="host to device 11.4 GB/s, expected at least 44 GB/s: PCIe 5.0 x16 runs as x4",
-    measurements=(Measurement("h2d", 11.4, "GB/s", 44.0), Measurement("d2h", 12.1, "GB/s", 44.0)),
-)
-MISSING = Finding(
-    component="host",
-    reason="GpusMissing",
-    verdict="FAIL",
-    fault_class="replace",
-    message="7 of 8 GPUs are on the PCI bus: nothing at 0000:db:00.0",
-    measurements=(Measurement("gpus", 7.0, "", 8.0),),
-)
-XID48 = Finding(
-    component="gpu/0000:5e:00.0",
-    reason="Xid48",
-    verdict="FAIL",
-    fault_class="reset",
-    message="NVRM: Xid (PCI:0000:5e:00): 48, pid=90112, name=train, DBE (Double Bit Error) ECC Error",
-)
-IPU_LINK = Finding(
-    component="ipu/10.44.7.12/1",
-    reason="LinkDegraded",
-    verdict="FAIL",
-    fault_class="reset",
-    message="IPU link of board 1 to 10.44.7.13 trained at x4, expected x8",
-)
-XID31 = Finding(
-    component="gpu/0000:3b:00.0",
-    reason="Xid31",
-    verdict="FAIL",
-    fault_class="restart-app",
-    message="NVRM: Xid (PCI:0000:3b:00): 31, pid=7120, name=infer, Ch 00000012, MMU Fault",
+def xid(number: int, bus: str, fault_class: str, said: str) -> Finding:
+    """As the driver's line in the kernel log gives it."""
+    return failure(f"gpu/{bus}", f"Xid{number}", fault_class, f"NVRM: Xid (PCI:{bus[:-2]}): {number}, {said}")
+
+
+def xid79(bus: str = "0000:3b:00.0", occurrence: int = 1) -> Finding:
+    fallen = xid(79, bus, "reboot", "pid=418231, name=python3, GPU has fallen off the bus.")
+    return msgspec.structs.replace(fallen, occurrence=occurrence)
+
+
+XID48 = xid(48, "0000:5e:00.0", "reset", "pid=90112, name=train, DBE (Double Bit Error) ECC Error")
+XID31 = xid(31, "0000:3b:00.0", "restart-app", "pid=7120, name=infer, Ch 00000012, MMU Fault")
+LINK_DOWN = failure(
+    "nic/mlx5_3", "LinkDown", "contact",
+    "mlx5_3 port 1: state DOWN, physical state Polling; expected ACTIVE at 400 Gb/s",
+    Measurement("rate", 0.0, "Gb/s", 400.0), Measurement("link_downed", 14.0, "", 3.0),
+)  # fmt: skip
+SLOW = failure(
+    "gpu/0000:9b:00.0", "BandwidthLow", "reset",
+    "host to device 11.4 GB/s, expected at least 44 GB/s: PCIe 5.0 x16 runs as x4",
+    Measurement("h2d", 11.4, "GB/s", 44.0), Measurement("d2h", 12.1, "GB/s", 44.0),
+)  # fmt: skip
+MISSING = failure(
+    "host", "GpusMissing", "replace",
+    "7 of 8 GPUs are on the PCI bus: nothing at 0000:db:00.0",
+    Measurement("gpus", 7.0, "", 8.0),
+)  # fmt: skip
+IPU_LINK = failure(
+    "ipu/10.44.7.12/1", "LinkDegraded", "reset", "IPU link of board 1 to 10.44.7.13 trained at x4, expected x8"
 )
 HOT = Finding(
     component="gpu/0000:cb:00.0",
