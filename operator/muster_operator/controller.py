@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -17,15 +17,15 @@ import msgspec
 from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, Conflict, NotFound
 from muster_kube.fencing import NotLeading
-from muster_kube.objects import Metadata
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_operator.acting import FREEING, TAKING, Did, Hands, Memory
 from muster_operator.ending import bounded
 from muster_operator.ipujob import IPUJob, Status, WorkersStatus, collection
 from muster_operator.metrics import Metrics
 from muster_operator.observing import World
+from muster_operator.orphans import Orphans
 from muster_operator.partitioning import Proxy
-from muster_operator.partitions import Entry
+from muster_operator.partitions import Entry, Refusal
 from muster_operator.seen import AddFinalizer, Placeable, Plan, Seen, Setup, Tell
 from muster_operator.status import finished, line_only
 from muster_operator.telling import Telling
@@ -37,7 +37,6 @@ WORKERS = 8
 ROUNDS = 32  # decisions of one turn; each comes after something was done, and a job's life has fewer steps
 COUNTS_S = 1.0  # between two writes of a status of which only the numbers of workers are new
 ROOM_S = 1.0  # jobs that wait for room are woken together, and not more often
-ORPHAN_S = 5.0  # a partition without a job is looked at again
 CONFLICT_S = 1.0  # the watch brings the new version sooner
 
 REFUSED_LINE = "the spec is refused: "  # what such a job's lastMessage begins with
@@ -104,6 +103,7 @@ class Operator:
         )
         self._memory = Memory(clock, rng or random.Random())  # noqa: S311 - spreads load, guards nothing
         self._hands = Hands(client, proxy, self.world, self._memory, wrote=metrics.wrote)
+        self._orphans = Orphans(client, self.world, self._hands)
         self._queue: WorkQueue[str] | None = None  # there while leading
         self._telling: Telling | None = None
         self._waiting: dict[str, str] = {}  # jobs that wait for room, and when they were made
@@ -202,7 +202,8 @@ class Operator:
                 raise
 
     async def _turn(self, key: str) -> None:
-        await self._free_orphans(key)
+        if (delay_s := await self._orphans.give_back(key)) is not None:
+            self._again(key, delay_s)
         for _ in range(ROUNDS):
             job = self.world.job(key)
             if job is None:
@@ -288,16 +289,25 @@ class Operator:
     def seen(self, job: IPUJob) -> Seen:
         """What a decision about ``job`` goes by now."""
         uid = job.metadata.uid
-        entries = self.world.tracker.of_job(uid)
+        entries, going = self.world.tracker.of_job(uid), bool(job.metadata.deletion_timestamp)
         return Seen(
             now=self._now(),
             pods=self.world.pods.of_job(uid),
             objects=self.world.objects_of(uid),
             foreign=self._memory.foreign(uid),
             entries=entries,
-            refusals=self._memory.refusals(uid, FREEING if job.metadata.deletion_timestamp else TAKING),
+            refusals=self._held_up(uid, entries) if going else self._memory.refusals(uid, TAKING),
             placeable=self._placeable(job, list(entries.values())),
         )
+
+    def _held_up(self, uid: str, entries: Mapping[str, Entry]) -> dict[str, Refusal]:
+        """Why partitions are not given back: in the proxy's answers, or, of what it has taken on, in the tracker."""
+        told = {
+            name: Refusal(why="Unreachable", message=entry.message)
+            for name, entry in entries.items()
+            if entry.state == "deleting" and entry.message
+        }
+        return told | self._memory.refusals(uid, FREEING)
 
     def _placeable(self, job: IPUJob, entries: list[Entry]) -> Placeable | None:
         if not self.world.nodes.synced:
@@ -348,44 +358,12 @@ class Operator:
         self._status_at[meta.uid] = self._clock()
         self.world.observe_job(answer)
 
-    async def _free_orphans(self, key: str) -> None:
-        """Partitions of jobs of that name that are no more (somebody took the finaliser off) are given back."""
-        job = self.world.job(key)
-        if key in self.world.unreadable:
-            return
-        for uid in self.world.tracker.uids_at(key):
-            if job is not None and job.metadata.uid == uid:
-                continue
-            entries = self.world.tracker.of_job(uid)
-            if all(entry.state == "deleting" for entry in entries.values()):
-                continue
-            if self.world.pods.of_job(uid) or await self._exists(key, uid):
-                self._again(key, ORPHAN_S)  # its pods are collected, or the cache is behind
-                continue
-            for name in entries:
-                log.warning("partition %s is given back: its IPUJob %s (%s) is no more", name, key, uid)
-                await self._hands.free(uid, name)
-            if (delay_s := self._memory.again_s(uid)) is not None:
-                self._again(key, delay_s)
-
-    async def _exists(self, key: str, uid: str) -> bool:
-        namespace, _, name = key.partition("/")
-        try:
-            found = await self._client.get(f"{collection(namespace)}/{name}", type=_Known)
-        except NotFound:
-            return False
-        return found.metadata.uid == uid
-
     def _entries(self) -> list[tuple[str, Entry]]:
         return [(name, entry) for name, entry in self.world.tracker.all() if self.world.concerns(job_key(entry))]
 
     def _again(self, key: str, delay_s: float) -> None:
         if self._queue is not None:
             self._queue.add_after(key, delay_s)
-
-
-class _Known(msgspec.Struct, frozen=True):
-    metadata: Metadata
 
 
 def _key(job: IPUJob) -> str:

@@ -174,7 +174,7 @@ async def test_a_status_of_which_only_numbers_are_new_is_held_back_for_a_moment(
 
 
 async def test_a_number_that_is_none_any_more_is_taken_away() -> None:
-    had = {"workersStatus": {"active": 3}, "lastMessage": "x", "completionTime": "2026-01-01T00:00:00Z"}
+    had: dict[str, Any] = {"workersStatus": {"active": 3}, "lastMessage": "x", "completionTime": "2026-01-01T00:00:00Z"}
     before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}], **had)
     async with leading(lambda *_: Plan(status=status(last_message="y")), before) as it:
         await until(lambda: it.sent(STATUS))

@@ -41,7 +41,8 @@ class Bench:
         async def handle(request: httpx2.Request) -> httpx2.Response:
             self.asked.append(request)
             found = answer(request)
-            return await found if asyncio.iscoroutine(found) else found
+            response: httpx2.Response = await found if asyncio.iscoroutine(found) else found
+            return response
 
         self.proxy = Proxy(
             URL,
