@@ -363,6 +363,12 @@ async def test_nothing_is_written_and_v_ipu_is_not_asked_while_all_is_settled(be
         text = (await proxy.get("/metrics")).text
         return [line for line in text.splitlines() if "vipu_seconds_count" in line or "tracker_writes_total" in line]
 
+    async def settled() -> bool:
+        before = await calls()
+        await asyncio.sleep(0.5)
+        return await calls() == before
+
+    await until(settled, "what follows a change has been asked")
     before = await calls()
     await asyncio.sleep(1.0)
     assert await calls() == before

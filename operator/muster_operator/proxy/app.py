@@ -106,9 +106,8 @@ async def run(settings: Settings) -> int:
                     log.error("a part of the proxy has ended: %s", error or task, exc_info=error)
                     code = EXIT_FAILED
         finally:
-            # nothing has to be finished: every intent is in the tracker
             server.should_exit = True
-            await core.settling.stop()
+            await core.stop()
             await asyncio.wait([http], timeout=STOP_S)
             for task in (*tasks, http, stopping):
                 task.cancel()

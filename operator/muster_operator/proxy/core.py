@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from muster_operator.proxy import quarantine
 from muster_operator.proxy.counting import Counting
 from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.pacing import Pace
 from muster_operator.proxy.reaching import Make, Reaching
-from muster_operator.proxy.settling import Pace, Settling
+from muster_operator.proxy.settling import Settling
 from muster_operator.proxy.store import Client, Store
 from muster_operator.proxy.taking import Taking, Waits
 from muster_operator.vipu.controller import Ipu, VipuPartition
@@ -63,6 +64,16 @@ class Core:
         self.metrics.quarantined.set(len(ipus))
         if self.store.loaded:
             self.settling.verify_parked()
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is on its way."""
+        return self.settling.is_busy or self.counting.is_busy
+
+    async def stop(self) -> None:
+        """Nothing has to be finished: every intent is in the tracker."""
+        await self.settling.stop()
+        await self.counting.stop()
 
     def unhealthy(self) -> str:
         """Why it can serve nobody; empty when it can."""

@@ -60,6 +60,8 @@ class Counting:
         self._under_way: dict[object, asyncio.Task[Any]] = {}
         self._reserved: dict[str, dict[str, int]] = {}
         self._released = asyncio.Event()
+        self._has_changed = False
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def stats(self) -> dict[str, dict[str, int]]:
         """By namespace, and in total: IPUs that jobs of ours use, and that are free and not quarantined."""
@@ -68,6 +70,22 @@ class Counting:
         self._metrics.ipus.labels("available").set(available)
         lines = {namespace: {"used": number, "available": available} for namespace, number in used.items()}
         return {**lines, "total": {"used": sum(used.values()), "available": available}}
+
+    def refresh(self) -> None:
+        """Something has become or gone: what the metric says of IPUs is brought up to date, beside everything else."""
+        self._has_changed = True
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh())
+
+    @property
+    def is_busy(self) -> bool:
+        return self._refreshing is not None and not self._refreshing.done()
+
+    async def stop(self) -> None:
+        tasks = [*self._under_way.values(), *([self._refreshing] if self._refreshing is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def query(self, size: int) -> Query:
         """How many partitions of that size could be made now, one after the other."""
@@ -127,6 +145,11 @@ class Counting:
                 async with asyncio.timeout(RELEASE_S):
                     await self._released.wait()
         return blocks
+
+    async def _refresh(self) -> None:
+        while self._has_changed:
+            self._has_changed = False
+            await self.stats()
 
     async def _available(self) -> int:
         return _left(await asyncio.gather(*(self._free(self._reaching.of(place)) for place in self._reaching.places)))

@@ -1,4 +1,4 @@
-"""What the proxy counts. V-IPU is not asked for a scrape: IPUs are as they were at the last change or question."""
+"""What the proxy counts. V-IPU is not asked for a scrape: IPUs are as they were at the last change or /stats."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ class Metrics:
         )
         self.ipus = Gauge(
             "muster_vipu_proxy_ipus",
-            "IPUs that jobs use, and that are available, at the last change or question",
+            "IPUs that jobs use, and that were available at the last change or /stats",
             ["state"],
             registry=self.registry,
         )

@@ -7,21 +7,20 @@ the next one, whoever takes it. Nothing runs, and V-IPU is asked nothing, while 
 import asyncio
 import logging
 import random
-import secrets
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import msgspec
 
 from muster_kube.backoff import Backoff
-from muster_operator.names import PARKED_PREFIX
 from muster_operator.partitions import Entry, Refusal
 from muster_operator.proxy import tracker
 from muster_operator.proxy.calls import Measured
 from muster_operator.proxy.counting import Counting
 from muster_operator.proxy.deciding import Step, deleting, next_step
 from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.pacing import Pace, Turns
+from muster_operator.proxy.parking import Parking
 from muster_operator.proxy.reaching import Reaching
 from muster_operator.proxy.store import Full, Store, Unreadable
 from muster_operator.vipu.controller import (
@@ -35,40 +34,11 @@ from muster_operator.vipu.controller import (
 
 log = logging.getLogger(__name__)
 
-PARK_TRIES = 8  # of one partition
 MADE_AGAIN = "V-IPU did not have it any more: made again"
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Seconds. poll: between two looks at a passing state, growing; retry: after V-IPU gave no answer, growing."""
-
-    poll_s: float = 0.2
-    poll_cap_s: float = 5.0
-    retry_s: float = 1.0
-    retry_cap_s: float = 60.0
-
-
-@dataclass
-class _Turns:
-    """What this process remembers of one partition while it is on its way; nothing that matters.
-
-    fresh: the attempt that was begun or reset here. is_sure: no creation whose outcome is not known; verify: look even
-    if the entry is settled
-    """
-
-    fresh: int | None = None
-    is_sure: bool = False
-    verify: bool = False
-    polls: int = 0
-    failures: int = 0
-    is_sick: bool = False  # in ERROR at the last look
-    parks: int = 0
-    refused_by: set[str] = field(default_factory=set)
-
-
 class Settling:
-    """on_settled: told after something has become, or gone."""
+    """quarantined: the IPUs that are kept out now."""
 
     def __init__(
         self,
@@ -78,22 +48,21 @@ class Settling:
         metrics: Metrics,
         quarantined: Callable[[], Collection[Ipu]],
         *,
-        parked_limit: int = 16,
-        pace: Pace = Pace(),
+        parked_limit: int,
+        pace: Pace,
     ) -> None:
         self._store = store
         self._reaching = reaching
         self._counting = counting
         self._metrics = metrics
         self._quarantined = quarantined
-        self._parked_limit = parked_limit
         self._pace = pace
         self._retries = Backoff(pace.retry_s, pace.retry_cap_s)
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._turns: dict[str, _Turns] = {}
+        self._turns: dict[str, Turns] = {}
         self._wakes: dict[str, asyncio.Event] = {}
-        self._parking: set[str] = set()
+        self._parking = Parking(store, metrics, pace, parked_limit, self.verify)
         self._refusals: dict[str, Refusal] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._is_ready = asyncio.Event()
@@ -110,14 +79,14 @@ class Settling:
 
     def begun(self, name: str) -> None:
         """The intent to make it is just written, and nobody has asked V-IPU yet."""
-        self._turns[name] = _Turns(is_sure=True)
+        self._turns[name] = Turns(is_sure=True)
         self._refusals.pop(name, None)
 
     def verify(self, names: Iterable[str]) -> None:
         """Look whether V-IPU has what the tracker says."""
         names = list(names)
         for name in names:
-            self._turns.setdefault(name, _Turns()).verify = True
+            self._turns.setdefault(name, Turns()).verify = True
         self.wake(names)
 
     def verify_parked(self) -> None:
@@ -193,6 +162,7 @@ class Settling:
                 wait_s = await self._turn(name)
                 self._tell_moved(name)
                 if wait_s is None:
+                    self._counting.refresh()
                     if not wake.is_set():
                         return
                 elif wait_s > 0:
@@ -205,7 +175,7 @@ class Settling:
             self._counting.release(name)
             del self._tasks[name]
             del self._wakes[name]
-            if self._store.entry(name) is None or not self._turns.get(name, _Turns()).verify:
+            if self._store.entry(name) is None or not self._turns.get(name, Turns()).verify:
                 self._turns.pop(name, None)
 
     def _tell_moved(self, name: str) -> None:
@@ -215,10 +185,14 @@ class Settling:
 
     async def _turn(self, name: str) -> float | None:
         """Seconds to wait for the next turn; None: it is settled."""
-        turns = self._turns.setdefault(name, _Turns())
+        turns = self._turns.setdefault(name, Turns())
         entry = self._store.entry(name)
         is_lost = name in self._store.lost
-        if entry is None or name in self._parking or (entry.state == "active" and not turns.verify and not is_lost):
+        if (
+            entry is None
+            or name in self._parking.under_way
+            or (entry.state == "active" and not turns.verify and not is_lost)
+        ):
             return None
         controller = self._reaching.at(entry.controller)
         if controller is None:
@@ -241,7 +215,7 @@ class Settling:
             return None
 
     async def _step(
-        self, name: str, entry: Entry, found: VipuPartition | None, turns: _Turns, controller: Measured
+        self, name: str, entry: Entry, found: VipuPartition | None, turns: Turns, controller: Measured
     ) -> float | None:
         """One step; raises VipuError."""
         if found is not None and found.state == "RESETTING" and entry.reset:
@@ -253,7 +227,7 @@ class Settling:
             turns.polls = 0
         match step:
             case Step.WAIT:
-                return self._poll(turns)
+                return turns.next_poll_s(self._pace)
             case Step.DONE:
                 turns.verify = False
                 return None
@@ -262,7 +236,7 @@ class Settling:
             case Step.RESET:
                 await controller.reset(name)
                 turns.fresh = entry.attempt
-                return self._poll(turns)
+                return turns.next_poll_s(self._pace)
             case Step.REMOVE:
                 is_sick = found is not None and found.state == "ERROR" and entry.state != "deleting"
                 if is_sick and not turns.is_sick:
@@ -272,9 +246,12 @@ class Settling:
                     raise VipuError(told)
                 turns.is_sick = False
                 await controller.remove(name)
-                return self._poll(turns)
+                return turns.next_poll_s(self._pace)
             case Step.PARK:
-                return await self._park(name, entry, turns, controller)
+                refusal = await self._parking.put_in_place_of(name, entry, turns, controller)
+                if refusal is not None:
+                    turns.is_sure = False  # it is there
+                    return await self._withdraw(name, entry, turns, refusal)
             case Step.DROP:
                 await self._store.change(name, lambda now: None if now == entry else now)
                 log.info("partition %s is gone", name)
@@ -294,11 +271,11 @@ class Settling:
             turns.failures = 0
         return 0
 
-    async def _create(self, name: str, entry: Entry, turns: _Turns, controller: Measured) -> float | None:
+    async def _create(self, name: str, entry: Entry, turns: Turns, controller: Measured) -> float | None:
         try:
             await controller.create(name, entry.size, entry.gcds)
         except PartitionExists:
-            return self._poll(turns)  # by a call whose answer was lost
+            return turns.next_poll_s(self._pace)  # by a call whose answer was lost
         except VipuUnreachable:
             turns.is_sure = False
             raise
@@ -309,9 +286,9 @@ class Settling:
         finally:
             self._counting.release(name)
         turns.fresh = entry.attempt
-        return self._poll(turns)
+        return turns.next_poll_s(self._pace)
 
-    async def _no_room(self, name: str, entry: Entry, turns: _Turns, said: str) -> float | None:
+    async def _no_room(self, name: str, entry: Entry, turns: Turns, said: str) -> float | None:
         """The next controller, where it is sure that this one has nothing by that name."""
         refusal = Refusal(why="NoRoom", message=f"{entry.controller}: {said}")
         if not turns.is_sure:
@@ -323,7 +300,7 @@ class Settling:
         await self._write(name, entry, controller=other.address, selector=other.selector)
         return 0
 
-    async def _withdraw(self, name: str, entry: Entry, turns: _Turns, refusal: Refusal) -> float | None:
+    async def _withdraw(self, name: str, entry: Entry, turns: Turns, refusal: Refusal) -> float | None:
         """The intent comes to nothing; where V-IPU may have something after all, by way of removing that."""
         log.warning("partition %s is not made: %s: %s", name, refusal.why, refusal.message)
         if turns.is_sure:
@@ -336,64 +313,6 @@ class Settling:
         self._refusals[name] = refusal
         self._metrics.refusals.labels(refusal.why).inc()
         return None if turns.is_sure else 0
-
-    # -- parking
-
-    async def _park(self, name: str, entry: Entry, turns: _Turns, controller: Measured) -> float | None:
-        """Put another partition where this one lies, so that it comes to lie elsewhere.
-
-        Should this process die in between, the parked one is settled by itself: there, and kept while one of its IPUs
-        is quarantined; or not there, and forgotten.
-        """
-        turns.parks += 1
-        parked = list(tracker.parked(self._store.entries))
-        if turns.parks > PARK_TRIES or len(parked) >= self._parked_limit:
-            turns.is_sure = False  # it is there
-            told = f"{entry.controller}: V-IPU puts it on quarantined IPUs, and {len(parked)} partitions are parked"
-            return await self._withdraw(name, entry, turns, Refusal(why="NoRoom", message=told))
-        park = PARKED_PREFIX + secrets.token_hex(4)
-        log.warning("partition %s lies on quarantined IPUs of %s: %s is put in its place", name, entry.controller, park)
-        meant = Entry(
-            job=tracker.PARKED,
-            namespace="",
-            name=name,
-            size=entry.size,
-            controller=entry.controller,
-            message="keeps quarantined IPUs out of use",
-        )
-        self._parking.add(park)
-        try:
-            await self._store.change(park, lambda now: now or meant)
-            self._metrics.intents.labels("park").inc()
-            await self._remove_now(name, controller)
-            if self._store.entry(name) != entry:
-                return 0
-            try:
-                await controller.create(park, entry.size, 1)
-            except NoRoom:
-                return 0  # somebody else was faster: the parked one is forgotten, and this one made elsewhere
-            await self._appears(park, controller)
-        finally:
-            self._parking.discard(park)
-            self.verify([park])
-        return 0
-
-    async def _remove_now(self, name: str, controller: Measured) -> None:
-        await controller.remove(name)
-        waiting = _Turns()
-        while True:
-            if await controller.partition(name) is None:
-                return
-            await asyncio.sleep(self._poll(waiting))
-
-    async def _appears(self, name: str, controller: Measured) -> None:
-        """Until it is known on which IPUs it lies."""
-        waiting = _Turns()
-        while True:
-            found = await controller.partition(name)
-            if found is None or found.ipus or found.state in ("ACTIVE", "ERROR"):
-                return
-            await asyncio.sleep(self._poll(waiting))
 
     # -- what else there is
 
@@ -416,7 +335,7 @@ class Settling:
             await self._write(name, entry, message=told)
         return None
 
-    async def _unanswered(self, name: str, entry: Entry, turns: _Turns, told: str, error: VipuError) -> float:
+    async def _unanswered(self, name: str, entry: Entry, turns: Turns, told: str, error: VipuError) -> float:
         """V-IPU said no, or nothing. The entry says so, once: a text that changes each time is not written again."""
         delay_s = self._retries.delay_s(turns.failures, self._rng)
         turns.failures += 1
@@ -430,10 +349,6 @@ class Settling:
         """Unless the entry has moved: then the next turn sees what it is now."""
         changed = msgspec.structs.replace(entry, **changes)
         await self._store.change(name, lambda now: changed if now == entry else now)
-
-    def _poll(self, turns: _Turns) -> float:
-        turns.polls += 1
-        return min(self._pace.poll_cap_s, self._pace.poll_s * 1.5 ** min(turns.polls - 1, 40))
 
 
 async def _either(wake: asyncio.Event, wait_s: float) -> None:

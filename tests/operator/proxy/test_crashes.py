@@ -257,8 +257,8 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
     await _quiet_or_dead(world)
     await _revive(world, bad)
     await world.quiet()
-    for index, attempt in wanted.items():
-        asked = msgspec.structs.replace(wishes[index], attempt=attempt)
+    for index, last in wanted.items():
+        asked = msgspec.structs.replace(wishes[index], attempt=last)
         answer = await world.core.taking.take(called(asked), asked)
         assert isinstance(answer, Entry), answer
         assert (answer.state, answer.job) == ("active", asked.job)

@@ -21,6 +21,7 @@ OTHER = wish("uid-2", name="other")
 async def _taken(world: World) -> None:
     core = await world.start()
     await core.taking.take(NAME, ASKED)
+    await world.quiet()
 
 
 def test_32_an_entry_links_job_and_partition_and_comes_back_as_it_was() -> None:

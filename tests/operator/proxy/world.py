@@ -17,7 +17,7 @@ from muster_operator.names import partition
 from muster_operator.partitions import Wish
 from muster_operator.proxy.core import Core
 from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.settling import Pace
+from muster_operator.proxy.pacing import Pace
 from muster_operator.proxy.store import TrackerMap
 from muster_operator.proxy.taking import Waits
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
@@ -225,7 +225,7 @@ class World:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        await self.core.settling.stop()
+        await self.core.stop()
 
     async def seen(self) -> None:
         """The watch brings what somebody else wrote."""
@@ -244,7 +244,7 @@ class World:
     async def quiet(self) -> None:
         """Every entry is settled, and nobody is at work."""
         await self.core.store.wait_loaded()
-        await self.until(lambda: not self.core.settling.is_busy, "nobody is at work")
+        await self.until(lambda: not self.core.is_busy, "nobody is at work")
 
     @property
     def held(self) -> dict[str, dict[str, str]]:

@@ -1,0 +1,90 @@
+"""Keeps quarantined IPUs out of use: V-IPU chooses the IPUs of a partition, so a partition of nobody is put on them.
+
+Should this process die in between, the parked one is settled by itself: there, and kept while one of its IPUs is
+quarantined; or not there, and forgotten.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+
+from muster_operator.names import PARKED_PREFIX
+from muster_operator.partitions import Entry, Refusal
+from muster_operator.proxy import tracker
+from muster_operator.proxy.calls import Measured
+from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.pacing import Pace, Turns
+from muster_operator.proxy.store import Full, Store
+from muster_operator.vipu.controller import NoRoom
+
+log = logging.getLogger(__name__)
+
+TRIES = 8  # of one partition
+
+
+class Parking:
+    """limit: how many may be parked; on_parked: told names that can be settled from now on, as any other."""
+
+    def __init__(
+        self, store: Store, metrics: Metrics, pace: Pace, limit: int, on_parked: Callable[[Iterable[str]], None]
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._pace = pace
+        self._limit = limit
+        self._on_parked = on_parked
+        self.under_way: set[str] = set()
+
+    async def put_in_place_of(self, name: str, entry: Entry, turns: Turns, controller: Measured) -> Refusal | None:
+        """Remove ``name`` and put another one where it lay, so that it comes to lie elsewhere when it is made again.
+        Raises VipuError."""
+        turns.parks += 1
+        parked = len(list(tracker.parked(self._store.entries)))
+        if turns.parks > TRIES or parked >= self._limit:
+            told = f"{entry.controller}: V-IPU puts it on quarantined IPUs, and {parked} partitions are parked"
+            return Refusal(why="NoRoom", message=told)
+        park = PARKED_PREFIX + secrets.token_hex(4)
+        log.warning("partition %s lies on quarantined IPUs of %s: %s is put in its place", name, entry.controller, park)
+        meant = Entry(
+            job=tracker.PARKED,
+            namespace="",
+            name=name,
+            size=entry.size,
+            controller=entry.controller,
+            message="keeps quarantined IPUs out of use",
+        )
+        self.under_way.add(park)
+        try:
+            await self._store.change(park, lambda now: now or meant)
+            self._metrics.intents.labels("park").inc()
+            await self._remove(name, controller)
+            if self._store.entry(name) == entry:
+                await controller.create(park, entry.size, 1)
+                await self._appears(park, controller)
+        except Full as error:
+            return Refusal(why="Full", message=str(error))
+        except NoRoom as error:
+            # somebody else was faster: the parked one is forgotten, and this one made elsewhere
+            log.info("%s is not made: %s", park, error)
+        finally:
+            self.under_way.discard(park)
+            self._on_parked([park])
+        return None
+
+    async def _remove(self, name: str, controller: Measured) -> None:
+        await controller.remove(name)
+        waiting = Turns()
+        while True:
+            if await controller.partition(name) is None:
+                return
+            await asyncio.sleep(waiting.next_poll_s(self._pace))
+
+    async def _appears(self, name: str, controller: Measured) -> None:
+        """Until it is known on which IPUs it lies."""
+        waiting = Turns()
+        while True:
+            found = await controller.partition(name)
+            if found is None or found.ipus or found.state in ("ACTIVE", "ERROR"):
+                return
+            await asyncio.sleep(waiting.next_poll_s(self._pace))
