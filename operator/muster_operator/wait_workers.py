@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_kube.errors import ConfigError
@@ -117,7 +118,15 @@ def _cut(text: str) -> str:
     return text if len(text) <= MESSAGE_LIMIT else f"{text[: MESSAGE_LIMIT - 1]}…"
 
 
-async def wait(client: KubeClient, *, namespace: str, job: str, uid: str, workers: int) -> int:
+async def wait(
+    client: KubeClient,
+    *,
+    namespace: str,
+    job: str,
+    uid: str,
+    workers: int,
+    backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+) -> int:
     """The exit code: 0 once all are ready, 1 when one of them will never be. Logs each change of what it waits for."""
     wanted = [names.worker_pod(job, index) for index in range(workers)]
     changed = asyncio.Event()
@@ -128,6 +137,7 @@ async def wait(client: KubeClient, *, namespace: str, job: str, uid: str, worker
         JobPod,
         on_change=lambda *_: changed.set(),
         params={"labelSelector": selector},
+        backoff=backoff,
     )
     watching = asyncio.create_task(reflector.run())
     try:
@@ -250,5 +260,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         try:
             return await waiting
         except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # Ctrl-C, which cancels us and not what we wait for
             log.info("told to stop")
             return EXIT_TERMINATED
