@@ -18,7 +18,7 @@ sandbox: .venv/installed
 
 # the checks' own tests are held to 95 % of their branches; ARGS="tests/… -k …" runs some tests, without that
 test: .venv/installed
-	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python -m muster_testbed --node
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else

@@ -15,13 +15,13 @@ from tests.cluster.real_node_images import images
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_testbed.binaries import NoControlPlane, find_kubelet, find_or_build
-from muster_testbed.containers import Missing, why_not
+from muster_testbed.containers import Missing
 from muster_testbed.controlplane import ControlPlane
 from muster_testbed.install import install
 from muster_testbed.kubelets import Kubelets
 from muster_testbed.nodes import Fleet
 from muster_testbed.packages import RUNTIME, NoPackages, unpacked
-from muster_testbed.realnode import RealNode
+from muster_testbed.realnode import RealNode, why_none
 
 HERE = Path(__file__).parent
 _namespaces = iter(range(1, 1_000_000))
@@ -66,7 +66,7 @@ def real_node(binaries: Path, pytestconfig: pytest.Config) -> Iterator[RealNode]
 
     It takes root and the right to make namespaces. Where they are there and it still does not come up, tests fail.
     """
-    if isinstance(reason := why_not(), Missing) and os.environ.get("CI"):
+    if isinstance(reason := why_none(), Missing) and os.environ.get("CI"):
         pytest.fail(f"no real node: {reason}; .ci/run installs that", pytrace=False)
     if reason:
         pytest.skip(f"NOTHING WAS TESTED ON A REAL NODE: {reason}")

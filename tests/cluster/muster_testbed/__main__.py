@@ -1,25 +1,41 @@
-"""`python -m muster_testbed`: have a control plane ready; installs what its build needs, builds it once, says so.
+"""`python -m muster_testbed [--node]`: have a control plane ready; installs what its build needs, builds it once.
 
-Before the tests and the sandbox, so that minutes of building count against no test's time limit.
+With ``--node``, all of a real node too, where one can be; else it says why not. Before the tests and the sandbox, so
+that minutes of building count against no test's time limit.
 """
 
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 from muster_testbed import requirements
 from muster_testbed.binaries import NoControlPlane, find_or_build
+from muster_testbed.images import root_layer
+from muster_testbed.packages import RUNTIME, NoPackages, unpacked
+from muster_testbed.realnode import why_none
 
 
-def main() -> int:
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
     if os.environ.get("MUSTER_SKIP_CLUSTER") == "1":
         return 0  # the tests say what that skips
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # tidied up as after Ctrl-C
     if (code := requirements.main()) != 0:
         return code
+    node = "--node" in arguments
+    if node and (reason := why_none()):
+        say(f"muster: NOTHING WILL BE TESTED ON A REAL NODE: {reason}")
+        node = False
     try:
-        find_or_build(lambda line: print(line, file=sys.stderr, flush=True))
-    except NoControlPlane as error:
+        find_or_build(say, with_kubelet=node)
+        if node:
+            unpacked(RUNTIME, say)
+            root_layer(say)
+    except (NoControlPlane, NoPackages) as error:
         print(f"muster: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -29,4 +45,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

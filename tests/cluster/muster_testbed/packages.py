@@ -7,7 +7,6 @@ something needs it. Needs no root; takes a minute, and 250 MB of the user's cach
 import hashlib
 import importlib.metadata
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from muster_testbed.apt import apt_get, debian_mirrors, lock, remove_tree
 from muster_testbed.binaries import cache_directory
-from muster_testbed.requirements import AGAIN_AFTER_S
+from muster_testbed.requirements import AGAIN_AFTER_S, install_command, missing_packages
 
 MADE_BY = 2  # rises with every change of what is done to the unpacked files: the cache of before does not count then
 STEP_LIMIT_S = 900
@@ -89,6 +88,8 @@ def unpacked(
     target = place_of(tree, environ)
     if target.is_dir():
         return target
+    if missing := missing_packages():
+        raise NoPackages(f"unpacking Debian's packages needs {', '.join(missing)}: {install_command(missing)}")
     cache = target.parent
     cache.mkdir(parents=True, exist_ok=True)
     with lock(cache / "lock", progress):
@@ -197,8 +198,3 @@ def _step(command: Sequence[str], cwd: Path) -> None:
     if done.returncode:
         tail = "\n".join(done.stdout.decode(errors="replace").splitlines()[-10:])
         raise NoPackages(f"{Path(command[0]).name} ended with {done.returncode}:\n{tail}")
-
-
-def missing_programs() -> list[str]:
-    """What making a tree needs of the machine and does not find."""
-    return [name for name in ("apt-get", "dpkg-deb", "tar") if shutil.which(name) is None]

@@ -19,13 +19,27 @@ from typing import Any, Self
 import yaml
 
 from muster_testbed import passage
-from muster_testbed.containers import ADDRESS, DNS, SERVICE, Machine
+from muster_testbed.binaries import NoControlPlane, find_kubelet
+from muster_testbed.containers import ADDRESS, DNS, SERVICE, Machine, why_not
 from muster_testbed.controlplane import ControlPlane, free_ports, minor_version
 from muster_testbed.images import Image
 from muster_testbed.processes import Component, ComponentDied, Keeper, wait_for
 
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_MEMORY_LEAST = 4 << 30  # bytes: images twice, and what containers write
+
+
+def why_none() -> str:
+    """What keeps a real node from being started here; empty when nothing does."""
+    if reason := why_not():
+        return reason
+    try:
+        find_kubelet()  # of the version that was asked for
+    except NoControlPlane as error:
+        return str(error)
+    return ""
+
+
 _PASSAGE = (sys.executable, "-m", passage.__name__)
 
 

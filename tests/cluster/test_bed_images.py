@@ -1,0 +1,102 @@
+"""What a real node runs is made of packages: trees in the user's cache, and images without an engine."""
+
+import hashlib
+import io
+import json
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.cluster.test_bed_binaries import played_tools
+
+from muster_testbed.images import Image, Layer, layer_of, muster_layer, write_archive
+from muster_testbed.packages import RUNTIME, NoPackages, Tree, place_of, unpacked
+from muster_testbed.passage import NoSuchName
+
+ROOT = Path(__file__).parents[2]
+TREE = Tree("tools", {"tool": "1.2"})
+
+
+def read(content: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return {name: file.read() for name in archive.getnames() if (file := archive.extractfile(name)) is not None}
+
+
+def test_an_archive_holds_each_layer_once_and_its_digests_are_right(tmp_path: Path) -> None:
+    file = tmp_path / "layer"
+    file.write_bytes(b"root files")
+    root = Layer(file, hashlib.sha256(b"root files").hexdigest())
+    own = layer_of({"bin/x": b"x"}, ["bin/x"])
+    out = io.BytesIO()
+    write_archive([Image("a:1", (root,), ("/bin/sleep",)), Image("b:1", (root, own))], out)
+    found = read(out.getvalue())
+    manifest = json.loads(found["manifest.json"])
+    assert [each["RepoTags"] for each in manifest] == [["a:1"], ["b:1"]]
+    for each, entrypoint in zip(manifest, (["/bin/sleep"], []), strict=True):
+        config = json.loads(found[each["Config"]])
+        assert each["Config"] == f"{hashlib.sha256(found[each['Config']]).hexdigest()}.json"
+        assert config["config"]["Entrypoint"] == entrypoint
+        digests = [f"sha256:{hashlib.sha256(found[layer]).hexdigest()}" for layer in each["Layers"]]
+        assert config["rootfs"]["diff_ids"] == digests
+    assert len([name for name in found if name.endswith("layer.tar")]) == 2
+
+
+def test_the_layer_of_a_checkout_has_its_command_and_no_compiled_files() -> None:
+    layer = muster_layer([ROOT / "cli/muster_cli"])
+    assert isinstance(layer.content, bytes)
+    found = read(layer.content)
+    assert found["usr/local/bin/muster"].startswith(b"#!/usr/bin/python3\n")
+    assert any(name.endswith("/muster_cli/__main__.py") for name in found)
+    assert not [name for name in found if "__pycache__" in name]
+    assert muster_layer([ROOT / "cli/muster_cli"]).digest == layer.digest
+
+
+def test_a_tree_in_the_cache_is_taken_and_one_of_other_versions_is_not(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    place = place_of(TREE, environ)
+    place.mkdir(parents=True)
+    asked: list[str] = []
+    assert unpacked(TREE, asked.append, environ=environ) == place
+    assert asked == []
+    assert place_of(replace(TREE, versions={"tool": "1.3"}), environ) != place
+    assert place_of(RUNTIME, environ).parent == place.parent
+
+
+@pytest.mark.parametrize(
+    ("apt_get", "says"),
+    [
+        ("exit 100", "apt-get ended with 100"),
+        ('case "$*" in *download*) touch tool_1.3-1_amd64.deb;; esac', "tool is .*, expected version 1.2…"),
+        ("exit 0", r"tool is \[\], expected version 1.2…"),
+    ],
+)
+def test_what_cannot_be_fetched_as_proven_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apt_get: str, says: str
+) -> None:
+    monkeypatch.setenv("PATH", played_tools(tmp_path / "bin", apt_get))
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said: list[str] = []
+    with pytest.raises(NoPackages, match=says):
+        unpacked(TREE, said.append, environ=environ, again_after_s=(0.0,))
+    assert len([line for line in said if "again in" in line]) == 1
+    assert [path.name for path in (tmp_path / "cache/muster/node").iterdir()] == ["lock"]
+
+
+class _Sent:
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def sendto(self, data: bytes, addr: tuple[str, int]) -> None:
+        self.sent.append(data)
+
+
+def test_the_machines_dns_knows_no_name_and_answers_no_garbage() -> None:
+    dns, wire = NoSuchName(), _Sent()
+    dns.connection_made(wire)  # type: ignore[arg-type] # as far as it is used
+    header = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+    question = b"\x03job\x05local\x00\x00\x01\x00\x01"
+    for data in (header + question + b"more", header, b"", header + b"\x03job"):
+        dns.datagram_received(data, ("10.78.0.2", 5353))
+    # flags: an answer, authoritative, NXDOMAIN (RFC 1035, 4.1.1)
+    assert wire.sent == [b"\x12\x34\x85\x83\x00\x01\x00\x00\x00\x00\x00\x00" + question]
