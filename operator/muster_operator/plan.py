@@ -103,10 +103,10 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     obstacle = waiting.obstacle(here, setup)
     making: tuple[Action, ...] = () if old else _making(here, setup)
     taking: tuple[Action, ...] = ()
-    if not old and not (obstacle and obstacle.blocks) and (wanted := _to_take(here)):
+    if here.to_take and not old and not (obstacle and obstacle.blocks):
         taking = (
             TakePartitions(
-                wanted,
+                here.to_take,
                 attempt=here.attempt,
                 size=ipus_per_instance(job.spec),
                 gcds=here.workers_each,
@@ -139,15 +139,6 @@ def _ended(here: Standing) -> Plan:
         stand = Stand(FAILED, why, desired=here.instances, partitions=not here.unready, message=why)
         tells = (Tell("Warning", "IPUJobFailed", why),)
     return Plan(tells, status.told(here.job, stand, here.workers, here.seen.now))
-
-
-def _to_take(here: Standing) -> tuple[int, ...]:
-    """Instances to ask a partition for. One that is being made or unmade is waited for (behaviours 29, 31)."""
-    return tuple(
-        instance
-        for instance in here.unready
-        if (entry := here.entry(instance)) is None or (entry.state != "deleting" and entry.attempt < here.attempt)
-    )
 
 
 def _making(here: Standing, setup: Setup) -> tuple[Action, ...]:

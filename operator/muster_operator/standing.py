@@ -81,7 +81,17 @@ class Standing:
 
     @cached_property
     def unready(self) -> tuple[int, ...]:
-        return tuple(instance for instance in range(self.instances) if instance not in set(self.ready))
+        ready = set(self.ready)
+        return tuple(instance for instance in range(self.instances) if instance not in ready)
+
+    @cached_property
+    def to_take(self) -> tuple[int, ...]:
+        """Instances to ask a partition for. One that is being made or unmade is waited for (behaviours 29, 31)."""
+        return tuple(
+            instance
+            for instance in self.unready
+            if (entry := self.entry(instance)) is None or (entry.state != "deleting" and entry.attempt < self.attempt)
+        )
 
     @cached_property
     def made(self) -> tuple[int, ...]:

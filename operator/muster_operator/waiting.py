@@ -49,7 +49,7 @@ def obstacle(here: Standing, setup: Setup) -> Obstacle | None:
         return Obstacle(_several(found), here.with_launcher, "")
     if found := [text for instance in here.ready if (text := here.conflict(instance))]:
         return Obstacle(_several(sorted(set(found))), here.with_launcher, "NodeSelectorConflict")
-    if here.unready and (text := _no_place(here, setup)):
+    if here.to_take and (text := _no_place(here, setup)):
         return Obstacle(text, True, "NoHealthyNode")
     return None
 

@@ -102,6 +102,12 @@ def test_no_partition_is_taken_without_a_healthy_node(places: Placeable, said: s
     assert decided.waits_for_room
 
 
+def test_a_partition_that_was_asked_for_is_waited_for_whatever_the_nodes() -> None:
+    job = make_job()
+    decided = decide(job, placeable=Placeable(1, 0), entries=entries(job, 0, state="creating"))
+    assert line(decided) == "partition not ready yet!"
+
+
 def test_one_healthy_node_is_enough_for_several_workers() -> None:
     assert isinstance(decide(make_job(workers=4), placeable=Placeable(1, 1)).actions[0], TakePartitions)
 
