@@ -51,7 +51,9 @@ class Counting:
         metrics: Metrics,
         quarantined: Callable[[], Collection[Ipu]],
         on_listed: Callable[[str, Collection[VipuPartition]], None],
+        count_s: float,
     ) -> None:
+        self._count_s = count_s
         self._reaching = reaching
         self._store = store
         self._metrics = metrics
@@ -148,6 +150,7 @@ class Counting:
 
     async def _refresh(self) -> None:
         while self._has_changed:
+            await asyncio.sleep(self._count_s)
             self._has_changed = False
             await self.stats()
 

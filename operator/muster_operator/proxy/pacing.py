@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds. poll: between two looks at a passing state, growing; retry: after V-IPU gave no answer, growing."""
+    """Seconds. poll: between two looks at a passing state, growing; retry: after V-IPU gave no answer, growing; count:
+    between two counts of free IPUs for the metric, while partitions come and go."""
 
     poll_s: float = 0.2
     poll_cap_s: float = 5.0
     retry_s: float = 1.0
     retry_cap_s: float = 60.0
+    count_s: float = 1.0
 
 
 @dataclass

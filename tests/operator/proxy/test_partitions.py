@@ -7,7 +7,9 @@ import pytest
 from tests.operator.proxy.world import FAR_S, World, called, wish
 
 from muster_operator.partitions import Entry, Refusal
+from muster_operator.proxy.deciding import begun
 from muster_operator.proxy.taking import Waits
+from muster_operator.proxy.tracker import written
 from muster_operator.vipu.simulator.fleet import Faults
 
 
@@ -57,7 +59,7 @@ async def test_30_a_higher_attempt_resets_once() -> None:
     for _ in range(2):
         taken = await core.taking.take(called(asked), again)
         assert isinstance(taken, Entry)
-        assert (taken.state, taken.attempt) == ("active", 1)
+        assert (taken.state, taken.attempt, taken.reset) == ("active", 1, False)
     assert world.vipus[0].calls == [("create", called(asked)), ("reset", called(asked))]
     old = await core.taking.take(called(asked), asked)
     assert isinstance(old, Refusal)
@@ -231,4 +233,54 @@ async def test_a_wish_that_cannot_be_is_refused_by_name(changes: dict[str, objec
     assert isinstance(refused, Refusal)
     assert refused.why == "Invalid"
     assert told in refused.message
+    await world.kill()
+
+
+async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> None:
+    world = World()
+    core = await world.start()
+    one, other = wish("uid-1"), wish("uid-2")
+    taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in (one, other)))
+    assert sorted(each.why if isinstance(each, Refusal) else each.state for each in taken) == ["NotOurs", "active"]
+    await world.quiet()
+    world.assert_they_agree()
+    await world.kill()
+
+
+async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> None:
+    world = World()
+    world.api.put({called(wish()): written(begun(wish(), "v0:8090", ""))})
+    core = world.another()
+    running = asyncio.create_task(core.store.run(None))
+    await core.store.wait_loaded()
+    await asyncio.sleep(0.02)
+    assert (world.vipus[0].asked, world.vipus[0].calls) == (0, [])
+    await core.settling.verify_all()
+    await world.until(lambda: "active" in world.api.data[called(wish())], "it is settled")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await core.stop()
+
+
+async def test_two_proxies_at_once_make_no_twin() -> None:
+    world = World(32, 32)
+    first = await world.start()
+    second = world.another()
+    running = asyncio.create_task(second.store.run(None))
+    await second.store.wait_loaded()
+    await second.settling.verify_all()
+    world.api.watchers = [first, second]
+    wishes = [wish(f"uid-{i}", name=f"job{i}") for i in range(6)]
+    for attempt in (0, 1):
+        asked = [msgspec.structs.replace(each, attempt=attempt) for each in wishes]
+        await asyncio.gather(*(core.taking.take(called(each), each) for each in asked for core in (first, second)))
+        await world.until(lambda: not first.is_busy and not second.is_busy, "both have settled")
+        world.assert_they_agree()
+        assert len(world.api.data) == 6
+    await asyncio.gather(*(core.taking.free(called(each), each.job) for each in wishes for core in (first, second)))
+    await world.until(lambda: not first.is_busy and not second.is_busy, "both have settled")
+    assert (world.api.data, world.held) == ({}, {"v0:8090": {}, "v1:8090": {}})
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await second.stop()
     await world.kill()

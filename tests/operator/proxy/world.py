@@ -16,6 +16,7 @@ from muster_kube.objects import Metadata
 from muster_operator.names import partition
 from muster_operator.partitions import Wish
 from muster_operator.proxy.core import Core
+from muster_operator.proxy.listing import Listing
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.pacing import Pace
 from muster_operator.proxy.store import TrackerMap
@@ -25,7 +26,7 @@ from muster_operator.vipu.simulator.fleet import Fleet, Held
 from muster_operator.vipu.simulator.in_process import InProcess
 
 TRACKER = "ipu-partitions-tracker"
-FAST = Pace(poll_s=0.001, poll_cap_s=0.005, retry_s=0.001, retry_cap_s=0.01)
+FAST = Pace(poll_s=0.001, poll_cap_s=0.005, retry_s=0.001, retry_cap_s=0.01, count_s=0)
 FAR_S = 60.0  # far more than anything takes: what hangs fails, what is slow does not
 
 
@@ -60,6 +61,7 @@ class Api:
         self.lost_answers = 0
         self.held = asyncio.Event()
         self.held.set()
+        self.watchers: list[Core] = []
 
     def put(self, data: dict[str, str] | None) -> None:
         """By somebody else; None: deleted."""
@@ -67,6 +69,8 @@ class Api:
         self.map = None if data is None else TrackerMap(
             metadata=Metadata(name=TRACKER, resource_version=str(self.version)), data=data
         )  # fmt: skip
+        for core in self.watchers:
+            asyncio.get_running_loop().call_soon(core.store._watched, self.map)
 
     @property
     def data(self) -> dict[str, str]:
@@ -199,18 +203,19 @@ class World:
         self._now += 0.001
         return self._now
 
-    async def start(self, quarantined: dict[str, str] | None = None, places: str | None = None, **options: Any) -> Core:
-        """A new proxy, in a world as the last one left it."""
+    def another(self, places: str | None = None, **options: Any) -> Core:
+        """A proxy that is not started yet."""
         by_address = {vipu.address: vipu for vipu in self.vipus}
         chosen: dict[str, Any] = {"pace": FAST, "waits": Waits(FAR_S, FAR_S)} | options
         core = Core(self.api, "muster", TRACKER, lambda h, p: by_address[f"{h}:{p}"], Metrics(), **chosen)
-        from muster_operator.proxy.listing import Listing
+        listed = ",".join(f"{vipu.address}:rack={vipu.address[:2]}" for vipu in self.vipus)
+        Listing(core.reaching).take(places or listed, "test")
+        return core
 
-        Listing(core.reaching).take(
-            places or ",".join(f"{vipu.address}:rack={vipu.address[:2]}" for vipu in self.vipus), "test"
-        )
+    async def start(self, quarantined: dict[str, str] | None = None, places: str | None = None, **options: Any) -> Core:
+        """A new proxy, in a world as the last one left it."""
+        core = self.core = self.another(places, **options)
         core.quarantine(quarantined or {})
-        self.core = core
         self._running = [asyncio.create_task(core.store.run(None)), asyncio.create_task(self._first(core))]
         await self.until(lambda: core.store.loaded or self.gate.is_shut.is_set(), "the tracker is read")
         return core
