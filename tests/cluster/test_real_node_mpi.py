@@ -120,7 +120,9 @@ def test_a_worker_that_fails_ends_the_wait_with_its_reason(real_node: RealNode, 
     start_launcher(real_node, job, setup)
     body = pods.worker(job, 0, entry(job), 0, setup)
     assert body["spec"]["containers"][0]["name"] == CONTAINER
-    body["spec"]["containers"][0]["command"] = ["sh", "-c", "exit 3"]
+    # not ready for a moment before it ends: that would be enough for the launcher to begin
+    never = {"exec": {"command": ["true"]}, "initialDelaySeconds": 3600}
+    body["spec"]["containers"][0] |= {"command": ["sh", "-c", "exit 3"], "readinessProbe": never}
     create(real_node, body)
     launcher = names.launcher_pod(job.metadata.name)
     assert ended(real_node, real_namespace, launcher) == "Failed"
