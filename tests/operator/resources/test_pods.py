@@ -1,9 +1,11 @@
 """The bodies of workers and launcher (behaviours 20 to 23), from templates of every kind."""
 
+import contextlib
 import copy
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +80,13 @@ class TestCommands:
 
 
 def _wait_for_child(pid: int) -> None:
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    for _ in range(1_000_000):
-        if children.read_text().strip():
-            return
-        os.sched_yield()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                if stat.read_text().rpartition(")")[2].split()[1] == str(pid):
+                    return
+        time.sleep(0.01)
     raise AssertionError("the sleeper does not sleep")
 
 
