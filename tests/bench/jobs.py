@@ -203,9 +203,8 @@ class _Run:
         await act()
         after = bed.footprint(bed.operator).cpu_s, bed.footprint(bed.proxy).cpu_s
         leg = Leg(name, time.monotonic() - began, after[0] - before[0], after[1] - before[1])
-        say(
-            f"jobs: until {name}: {leg.wall_s:.1f} s; processor: operator {leg.operator_s:.1f} s, proxy {leg.proxy_s:.1f} s"
-        )
+        took = f"operator {leg.operator_s:.1f} s, proxy {leg.proxy_s:.1f} s"
+        say(f"jobs: until {name}: {leg.wall_s:.1f} s; processor: {took}")
         self.legs.append(leg)
 
     async def _alone(self, name: str) -> float:
