@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
 TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
+LETTING_GO = ("IPUJob", FINALIZER)  # asked, and not confirmed by the watch yet
 
 
 class Did(Enum):
@@ -182,10 +183,17 @@ class Hands:
         return Did.DONE
 
     async def _drop_finalizer(self, job: IPUJob) -> Did:
-        """Whether the job is gone then only the watch knows: it is not to be decided about again before that."""
-        if FINALIZER in job.metadata.finalizers:
+        """Whether the job is gone then only the watch knows: it is not to be decided about again before that; nor is it
+        asked again while news of its pods and partitions still come in."""
+        uid = job.metadata.uid
+        if FINALIZER in job.metadata.finalizers and not self._memory.waits(uid, LETTING_GO):
+            self._memory.note(uid, LETTING_GO, None)  # before, as the watch may be faster than the answer
             with contextlib.suppress(NotFound):
-                await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
+                try:
+                    await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
+                except BaseException:
+                    self._memory.forget(uid, LETTING_GO)
+                    raise
         return Did.WAITS
 
     async def _write_finalizers(self, job: IPUJob, finalizers: list[str]) -> None:

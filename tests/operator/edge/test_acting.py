@@ -129,6 +129,21 @@ async def test_the_finaliser_is_put_on_and_taken_off_by_the_version_it_was_decid
     assert all(each["resourceVersion"] == "5" and each["uid"] == "u1" for each in sent)
 
 
+async def test_the_finaliser_is_taken_off_once_until_the_watch_tells_and_again_where_it_was_not(bench: Bench) -> None:
+    bench.api.on("PATCH", f"{JOBS}/train", failure(409, "Conflict"))
+    with pytest.raises(Conflict):
+        await bench.hands.act(a_job(), DropFinalizer())
+    bench.api.on("PATCH", f"{JOBS}/train", Reply(200, job_object(finalizer=False)))
+    for _ in range(3):
+        assert await bench.hands.act(a_job(), DropFinalizer()) is Did.WAITS
+    assert len(bench.written()) == 2
+    again_s = bench.memory.again_s("u1")
+    assert again_s is not None
+    bench.now += again_s
+    await bench.hands.act(a_job(), DropFinalizer())
+    assert len(bench.written()) == 3
+
+
 async def test_a_decision_on_the_past_ends_the_turn(bench: Bench) -> None:
     bench.api.on("PATCH", f"{JOBS}/train", failure(409, "Conflict"))
     with pytest.raises(Conflict):
