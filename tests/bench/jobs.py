@@ -126,6 +126,7 @@ def measure(binaries: Path, jobs: int) -> Outcome:
         contextlib.closing(Keeper()) as keeper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
+        keeper.remove_at_end(Path(place))
         install(plane.admin)
         for space in (SPACE, FLOOR_SPACE):
             plane.admin.create("/api/v1/namespaces", {"metadata": {"name": space}})
