@@ -39,9 +39,7 @@ class Core:
         self.quarantined: frozenset[Ipu] = frozenset()
         self.reaching = Reaching(make, metrics)
         self.store = Store(client, namespace, tracker, metrics, on_change=self._changed)
-        self.counting = Counting(
-            self.reaching, self.store, metrics, lambda: self.quarantined, self._listed, pace.count_s
-        )
+        self.counting = Counting(self.reaching, self.store, metrics, lambda: self.quarantined, self._listed, pace)
         self.settling = Settling(
             self.store,
             self.reaching,

@@ -62,7 +62,7 @@ class Settling:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turns: dict[str, Turns] = {}
         self._wakes: dict[str, asyncio.Event] = {}
-        self._parking = Parking(store, metrics, pace, parked_limit, self.verify)
+        self._parking = Parking(store, metrics, pace, parked_limit, self.verify, self._unanswered_creation)
         self._refusals: dict[str, Refusal] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._is_ready = asyncio.Event()
@@ -220,10 +220,12 @@ class Settling:
         """One step; raises VipuError."""
         if found is not None and found.state == "RESETTING" and entry.reset:
             turns.fresh = entry.attempt  # whoever began it: it ends clean
+        if found is not None and turns.fresh is None:
+            turns.late_until = 0.0  # this is what was not answered for
         is_fresh = turns.fresh == entry.attempt
         step = next_step(name, entry, found, self._quarantined(), is_fresh=is_fresh)
         log.debug("partition %s: %s, V-IPU: %s: %s", name, entry.state, found.state if found else "none", step.value)
-        if step not in (Step.WAIT, Step.REMOVE):
+        if step not in (Step.WAIT, Step.REMOVE, Step.DROP):
             turns.polls = 0
         match step:
             case Step.WAIT:
@@ -253,6 +255,8 @@ class Settling:
                     turns.is_sure = False  # it is there
                     return await self._withdraw(name, entry, turns, refusal)
             case Step.DROP:
+                if found is None and turns.late_until > asyncio.get_running_loop().time():
+                    return turns.next_poll_s(self._pace)  # else it would be nobody's
                 await self._store.change(name, lambda now: None if now == entry else now)
                 log.info("partition %s is gone", name)
                 return None
@@ -277,7 +281,7 @@ class Settling:
         except PartitionExists:
             return turns.next_poll_s(self._pace)  # by a call whose answer was lost
         except VipuUnreachable:
-            turns.is_sure = False
+            self._unanswered_creation(name)
             raise
         except NoRoom as error:
             return await self._no_room(name, entry, turns, str(error))
@@ -287,6 +291,11 @@ class Settling:
             self._counting.release(name)
         turns.fresh = entry.attempt
         return turns.next_poll_s(self._pace)
+
+    def _unanswered_creation(self, name: str) -> None:
+        turns = self._turns.setdefault(name, Turns())
+        turns.is_sure = False
+        turns.late_until = asyncio.get_running_loop().time() + self._pace.late_s
 
     async def _no_room(self, name: str, entry: Entry, turns: Turns, said: str) -> float | None:
         """The next controller, where it is sure that this one has nothing by that name."""
