@@ -158,7 +158,7 @@ class Operator:
 
     def _look(self, key: str) -> None:
         if self._queue is not None and self.world.concerns(key):
-            self._queue.add(key)
+            self._queue.add(key, first=self.world.has_begun(key))  # see there
 
     def _forget(self, uid: str) -> None:
         self._memory.forget_job(uid)
