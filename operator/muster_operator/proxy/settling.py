@@ -113,6 +113,11 @@ class Settling:
         return self._refusals.pop(name, None)
 
     @property
+    def is_ready(self) -> bool:
+        """It is known what is quarantined; before that nothing is settled."""
+        return self._is_ready.is_set()
+
+    @property
     def is_busy(self) -> bool:
         """Something is on its way."""
         return bool(self._tasks)

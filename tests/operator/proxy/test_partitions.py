@@ -280,7 +280,9 @@ async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> No
     await core.store.wait_loaded()
     await asyncio.sleep(0.02)
     assert (world.vipus[0].asked, world.vipus[0].calls) == (0, [])
+    assert "quarantined" in core.unhealthy()
     await core.settling.verify_all()
+    assert core.unhealthy() == ""
     await world.until(lambda: "active" in world.api.data[called(wish())], "it is settled")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
