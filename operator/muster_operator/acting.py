@@ -15,7 +15,7 @@ import msgspec
 
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from muster_kube.objects import Api
 from muster_operator import names
 from muster_operator.ipujob import FINALIZER, IPUJob
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
 TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
+# HTTP statuses of a create that is not taken as it is; 400 is what does not decode, and the no of many webhooks
+NOT_TAKEN = frozenset({400, 403, 413, 422})
 LETTING_GO = ("IPUJob", FINALIZER)  # asked, and not confirmed by the watch yet
 
 
@@ -216,7 +218,9 @@ class Hands:
             raw = await self._client.create(path, make.body, type=msgspec.Raw)
         except AlreadyExists:
             return await self._meet(job, make) or Did.REFUSED  # it has just gone: decide again
-        except (Forbidden, Invalid) as error:
+        except ApiError as error:
+            if error.status not in NOT_TAKEN:
+                raise
             self._memory.note(uid, key, f"{make.kind} {make.name} cannot be made: {error.message}")
             return Did.REFUSED
         self._wrote("create", make.kind)
