@@ -99,7 +99,9 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     if here.end is not None:
         return _ended(here)
     removals: tuple[Action, ...] = (*_removed(here.superfluous), *(FreePartition(name) for name in here.surplus))
-    old = any(pod.metadata.labels.get(names.ATTEMPT) != str(here.attempt) for pod in here.superfluous)
+    old = bool(here.misfits) or any(
+        pod.metadata.labels.get(names.ATTEMPT) != str(here.attempt) for pod in here.superfluous
+    )
     obstacle = waiting.obstacle(here, setup)
     making: tuple[Action, ...] = () if old else _making(here, setup)
     taking: tuple[Action, ...] = ()
