@@ -32,7 +32,7 @@ class Turns:
     verify: bool = False
     polls: int = 0
     failures: int = 0
-    is_sick: bool = False  # in ERROR at the last look
+    is_sick: bool = False  # in ERROR, or not what was asked for, at the last look
     parks: int = 0
     refused_by: set[str] = field(default_factory=set)
 

@@ -245,12 +245,11 @@ class Settling:
                 turns.fresh = entry.attempt
                 return turns.next_poll_s(self._pace)
             case Step.REMOVE:
-                is_sick = found is not None and found.state == "ERROR" and entry.state != "deleting"
-                if is_sick and not turns.is_sick:
+                sick = _sickness(entry, found, turns)
+                if sick and not turns.is_sick:
                     # at the pace of failures, or a sick IPU would be trained without end
                     turns.is_sick = True
-                    told = f"V-IPU: {found.message if found else ''}: it will be removed, and made again"
-                    raise VipuError(told)
+                    raise VipuError(f"V-IPU: {sick}: it will be removed, and made again")
                 turns.is_sick = False
                 await controller.remove(name)
                 return turns.next_poll_s(self._pace)
@@ -363,6 +362,18 @@ class Settling:
         """Unless the entry has moved: then the next turn sees what it is now."""
         changed = msgspec.structs.replace(entry, **changes)
         await self._store.change(name, lambda now: changed if now == entry else now)
+
+
+def _sickness(entry: Entry, found: VipuPartition | None, turns: Turns) -> str:
+    """Why what was made for this attempt is no good; empty: it was not, or is to go anyway."""
+    if found is None or entry.state == "deleting":
+        return ""
+    if found.state == "ERROR":
+        return found.message
+    if turns.fresh == entry.attempt and not entry.reset:
+        made, asked = f"{found.size} IPUs in {found.gcds} GCDs", f"{entry.size} in {entry.gcds}"
+        return f"it made {made}, asked for {asked}"
+    return ""
 
 
 async def _either(wake: asyncio.Event, wait_s: float) -> None:

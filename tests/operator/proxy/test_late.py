@@ -1,4 +1,4 @@
-"""V-IPU that does late what it has not answered for, or that does not get on with it."""
+"""V-IPU that does late what it has not answered for, that does not get on with it, or that does something else."""
 
 import asyncio
 from collections.abc import Sequence
@@ -156,4 +156,23 @@ async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_
     taken = await core.taking.take(NAME, ASKED)
     assert isinstance(taken, Entry)
     assert taken.controller == "v1:8090"
+    await world.kill()
+
+
+async def test_one_that_is_made_otherwise_than_asked_for_is_told_and_made_anew_at_the_pace_of_failures() -> None:
+    world = World(8)
+    core = await world.start(waits=Waits(FAR_S, 0.05), pace=replace(FAST, retry_s=FAR_S, retry_cap_s=FAR_S))
+    vipu = world.vipus[0]
+    real = vipu.create
+    vipu.create = lambda name, size, _gcds: real(name, size, 1)  # type: ignore[method-assign,assignment]
+    asked = wish(size=2, gcds=2)
+    assert isinstance(await core.taking.take(NAME, asked), Entry)
+    told = "it made 2 IPUs in 1 GCDs, asked for 2 in 2"
+    await world.until(lambda: told in world.api.data[NAME], "the reason")
+    # once more at once, as the reason is news
+    once = [("create", NAME), ("remove", NAME)]
+    await world.until(lambda: vipu.calls == [*once, ("create", NAME)], "it is made anew")
+    await core.taking.free(NAME, asked.job)
+    await world.until(lambda: not world.api.data, "it is let go at once")
+    assert (vipu.calls, vipu.held) == ([*once, *once], {})
     await world.kill()
