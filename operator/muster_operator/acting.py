@@ -40,6 +40,7 @@ from muster_operator.seen import (
 log = logging.getLogger(__name__)
 
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
+AT_ONCE = 16  # partitions taken between two looks at a job that starts with some of them
 TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
 # HTTP statuses of a create that is not taken as it is; 400 is what does not decode, and the no of many webhooks
 NOT_TAKEN = frozenset({400, 403, 413, 422})
@@ -310,6 +311,8 @@ class Hands:
                 return self._note_refused(uid, wished[number:], answer)
             else:
                 did = self._note_refused(uid, [(name, wish)], answer)
+            if not together and len(taken) == AT_ONCE:
+                break
         return did
 
     def _note_refused(self, uid: str, wished: list[tuple[str, Wish]], refusal: Refusal) -> Did:
