@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, Conflict, NotFound
+from muster_kube.errors import ApiError, Conflict
 from muster_kube.fencing import NotLeading
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_operator.acting import FREEING, TAKING, Did, Hands, Memory
@@ -351,10 +351,7 @@ class Operator:
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
             "status": _as_patch(status),
         }
-        try:
-            answer = await self._client.patch(f"{_path(job)}/status", body, type=IPUJob)
-        except NotFound:
-            return  # it has gone; the watch tells
+        answer = await self._client.patch(f"{_path(job)}/status", body, type=IPUJob)
         self._metrics.wrote("patch", "IPUJob/status")
         self._metrics.status_written(job.status, status)
         self._status_at[meta.uid] = self._clock()

@@ -68,3 +68,10 @@ async def test_a_proxy_that_is_away_holds_up_no_pods_while_a_scale_down_waits_fo
         await until(lambda: it.sent(STATUS) and it.at_rest())
         assert [asked.path for asked in it.bench.written()] == [PODS, STATUS]
         assert it.bench.played.asked == [("DELETE", "/partitions/p-train-ns-1")]
+
+
+async def test_a_job_that_is_gone_is_not_written_again_and_again_until_the_watch_says_so() -> None:
+    async with leading(lambda *_: Plan(status=status(last_message="waits")), job_object(observedGeneration=1)) as it:
+        it.bench.api.on("PATCH", STATUS, failure(404, "NotFound"))
+        await until(lambda: it.sent(STATUS) and it.at_rest())
+        assert len(it.sent(STATUS)) < 8, "tries come with a back-off"
