@@ -42,8 +42,8 @@ class Settings(BaseModel):
     them. backend: vipu (the command line program) or sim.
 
     allowed: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator of our namespace.
-    namespace: of the tracker; None is the pod's or context's own. quarantine_namespace: the tainter's, which writes that
-    ConfigMap; None is the tracker's. max_ipus: of a partition, a power of two.
+    namespace: of the tracker; None is the pod's or context's own. quarantine_namespace: the tainter's, which writes
+    that ConfigMap; None is the tracker's. max_ipus: of a partition, a power of two.
     Timeouts in seconds: until a request is here, until its answer is taken, until the next one begins. log_level: 1
     warnings, 2 what is done, 3 why, 4 calls to V-IPU, 5 requests, 6 everything.
     parked_limit: how many partitions may keep quarantined IPUs out of the way.
