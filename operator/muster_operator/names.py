@@ -1,6 +1,7 @@
 """What things of a job are called, and how they are told from others'."""
 
 import hashlib
+import re
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "muster-operator"
@@ -16,6 +17,7 @@ OWNED_SELECTOR = f"{MANAGED_BY}={MANAGER}"
 TRACKER = "ipu-partitions-tracker"
 QUARANTINE = "muster-ipu-quarantine"
 PARKED_PREFIX = "p-muster-parked-"
+_PARKED = re.compile(rf"{PARKED_PREFIX}[0-9a-f]{{8}}")  # no job's: those end in an instance, of 4 digits at most
 _PARTITION_LIMIT = 200  # characters; ConfigMap keys end at 253
 
 
@@ -48,3 +50,8 @@ def partition(namespace: str, job: str, instance: int) -> str:
         return plain
     digest = hashlib.blake2b(f"{namespace}/{job}".encode(), digest_size=4).hexdigest()
     return f"p-{job[:80]}-{namespace[:80]}-X{digest}-{instance}"
+
+
+def is_parked(partition_name: str) -> bool:
+    """One that keeps quarantined IPUs out of the way."""
+    return _PARKED.fullmatch(partition_name) is not None

@@ -116,6 +116,10 @@ def test_a_value_has_the_effect_of_its_row(
     ("values", "said"),
     [
         ({"extendedScheduler": {"enabled": True}}, "extendedScheduler.enabled: there is no scheduler extension"),
+        (
+            {"global": {"kubectlVersion": "1.32.0"}},
+            "global.kubectlVersion: launchers get the kubectl of",
+        ),
         ({"ipuVisibility": {"advertiseOnMaster": True}}, "ipuVisibility.advertiseOnMaster: IPUs are not advertised"),
         (
             {"admissionWebhooks": {"image": {"tag": "v0.2.0"}}},

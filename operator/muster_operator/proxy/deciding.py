@@ -9,9 +9,10 @@ from enum import Enum
 
 import msgspec
 
+from muster_operator.names import is_parked
 from muster_operator.partitions import Entry, Refusal, Wish
 from muster_operator.proxy.room import is_power_of_two, sizes
-from muster_operator.proxy.tracker import ASIDE, is_parked
+from muster_operator.proxy.tracker import ASIDE
 from muster_operator.vipu.controller import Ipu, VipuPartition
 
 GCDS_LIMIT = 1024

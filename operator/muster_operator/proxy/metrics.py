@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from muster_operator.names import PARKED_PREFIX
+from muster_operator.names import is_parked
 from muster_operator.partitions import Entry
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -78,7 +78,7 @@ class Metrics:
         states = dict.fromkeys(("creating", "active", "deleting", "parked"), 0)
         used = 0
         for name, entry in entries.items():
-            parked = name.startswith(PARKED_PREFIX)
+            parked = is_parked(name)
             states["parked" if parked else entry.state] += 1
             used += 0 if parked else entry.size
         for state, number in states.items():

@@ -13,6 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from muster_kube.backoff import Backoff
+from muster_operator.names import is_parked
 from muster_operator.partitions import Entry, Refusal
 from muster_operator.proxy import tracker
 from muster_operator.proxy.calls import Measured
@@ -127,7 +128,7 @@ class Settling:
         settled, by one question a controller. Nothing is settled before."""
         self._is_ready.set()
         entries = dict(self._store.entries)
-        self.wake(name for name, entry in entries.items() if entry.state != "active" or tracker.is_parked(name))
+        self.wake(name for name, entry in entries.items() if entry.state != "active" or is_parked(name))
         self.verify(tracker.parked(entries))
         active = {entry.controller for entry in entries.values() if entry.state == "active"}
         await asyncio.gather(*map(self._verify_controller, active))
@@ -265,7 +266,7 @@ class Settling:
                 log.info("partition %s is gone", name)
                 return None
             case Step.ACTIVATE:
-                message = entry.message if entry.message == MADE_AGAIN or tracker.is_parked(name) else ""
+                message = entry.message if entry.message == MADE_AGAIN or is_parked(name) else ""
                 await self._write(name, entry, state="active", reset=False, message=message)
                 log.info("partition %s is active on %s", name, entry.controller)
             case Step.REMAKE:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from muster_operator.names import PARKED_PREFIX
+from muster_operator.names import is_parked
 from muster_operator.partitions import Entry
 
 LIMIT = 1000 << 10  # bytes of what counts below; etcd takes objects of 1.5 MB, a ConfigMap's values 1 MiB
@@ -70,10 +70,6 @@ def cost(name: str, text: str) -> int:
 
 def costs(data: Mapping[str, str]) -> int:
     return sum(cost(name, text) for name, text in data.items())
-
-
-def is_parked(name: str) -> bool:
-    return name.startswith(PARKED_PREFIX)
 
 
 def used(entries: Mapping[str, Entry]) -> dict[str, int]:
