@@ -1,4 +1,6 @@
-"""Whether another attempt follows one that has ended, and when: by restartPolicy and backOffLimit (behaviours 38 to 41).
+"""Whether another attempt follows one that has ended, and when: by restartPolicy and backOffLimit.
+
+Behaviours 38 to 41.
 
 | type | another attempt after |
 |---|---|

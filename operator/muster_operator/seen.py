@@ -91,8 +91,8 @@ class Setup:
     """How this installation runs jobs. launcher_image: of the init container that waits for workers and brings kubectl.
     btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
     our_taints: keys that no job tolerates unless it says so. restart_delay_s: before the first restart; each later one
-    waits twice as long, to restart_delay_limit_s, as batch Jobs do. free_partitions_at_end: of a job that has ended, what
-    still runs is ended and its partitions are freed, whatever cleanPodPolicy says."""
+    waits twice as long, to restart_delay_limit_s, as batch Jobs do. free_partitions_at_end: of a job that has ended,
+    what still runs is ended and its partitions are freed, whatever cleanPodPolicy says."""
 
     launcher_image: str = "launcher:latest"
     launcher_image_pull_policy: str = "Never"

@@ -171,9 +171,9 @@ class Standing:
 
     @cached_property
     def end(self) -> End | None:
-        """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is as
-        well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended. A
-        pod that is being deleted says nothing: it was stopped."""
+        """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is
+        as well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended.
+        A pod that is being deleted says nothing: it was stopped."""
         failed = tuple(ending.failed(self.workers))
         if self.with_launcher:
             if self.launcher is not None and ending.has_ended(self.launcher):
