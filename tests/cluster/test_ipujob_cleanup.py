@@ -1,4 +1,4 @@
-"""What is left of an IPUJob when it is over, suspended, too late or a session that has ended, on the real API server."""
+"""What is left of an IPUJob that is over, suspended, too late, or a session that has ended; on the real API server."""
 
 from typing import Any
 

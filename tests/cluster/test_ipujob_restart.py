@@ -116,9 +116,9 @@ async def test_42_old_pods_are_gone_then_the_partition_is_reset_once_then_new_on
     assert (await bed.tracker())[name].attempt == 1
     asked = [each for each in bed.control_plane.audit.requests(before) if each.writes]
     ours = [each for each in asked if each.user.endswith((":muster-operator", ":muster-vipu-proxy"))]
-    said = next(n for n, each in enumerate(ours) if (each.resource, each.verb) == ("ipujobs", "patch"))
+    said = next(n for n, each in enumerate(ours) if (each.resource, each.verb) == ("ipujobs/status", "patch"))
     removed = [n for n, each in enumerate(ours) if (each.resource, each.verb) == ("pods", "delete")]
-    tracked = [n for n, each in enumerate(ours) if each.user.endswith(":muster-vipu-proxy")]
+    tracked = [n for n, each in enumerate(ours) if each.resource == "configmaps"]
     made = [n for n, each in enumerate(ours) if (each.resource, each.verb) == ("pods", "create")]
     assert len(removed) == len(made) == 3
     assert said < removed[0]
