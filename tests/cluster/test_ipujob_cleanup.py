@@ -36,6 +36,7 @@ async def test_36_37_43_none_keeps_pods_and_partition_and_says_so(bed: Bed) -> N
     assert bed.operator is not None
     await bed.operator.stop()
     await bed.start_operator()
+    await bed.until_admission()
     later = await bed.submit("later", training())
     await later.until_running()
     assert set(await job.pods()) == {"train-launcher", "train-worker-0", "train-worker-1"}
@@ -113,6 +114,7 @@ async def test_46_a_session_ends_at_its_time_though_the_operator_was_away(bed: B
     assert bed.operator is not None
     await bed.operator.stop()
     await bed.start_operator()
+    await bed.until_admission()
     other = await bed.submit("other", training(workers=1))
     await other.until_running()
     assert (await job.status())["firstRunningTime"] == began

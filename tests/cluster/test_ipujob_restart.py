@@ -140,6 +140,9 @@ async def test_39_the_delay_is_in_the_status_and_survives_the_operator(bed: Bed)
     file = bed.folder / "operator.yaml"
     file.write_text("restart_delay_s: 0\n")
     await bed.start_operator("--config", str(file))
+    await bed.until_admission()
+    other = await bed.submit("other", training(workers=1))
+    await other.until_running()  # so the new operator has looked at all jobs
     again = await job.status()
     assert (again["nextAttemptTime"], again["restartCount"]) == (waits["nextAttemptTime"], 1)
     assert list(await job.pods()) == ["train-launcher"]
