@@ -30,7 +30,9 @@ class WorkQueue(Generic[K]):
     def __init__(self, *, backoff: Backoff = Backoff(0.05, 60.0), rng: random.Random | None = None) -> None:  # noqa: B008 - frozen
         self._backoff = backoff
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._ahead: deque[K] = deque()  # in line before those of _line
         self._line: deque[K] = deque()
+        self._first: set[K] = set()  # of the wanted ones, those that go ahead
         self._wanted: set[K] = set()  # in line, or in hand and to be handed out again
         self._in_hand: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
@@ -40,7 +42,7 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys in line (not those in hand or delayed)."""
-        return len(self._line)
+        return len(self._ahead) + len(self._line)
 
     @property
     def in_hand(self) -> int:
@@ -50,14 +52,18 @@ class WorkQueue(Generic[K]):
     def delayed(self) -> int:
         return len(self._timers)
 
-    def add(self, key: K) -> None:
-        """``key`` is handed out once more from now on, however often it is added until then."""
-        if self._shut or key in self._wanted:
+    def add(self, key: K, *, first: bool = False) -> None:
+        """``key`` is handed out once more from now on, however often it is added until then. first: before all keys
+        that were added without it; whoever says so for more than can be handled starves the others."""
+        if self._shut or (key in self._wanted and (not first or key in self._first)):
             return
+        if first:
+            self._first.add(key)
+            if key in self._wanted and key not in self._in_hand:
+                self._line.remove(key)
         self._wanted.add(key)
         if key not in self._in_hand:
-            self._line.append(key)
-            self._wake()
+            self._enter(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
         """Add ``key`` in ``delay_s`` seconds; of several such delays the earliest counts."""
@@ -89,7 +95,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """The next key. Raises ShutDown when there is none and never will be."""
-        while not self._line:
+        while not (self._ahead or self._line):
             if self._shut:
                 raise ShutDown
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -104,10 +110,11 @@ class WorkQueue(Generic[K]):
                     with suppress(ValueError):  # already passed over
                         self._getters.remove(waiting)
                 raise
-        key = self._line.popleft()
+        key = (self._ahead or self._line).popleft()
         self._wanted.discard(key)
+        self._first.discard(key)
         self._in_hand.add(key)
-        if self._line:
+        if self._ahead or self._line:
             self._wake()
         return key
 
@@ -115,8 +122,7 @@ class WorkQueue(Generic[K]):
         """``key`` is no longer in hand; if it was added meanwhile it goes back in line."""
         self._in_hand.discard(key)
         if key in self._wanted:
-            self._line.append(key)
-            self._wake()
+            self._enter(key)
 
     def shut_down(self) -> None:
         """Take nothing more in and drop what is delayed; what is in line is still handed out, then ``get`` raises."""
@@ -126,6 +132,10 @@ class WorkQueue(Generic[K]):
         self._timers.clear()
         while self._getters:
             self._wake()
+
+    def _enter(self, key: K) -> None:
+        (self._ahead if key in self._first else self._line).append(key)
+        self._wake()
 
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)

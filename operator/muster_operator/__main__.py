@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--launcher-image", metavar="IMAGE", help="of the container that waits for workers and brings kubectl")
     add("--launcher-image-pull-policy", metavar="POLICY", help="Always, IfNotPresent or Never (default)")
-    add("--kubectl-version", metavar="VERSION", help="of the kubectl that launchers get")
+    add(
+        "--kubectl-version",
+        metavar="VERSION",
+        help="no effect: it is the launcher image that brings kubectl",
+    )
     add("--devel-logs", action="store_true", default=None, help="log what is decided about each job")
     add("--log-format", choices=("text", "json"), help="default text")
 

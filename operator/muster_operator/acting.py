@@ -15,7 +15,7 @@ import msgspec
 
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from muster_kube.objects import Api
 from muster_operator import names
 from muster_operator.ipujob import FINALIZER, IPUJob
@@ -40,7 +40,11 @@ from muster_operator.seen import (
 log = logging.getLogger(__name__)
 
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
+AT_ONCE = 16  # partitions taken between two looks at a job that starts with some of them
 TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
+# HTTP statuses of a create that is not taken as it is; 400 is what does not decode, and the no of many webhooks
+NOT_TAKEN = frozenset({400, 403, 413, 422})
+LETTING_GO = ("IPUJob", FINALIZER)  # asked, and not confirmed by the watch yet
 
 
 class Did(Enum):
@@ -182,10 +186,17 @@ class Hands:
         return Did.DONE
 
     async def _drop_finalizer(self, job: IPUJob) -> Did:
-        """Whether the job is gone then only the watch knows: it is not to be decided about again before that."""
-        if FINALIZER in job.metadata.finalizers:
+        """Whether the job is gone then only the watch knows: it is not to be decided about again before that; nor is it
+        asked again while news of its pods and partitions still come in."""
+        uid = job.metadata.uid
+        if FINALIZER in job.metadata.finalizers and not self._memory.waits(uid, LETTING_GO):
+            self._memory.note(uid, LETTING_GO, None)  # before, as the watch may be faster than the answer
             with contextlib.suppress(NotFound):
-                await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
+                try:
+                    await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
+                except BaseException:
+                    self._memory.forget(uid, LETTING_GO)
+                    raise
         return Did.WAITS
 
     async def _write_finalizers(self, job: IPUJob, finalizers: list[str]) -> None:
@@ -208,7 +219,9 @@ class Hands:
             raw = await self._client.create(path, make.body, type=msgspec.Raw)
         except AlreadyExists:
             return await self._meet(job, make) or Did.REFUSED  # it has just gone: decide again
-        except (Forbidden, Invalid) as error:
+        except ApiError as error:
+            if error.status not in NOT_TAKEN:
+                raise
             self._memory.note(uid, key, f"{make.kind} {make.name} cannot be made: {error.message}")
             return Did.REFUSED
         self._wrote("create", make.kind)
@@ -298,6 +311,8 @@ class Hands:
                 return self._note_refused(uid, wished[number:], answer)
             else:
                 did = self._note_refused(uid, [(name, wish)], answer)
+            if not together and len(taken) == AT_ONCE:
+                break
         return did
 
     def _note_refused(self, uid: str, wished: list[tuple[str, Wish]], refusal: Refusal) -> Did:

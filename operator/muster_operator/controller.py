@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, Conflict, NotFound
+from muster_kube.errors import ApiError, Conflict
 from muster_kube.fencing import NotLeading
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_operator.acting import FREEING, TAKING, Did, Hands, Memory
@@ -26,7 +26,7 @@ from muster_operator.observing import World
 from muster_operator.orphans import Orphans
 from muster_operator.partitioning import Proxy
 from muster_operator.partitions import Entry, Refusal
-from muster_operator.seen import AddFinalizer, Placeable, Plan, Seen, Setup, Tell
+from muster_operator.seen import AddFinalizer, FreePartition, Make, Placeable, Plan, Seen, Setup, TakePartitions, Tell
 from muster_operator.status import comes_first, finished, line_only
 from muster_operator.telling import Telling
 from muster_operator.tracking import job_key
@@ -158,7 +158,7 @@ class Operator:
 
     def _look(self, key: str) -> None:
         if self._queue is not None and self.world.concerns(key):
-            self._queue.add(key)
+            self._queue.add(key, first=self.world.has_begun(key))  # see there
 
     def _forget(self, uid: str) -> None:
         self._memory.forget_job(uid)
@@ -234,7 +234,7 @@ class Operator:
         self._tell(job, plan)
         if news:
             return True
-        if (status := self._explained(job, plan.status)) is not None:
+        if (status := self._explained(job, plan)) is not None:
             await self._write_if_new(key, job, status)
         for delay_s in (plan.again_s, self._memory.again_s(job.metadata.uid)):
             if delay_s is not None:
@@ -243,16 +243,18 @@ class Operator:
 
     async def _act(self, job: IPUJob, plan: Plan) -> bool:
         """Whether there is news; all that was decided after it was decided without."""
-        news = False
+        news = held_up = False
         for action in plan.actions:
-            if isinstance(action, Tell):
+            if isinstance(action, Tell) or (held_up and isinstance(action, FreePartition | TakePartitions)):
                 continue
             did = await self._hands.act(job, action)
             news |= did in (Did.DONE, Did.REFUSED)
             if isinstance(action, AddFinalizer) and did is Did.DONE:
-                self._metrics.created.inc()
+                if not job.status.conditions:  # else it was taken on before, and somebody took the finaliser off
+                    self._metrics.created.inc()
                 break  # the job itself is another one now
-            if did in (Did.REFUSED, Did.WAITS):
+            # pods are none of the proxy's business
+            if did in (Did.REFUSED, Did.WAITS) and not (held_up := isinstance(action, FreePartition)):
                 break
         return news
 
@@ -322,14 +324,14 @@ class Operator:
                 selector.setdefault(key, value)
         return self.world.places.count(selector)
 
-    def _explained(self, job: IPUJob, status: Status | None) -> Status | None:
-        """What the API server does not take is what the job waits for."""
-        uid = job.metadata.uid
-        lines = list(self._memory.refused(uid).values())
-        if not lines:
-            return status
+    def _explained(self, job: IPUJob, plan: Plan) -> Status | None:
+        """What the API server does not take is what the job waits for, as long as it is asked for."""
+        refused = self._memory.refused(job.metadata.uid)
+        made = [(each.kind, each.name) for each in plan.actions if isinstance(each, Make)] if refused else []
+        if not (lines := [refused[key] for key in made if key in refused]):
+            return plan.status
         line = bounded("; ".join(dict.fromkeys(lines)))
-        return msgspec.structs.replace(status or job.status, last_message=line)
+        return msgspec.structs.replace(plan.status or job.status, last_message=line)
 
     async def _write_if_new(self, key: str, job: IPUJob, status: Status) -> None:
         if _essence(status) == _essence(job.status):
@@ -349,10 +351,7 @@ class Operator:
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
             "status": _as_patch(status),
         }
-        try:
-            answer = await self._client.patch(f"{_path(job)}/status", body, type=IPUJob)
-        except NotFound:
-            return  # it has gone; the watch tells
+        answer = await self._client.patch(f"{_path(job)}/status", body, type=IPUJob)
         self._metrics.wrote("patch", "IPUJob/status")
         self._metrics.status_written(job.status, status)
         self._status_at[meta.uid] = self._clock()

@@ -41,10 +41,10 @@ def partition(namespace: str, job: str, instance: int) -> str:
     """``p-<job>-<namespace>-<instance>``, as seen at a user's site.
 
     ``a-b`` in ``c`` and ``a`` in ``b-c`` would share one: where a hyphen makes it ambiguous a digest of both follows
-    the prefix, so that no two jobs ever do.
+    the prefix, so that no two jobs ever do. It has a capital letter, as no namespace has.
     """
     plain = f"p-{job}-{namespace}-{instance}"
     if "-" not in namespace and len(plain) <= _PARTITION_LIMIT:
         return plain
     digest = hashlib.blake2b(f"{namespace}/{job}".encode(), digest_size=4).hexdigest()
-    return f"p-{job[:80]}-{namespace[:80]}-{digest}-{instance}"
+    return f"p-{job[:80]}-{namespace[:80]}-X{digest}-{instance}"

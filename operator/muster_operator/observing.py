@@ -191,6 +191,11 @@ class World:
         """Whether a job of that key lies within the scope."""
         return not self.scope or key.partition("/")[0] in self.scope
 
+    def has_begun(self, key: str) -> bool:
+        """Such jobs go first: what ends makes room for others, and that one runs is told while a thousand begin."""
+        job = self.job(key)
+        return job is not None and bool(job.metadata.deletion_timestamp or self.pods.of_job(job.metadata.uid))
+
     def objects_of(self, uid: str) -> dict[tuple[str, str], OwnedObject]:
         """By (kind, name)."""
         return {(kind, name): obj for kind, held in self.objects.items() for name, obj in held.of_job(uid).items()}

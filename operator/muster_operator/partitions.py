@@ -33,9 +33,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A partition as the tracker has it, and as the proxy answers. controller: ``host:port`` as V-IPU clients reach it;
-    selector: ``key=value`` of the nodes that reach its IPUs; since: of the state, RFC 3339; message: why it is so. reset: creating
-means that what V-IPU has is to be reset first. An entry whose name begins with names.PARKED_PREFIX is nobody's: it keeps
-quarantined IPUs out of the way."""
+    selector: ``key=value`` of the nodes that reach its IPUs; since: of the state, RFC 3339; message: why it is so.
+    reset: creating means that what V-IPU has is to be reset first. An entry whose name begins with names.PARKED_PREFIX
+    is nobody's: it keeps quarantined IPUs out of the way."""
 
     job: str
     namespace: str

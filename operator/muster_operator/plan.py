@@ -140,9 +140,10 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
         return _between_attempts(here, setup)
     job, seen = here.job, here.seen
     removals: tuple[Action, ...] = (*_removed(here.superfluous), *_surplus(here))
+    making: tuple[Action, ...] = () if here.misfits else _making(here, setup)
     obstacle = waiting.obstacle(here, setup)
     taking: tuple[Action, ...] = ()
-    if here.to_take and not (obstacle and obstacle.blocks):
+    if here.to_take and not here.misfits and not (obstacle and obstacle.blocks):
         taking = (
             TakePartitions(
                 here.to_take,
@@ -165,7 +166,7 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
         tells.append(Tell("Normal", "IPUJobResumed", "its partitions and pods are made again"))
     if obstacle is not None and obstacle.event:
         tells.append(Tell("Warning", obstacle.event, ending.bounded(obstacle.text)))
-    actions = (*removals, *_making(here, setup), *taking, *tells, *_warned(here))
+    actions = (*removals, *making, *taking, *tells, *_warned(here))
     return Plan(actions, written, again_s=_next_s(here), waits_for_room=bool(here.unready))
 
 

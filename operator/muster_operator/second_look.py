@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UnsetType
 
 from muster_operator.admission.defaulting import defaulted
-from muster_operator.admission.validating import Limits, judge
+from muster_operator.admission.validating import Limits, validate
 from muster_operator.ipujob import IPUJob, Spec
 
 
@@ -29,9 +29,7 @@ class SecondLook:
 
     def wrong(self, job: IPUJob) -> tuple[str, ...]:
         """What it breaks of the rules, for people."""
-        spec = defaulted(_as_json(job.spec))
-        judged = judge({"metadata": {"name": job.metadata.name}, "spec": spec.spec}, None, self._limits)
-        return tuple(str(error) for error in dict.fromkeys((*spec.errors, *judged.errors)))
+        return tuple(dict.fromkeys(map(str, validate(job, self._limits))))
 
 
 def _as_json(spec: Spec) -> dict[str, Any]:

@@ -88,7 +88,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Setup:
-    """How this installation runs jobs. launcher_image: of the init container that waits for workers and brings kubectl.
+    """How this installation runs jobs. launcher_image: of the init container that waits for workers and brings kubectl
+    (kubectl_version, which scripts of the original set, has no effect).
     btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
     our_taints: keys that no job tolerates unless it says so. restart_delay_s: before the first restart; each later one
     waits twice as long, to restart_delay_limit_s, as batch Jobs do. free_partitions_at_end: of a job that has ended,

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from muster_operator import ending, names
 from muster_operator.ending import End
-from muster_operator.ipujob import IPUJob, has_launcher, instances, workers_per_instance
+from muster_operator.ipujob import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
 from muster_operator.partitions import Entry
 from muster_operator.resources import placement, template
 from muster_operator.resources.owned import is_owned
@@ -77,7 +77,21 @@ class Standing:
         return tuple(
             instance
             for instance in range(self.instances)
-            if (entry := self.entry(instance)) is not None and entry.state == "active" and entry.attempt == self.attempt
+            if (entry := self.entry(instance)) is not None
+            and entry.state == "active"
+            and entry.attempt == self.attempt
+            and self.fits(entry)
+        )
+
+    def fits(self, entry: Entry) -> bool:
+        return (entry.size, entry.gcds) == (ipus_per_instance(self.job.spec), self.workers_each)
+
+    @cached_property
+    def misfits(self) -> frozenset[str]:
+        """Partitions of a former shape: the job was suspended, edited and resumed while nobody looked (or no webhook
+        stood before the edit). It begins anew, as which worker has which partition may be another thing now."""
+        return frozenset(
+            name for name, entry in self.entries.items() if entry.state != "deleting" and not self.fits(entry)
         )
 
     @cached_property
@@ -136,15 +150,17 @@ class Standing:
 
     @cached_property
     def superfluous(self) -> tuple[JobPod, ...]:
-        """Pods of instances that are no longer wanted, or of an earlier attempt; the highest index first."""
+        """Pods of instances that are no longer wanted, of an earlier attempt or shape; the highest index first."""
         wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
-        found = [pod for name, pod in self.pods.items() if name not in wanted or not self._is_of_now(pod)]
+        found = [
+            pod for name, pod in self.pods.items() if name not in wanted or self.misfits or not self._is_of_now(pod)
+        ]
         return tuple(sorted(found, key=lambda pod: (_index(pod.metadata.name), pod.metadata.name), reverse=True))
 
     @cached_property
     def surplus(self) -> tuple[str, ...]:
         """Partitions of instances that are no longer wanted, once none of their pods is there (behaviour 48)."""
-        wanted = {self.partition(instance) for instance in range(self.instances)}
+        wanted = {self.partition(instance) for instance in range(self.instances)} - self.misfits
         busy = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values()}
         return tuple(
             name

@@ -17,6 +17,7 @@ import uvicorn
 
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
+from muster_kube.fencing import LeaderClient
 from muster_kube.lease import LeaderElector
 from muster_kube.listening import bind
 from muster_kube.reviews import Reviews
@@ -24,7 +25,6 @@ from muster_kube.times import seconds
 from muster_kube.volumes import VolumeTrials
 from muster_tainter.announcer import tell_policy
 from muster_tainter.controller import Tainter
-from muster_tainter.fencing import LeaderClient
 from muster_tainter.http import make_app
 from muster_tainter.locating import LISTS_AT_ONCE, Locator
 from muster_tainter.metrics import Metrics

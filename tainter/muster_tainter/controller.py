@@ -15,6 +15,7 @@ from muster_checks.vocabulary import Verdict
 from muster_kube import nodehealth
 from muster_kube.client import KubeClient
 from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from muster_kube.fencing import NotLeading
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import ManagedNode, Node
 from muster_kube.reflector import Reflector
@@ -25,7 +26,6 @@ from muster_tainter.announcer import Announcer
 from muster_tainter.behind import Behind, carries
 from muster_tainter.budgets import Severity
 from muster_tainter.desired import Decision, Notice, decide, is_managed, may_carry_ours, vanished
-from muster_tainter.fencing import NotLeading
 from muster_tainter.health import Unusable, read
 from muster_tainter.hops import Hops
 from muster_tainter.late_labels import LateLabels

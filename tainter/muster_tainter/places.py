@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Callable
 
 from muster_kube.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from muster_kube.fencing import NotLeading
 from muster_kube.objects import Node
 from muster_kube.times import seconds
 from muster_tainter.budgets import Ledger, Severity
 from muster_tainter.desired import Decision
-from muster_tainter.fencing import NotLeading
 from muster_tainter.memory import read_memory
 from muster_tainter.policy import Policy
 from muster_tainter.pool_counts import Shortage, Usage, standing_of

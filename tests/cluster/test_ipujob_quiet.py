@@ -68,9 +68,11 @@ class Statuses:
 async def test_a_job_costs_its_objects_its_status_changes_and_its_partitions_intents(bed: Bed) -> None:
     await bed.start(ipus=16)
     since = bed.control_plane.audit.mark()
-    job = await bed.submit("train", training(ipus=8, workers=8))
+    job = bed.job("train")
     statuses = Statuses(bed.api, job)
-    statuses.start((await job.get())["metadata"]["resourceVersion"])
+    # from before it is there, so that no status is missed
+    statuses.start((await bed.api.get(job.path.rpartition("/")[0]))["metadata"]["resourceVersion"])
+    await bed.submit("train", training(ipus=8, workers=8))
     await job.until("all its workers count", lambda s: s.get("workersStatus", {}).get("active") == 8
                     and s["launcherStatus"] == "Running")  # fmt: skip
     job.finish("train-launcher")
@@ -97,11 +99,12 @@ async def test_a_job_costs_its_objects_its_status_changes_and_its_partitions_int
 
 async def at_rest(bed: Bed) -> None:
     """Until nothing of ours has asked anything for a while; far longer than any of it takes, where nothing is to do."""
-    while True:
+    for _ in range(80):
         mark = bed.control_plane.audit.mark()
         await asyncio.sleep(1.5)
         if not any(of_ours(each) for each in bed.control_plane.audit.requests(mark)):
             return
+    raise AssertionError("the operator does not come to rest")
 
 
 async def test_an_operator_at_rest_asks_nothing_and_a_restarted_one_changes_nothing(bed: Bed) -> None:

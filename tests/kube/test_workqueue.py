@@ -12,7 +12,9 @@ from muster_kube.workqueue import ShutDown, WorkQueue, run_workers
 
 keys = st.integers(0, 4)
 actions = st.lists(
-    st.tuples(st.sampled_from(["add", "add_after", "rate_limited"]), keys, st.floats(0, 3), st.floats(0, 2)),
+    st.tuples(
+        st.sampled_from(["add", "add first", "add_after", "rate_limited"]), keys, st.floats(0, 3), st.floats(0, 2)
+    ),
     max_size=40,
 )
 
@@ -42,8 +44,8 @@ def test_no_key_runs_twice_at_once_and_none_is_lost(wire, actions, workers, hand
 
         pool = asyncio.create_task(run_workers(queue, handle, workers=workers))
         for action, key, delay, pause in actions:
-            if action == "add":
-                queue.add(key)
+            if action in ("add", "add first"):
+                queue.add(key, first=action == "add first")
                 due[key] = loop.time()
             elif action == "add_after":
                 queue.add_after(key, delay)
@@ -83,6 +85,31 @@ def test_a_key_added_while_in_hand_waits_until_it_is_done(wire):
         assert len(queue) == 0
         queue.done("a")
         assert await queue.get() == "a"
+
+    wire.run_virtually(main())
+
+
+def test_a_key_that_goes_first_stands_before_the_others_also_where_it_was_in_line_or_in_hand(wire):
+    async def main():
+        queue = WorkQueue()
+        for key in "abcd":
+            queue.add(key)
+        queue.add("c", first=True)
+        queue.add("x", first=True)
+        queue.add("x")
+        queue.add("c", first=True)
+        assert len(queue) == 5
+        assert [await queue.get() for _ in range(3)] == ["c", "x", "a"]
+        queue.add("a")
+        queue.add("a", first=True)
+        queue.done("a")
+        assert [await queue.get() for _ in range(3)] == ["a", "b", "d"]
+        # the next time it stands where everybody does
+        queue.done("c")
+        queue.add("e")
+        queue.add("c")
+        assert [await queue.get() for _ in range(2)] == ["e", "c"]
+        assert len(queue) == 0
 
     wire.run_virtually(main())
 

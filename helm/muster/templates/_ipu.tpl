@@ -61,6 +61,10 @@
 {{- toYaml (mustMergeOverwrite $settings (deepCopy $own.config)) -}}
 {{- end -}}
 
+{{- define "muster.quarantineNamespace" -}}
+{{- if .Values.tainter.enabled }}{{ include "muster.nodes" . }}{{ else }}{{ .Release.Namespace }}{{ end -}}
+{{- end -}}
+
 {{- define "muster.proxySettings" -}}
 {{- $own := .Values.vipuProxy -}}
 {{- $settings := dict
@@ -68,6 +72,7 @@
   "controllers_file" "/etc/muster/controllers/controllers.yaml"
   "tracker" $own.proxyPartitionTrackerConfigMap
   "namespace" .Release.Namespace
+  "quarantine_namespace" (include "muster.quarantineNamespace" .)
   "allowed" (list (printf "%s/%s" .Release.Namespace (include "muster.controllerAccount" .)))
   "max_ipus" (int .Values.ipuJobs.maxIPUs)
   "port" (int (include "muster.proxyPort" .))

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from muster_operator.admission.findings import Error, wrong
+from muster_operator.admission.reading import mapping
+from muster_operator.resources.config import KUBECTL_AT, MOUNTED_AT
+from muster_operator.resources.template import DEFAULT_CONTAINER
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 LABEL_WORDS = "at most 63 of a-z, 0-9 and -, with a letter or number at both ends"
@@ -34,6 +37,18 @@ def template_errors(template: object) -> Iterator[Error]:
         return
     yield from _containers(spec)
     yield from _texts(spec.get("nodeSelector"), f"{_SPEC}.nodeSelector")
+
+
+def launcher_errors(template: object) -> Iterator[Error]:
+    """Of a job with a launcher, which is the main container with two mounts more."""
+    whole = mapping(template)
+    main = mapping(mapping(whole.get("metadata")).get("annotations")).get(DEFAULT_CONTAINER)
+    containers = list(_each(mapping(whole.get("spec")).get("containers"), _CONTAINERS))
+    for at, container in [each for each in containers if each[1].get("name") == main][:1] or containers[:1]:
+        for where, mount in _each(container.get("volumeMounts"), f"{at}.volumeMounts"):
+            place = mount.get("mountPath")
+            if isinstance(place, str) and place.rstrip("/") in (MOUNTED_AT, KUBECTL_AT):
+                yield wrong(f"{where}.mountPath", place, "another place: the launcher has its own there")
 
 
 def environment_errors(found: object, path: str) -> Iterator[Error]:

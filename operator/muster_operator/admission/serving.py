@@ -78,6 +78,18 @@ async def prepared(
 async def _serve(
     place: Place, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
 ) -> None:
+    reviews = count_reviews(registry)
+    reviewers = Reviewers(place.limits, place.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc())
+    host, port = bound.getsockname()[:2]
+    print(f"webhooks on {host}:{port}", flush=True)
+    if place.scope:
+        log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(place.scope))
+    webhooks = Webhooks({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
+    await serve(webhooks, certificates, bound)
+
+
+def count_reviews(registry: CollectorRegistry) -> Counter:
+    """Labels: mutate or validate; allowed or refused."""
     reviews = Counter(
         "muster_operator_reviews",
         "IPUJobs that the admission webhooks answered for",
@@ -87,10 +99,4 @@ async def _serve(
     for webhook in ("mutate", "validate"):
         for answer in ("allowed", "refused"):
             reviews.labels(webhook, answer)
-    reviewers = Reviewers(place.limits, place.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc())
-    host, port = bound.getsockname()[:2]
-    print(f"webhooks on {host}:{port}", flush=True)
-    if place.scope:
-        log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(place.scope))
-    webhooks = Webhooks({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
-    await serve(webhooks, certificates, bound)
+    return reviews

@@ -14,7 +14,7 @@ import msgspec
 from muster_operator import names
 from muster_operator.admission.defaulting import FACTORS, NUMBER, alpha5_errors, defaulted, product_of
 from muster_operator.admission.findings import Error, bounded, shown, wrong
-from muster_operator.admission.pod_template import environment_errors, template_errors, words_errors
+from muster_operator.admission.pod_template import environment_errors, launcher_errors, template_errors, words_errors
 from muster_operator.admission.reading import Spec, count, given, mapping, positive
 from muster_operator.ipujob import EXIT_CODES, INSTANCES_LIMIT, IPUJob
 
@@ -78,6 +78,8 @@ def _job(metadata: Spec, spec: Spec, limits: Limits) -> Iterator[Error]:
     workers = mapping(spec.get("workers"))
     yield from _strategy(workers.get("strategy"))
     yield from template_errors(workers.get("template"))
+    if given(spec, "launcher") or given(spec, "interactive"):
+        yield from launcher_errors(workers.get("template"))
 
 
 def _numbers(spec: Spec, limits: Limits) -> Iterator[Error]:

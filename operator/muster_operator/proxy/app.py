@@ -81,7 +81,7 @@ async def run(settings: Settings) -> int:
         app = make_app(core, Reviews(reviewing), allowed=allowed, max_ipus=settings.max_ipus)
         there: Reflector[QuarantineMap] = Reflector(
             watching,
-            f"/api/v1/namespaces/{namespace}/configmaps",
+            f"/api/v1/namespaces/{settings.quarantine_namespace or namespace}/configmaps",
             QuarantineMap,
             on_change=lambda _key, _old, new: core.quarantine({} if new is None else new.data),
             params={"fieldSelector": f"metadata.name={settings.quarantine}"},

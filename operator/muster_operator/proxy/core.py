@@ -39,9 +39,7 @@ class Core:
         self.quarantined: frozenset[Ipu] = frozenset()
         self.reaching = Reaching(make, metrics)
         self.store = Store(client, namespace, tracker, metrics, on_change=self._changed)
-        self.counting = Counting(
-            self.reaching, self.store, metrics, lambda: self.quarantined, self._listed, pace.count_s
-        )
+        self.counting = Counting(self.reaching, self.store, metrics, lambda: self.quarantined, self._listed, pace)
         self.settling = Settling(
             self.store,
             self.reaching,
@@ -79,7 +77,9 @@ class Core:
 
     def unhealthy(self) -> str:
         """Why it can serve nobody; empty when it can."""
-        return "" if self.store.loaded else f"the tracker is not known yet: {self.store.error}"
+        if not self.store.loaded:
+            return f"the tracker is not known yet: {self.store.error}"
+        return "" if self.settling.is_ready else "it is not known yet which IPUs are quarantined"
 
     def _changed(self, names: set[str]) -> None:
         self.settling.wake(names)

@@ -5,7 +5,7 @@ Who asks while the same question is under way shares its answer, so a crowd cost
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from muster_operator.proxy import tracker
 from muster_operator.proxy.calls import Measured
 from muster_operator.proxy.controllers import Place
 from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.pacing import Pace
 from muster_operator.proxy.reaching import Reaching
 from muster_operator.proxy.room import Layout, Spoilt, spoilt, spoilt_in_all
 from muster_operator.proxy.store import Store
@@ -51,9 +52,9 @@ class Counting:
         metrics: Metrics,
         quarantined: Callable[[], Collection[Ipu]],
         on_listed: Callable[[str, Collection[VipuPartition]], None],
-        count_s: float,
+        pace: Pace,
     ) -> None:
-        self._count_s = count_s
+        self._pace = pace
         self._reaching = reaching
         self._store = store
         self._metrics = metrics
@@ -104,7 +105,7 @@ class Counting:
                 continue
             controller = self._reaching.of(place)
             try:
-                if await controller.partition(name) is not None:
+                if await self._in_time(controller, controller.partition(name)) is not None:
                     told = f"{place.address} has a partition {name} that the tracker does not know: remove it there"
                     return Refusal(why="Refused", message=told)
                 blocks = await self._reserve(controller, name, size)
@@ -133,7 +134,7 @@ class Counting:
         reserved = self._reserved.setdefault(controller.address, {})
         for _ in range(RELEASES):
             self._released.clear()
-            blocks = await self._blocks(controller, size)
+            blocks = await self._in_time(controller, self._blocks(controller, size))
             # what may be another controller's spoils nothing here: should it, the partition is moved
             alone = len(self._reaching.places) == 1
             left = _left([blocks]) if alone else blocks.free - blocks.spoilt.known
@@ -150,7 +151,7 @@ class Counting:
 
     async def _refresh(self) -> None:
         while self._has_changed:
-            await asyncio.sleep(self._count_s)
+            await asyncio.sleep(self._pace.count_s)
             self._has_changed = False
             await self.stats()
 
@@ -159,11 +160,15 @@ class Counting:
 
     async def _free(self, controller: Measured) -> _Blocks:
         """IPUs, as blocks of one."""
-        try:
+
+        async def count() -> _Blocks:
             partitions = await controller.partitions()
             self._on_listed(controller.address, partitions)
             free = (await controller.capacity()).free
             return _Blocks(free, await self._spoilt(controller, partitions, 1) if free else Spoilt())
+
+        try:
+            return await self._in_time(controller, count())
         except VipuError as error:
             log.warning("its IPUs are not counted: %s", error)
             return _Blocks(0)
@@ -171,7 +176,8 @@ class Counting:
     async def _query(self, size: int) -> Query:
         async def ask(place: Place) -> _Blocks | str:
             try:
-                return await self._blocks(self._reaching.of(place), size)
+                controller = self._reaching.of(place)
+                return await self._in_time(controller, self._blocks(controller, size))
             except VipuError as error:
                 return str(error) if place.address in str(error) else f"{place.address}: {error}"
 
@@ -192,6 +198,15 @@ class Counting:
         if not quarantined:
             return Spoilt()
         return spoilt(Layout.of(await controller.ipus(), partitions), quarantined, size)
+
+    async def _in_time(self, controller: Measured, answer: Awaitable[T]) -> T:
+        """Raises VipuUnreachable: whoever asks waits for all controllers, and some answer."""
+        try:
+            async with asyncio.timeout(self._pace.answer_s):
+                return await answer
+        except TimeoutError as error:
+            told = f"{controller.address}: no answer within {self._pace.answer_s:g} s"
+            raise VipuUnreachable(told) from error
 
     async def _shared(self, question: object, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         task = self._under_way.get(question)

@@ -3,6 +3,7 @@
 The state of an entry says what is meant; each step leads from what V-IPU has to that, and may be taken twice.
 """
 
+import re
 from collections.abc import Collection
 from enum import Enum
 
@@ -10,10 +11,12 @@ import msgspec
 
 from muster_operator.partitions import Entry, Refusal, Wish
 from muster_operator.proxy.room import is_power_of_two, sizes
-from muster_operator.proxy.tracker import is_parked
+from muster_operator.proxy.tracker import ASIDE, is_parked
 from muster_operator.vipu.controller import Ipu, VipuPartition
 
 GCDS_LIMIT = 1024
+# a key of a ConfigMap, with room for what may stand beside it: one that is none would hold up every other's write
+_NAME = re.compile(r"p-[-._A-Za-z0-9]{0,237}[A-Za-z0-9]", re.ASCII)
 
 
 class Step(Enum):
@@ -34,7 +37,7 @@ class Step(Enum):
 
 def invalid(name: str, wish: Wish, max_ipus: int) -> Refusal | None:
     """What is wrong with a wish in itself."""
-    if not name.startswith("p-") or is_parked(name):
+    if not _NAME.fullmatch(name) or name.endswith(ASIDE) or is_parked(name):
         return _bad(f"partition {name[:80]!r}: expected a name of a job's partition, p-…")
     if not is_power_of_two(wish.size) or wish.size > max_ipus:
         return _bad(f"size: {wish.size}: expected one of {sizes(max_ipus)}")

@@ -16,7 +16,7 @@ from muster_operator.proxy.calls import Measured
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.pacing import Pace, Turns
 from muster_operator.proxy.store import Full, Store
-from muster_operator.vipu.controller import NoRoom
+from muster_operator.vipu.controller import NoRoom, VipuUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -24,16 +24,24 @@ TRIES = 8  # of one partition
 
 
 class Parking:
-    """limit: how many may be parked; on_parked: told names that can be settled from now on, as any other."""
+    """limit: how many may be parked; on_parked: told names that can be settled from now on, as any other;
+    on_unanswered: told one that may yet be made."""
 
     def __init__(
-        self, store: Store, metrics: Metrics, pace: Pace, limit: int, on_parked: Callable[[Iterable[str]], None]
+        self,
+        store: Store,
+        metrics: Metrics,
+        pace: Pace,
+        limit: int,
+        on_parked: Callable[[Iterable[str]], None],
+        on_unanswered: Callable[[str], None],
     ) -> None:
         self._store = store
         self._metrics = metrics
         self._pace = pace
         self._limit = limit
         self._on_parked = on_parked
+        self._on_unanswered = on_unanswered
         self.under_way: set[str] = set()
 
     async def put_in_place_of(self, name: str, entry: Entry, turns: Turns, controller: Measured) -> Refusal | None:
@@ -60,8 +68,8 @@ class Parking:
             self._metrics.intents.labels("park").inc()
             await self._remove(name, controller)
             if self._store.entry(name) == entry:
-                await controller.create(park, entry.size, 1)
-                await self._appears(park, controller)
+                await self._create(park, entry.size, controller)
+                await self._appears(park, controller, lambda: self._store.entry(name) == entry)
         except Full as error:
             return Refusal(why="Full", message=str(error))
         except NoRoom as error:
@@ -72,6 +80,13 @@ class Parking:
             self._on_parked([park])
         return None
 
+    async def _create(self, park: str, size: int, controller: Measured) -> None:
+        try:
+            await controller.create(park, size, 1)
+        except VipuUnreachable:
+            self._on_unanswered(park)
+            raise
+
     async def _remove(self, name: str, controller: Measured) -> None:
         await controller.remove(name)
         waiting = Turns()
@@ -80,10 +95,10 @@ class Parking:
                 return
             await asyncio.sleep(waiting.next_poll_s(self._pace))
 
-    async def _appears(self, name: str, controller: Measured) -> None:
-        """Until it is known on which IPUs it lies."""
+    async def _appears(self, name: str, controller: Measured, is_wanted: Callable[[], bool]) -> None:
+        """Until it is known on which IPUs it lies, or what it makes way for is not wanted any more."""
         waiting = Turns()
-        while True:
+        while is_wanted():
             found = await controller.partition(name)
             if found is None or found.ipus or found.state in ("ACTIVE", "ERROR"):
                 return

@@ -12,7 +12,7 @@ Make: TypeAlias = Callable[[str, int], Controller]
 
 
 class Reaching:
-    """make: a back end for host and port."""
+    """make: a back end for host (an IPv6 address without its brackets) and port."""
 
     def __init__(self, make: Make, metrics: Metrics) -> None:
         self._make = make
@@ -37,5 +37,5 @@ class Reaching:
 
     def of(self, place: Place) -> Measured:
         if place.address not in self._controllers:
-            self._controllers[place.address] = Measured(self._make(place.host, place.port), self._metrics)
+            self._controllers[place.address] = Measured(self._make(place.host.strip("[]"), place.port), self._metrics)
         return self._controllers[place.address]

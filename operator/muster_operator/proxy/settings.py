@@ -42,7 +42,8 @@ class Settings(BaseModel):
     them. backend: vipu (the command line program) or sim.
 
     allowed: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator of our namespace.
-    namespace: of tracker and quarantine; None is the pod's or context's own. max_ipus: of a partition, a power of two.
+    namespace: of the tracker; None is the pod's or context's own. quarantine_namespace: the tainter's, which writes
+    that ConfigMap; None is the tracker's. max_ipus: of a partition, a power of two.
     Timeouts in seconds: until a request is here, until its answer is taken, until the next one begins. log_level: 1
     warnings, 2 what is done, 3 why, 4 calls to V-IPU, 5 requests, 6 everything.
     parked_limit: how many partitions may keep quarantined IPUs out of the way.
@@ -56,6 +57,7 @@ class Settings(BaseModel):
     controllers_map: str | None = Field(default=None, pattern=_NAME)
     tracker: str = Field(default=TRACKER, pattern=_NAME)
     quarantine: str = Field(default=QUARANTINE, pattern=_NAME)
+    quarantine_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     allowed: Accounts = ()
     max_ipus: int = Field(default=64, ge=1, le=1 << 20)

@@ -62,7 +62,7 @@ class Settling:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turns: dict[str, Turns] = {}
         self._wakes: dict[str, asyncio.Event] = {}
-        self._parking = Parking(store, metrics, pace, parked_limit, self.verify)
+        self._parking = Parking(store, metrics, pace, parked_limit, self.verify, self._unanswered_creation)
         self._refusals: dict[str, Refusal] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._is_ready = asyncio.Event()
@@ -111,6 +111,11 @@ class Settling:
                     self._waiting.setdefault(name, []).append(moved)
                     await moved
         return self._refusals.pop(name, None)
+
+    @property
+    def is_ready(self) -> bool:
+        """It is known what is quarantined; before that nothing is settled."""
+        return self._is_ready.is_set()
 
     @property
     def is_busy(self) -> bool:
@@ -220,10 +225,12 @@ class Settling:
         """One step; raises VipuError."""
         if found is not None and found.state == "RESETTING" and entry.reset:
             turns.fresh = entry.attempt  # whoever began it: it ends clean
+        if found is not None and turns.fresh is None:
+            turns.late_until = 0.0  # this is what was not answered for
         is_fresh = turns.fresh == entry.attempt
         step = next_step(name, entry, found, self._quarantined(), is_fresh=is_fresh)
         log.debug("partition %s: %s, V-IPU: %s: %s", name, entry.state, found.state if found else "none", step.value)
-        if step not in (Step.WAIT, Step.REMOVE):
+        if step not in (Step.WAIT, Step.REMOVE, Step.DROP):
             turns.polls = 0
         match step:
             case Step.WAIT:
@@ -238,12 +245,11 @@ class Settling:
                 turns.fresh = entry.attempt
                 return turns.next_poll_s(self._pace)
             case Step.REMOVE:
-                is_sick = found is not None and found.state == "ERROR" and entry.state != "deleting"
-                if is_sick and not turns.is_sick:
+                sick = _sickness(entry, found, turns)
+                if sick and not turns.is_sick:
                     # at the pace of failures, or a sick IPU would be trained without end
                     turns.is_sick = True
-                    told = f"V-IPU: {found.message if found else ''}: it will be removed, and made again"
-                    raise VipuError(told)
+                    raise VipuError(f"V-IPU: {sick}: it will be removed, and made again")
                 turns.is_sick = False
                 await controller.remove(name)
                 return turns.next_poll_s(self._pace)
@@ -253,6 +259,8 @@ class Settling:
                     turns.is_sure = False  # it is there
                     return await self._withdraw(name, entry, turns, refusal)
             case Step.DROP:
+                if found is None and turns.late_until > asyncio.get_running_loop().time():
+                    return turns.next_poll_s(self._pace)  # else it would be nobody's
                 await self._store.change(name, lambda now: None if now == entry else now)
                 log.info("partition %s is gone", name)
                 return None
@@ -277,7 +285,7 @@ class Settling:
         except PartitionExists:
             return turns.next_poll_s(self._pace)  # by a call whose answer was lost
         except VipuUnreachable:
-            turns.is_sure = False
+            self._unanswered_creation(name)
             raise
         except NoRoom as error:
             return await self._no_room(name, entry, turns, str(error))
@@ -287,6 +295,11 @@ class Settling:
             self._counting.release(name)
         turns.fresh = entry.attempt
         return turns.next_poll_s(self._pace)
+
+    def _unanswered_creation(self, name: str) -> None:
+        turns = self._turns.setdefault(name, Turns())
+        turns.is_sure = False
+        turns.late_until = asyncio.get_running_loop().time() + self._pace.late_s
 
     async def _no_room(self, name: str, entry: Entry, turns: Turns, said: str) -> float | None:
         """The next controller, where it is sure that this one has nothing by that name."""
@@ -349,6 +362,18 @@ class Settling:
         """Unless the entry has moved: then the next turn sees what it is now."""
         changed = msgspec.structs.replace(entry, **changes)
         await self._store.change(name, lambda now: changed if now == entry else now)
+
+
+def _sickness(entry: Entry, found: VipuPartition | None, turns: Turns) -> str:
+    """Why what was made for this attempt is no good; empty: it was not, or is to go anyway."""
+    if found is None or entry.state == "deleting":
+        return ""
+    if found.state == "ERROR":
+        return found.message
+    if turns.fresh == entry.attempt and not entry.reset:
+        made, asked = f"{found.size} IPUs in {found.gcds} GCDs", f"{entry.size} in {entry.gcds}"
+        return f"it made {made}, asked for {asked}"
+    return ""
 
 
 async def _either(wake: asyncio.Event, wait_s: float) -> None:

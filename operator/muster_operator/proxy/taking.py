@@ -113,7 +113,8 @@ class Taking:
             else await self._counting.choose(name, wish.size)
         )
         if isinstance(place, Refusal):
-            return place
+            # the same wish that came twice: the other one has made it meanwhile
+            return place if self._store.entry(name) is None else await self._take(name, wish)
         meant = begun(wish, place.address, place.selector)
 
         def begin(now: Entry | None) -> Entry | None:
@@ -137,6 +138,7 @@ class Taking:
     async def _until_active(self, name: str, wish: Wish) -> Entry | Refusal:
         entry = self._store.entry(name)
         if entry is not None and entry.state == "active":
+            self._counting.release(name)  # of another such wish, which has met this one
             return entry
         self._settling.wake([name])
         refusal = await self._settling.settled(

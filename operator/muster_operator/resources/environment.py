@@ -48,17 +48,20 @@ def of_worker(job: IPUJob, instance: int, worker: int, entry: Entry, setup: Setu
     }
     env: Env = [{"name": name, "value": value} for name, value in ours.items()]
     if not setup.btl_tcp_if_include and _needs_interface(job):
-        # each node has its own address; what the launcher has in its environment goes to all of them
+        # each node has its own address; what the launcher has in its environment goes to all of them. Open MPI 4.1
+        # takes ADDRESS/32 for every interface, loopback too; /31 is the narrowest that it goes by
         env += [
             {"name": POD_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": BTL_INCLUDE, "value": f"$({POD_ADDRESS})/32"},
+            {"name": BTL_INCLUDE, "value": f"$({POD_ADDRESS})/31"},
         ]
     return env
 
 
 def of_launcher(job: IPUJob, setup: Setup) -> Env:
     ours = {
-        "OMPI_MCA_plm_rsh_agent": f"{MOUNTED_AT}/{KUBEEXEC}",
+        # mpirun hands it to its daemons in the workers. They start nothing, but Open MPI 4.1's die of an agent that is
+        # not there: the first of these that is found serves
+        "OMPI_MCA_plm_rsh_agent": f"{MOUNTED_AT}/{KUBEEXEC} : /bin/true",
         # workers have no kubectl, so none starts the daemons of others
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_orte_default_hostfile": f"{MOUNTED_AT}/{HOSTFILE}",

@@ -8,8 +8,9 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 def pod_spec(job: IPUJob) -> dict[str, Any]:
+    """What is null there is left open, as for the API server."""
     found = job.spec.workers.template.get("spec")
-    return found if isinstance(found, dict) else {}
+    return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else {}
 
 
 def pod_metadata(job: IPUJob, key: str) -> dict[str, str]:

@@ -83,7 +83,10 @@ class CommandController:
         output = await self._changed(*words, *(("--reconfigurable",) if size <= IPUS_OF_LINK_DOMAIN else ()))
         if _succeeded(output, "create", name):
             return
-        listed = await self.partition(name) is not None
+        try:
+            listed = await self.partition(name) is not None
+        except VipuError as error:
+            raise VipuUnreachable(f"{self._said(output)}; and then: {error}") from error
         if output.exit_code == 0 and listed:
             return
         if output.exit_code == 0 or listed:

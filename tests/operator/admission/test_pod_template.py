@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.operator.admission.specs import CONTAINER, template
 
-from muster_operator.admission.pod_template import template_errors
+from muster_operator.admission.pod_template import launcher_errors, template_errors
 
 AT = "spec.workers.template.spec"
 MAIN = f"{AT}.containers[0]"
@@ -84,3 +84,22 @@ def test_a_place_is_mounted_once() -> None:
         f"{MAIN}.volumeMounts[1].mountPath",
         f"{MAIN}.volumeMounts[2].mountPath",
     ]
+
+
+@pytest.mark.parametrize("place", ["/etc/mpi", "/etc/mpi/", "/opt/kube"])
+def test_what_the_launcher_has_of_its_own_is_no_place_for_the_main_containers_volumes(place: str) -> None:
+    """No launcher could ever be made, and its workers would hold their partitions meanwhile."""
+    mounted = CONTAINER | {"volumeMounts": [{"name": "data", "mountPath": place}]}
+    plain = CONTAINER | {"name": "side"}
+    said = f'[0].volumeMounts[0].mountPath: "{place}": expected another place'
+    [error] = launcher_errors({"spec": {"containers": [mounted, plain]}})
+    assert str(error).startswith(f"{AT}.containers{said}")
+    assert not [*launcher_errors({"spec": {"containers": [plain, mounted]}})]
+    marked = {"metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "main"}}}
+    [error] = launcher_errors(marked | {"spec": {"containers": [plain, mounted]}})
+    assert error.path.startswith(f"{AT}.containers[1]")
+
+
+@pytest.mark.parametrize("junk", [None, [], {}, {"spec": None}, {"spec": {"containers": [None, 3]}}, {"metadata": 3}])
+def test_a_launchers_places_of_junk_are_nobodys_business_here(junk: object) -> None:
+    assert not [*launcher_errors(junk)]

@@ -291,3 +291,13 @@ def test_forty_containers_are_allowed_and_none_are_not() -> None:
     for containers in (list[Spec](), None):
         (error,) = errors(least(workers={"template": {"spec": {"containers": containers}}}))
         assert error == "spec.workers.template.spec.containers: missing: expected at least one container"
+
+
+def test_a_mount_where_the_launcher_has_its_own_is_denied_where_there_is_one() -> None:
+    mounted = template(volumeMounts=[{"name": "data", "mountPath": "/etc/mpi"}])
+    mounted["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}]
+    spec = least(workers={"template": mounted})
+    assert errors(spec) == []
+    for mode in ({"launcher": {"command": ["mpirun"]}}, {"interactive": {"ttl": 60}}):
+        [error] = errors(spec | mode)
+        assert error.startswith("spec.workers.template.spec.containers[0].volumeMounts[0].mountPath: ")

@@ -9,7 +9,7 @@ from tests.kube.conftest import Reply
 from tests.operator.edge.operator_world import JOBS, PODS, Bench, a_job, bench_around, failure, job_object, pod_object
 
 from muster_kube.errors import Conflict, Unreachable
-from muster_operator.acting import FREEING, TAKING, Did
+from muster_operator.acting import AT_ONCE, FREEING, TAKING, Did
 from muster_operator.ipujob import FINALIZER
 from muster_operator.names import partition
 from muster_operator.partitions import Entry, Refusal
@@ -129,6 +129,21 @@ async def test_the_finaliser_is_put_on_and_taken_off_by_the_version_it_was_decid
     assert all(each["resourceVersion"] == "5" and each["uid"] == "u1" for each in sent)
 
 
+async def test_the_finaliser_is_taken_off_once_until_the_watch_tells_and_again_where_it_was_not(bench: Bench) -> None:
+    bench.api.on("PATCH", f"{JOBS}/train", failure(409, "Conflict"))
+    with pytest.raises(Conflict):
+        await bench.hands.act(a_job(), DropFinalizer())
+    bench.api.on("PATCH", f"{JOBS}/train", Reply(200, job_object(finalizer=False)))
+    for _ in range(3):
+        assert await bench.hands.act(a_job(), DropFinalizer()) is Did.WAITS
+    assert len(bench.written()) == 2
+    again_s = bench.memory.again_s("u1")
+    assert again_s is not None
+    bench.now += again_s
+    await bench.hands.act(a_job(), DropFinalizer())
+    assert len(bench.written()) == 3
+
+
 async def test_a_decision_on_the_past_ends_the_turn(bench: Bench) -> None:
     bench.api.on("PATCH", f"{JOBS}/train", failure(409, "Conflict"))
     with pytest.raises(Conflict):
@@ -181,6 +196,17 @@ async def test_no_room_for_one_asks_for_no_other_and_keeps_what_there_is_room_fo
     bench.memory.room_came("u1")
     assert await bench.hands.act(a_job(), take(1, 2)) is Did.REFUSED
     assert len(bench.played.asked) == 3
+
+
+async def test_of_many_partitions_some_are_taken_before_the_job_is_looked_at_again(bench: Bench) -> None:
+    """Each may take V-IPU seconds: the pods of the first need not wait for the last, nor does a deletion."""
+    for number in range(AT_ONCE + 1):
+        bench.played.on("PUT", f"/partitions/{partition('ns', 'train', number)}", 200, ENTRY)
+    assert await bench.hands.act(a_job(), take(*range(AT_ONCE + 1))) is Did.DONE
+    assert len(bench.played.asked) == AT_ONCE
+    bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": AT_ONCE + 1})
+    assert await bench.hands.act(a_job(), take(*range(AT_ONCE + 1), together=True)) is Did.DONE
+    assert len(bench.played.asked) == AT_ONCE + 1 + AT_ONCE + 1, "a gang is not taken in parts"
 
 
 async def test_a_gang_is_asked_room_for_first(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from muster_operator import names
-from muster_operator.ipujob import FINALIZER, IPUJob, Status
+from muster_operator.ipujob import FINALIZER, IPUJob, Status, ipus_per_instance, workers_per_instance
 from muster_operator.partitions import Entry
 from muster_operator.seen import JobPod
 
@@ -61,6 +61,8 @@ def make_entry(job: IPUJob, instance: int = 0, state: str = "active", **fields: 
             "namespace": job.metadata.namespace,
             "name": job.metadata.name,
             "instance": instance,
+            "size": ipus_per_instance(job.spec),
+            "gcds": workers_per_instance(job.spec),
             "controller": "10.21.21.129:8090",
             "selector": "ipunode=node1",
             "state": state,

@@ -10,7 +10,11 @@ from tests.operator.proxy.world import FAR_S, World, called, wish
 from muster_operator.partitions import Entry, Query, Refusal
 from muster_operator.proxy.controllers import Place, read_address, read_list
 from muster_operator.proxy.listing import Listing
+from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.reaching import Reaching
 from muster_operator.proxy.taking import Waits
+from muster_operator.vipu.backends import make_controller
+from muster_operator.vipu.controller import Controller
 from muster_operator.vipu.simulator.fleet import Faults
 
 
@@ -52,6 +56,19 @@ def test_an_ipv6_address_and_a_removed_controllers_address_are_read() -> None:
     assert read_address("[fd00::1]:8090") == Place("[fd00::1]", 8090)
     assert read_address("a b:1") is None
     assert read_address("") is None
+
+
+@pytest.mark.parametrize("backend", ["sim", "vipu"])
+def test_a_back_end_gets_an_ipv6_address_as_programs_take_it_and_is_called_as_the_list_has_it(backend: str) -> None:
+    [place], _ = read_list("[fd00::1]:8090:k=v")
+    asked = []
+
+    def make(host: str, port: int) -> Controller:
+        asked.append(host)
+        return make_controller(backend, host, port)
+
+    assert Reaching(make, Metrics()).of(place).address == place.address
+    assert asked == ["fd00::1"]
 
 
 async def test_55_they_are_tried_in_order_until_one_has_room() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.operator.proxy.world import FAR_S, World, called, wish
 
+from muster_operator.names import partition
 from muster_operator.partitions import Entry, Refusal
 from muster_operator.proxy.deciding import begun
 from muster_operator.proxy.taking import Waits
@@ -37,6 +38,12 @@ async def test_29_names_that_would_collide_are_told_apart() -> None:
         assert isinstance(await core.taking.take(called(asked), asked), Entry)
     assert len(world.vipus[0].held) == 2
     await world.kill()
+
+
+def test_29_a_namespace_that_is_called_as_anothers_digest_has_names_of_its_own() -> None:
+    name = partition("b-c", "a", 0)
+    *_, namespace, _ = name.split("-")
+    assert partition(namespace.lower(), "a-b-c", 0) != name, "namespaces have no capital letters"
 
 
 async def test_30_the_same_attempt_again_changes_nothing() -> None:
@@ -236,12 +243,30 @@ async def test_a_wish_that_cannot_be_is_refused_by_name(changes: dict[str, objec
     await world.kill()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["x-a-b-0", "p-", "p-a/b", "p-a b", "p-a\nb", "p-ä-b-0", "p-" + "a" * 300, "p-a-b-0.unreadable",
+     "p-muster-parked-0"],
+)  # fmt: skip
+async def test_a_name_that_the_tracker_cannot_have_is_refused_and_never_written(name: str) -> None:
+    world = World()
+    core = await world.start()
+    refused = await core.taking.take(name, wish())
+    assert isinstance(refused, Refusal)
+    assert refused.why == "Invalid"
+    assert "expected a name of a job's partition" in refused.message
+    await world.quiet()
+    assert (world.api.data, world.vipus[0].calls) == ({}, [])
+    await world.kill()
+
+
 async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> None:
     world = World()
     core = await world.start()
     one, other = wish("uid-1"), wish("uid-2")
     taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in (one, other)))
-    assert sorted(each.why if isinstance(each, Refusal) else each.state for each in taken) == ["NotOurs", "active"]
+    # whoever comes first has it
+    assert [each.why if isinstance(each, Refusal) else each.state for each in taken] == ["active", "NotOurs"]
     await world.quiet()
     world.assert_they_agree()
     await world.kill()
@@ -255,7 +280,9 @@ async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> No
     await core.store.wait_loaded()
     await asyncio.sleep(0.02)
     assert (world.vipus[0].asked, world.vipus[0].calls) == (0, [])
+    assert "quarantined" in core.unhealthy()
     await core.settling.verify_all()
+    assert core.unhealthy() == ""
     await world.until(lambda: "active" in world.api.data[called(wish())], "it is settled")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -26,8 +26,8 @@ from muster_operator.vipu.simulator.fleet import Fleet, Held
 from muster_operator.vipu.simulator.in_process import InProcess
 
 TRACKER = "ipu-partitions-tracker"
-FAST = Pace(poll_s=0.001, poll_cap_s=0.005, retry_s=0.001, retry_cap_s=0.01, count_s=0)
 FAR_S = 60.0  # far more than anything takes: what hangs fails, what is slow does not
+FAST = Pace(poll_s=0.001, poll_cap_s=0.005, retry_s=0.001, retry_cap_s=0.01, count_s=0, late_s=0.02, answer_s=FAR_S)
 
 
 class Gate:

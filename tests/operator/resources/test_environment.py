@@ -119,7 +119,7 @@ class TestPopdist:
 class TestLauncher:
     def test_17_finds_the_workers(self) -> None:
         found = launcher_env(make_job())
-        assert found["OMPI_MCA_plm_rsh_agent"] == "/etc/mpi/kubeexec"
+        assert found["OMPI_MCA_plm_rsh_agent"] == "/etc/mpi/kubeexec : /bin/true"
         assert found["OMPI_MCA_orte_default_hostfile"] == "/etc/mpi/hostfile"
 
     def test_has_the_workers_variables_and_over_them_its_own(self) -> None:
@@ -147,7 +147,7 @@ class TestInterface:
         job = make_job(workers=2)
         found = worker_env(job)
         assert found["MUSTER_POD_ADDRESS"] == {"fieldRef": {"fieldPath": "status.podIP"}}
-        assert found[BTL] == "$(MUSTER_POD_ADDRESS)/32"
+        assert found[BTL] == "$(MUSTER_POD_ADDRESS)/31"
         # mpirun hands its own environment to all nodes, and each has another address
         assert BTL not in launcher_env(job)
 

@@ -40,6 +40,14 @@ def main(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def test_what_the_template_leaves_null_is_filled_in() -> None:
+    """`restartPolicy: null` means Always to the API server: a worker that ends would be run again for ever."""
+    job = make_job(launcher=False, pods=template(restartPolicy=None, hostNetwork=None, dnsPolicy=None))
+    spec = worker(job)["spec"]
+    assert (spec["restartPolicy"], spec["hostNetwork"]) == ("Never", True)
+    assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
 class TestCommands:
     """Behaviour 20."""
 

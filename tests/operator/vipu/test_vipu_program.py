@@ -162,6 +162,13 @@ async def test_a_failure_that_has_made_it_all_the_same_is_no_answer(tmp_path: Pa
         await controller.create("p64", 64, 1)
 
 
+@pytest.mark.parametrize("ending", ["", "sys.exit('timed out waiting')"])
+async def test_a_creation_after_which_nothing_can_be_listed_may_have_made_it(tmp_path: Path, ending: str) -> None:
+    controller = _vipu(tmp_path, f"(here / 'made').touch()\n{ending}", made="lorem ipsum")
+    with pytest.raises(VipuUnreachable, match="lorem ipsum"):
+        await controller.create("p64", 64, 1)
+
+
 @pytest.mark.parametrize(("size", "kind"), [(16, VipuError), (32, NoRoom)])
 async def test_a_failure_is_for_want_of_room_unless_there_must_be_some(
     tmp_path: Path, size: int, kind: type[VipuError]

@@ -8,7 +8,7 @@ be as many. Empty: it does not. arguments: want, have
 {{- if kindIs "map" .have -}}
 {{- range $key, $want := .want -}}
 {{- if not $is -}}
-{{- else if not (hasKey $.have $key) -}}{{- $is = false -}}
+{{- else if not (hasKey $.have $key) -}}{{- if $want }}{{ $is = false }}{{ end -}}{{/* what is nothing the server does not store */}}
 {{- else -}}
 {{- $have := get $.have $key -}}
 {{- if and (eq $key "properties") (kindIs "map" $have) (kindIs "map" $want) (ne (len $have) (len $want)) -}}{{- $is = false -}}{{- end -}}
@@ -22,6 +22,8 @@ be as many. Empty: it does not. arguments: want, have
 {{- if and $is (not (include "muster.within" (dict "want" $want "have" (index $.have $at)))) -}}{{- $is = false -}}{{- end -}}
 {{- end -}}
 {{- else -}}{{- $is = false -}}{{- end -}}
+{{- else if or (kindIs "float64" .want) (kindIs "int64" .want) -}}
+{{- if ne (float64 .want) (float64 .have) }}{{ $is = false }}{{ end -}}
 {{- else if ne (toString .want) (toString .have) -}}{{- $is = false -}}
 {{- end -}}
 {{- if $is }}true{{ end -}}

@@ -9,7 +9,7 @@ import pytest
 from tests.kube.conftest import Asked, FakeApi, Reply
 
 from muster_kube.config import ClusterConfig
-from muster_tainter.fencing import LeaderClient, NotLeading
+from muster_kube.fencing import LeaderClient, NotLeading
 
 NODE = "/api/v1/nodes/n1"
 

@@ -1,0 +1,168 @@
+"""Every row of the founding charts' tables has its effect, or a warning says what took its place."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.chart.charting import Helm, Refused
+
+RUN = "Deployment"
+MANAGER, PROXY = "gc-ipu-operator-controller-manager", "gc-ipu-operator-vipu-proxy"
+TOLERATION = [{"key": "k", "operator": "Exists"}]
+
+
+def at(found: Any, path: str) -> Any:
+    for key in path.split("/"):
+        found = found[int(key)] if key.isdigit() else found[key]
+    return found
+
+
+# values, the object's kind and name, the place in it, what stands there
+ROWS: list[tuple[dict[str, Any], str, str, str, Any]] = [
+    ({"nameOverride": "n"}, RUN, "gc-n-controller-manager", "metadata/name", "gc-n-controller-manager"),
+    ({"fullNameOverride": "f"}, RUN, "f-vipu-proxy", "metadata/name", "f-vipu-proxy"),
+    *(
+        ({"global": {"imagePullSecrets": given}}, RUN, name, "spec/template/spec/imagePullSecrets", [{"name": "s"}])
+        for given in (["s"], [{"name": "s"}], {"name": "s"})
+        for name in (MANAGER, PROXY, "muster-tainter")
+    ),
+    *(
+        ({part: {key: given}}, RUN, name, f"spec/template/{place}", given)
+        for part, name in (("controller", MANAGER), ("vipuProxy", PROXY))
+        for key, given, place in (
+            ("affinity", {"nodeAffinity": {}}, "spec/affinity"),
+            ("nodeSelector", {"a": "b"}, "spec/nodeSelector"),
+            ("tolerations", TOLERATION, "spec/tolerations"),
+            ("resources", {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+             "spec/containers/0/resources"),
+            ("podSecurityContext", {"runAsUser": 7}, "spec/securityContext"),
+        )
+    ),
+    *(
+        ({part: {"podAnnotations": {"a": "b"}}}, RUN, name, "spec/template/metadata/annotations/a", "b")
+        for part, name in (("controller", MANAGER), ("vipuProxy", PROXY))
+    ),
+    *(
+        ({part: {"securityContext": {"runAsGroup": 5}}}, RUN, name,
+         "spec/template/spec/containers/0/securityContext/runAsGroup", 5)
+        for part, name in (("controller", MANAGER), ("vipuProxy", PROXY))
+    ),
+    *(
+        ({part: {"image": {"repository": "r", "tag": "t", "pullPolicy": "Never"}}}, RUN, name,
+         f"spec/template/spec/containers/0/{place}", expected)
+        for part, name in (("controller", MANAGER), ("vipuProxy", PROXY))
+        for place, expected in (("image", "r:t"), ("imagePullPolicy", "Never"))
+    ),
+    ({"image": {"tag": "t"}}, RUN, MANAGER, "spec/template/spec/containers/0/image", "localhost:5000/muster:t"),
+    ({}, RUN, MANAGER, "spec/template/spec/containers/0/imagePullPolicy", "Always"),
+    ({}, RUN, MANAGER, "spec/template/spec/hostNetwork", True),
+    ({}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirstWithHostNet"),
+    ({}, RUN, MANAGER, "spec/template/spec/securityContext", {"runAsUser": 65532}),
+    ({"controller": {"hostNetwork": False}}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirst"),
+    ({"controller": {"dnsPolicy": "Default"}}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "Default"),
+    ({"controller": {"service": {"port": 9}}}, "Service", f"{MANAGER}-metrics", "spec/ports/0/port", 9),
+    ({"controller": {"service": {"type": "NodePort"}}}, "Service", f"{MANAGER}-metrics", "spec/type", "NodePort"),
+    ({"controller": {"serviceAccount": {"name": "a"}}}, RUN, MANAGER, "spec/template/spec/serviceAccountName", "a"),
+    ({"controller": {"serviceAccount": {"create": False}}}, RUN, MANAGER,
+     "spec/template/spec/serviceAccountName", "default"),
+    ({"controllers": {"serviceAccount": {"name": "a"}}}, RUN, MANAGER, "spec/template/spec/serviceAccountName", "a"),
+    ({"controller": {"serviceAccount": {"annotations": {"a": "b"}}}}, "ServiceAccount", MANAGER,
+     "metadata/annotations", {"a": "b"}),
+    ({"vipuProxy": {"serviceAccount": {"name": "a", "annotations": {"a": "b"}}}}, "ServiceAccount", "a",
+     "metadata/annotations", {"a": "b"}),
+    ({"vipuProxy": {"service": {"port": 81}}}, "Service", PROXY, "spec/ports/0/port", 81),
+    ({"vipuProxy": {"service": {"type": "clusterIP"}}}, "Service", PROXY, "spec/type", "ClusterIP"),
+    ({"service": {"type": "NodePort", "port": 82}}, "Service", PROXY, "spec/ports/0/port", 82),
+    ({"service": {"type": "NodePort"}}, "Service", PROXY, "spec/type", "NodePort"),
+    ({"service": {"port": 82}, "vipuProxy": {"service": {"port": 83}}}, "Service", PROXY, "spec/ports/0/port", 83),
+    ({"proxyPort": 8099}, RUN, PROXY, "spec/template/spec/containers/0/ports/0/containerPort", 8099),
+    ({"podAnnotations": {"a": "b"}}, RUN, PROXY, "spec/template/metadata/annotations/a", "b"),
+    ({"podSecurityPolicyContext": {"runAsUser": 7}}, RUN, PROXY,
+     "spec/template/spec/securityContext", {"runAsUser": 7}),
+    ({"securityContext": {"runAsGroup": 5}}, RUN, PROXY,
+     "spec/template/spec/containers/0/securityContext/runAsGroup", 5),
+    ({"resources": {"limits": {"cpu": 1}}}, RUN, PROXY,
+     "spec/template/spec/containers/0/resources", {"limits": {"cpu": 1}}),
+    ({"nodeSelector": {"a": "b"}}, RUN, PROXY, "spec/template/spec/nodeSelector", {"a": "b"}),
+    ({"tolerations": TOLERATION}, RUN, PROXY, "spec/template/spec/tolerations", TOLERATION),
+    ({"affinity": {"nodeAffinity": {}}}, RUN, PROXY, "spec/template/spec/affinity", {"nodeAffinity": {}}),
+    ({"admissionWebhooks": {"service": {"annotations": {"a": "b"}}}}, "Service", "gc-ipu-operator-webhook",
+     "metadata/annotations", {"a": "b"}),
+    ({"admissionWebhooks": {"service": {"type": "LoadBalancer"}}}, "Service", "gc-ipu-operator-webhook",
+     "spec/type", "LoadBalancer"),
+    ({"admissionWebhooks": {"patch": {"enabled": False}, "certificateSecret": "s"}}, RUN, MANAGER,
+     "spec/template/spec/volumes/3", {"name": "certificate", "secret": {"secretName": "s"}}),
+    *(
+        ({"admissionWebhooks": {"patch": {key: given}}}, "Job", "muster-release", f"spec/template/{place}", expected)
+        for key, given, place, expected in (
+            ("priorityClassName", "p", "spec/priorityClassName", "p"),
+            ("podAnnotations", {"a": "b"}, "metadata/annotations", {"a": "b"}),
+            ("nodeSelector", {"a": "b"}, "spec/nodeSelector", {"a": "b"}),
+            ("tolerations", TOLERATION, "spec/tolerations", TOLERATION),
+            ("runAsUser", 2001, "spec/securityContext/runAsUser", 2001),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "kind", "name", "place", "expected"), ROWS, ids=lambda each: json.dumps(each)[:40])
+def test_a_value_has_the_effect_of_its_row(
+    helm: Helm, values: dict[str, Any], kind: str, name: str, place: str, expected: Any
+) -> None:
+    assert at(helm.template(values=values).one(kind, name), place) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"extendedScheduler": {"enabled": True}}, "extendedScheduler.enabled: there is no scheduler extension"),
+        ({"ipuVisibility": {"advertiseOnMaster": True}}, "ipuVisibility.advertiseOnMaster: IPUs are not advertised"),
+        (
+            {"admissionWebhooks": {"image": {"tag": "v0.2.0"}}},
+            "admissionWebhooks.image: the webhooks run in the operator",
+        ),
+        ({"admissionWebhooks": {"patch": {"image": {"tag": "v1.1.1"}}}}, "there are no certificate jobs"),
+        ({"vipuServerAddr": "a"}, "kubectl label nodes NODE muster.dev/vipu-cluster=test"),
+        ({"proxyPort": 1, "vipuProxy": {"proxyPort": 2}}, "vipuProxy.proxyPort is given, too"),
+        (
+            {"nodeSelector": {"a": "b"}, "vipuProxy": {"nodeSelector": {"c": "d"}}},
+            "vipuProxy.nodeSelector is given, too",
+        ),
+        ({"pullSecrets": {"imagePullSecretData": "<encoded-key>"}}, "is neither base64 nor JSON"),
+        ({}, "no V-IPU controller is known"),
+        ({"ownNode": {"mode": "none"}}, "a stolen token"),
+    ],
+)
+def test_what_has_no_effect_is_told(helm: Helm, values: dict[str, Any], said: str) -> None:
+    assert said in " ".join(helm.notes(values=values).split())
+
+
+def test_nothing_is_told_where_all_is_well(helm: Helm) -> None:
+    assert "WARNINGS" not in helm.notes(values={"vipuControllers": "a:1:k=v"})
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("imgae.tag=x", "imgae"),
+        ("imgae=x", 'imgae does not match: "a value of this chart (helm show values lists them all)"'),
+        ("image.tga=x", "Additional property tga is not allowed"),
+        ("vipuProxy.logLevel=7", "vipuProxy.logLevel: Must be less than or equal to 6"),
+        ("vipuProxy.logLevel=high", "vipuProxy.logLevel: Invalid type. Expected: integer, given: string"),
+        ("admissionWebhooks.failurePolicy=Maybe", 'must be one of the following: "Fail", "Ignore"'),
+        ("controller.hostNetwork=perhaps", "controller.hostNetwork: Invalid type. Expected: boolean"),
+        ("namespace.name=No_Name", "namespace.name: Does not match pattern"),
+        ("repeat=soon", "repeat: Does not match pattern"),
+        ("checks.pcibw.enabled=false", "Additional property pcibw is not allowed"),
+        ("checks.ping.parameters.sampel=3", "Additional property sampel is not allowed"),
+        ("agent.config.port=3", "Additional property port is not allowed"),
+        ("admissionWebhooks.patch.enabled=false", "set admissionWebhooks.certificateSecret to the Secret"),
+        ("vipuProxy.enabled=false", "the operator needs the V-IPU proxy"),
+        ("admissionWebhooks.scope=A!", "expected names of namespaces with commas"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_and_named(helm: Helm, typed: str, said: str) -> None:
+    with pytest.raises(Refused) as error:
+        helm.template("--set", typed)
+
+    assert said in str(error.value)

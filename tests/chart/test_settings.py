@@ -1,0 +1,124 @@
+"""What the chart writes for a part is what that part takes, and each value arrives where it acts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.chart.charting import Helm, Rendered
+
+from muster_agent import settings as agent
+from muster_checks.registry import registry
+from muster_operator import settings as operator
+from muster_operator.admission.configurations import Called, configurations
+from muster_operator.proxy import settings as proxy
+from muster_tainter import settings as tainter
+from muster_tainter.policyfile import load_policy
+
+
+@pytest.fixture(scope="session")
+def defaults(helm: Helm) -> Rendered:
+    return helm.template()
+
+
+def stored(rendered: Rendered, name: str, key: str, folder: Path) -> Path:
+    file = folder / key
+    file.write_text(rendered.one("ConfigMap", name)["data"][key])
+    return file
+
+
+def test_the_agent_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
+    rendered = helm.template(values={"repeat": "30m", "PCIeBW": 8, "checks": {"ping": {"period": "2m"}}})
+    found = agent.load(stored(rendered, "muster-agent", "agent.yaml", tmp_path), {}, {})
+
+    assert (found.repeat, found.root, found.run_as) == (1800, Path("/host"), "65534")
+    assert (found.namespace, found.service) == ("autopilot", "autopilot-healthchecks")
+    assert found.tainter_url == "http://muster-tainter.autopilot.svc:3334"
+    assert found.checks["ping"].period == 120
+    checks = registry(plug_ins=[])
+    assert agent.parameters_of(found, checks)["pciebw"].model_dump()["min_bandwidth_gb_per_s"] == 8
+    assert agent.periods_of(found, checks)["pciebw"] == 1800
+
+
+def test_without_a_tainter_agents_plan_by_themselves(helm: Helm) -> None:
+    settings = helm.template(values={"tainter": {"enabled": False}}).settings("muster-agent", "agent.yaml")
+
+    assert settings["plan"] == "local"
+    assert "tainter_url" not in settings
+
+
+def test_the_tainter_takes_its_settings_and_the_built_in_policy(defaults: Rendered, tmp_path: Path) -> None:
+    found = tainter.load(stored(defaults, "muster-tainter", "tainter.yaml", tmp_path), {}, {})
+
+    assert (found.namespace, found.agent_selector) == ("autopilot", "app=muster-agent")
+    assert load_policy(stored(defaults, "muster-policy", "policy.yaml", tmp_path)).rules
+
+
+@pytest.mark.parametrize("form", [lambda policy: policy, json.dumps])
+def test_a_policy_is_yaml_or_a_string_of_it(helm: Helm, form: Any, tmp_path: Path) -> None:
+    policy = {"rules": [{"name": "all", "match": {"check": "*"}, "action": "event"}]}
+    rendered = helm.template(values={"tainter": {"policy": form(policy)}})
+
+    assert [rule.name for rule in load_policy(stored(rendered, "muster-policy", "policy.yaml", tmp_path)).rules] == [
+        "all"
+    ]
+
+
+def test_the_operator_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
+    rendered = helm.template(
+        values={
+            "global": {"kubectlVersion": ["1.32.0"], "launcherImage": "l:1", "launcherImagePullPolicy": "Always"},
+            "admissionWebhooks": {"scope": "b, a", "port": 9999},
+            "controller": {"develLogs": False, "service": {"port": 8444}},
+            "ipuJobs": {"hostNetwork": False, "maxIPUs": 16},
+        }
+    )
+    found = operator.load(stored(rendered, "gc-ipu-operator-controller-manager", "operator.yaml", tmp_path), {}, {})
+
+    assert (found.kubectl_version, found.launcher_image, found.launcher_image_pull_policy) == (
+        "1.32.0",
+        "l:1",
+        "Always",
+    )
+    assert (found.scope, found.webhook_port, found.metrics_port) == (("a", "b"), 9999, 8444)
+    assert (found.devel_logs, found.host_network, found.max_ipus) == (False, False, 16)
+    container = rendered.container("Deployment", "gc-ipu-operator-controller-manager")
+    assert {port["name"]: port["containerPort"] for port in container["ports"]}["webhook"] == 9999
+
+
+def test_the_proxy_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
+    given = {
+        "backend": "sim",
+        "logLevel": 6,
+        "proxyPort": 8088,
+        "proxyReadTimeoutSeconds": 1,
+        "proxyWriteTimeoutSeconds": 2,
+        "proxyIdleTimeoutSeconds": 3,
+        "proxyPartitionTrackerConfigMap": "ours",
+    }
+    rendered = helm.template(values={"vipuProxy": given})
+    found = proxy.load(stored(rendered, "gc-ipu-operator-vipu-proxy", "proxy.yaml", tmp_path), {}, {})
+
+    assert (found.backend, found.log_level, found.port, found.tracker) == ("sim", 6, 8088, "ours")
+    assert (found.read_timeout, found.write_timeout, found.idle_timeout) == (1, 2, 3)
+    assert found.allowed == ("default/gc-ipu-operator-controller-manager",)
+    container = rendered.container("Deployment", "gc-ipu-operator-vipu-proxy")
+    assert container["ports"][0]["containerPort"] == 8088
+    manager = operator.load(stored(rendered, "gc-ipu-operator-controller-manager", "operator.yaml", tmp_path), {}, {})
+    assert manager.tracker == "ours"
+
+
+@pytest.mark.parametrize("minor", [20, 24, 30, 36])
+@pytest.mark.parametrize("scope", ["", "b,a"])
+def test_the_webhooks_are_those_that_the_operator_tells_of(helm: Helm, minor: int, scope: str) -> None:
+    given = {"scope": scope, "failurePolicy": "Ignore", "timeoutSeconds": 9, "service": {"servicePort": 8443}}
+    rendered = helm.template(values={"admissionWebhooks": given}, version=f"1.{minor}.0")
+    called = Called(namespace="default", service="gc-ipu-operator-webhook", port=8443)
+    names = [name for name in scope.split(",") if name]
+
+    told = configurations(
+        "gc-ipu-operator-webhook", called, minor=minor, scope=names, failure_policy="Ignore", timeout_s=9
+    )
+
+    for expected in told:
+        assert rendered.one(expected["kind"], "gc-ipu-operator-webhook")["webhooks"] == expected["webhooks"]

@@ -1,0 +1,22 @@
+"""docs/metrics.md names every family of the operator and of the V-IPU proxy with type and labels, and none beside."""
+
+from tests.metrics_page import registered, written
+
+from muster_operator import metrics
+from muster_operator.admission.serving import count_reviews
+from muster_operator.proxy import metrics as proxy
+
+
+def test_of_the_operator() -> None:
+    made = metrics.Metrics()
+    made.watch(list, list, lambda: 0)
+    count_reviews(made.registry)
+    exist = registered([made.registry])
+    assert written("The operator's") == exist
+    assert all(name.startswith("muster_operator_") for name in exist)
+
+
+def test_of_the_proxy() -> None:
+    exist = registered([proxy.Metrics().registry])
+    assert written("The V-IPU proxy's") == exist
+    assert all(name.startswith("muster_vipu_proxy_") for name in exist)
