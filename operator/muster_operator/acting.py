@@ -274,7 +274,7 @@ class Hands:
 
     async def _delete(self, job: IPUJob) -> Did:
         with contextlib.suppress(NotFound, Conflict):
-            await self._client.delete(_path(job), {"preconditions": {"uid": job.metadata.uid}}, type=msgspec.Raw)
+            await self._client.delete(_path(job), {"preconditions": _as_decided(job)}, type=msgspec.Raw)
             self._wrote("delete", "IPUJob")
         return Did.WAITS
 
@@ -375,6 +375,11 @@ def _wish(job: IPUJob, take: TakePartitions, instance: int) -> Wish:
         size=take.size,
         gcds=take.gcds,
     )
+
+
+def _as_decided(job: IPUJob) -> dict[str, str]:
+    """A job that has been edited since, to live longer for one, is decided about again."""
+    return {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
 
 
 def _left(raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw | None:

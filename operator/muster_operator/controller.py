@@ -27,7 +27,7 @@ from muster_operator.orphans import Orphans
 from muster_operator.partitioning import Proxy
 from muster_operator.partitions import Entry, Refusal
 from muster_operator.seen import AddFinalizer, FreePartition, Make, Placeable, Plan, Seen, Setup, TakePartitions, Tell
-from muster_operator.status import finished, line_only
+from muster_operator.status import comes_first, finished, line_only
 from muster_operator.telling import Telling
 from muster_operator.tracking import job_key
 
@@ -226,7 +226,7 @@ class Operator:
             self._waiting[key] = job.metadata.creation_timestamp
         else:
             self._waiting.pop(key, None)
-        if plan.status is not None and _comes_first(job.status, plan.status):
+        if plan.status is not None and comes_first(job.status, plan.status):
             await self._write_status(job, plan.status)
             self._tell(job, plan)
             return True
@@ -371,12 +371,6 @@ def _key(job: IPUJob) -> str:
 
 def _path(job: IPUJob) -> str:
     return f"{collection(job.metadata.namespace)}/{job.metadata.name}"
-
-
-def _comes_first(before: Status, after: Status) -> bool:
-    """It is what the next decision has to know, even if this process ends now; or the first that the user hears."""
-    attempts = (before.attempt, before.restart_count) != (after.attempt, after.restart_count)
-    return attempts or finished(before) != finished(after) or (not before.conditions and bool(after.conditions))
 
 
 def _essence(status: Status, *, counts: bool = True) -> Status:

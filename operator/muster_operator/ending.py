@@ -2,12 +2,24 @@
 
 import signal
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from muster_operator.seen import ContainerStatus, JobPod, Terminated
 
 LIMIT = 1024  # characters of a message, as mpi-operator cuts its own
 FAILED = "Failed"
 SUCCEEDED = "Succeeded"
+KILLED = 137  # what a pod that was evicted or lost counts as, where no container of it left a code
+_LAST_WORDS = 400  # characters of a container's message: of a log the end says why
+
+
+@dataclass(frozen=True)
+class End:
+    """How an attempt ended. why: empty of a success. pods: those that failed."""
+
+    success: bool
+    why: str = ""
+    pods: tuple[JobPod, ...] = ()
 
 
 def bounded(text: str, limit: int = LIMIT) -> str:
@@ -22,6 +34,17 @@ def has_ended(pod: JobPod) -> bool:
 
 def failed(pods: Iterable[JobPod]) -> list[JobPod]:
     return [pod for pod in pods if pod.status.phase == FAILED]
+
+
+def codes(pod: JobPod) -> tuple[int, ...]:
+    """Exit codes of a pod that failed, its init containers' first; a signal without one as a shell would say it."""
+    status = pod.status
+    found = [
+        ended.exit_code or 128 + ended.signal
+        for each in (*status.init_container_statuses, *status.container_statuses)
+        if (ended := each.state.terminated) is not None and _has_failed(each)
+    ]
+    return tuple(found) or (KILLED,)
 
 
 def why(pod: JobPod) -> str:
@@ -55,7 +78,10 @@ def _container(what: str, status: ContainerStatus) -> str:
     # Error is what every other exit code is called
     if ended.reason and ended.reason != "Error":
         text += f", {ended.reason}"
-    return f"{text}: {ended.message.strip()}" if ended.message.strip() else text
+    said = " ".join(ended.message.split())
+    if len(said) > _LAST_WORDS:
+        said = "…" + said[1 - _LAST_WORDS :]
+    return f"{text}: {said}" if said else text
 
 
 def _signal(number: int) -> str:

@@ -33,14 +33,16 @@ class RestartPolicy(Api, frozen=True):
         RestartType,
         Meta(description="Always, OnFailure, Never (of a job without restartPolicy), or ExitCode: by exitCodes."),
     ] = "Never"
-    back_off_limit: Annotated[int, Meta(ge=0, description="How many restarts there are at most; default 3.")] = 3
+    back_off_limit: Annotated[
+        int, Meta(ge=0, description="How many restarts there are at most, after successes too; default 3.")
+    ] = 3
     exit_codes: (
         Annotated[
             str,
             Meta(
                 pattern=EXIT_CODES,
-                description="With ExitCode: the exit codes of the launcher's containers that restart the job, "
-                "as 1,3,128-255; default 128-255.",
+                description="With ExitCode: the exit codes that restart the job, as 1,3,128-255; default 128-255. "
+                "Those of the launcher's containers and init containers count, and of workers that failed.",
             ),
         ]
         | UnsetType
@@ -58,7 +60,7 @@ class Launcher(Api, frozen=True):
 class Interactive(Api, frozen=True):
     """Instead of launcher: a session that runs nothing by itself. People exec into its launcher pod."""
 
-    ttl: Annotated[int, Meta(ge=1, description="How long the session lives, in seconds, from its start.")]
+    ttl: Annotated[int, Meta(ge=1, description="How long the session lives, in seconds, from when it first runs.")]
 
 
 class RollingUpdate(Api, frozen=True):
@@ -175,7 +177,13 @@ class Spec(Api, frozen=True):
     ) = UNSET
     suspend: Annotated[bool, Meta(description="Muster's own: no pods and no partition while true.")] = False
     active_deadline_seconds: (
-        Annotated[int, Meta(ge=1, description="Muster's own: the job fails when it has run so long, in seconds.")]
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                description="Muster's own: the job fails so long after its startTime, in seconds, restarts included.",
+            ),
+        ]
         | UnsetType
     ) = UNSET
     ttl_seconds_after_finished: (
@@ -188,7 +196,7 @@ class Spec(Api, frozen=True):
 class Condition(Api, frozen=True):
     """One thing that is so, or is not."""
 
-    type: Annotated[str, Meta(description="Pending, Running, Suspended, Complete or Failed.")]
+    type: Annotated[str, Meta(description="Pending, Running, Restarting, Suspended, Complete or Failed.")]
     status: Annotated[str, Meta(description="True, False or Unknown.")]
     reason: Annotated[str, Meta(description="Why, as one word for programs.")] = ""
     message: Annotated[str, Meta(description="Why, for people.")] = ""
@@ -206,7 +214,7 @@ class WorkersStatus(Api, frozen=True):
 
 
 class Status(Api, frozen=True, omit_defaults=False):
-    """How the job is. attempt, selector and observedGeneration are Muster's own."""
+    """How the job is. attempt, selector, firstRunningTime, nextAttemptTime and observedGeneration are Muster's own."""
 
     desired_replicas: Annotated[int, Meta(description="Instances that are wanted.")] = 0
     last_message: Annotated[str, Meta(description="What was last done, or is waited for.")] = ""
@@ -223,6 +231,12 @@ class Status(Api, frozen=True, omit_defaults=False):
     attempt: Annotated[int, Meta(description="Rises with each restart: a partition is reset once for each.")] = 0
     selector: Annotated[str, Meta(description="Of the worker pods, for autoscalers.")] = ""
     start_time: Annotated[str | None, Meta(description="When the job was taken up.")] = None
+    first_running_time: Annotated[
+        str | None, Meta(description="When the job first ran: an interactive session's ttl counts from it.")
+    ] = None
+    next_attempt_time: Annotated[
+        str | None, Meta(description="Of a job that restarts: when the next attempt begins.")
+    ] = None
     completion_time: Annotated[str | None, Meta(description="When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, Meta(description="When this status last changed.")] = None
     observed_generation: Annotated[int, Meta(description="The generation of the spec that this follows.")] = 0

@@ -2,6 +2,8 @@
 
 In this order, each step only once what came before it is there: the finaliser (behaviour 16), partitions (29, 31), the
 ConfigMap and the launcher's rights (17, 19), workers (20, 28), and the launcher when all of its workers were made (21).
+A restart is a new attempt, in the status before anything else: from then on pods of the attempt before it only go, and
+what is made, partitions reset first, is of the new one (42).
 
 What was refused is asked for again by every plan: whoever carries it out remembers when it is time to. Of a launcher
 job that finds names of its own taken nothing is made but those, which settles whether they still are. Events (the Tell
@@ -10,9 +12,12 @@ actions) may be told again: they say the same each time.
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
 from msgspec import UnsetType
 
-from muster_operator import ending, names, status, waiting
+from muster_kube.times import rfc3339_whole
+from muster_operator import ending, names, restarting, status, timers, waiting
+from muster_operator.ending import End
 from muster_operator.ipujob import FINALIZER, IPUJob, instances, ipus_per_instance
 from muster_operator.partitions import Entry
 from muster_operator.resources import access, config, pods
@@ -21,6 +26,7 @@ from muster_operator.seen import (
     Action,
     AddFinalizer,
     Change,
+    DeleteJob,
     DropFinalizer,
     FreePartition,
     JobPod,
@@ -33,7 +39,7 @@ from muster_operator.seen import (
     Tell,
 )
 from muster_operator.standing import Standing, own_entries, own_pods
-from muster_operator.status import COMPLETE, FAILED, PENDING, RUNNING, SUSPENDED, Stand
+from muster_operator.status import COMPLETE, FAILED, PENDING, RESTARTING, RUNNING, SUSPENDED, Stand
 
 
 def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
@@ -43,8 +49,8 @@ def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     if FINALIZER not in job.metadata.finalizers:
         return Plan((AddFinalizer(),))
     if status.finished(job.status):
-        return _clean_up(job, seen)
-    if job.spec.suspend:
+        return _clean_up(job, seen, setup)
+    if job.spec.suspend or _is_being_suspended(job, seen):
         return _suspend(job, seen)
     return _pursue(Standing(job, seen), setup)
 
@@ -60,17 +66,30 @@ def _delete(job: IPUJob, seen: Seen) -> Plan:
     return Plan(_freed(entries), status.line_only(job, line, seen.now) if line else None)
 
 
-def _clean_up(job: IPUJob, seen: Seen) -> Plan:
-    """A job that is over makes nothing again, whoever starts and whatever is deleted by hand (behaviours 37, 43)."""
-    policy = "None" if isinstance(job.spec.clean_pod_policy, UnsetType) else job.spec.clean_pod_policy
+def _clean_up(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
+    """A job that is over makes nothing again, whoever starts and whatever is deleted by hand (behaviours 37, 43).
+
+    After a failure nothing of it runs on, whatever the policy: it would hold nodes and IPUs for nothing (57). What has
+    ended stays by the policy, with its logs."""
+    expiry = timers.expiry(job)
+    if expiry is not None and seen.now >= expiry:
+        return Plan((DeleteJob(),))
     found, entries = own_pods(job, seen), own_entries(job, seen)
     workers = [pod for pod in found.values() if pod.metadata.labels.get(names.ROLE) == names.WORKER]
-    actions: tuple[Action, ...] = ()
-    if policy == "Workers":
-        actions = _removed(workers)
-    elif policy == "All":
-        actions = _removed(found.values()) if found else _freed(entries)
-    state = FAILED if status.is_true(job.status, FAILED) else COMPLETE
+    failed = status.is_true(job.status, FAILED)
+    everything = _is_all_cleaned(job, success=not failed)
+    doomed = [
+        pod
+        for pod in found.values()
+        if everything
+        or (job.spec.clean_pod_policy == "Workers" and pod in workers)
+        or ((failed or setup.free_partitions_at_end) and not ending.has_ended(pod))
+    ]
+    actions: tuple[Action, ...] = _removed(doomed)
+    frees = everything or setup.free_partitions_at_end
+    if not doomed and frees and all(ending.has_ended(pod) for pod in found.values()):
+        actions = _freed(entries)
+    state = FAILED if failed else COMPLETE
     ended = next(each for each in job.status.conditions if each.type == state)
     stand = Stand(
         state,
@@ -80,7 +99,26 @@ def _clean_up(job: IPUJob, seen: Seen) -> Plan:
         reason=ended.reason,
         message=ended.message,
     )
-    return Plan(actions, status.told(job, stand, workers, seen.now))
+    return Plan(actions, status.told(job, stand, workers, seen.now), again_s=timers.next_s(seen.now, expiry))
+
+
+def _is_all_cleaned(job: IPUJob, *, success: bool) -> bool:
+    """A session that is over leaves nothing to look at (behaviour 46)."""
+    return job.spec.clean_pod_policy == "All" or (success and not isinstance(job.spec.interactive, UnsetType))
+
+
+def _fate(job: IPUJob, setup: Setup, *, success: bool) -> str:
+    """What becomes of the partitions of a job that has ended, for people."""
+    if _is_all_cleaned(job, success=success) or setup.free_partitions_at_end:
+        return "its partitions are freed"
+    ttl_s = job.spec.ttl_seconds_after_finished
+    when = "" if isinstance(ttl_s, UnsetType) else f", {ttl_s} s after its end"
+    return f"its partitions stay until it is deleted{when}"
+
+
+def _is_being_suspended(job: IPUJob, seen: Seen) -> bool:
+    """Resumed before it had come to rest: what was made before may not be what is wanted now (behaviour 44)."""
+    return status.is_true(job.status, SUSPENDED) and bool(own_pods(job, seen) or own_entries(job, seen))
 
 
 def _suspend(job: IPUJob, seen: Seen) -> Plan:
@@ -95,17 +133,17 @@ def _suspend(job: IPUJob, seen: Seen) -> Plan:
 
 
 def _pursue(here: Standing, setup: Setup) -> Plan:
+    over = _over(here, setup)
+    if over is not None:
+        return over
+    if here.old or restarting.rest_s(here.job, here.seen.now, setup):
+        return _between_attempts(here, setup)
     job, seen = here.job, here.seen
-    if here.end is not None:
-        return _ended(here)
-    removals: tuple[Action, ...] = (*_removed(here.superfluous), *(FreePartition(name) for name in here.surplus))
-    old = bool(here.misfits) or any(
-        pod.metadata.labels.get(names.ATTEMPT) != str(here.attempt) for pod in here.superfluous
-    )
+    removals: tuple[Action, ...] = (*_removed(here.superfluous), *_surplus(here))
+    making: tuple[Action, ...] = () if here.misfits else _making(here, setup)
     obstacle = waiting.obstacle(here, setup)
-    making: tuple[Action, ...] = () if old else _making(here, setup)
     taking: tuple[Action, ...] = ()
-    if here.to_take and not old and not (obstacle and obstacle.blocks):
+    if here.to_take and not here.misfits and not (obstacle and obstacle.blocks):
         taking = (
             TakePartitions(
                 here.to_take,
@@ -128,19 +166,88 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
         tells.append(Tell("Normal", "IPUJobResumed", "its partitions and pods are made again"))
     if obstacle is not None and obstacle.event:
         tells.append(Tell("Warning", obstacle.event, ending.bounded(obstacle.text)))
-    return Plan((*removals, *making, *taking, *tells), written, waits_for_room=bool(here.unready))
+    actions = (*removals, *making, *taking, *tells, *_warned(here))
+    return Plan(actions, written, again_s=_next_s(here), waits_for_room=bool(here.unready))
 
 
-def _ended(here: Standing) -> Plan:
+def _between_attempts(here: Standing, setup: Setup) -> Plan:
+    """What still runs goes at once; what has ended may be read until the next attempt begins, which needs its names."""
+    job, now = here.job, here.seen.now
+    rest_s = restarting.rest_s(job, now, setup)
+    doomed = [pod for pod in here.superfluous if not (rest_s and ending.has_ended(pod))]
+    said = next((each for each in job.status.conditions if each.type == RESTARTING and each.status == "True"), None)
+    message = said.message if said is not None else "its pods of an earlier attempt go first"
+    stand = Stand(
+        RESTARTING, message, desired=here.instances, message=message, next_attempt=job.status.next_attempt_time
+    )
+    tells: tuple[Action, ...] = (Tell("Warning", "IPUJobRestarting", message),) if said is not None else ()
+    return Plan(
+        (*_removed(doomed), *_surplus(here), *tells, *_warned(here)),
+        status.told(job, stand, (), now),
+        again_s=timers.next_s(now, now + rest_s, now + (_next_s(here) or 0.0)),
+    )
+
+
+def _over(here: Standing, setup: Setup) -> Plan | None:
+    """The end of an attempt or of the job; None: it goes on. What a job came to by itself is truer than that its time
+    was over when somebody looked."""
+    job, now, end = here.job, here.seen.now, here.end
+    verdict = restarting.judge(job, end) if end is not None else restarting.Verdict(False)
+    if end is not None and not verdict.again:
+        return _ended(here, setup, end, verdict)
+    session_end, deadline = timers.session_end(job), timers.deadline(job)
+    if session_end is not None and now >= session_end:
+        return _ended(here, setup, End(True), restarting.Verdict(False, "SessionEnded"))
+    if deadline is not None and now >= deadline:
+        why = f"it has not ended within its activeDeadlineSeconds ({job.spec.active_deadline_seconds})"
+        late = End(False, f"{why}; {end.why}" if end is not None and end.why else why)
+        return _ended(here, setup, late, restarting.Verdict(False, "DeadlineExceeded"))
+    return _restart(here, setup, end) if end is not None else None
+
+
+def _restart(here: Standing, setup: Setup, end: End) -> Plan:
+    """The new attempt is in the status before anything is done about it: it is counted once, whoever goes on."""
+    job, now, before = here.job, here.seen.now, here.job.status
+    at = restarting.begins_at(job, end, now, setup)
+    message = restarting.message(job, end, at)
+    anew = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
+    stand = Stand(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
+    tell = Tell("Warning", "IPUJobRestarting", message)
+    return Plan((tell,), status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
+
+
+def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) -> Plan:
     """Said first, and alone: what is cleaned away afterwards could no longer say how it ended."""
-    success, why = here.end or (True, "")
-    tells: tuple[Action, ...] = ()
-    if success:
-        stand = Stand(COMPLETE, status.DONE, desired=here.instances, partitions=not here.unready)
-    else:
-        stand = Stand(FAILED, why, desired=here.instances, partitions=not here.unready, message=why)
-        tells = (Tell("Warning", "IPUJobFailed", why),)
-    return Plan(tells, status.told(here.job, stand, here.workers, here.seen.now))
+    job, partitions = here.job, not here.unready
+    fate = _fate(job, setup, success=end.success)
+    if end.success:
+        what = "is over: its ttl has passed" if verdict.reason == "SessionEnded" else "has completed"
+        message = f"IPUJob {job.metadata.namespace}/{job.metadata.name} {what}; {fate}."
+        stand = Stand(COMPLETE, status.DONE, here.instances, 0, partitions, verdict.reason, message)
+        return Plan((), status.told(job, stand, here.workers, here.seen.now))
+    why = ending.bounded(end.why, ending.LIMIT - 200)
+    why = f"{why}; {verdict.note}" if verdict.note else why
+    stand = Stand(FAILED, why, here.instances, 0, partitions, verdict.reason, f"{why}; {fate}")
+    tell = Tell("Warning", verdict.reason or "IPUJobFailed", why)
+    return Plan((tell,), status.told(job, stand, here.workers, here.seen.now))
+
+
+def _warned(here: Standing) -> tuple[Action, ...]:
+    """The people of a session, some time before its end."""
+    warning, end = timers.session_warning(here.job), timers.session_end(here.job)
+    if warning is None or end is None or here.seen.now < warning:
+        return ()
+    text = f"this session ends at {rfc3339_whole(end)}: its pods are removed and its partitions freed"
+    return (Tell("Warning", "SessionEnds", text),)
+
+
+def _next_s(here: Standing) -> float | None:
+    job = here.job
+    return timers.next_s(here.seen.now, timers.deadline(job), timers.session_warning(job), timers.session_end(job))
+
+
+def _surplus(here: Standing) -> tuple[Action, ...]:
+    return tuple(FreePartition(name) for name in here.surplus)
 
 
 def _making(here: Standing, setup: Setup) -> tuple[Action, ...]:

@@ -91,7 +91,9 @@ class Setup:
     """How this installation runs jobs. launcher_image: of the init container that waits for workers and brings kubectl
     (kubectl_version, which scripts of the original set, has no effect).
     btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
-    our_taints: keys that no job tolerates unless it says so."""
+    our_taints: keys that no job tolerates unless it says so. restart_delay_s: before the first restart; each later one
+    waits twice as long, to restart_delay_limit_s, as batch Jobs do. free_partitions_at_end: of a job that has ended,
+    what still runs is ended and its partitions are freed, whatever cleanPodPolicy says."""
 
     launcher_image: str = "launcher:latest"
     launcher_image_pull_policy: str = "Never"
@@ -102,6 +104,9 @@ class Setup:
     btl_tcp_if_include: str = ""
     our_taints: tuple[str, ...] = ("muster.dev/faulty",)
     max_ipus: int = 64
+    restart_delay_s: float = 10.0
+    restart_delay_limit_s: float = 360.0
+    free_partitions_at_end: bool = False
 
 
 # --- what is asked for

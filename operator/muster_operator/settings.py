@@ -47,6 +47,8 @@ class Settings(BaseModel):
     dns_policy: of the jobs' pods; "": ClusterFirstWithHostNet with host_network, else ClusterFirst.
     btl_tcp_if_include: networks of jobs of several workers (Open MPI); "": the one of the node's address.
     our_taints: keys that no job tolerates unless it says so.
+    restart_delay_s: before a job's first restart; doubles with each one, to restart_delay_limit_s.
+    free_partitions_at_end: those of a job that has ended, whatever its cleanPodPolicy.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,6 +74,9 @@ class Settings(BaseModel):
     btl_tcp_if_include: str = Field(default="", pattern=_INTERFACES, max_length=256)
     our_taints: TaintKeys = ("muster.dev/faulty",)
     max_ipus: int = Field(default=64, ge=1, le=1 << 20)
+    restart_delay_s: float = Field(default=10.0, ge=0.0, le=3600.0, allow_inf_nan=False)
+    restart_delay_limit_s: float = Field(default=360.0, ge=0.0, le=86400.0, allow_inf_nan=False)
+    free_partitions_at_end: bool = False
     devel_logs: bool = False
     log_format: Literal["text", "json"] = "text"
 
@@ -93,6 +98,9 @@ class Settings(BaseModel):
             btl_tcp_if_include=self.btl_tcp_if_include,
             our_taints=self.our_taints,
             max_ipus=self.max_ipus,
+            restart_delay_s=self.restart_delay_s,
+            restart_delay_limit_s=self.restart_delay_limit_s,
+            free_partitions_at_end=self.free_partitions_at_end,
         )
 
 

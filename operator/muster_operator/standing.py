@@ -1,10 +1,11 @@
 """Which of what there is belongs to a job, and what is missing: the facts that its plan is made of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from muster_operator import ending, names
+from muster_operator.ending import End
 from muster_operator.ipujob import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
 from muster_operator.partitions import Entry
 from muster_operator.resources import placement, template
@@ -117,8 +118,17 @@ class Standing:
         )
 
     def is_there(self, name: str) -> bool:
+        """In this attempt, and not on its way out."""
         pod = self.pods.get(name)
-        return pod is not None and not pod.metadata.deletion_timestamp
+        return pod is not None and not pod.metadata.deletion_timestamp and self._is_of_now(pod)
+
+    def _is_of_now(self, pod: JobPod) -> bool:
+        return pod.metadata.labels.get(names.ATTEMPT) == str(self.attempt)
+
+    @cached_property
+    def old(self) -> tuple[JobPod, ...]:
+        """Of other attempts than this one."""
+        return tuple(pod for pod in self.pods.values() if not self._is_of_now(pod))
 
     @cached_property
     def wanted_workers(self) -> frozenset[str]:
@@ -143,9 +153,7 @@ class Standing:
         """Pods of instances that are no longer wanted, of an earlier attempt or shape; the highest index first."""
         wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
         found = [
-            pod
-            for name, pod in self.pods.items()
-            if name not in wanted or self.misfits or pod.metadata.labels.get(names.ATTEMPT) != str(self.attempt)
+            pod for name, pod in self.pods.items() if name not in wanted or self.misfits or not self._is_of_now(pod)
         ]
         return tuple(sorted(found, key=lambda pod: (_index(pod.metadata.name), pod.metadata.name), reverse=True))
 
@@ -178,23 +186,28 @@ class Standing:
         return any(pod.status.phase != "Pending" for pod in self.workers)
 
     @cached_property
-    def end(self) -> tuple[bool, str] | None:
-        """(whether it is a success, why not); None: it goes on. With a launcher its end is the job's, and a worker that
-        fails under it is as well, as mpirun may hang on it; without one, all workers have ended. A pod that is being
-        deleted says nothing: it was stopped."""
-        failed = ending.failed(self.workers)
+    def end(self) -> End | None:
+        """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is
+        as well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended.
+        A pod that is being deleted says nothing: it was stopped."""
+        failed = tuple(ending.failed(self.workers))
         if self.with_launcher:
             if self.launcher is not None and ending.has_ended(self.launcher):
-                success = self.launcher.status.phase == ending.SUCCEEDED
-                return success, "" if success else self._with_cause(self.launcher, failed)
-            return (False, ending.why(failed[0])) if failed else None
-        if not self.instances or len(self.workers) < len(self.wanted_workers):
+                if self.launcher.status.phase == ending.SUCCEEDED:
+                    return End(True)
+                return End(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
+            return End(False, ending.why(failed[0]), failed) if failed else None
+        if not self.instances or not all(self._is_over(instance) for instance in range(self.instances)):
             return None
-        if not all(ending.has_ended(pod) for pod in self.workers):
-            return None
-        return not failed, ending.why(failed[0]) if failed else ""
+        return End(False, ending.why(failed[0]), failed) if failed else End(True)
 
-    def _with_cause(self, launcher: JobPod, failed: list[JobPod]) -> str:
+    def _is_over(self, instance: int) -> bool:
+        found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
+        return bool(ending.failed(found)) or (
+            len(found) == self.workers_each and all(ending.has_ended(pod) for pod in found)
+        )
+
+    def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""
         said = ending.why(launcher)
         return f"{said}; {ending.why(failed[0])}" if failed else said

@@ -21,8 +21,9 @@ from muster_operator import ending, names
 from muster_operator.ipujob import Condition, IPUJob, LauncherStatus, Status, WorkersStatus
 from muster_operator.seen import JobPod
 
-PENDING, RUNNING, SUSPENDED, COMPLETE, FAILED = "Pending", "Running", "Suspended", "Complete", "Failed"
-_ORDER = (PENDING, RUNNING, SUSPENDED, COMPLETE, FAILED)
+PENDING, RUNNING, RESTARTING = "Pending", "Running", "Restarting"
+SUSPENDED, COMPLETE, FAILED = "Suspended", "Complete", "Failed"
+_ORDER = (PENDING, RUNNING, RESTARTING, SUSPENDED, COMPLETE, FAILED)
 
 # as seen at users' sites
 RECONCILED = "Successfully reconciled IPUJob"
@@ -33,7 +34,8 @@ DONE = "All instances done"
 @dataclass(frozen=True)
 class Stand:
     """Where a job stands. state: one of the conditions above; reason and message: of that condition, "" for the usual
-    ones. desired, current: instances. partitions: every instance has its own. line: lastMessage."""
+    ones. desired, current: instances. partitions: every instance has its own. line: lastMessage. next_attempt: when one
+    that restarts goes on."""
 
     state: str
     line: str
@@ -42,6 +44,7 @@ class Stand:
     partitions: bool = False
     reason: str = ""
     message: str = ""
+    next_attempt: str | None = None
 
 
 def is_true(status: Status, kind: str) -> bool:
@@ -50,6 +53,13 @@ def is_true(status: Status, kind: str) -> bool:
 
 def finished(status: Status) -> bool:
     return is_true(status, COMPLETE) or is_true(status, FAILED)
+
+
+def comes_first(before: Status, after: Status) -> bool:
+    """It is what the next decision has to know, even if this process ends now; or the first that the user hears."""
+    attempts = (before.attempt, before.restart_count) != (after.attempt, after.restart_count)
+    moved = any(is_true(before, kind) != is_true(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
+    return attempts or moved or (not before.conditions and bool(after.conditions))
 
 
 def launcher_status(conditions: Iterable[Condition]) -> LauncherStatus:
@@ -76,12 +86,20 @@ def told(job: IPUJob, stand: Stand, workers: Iterable[JobPod], now: float) -> St
         ipu_partition_created=stand.partitions,
         selector=f"{names.JOB_UID}={job.metadata.uid},{names.ROLE}={names.WORKER}",
         start_time=None if stand.state == SUSPENDED else before.start_time or at,
+        first_running_time=_first_running(before, stand, at),
+        next_attempt_time=stand.next_attempt,
         completion_time=(before.completion_time or at) if over else None,
         observed_generation=job.metadata.generation,
         workers_status=_counts(workers, before.workers_status if over else None),
         conditions=conditions,
     )
     return None if after == before else msgspec.structs.replace(after, last_reconcile_time=at)
+
+
+def _first_running(before: Status, stand: Stand, at: str) -> str | None:
+    if stand.state == SUSPENDED:
+        return None
+    return before.first_running_time or (at if stand.state == RUNNING else None)
 
 
 def line_only(job: IPUJob, line: str, now: float) -> Status | None:
@@ -104,6 +122,7 @@ def _conditions(job: IPUJob, stand: Stand, at: str) -> tuple[Condition, ...]:
     usual: Mapping[str, tuple[str, str]] = {
         PENDING: ("IPUJobPending", f"{who} is waiting for resources to be ready."),
         RUNNING: ("IPUJobRunning", f"{who} is running."),
+        RESTARTING: ("IPUJobRestarting", f"{who} is restarting."),
         SUSPENDED: ("IPUJobSuspended", f"{who} is suspended."),
         COMPLETE: ("IPUJobCompleted", f"{who} has completed."),
         FAILED: ("IPUJobFailed", f"{who} has failed."),

@@ -23,6 +23,7 @@ from muster_operator.seen import Setup
 # and reaps none of the processes that MPI leaves behind.
 SLEEP = ["/bin/sh", "-c", "trap 'exit 143' TERM; sleep 365d & wait"]
 WAIT = "wait-workers"
+LAST_WORDS = "FallbackToLogsOnError"  # so that the job's status can say why it failed, once the pod is gone
 # A pod without requests is the first to be killed for memory, and namespaces with a quota refuse it.
 _SMALL = {"requests": {"cpu": "100m", "memory": "128Mi"}}
 _OF_THE_CONTAINER = (
@@ -65,6 +66,7 @@ def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup) ->
     spec["containers"] = [
         _privileged(
             {
+                "terminationMessagePolicy": LAST_WORDS,
                 **container,
                 "env": environment.merged(env, container.get("env") or (), environment.PARTITION_VARIABLES),
                 **(_asleep(container) if container["name"] == main and has_launcher(job.spec) else {}),
@@ -97,6 +99,7 @@ def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup) 
         "command": SLEEP if isinstance(users, UnsetType) else list(users.command),
         "env": environment.merged(environment.of_launcher(job, setup), environment.users_of_launcher(job)),
         "resources": _SMALL,
+        "terminationMessagePolicy": LAST_WORDS,
     }
     container["volumeMounts"] = [
         *(container.get("volumeMounts") or ()),
@@ -179,7 +182,7 @@ def _wait(job: IPUJob, name: str, volume: str, setup: Setup) -> Body:
         ],
         "resources": _SMALL,
         "volumeMounts": [{"name": volume, "mountPath": KUBECTL_AT}],
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # so that the job's status can say why it gave up
+        "terminationMessagePolicy": LAST_WORDS,
     }
 
 

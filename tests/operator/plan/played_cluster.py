@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from muster_operator import names, status
+from muster_operator import ending, names, status
 from muster_operator.ipujob import FINALIZER, IPUJob, ipus_per_instance, workers_per_instance
 from muster_operator.partitions import Entry, Refusal
 from muster_operator.plan import plan
@@ -18,6 +18,7 @@ from muster_operator.seen import (
     Action,
     AddFinalizer,
     Change,
+    DeleteJob,
     DropFinalizer,
     FreePartition,
     JobPod,
@@ -55,6 +56,9 @@ class Cluster:
     healthy: int = 1
     numbers: int = 0
     was_finished: set[str] = field(default_factory=set)
+    resets: dict[tuple[str, str, int], int] = field(default_factory=dict)  # by job, partition and attempt
+    writes: int = 0
+    dies_at: int = 0  # after that write the operator ends, once; 0: it lives
 
     def add(self, job: IPUJob) -> None:
         self.jobs[job.metadata.uid] = job
@@ -91,7 +95,7 @@ class Cluster:
                 return
             decided = plan(job, self.seen(job, foreign, refusals), self.setup)
             self._check_plan(job, decided)
-            if decided.status is not None and status.finished(decided.status) and not status.finished(job.status):
+            if decided.status is not None and status.comes_first(job.status, decided.status):
                 self._write_status(uid, decided.status)
                 continue
             news = False
@@ -115,7 +119,9 @@ class Cluster:
         raise AssertionError("the job does not come to rest while the world stands still")
 
     def _check_rest(self, uid: str, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> None:
-        job = self.jobs[uid]
+        job = self.jobs.get(uid)
+        if job is None:
+            return
         decided = plan(job, self.seen(job, foreign, refusals), self.setup)
         assert decided.status is None, "the status is written again though nothing has changed"
         for action in decided.actions:
@@ -126,6 +132,12 @@ class Cluster:
         self.jobs[uid] = msgspec.structs.replace(self.jobs[uid], status=written)
         if status.finished(written):
             self.was_finished.add(uid)
+        self._wrote()
+
+    def _wrote(self) -> None:
+        self.writes += 1
+        if self.writes == self.dies_at:
+            raise Died
 
     def _check_plan(self, job: IPUJob, decided: Plan) -> None:
         actions = [action for action in decided.actions if not isinstance(action, Tell)]
@@ -162,9 +174,11 @@ class Cluster:
                 key = (action.kind, job.metadata.namespace, action.name)
                 assert _owner(self.objects[key]) == uid, "another's object was changed"
                 made = msgspec.convert(action.body, OwnedObject)
-                news = self.objects[key] != made
+                if self.objects[key] == made:
+                    return False
                 self.objects[key] = made
-                return news
+                self._wrote()
+                return True
             case RemovePod():
                 return self._remove(job, action)
             case TakePartitions():
@@ -178,9 +192,17 @@ class Cluster:
                     name
                     for (where, name), pod in self.pods.items()
                     if _owner(pod) == uid and pod.metadata.labels.get(names.INSTANCE) == str(entry.instance)
+                    if not (self.setup.free_partitions_at_end and ending.has_ended(pod))
                 ]
                 assert not users, f"{action.name} was freed under {users}"
                 self.tracker[action.name] = msgspec.structs.replace(entry, state="deleting")
+                self._wrote()
+                return True
+            case DeleteJob():
+                if job.metadata.deletion_timestamp:
+                    return False
+                self.delete(uid)
+                self._wrote()
                 return True
         raise AssertionError(f"nobody asked for {action}")
 
@@ -189,6 +211,8 @@ class Cluster:
         metadata = msgspec.structs.replace(job.metadata, finalizers=tuple(sorted(wanted)))
         self.jobs[job.metadata.uid] = msgspec.structs.replace(job, metadata=metadata)
         self.collect()
+        if news:
+            self._wrote()
         return news
 
     def _make(self, job: IPUJob, make: Make, foreign: dict[tuple[str, str], str]) -> bool:
@@ -202,9 +226,11 @@ class Cluster:
             foreign[make.kind, make.name] = self.others[key]
             return news
         if make.kind != "Pod":
-            news = key not in self.objects
-            self.objects.setdefault(key, msgspec.convert(make.body, OwnedObject))
-            return news
+            if key in self.objects:
+                return False
+            self.objects[key] = msgspec.convert(make.body, OwnedObject)
+            self._wrote()
+            return True
         if (namespace, make.name) in self.pods:
             assert _owner(self.pods[namespace, make.name]) == uid
             return False
@@ -213,6 +239,9 @@ class Cluster:
         body = copy.deepcopy(dict(make.body))
         body["metadata"]["uid"] = f"pod-{self.numbers}"
         self.pods[namespace, make.name] = msgspec.convert(body, JobPod)
+        attempts = {pod.metadata.labels[names.ATTEMPT] for pod in self.pods.values() if _owner(pod) == uid}
+        assert len(attempts) == 1, f"pods of the attempts {attempts} at once"
+        self._wrote()
         return True
 
     def _check_pod(self, job: IPUJob, make: Make) -> None:
@@ -242,6 +271,7 @@ class Cluster:
             return False
         metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2023-11-14T22:13:20Z")
         self.pods[key] = msgspec.structs.replace(pod, metadata=metadata)
+        self._wrote()
         return True
 
     def _take(self, job: IPUJob, take: TakePartitions, refusals: dict[str, Refusal]) -> bool:
@@ -252,6 +282,11 @@ class Cluster:
             names.partition(job.metadata.namespace, job.metadata.name, instance): instance
             for instance in take.instances
         }
+        for name in wanted:
+            entry = self.tracker.get(name)
+            if entry is not None and entry.job == job.metadata.uid and entry.attempt < take.attempt:
+                self._reset(job, name, entry, take.attempt)
+                news = True
         missing = [name for name in wanted if name not in self.tracker]
         if take.together and len(missing) > self.room:
             missing = []
@@ -276,7 +311,21 @@ class Cluster:
                 selector="ipunode=node1",
             )
             news = True
+            self._wrote()
         return news
+
+    def _reset(self, job: IPUJob, name: str, entry: Entry, attempt: int) -> None:
+        """Behaviour 42."""
+        uid = job.metadata.uid
+        left = [pod.metadata.name for pod in self.pods.values() if _owner(pod) == uid]
+        assert not left or {
+            self.pods[job.metadata.namespace, each].metadata.labels[names.ATTEMPT] for each in left
+        } == {str(attempt)}, f"{name} was reset under {left}"
+        key = (uid, name, attempt)
+        self.resets[key] = self.resets.get(key, 0) + 1
+        assert self.resets[key] == 1, f"{name} was reset twice for attempt {attempt}"
+        self.tracker[name] = msgspec.structs.replace(entry, attempt=attempt, state="creating")
+        self._wrote()
 
     # what the rest of the world does
 

@@ -88,7 +88,7 @@ def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
     assert decided.actions == (Tell("Warning", "IPUJobFailed", said),)
     assert standing(decided) == ("Failed", 0, 1, said)
     assert decided.status is not None
-    assert decided.status.conditions[-1].message == said
+    assert decided.status.conditions[-1].message == f"{said}; its partitions stay until it is deleted"
     assert decided.status.workers_status.failed == 1
 
 

@@ -14,6 +14,7 @@ from tests.operator.plan.made_jobs import make_job
 from tests.operator.plan.played_cluster import Cluster, Died
 
 from muster_operator import names, status
+from muster_operator.ipujob import RestartPolicy
 from muster_operator.resources.config import workers
 
 numbers = st.integers(0, 7)
@@ -27,12 +28,22 @@ class Lives(RuleBasedStateMachine):
         self.uids: list[str] = []
 
     @initialize(
-        launcher=st.booleans(), instances=st.integers(1, 3), workers_each=st.integers(1, 2), begun=st.integers(0, 4)
+        launcher=st.booleans(),
+        instances=st.integers(1, 3),
+        workers_each=st.integers(1, 2),
+        begun=st.integers(0, 4),
+        restarts=st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"]),
+        limit=st.integers(0, 3),
     )
-    def submit(self, launcher: bool, instances: int, workers_each: int, begun: int) -> None:
+    def submit(self, launcher: bool, instances: int, workers_each: int, begun: int, restarts: str, limit: int) -> None:
         for namespace in ("one", "two"):
             job = make_job(
-                namespace=namespace, launcher=launcher, instances=instances, workers=workers_each, finalizers=()
+                namespace=namespace,
+                launcher=launcher,
+                instances=instances,
+                workers=workers_each,
+                finalizers=(),
+                restartPolicy={"type": restarts, "backOffLimit": limit},
             )
             self.cluster.add(job)
             self.uids.append(job.metadata.uid)
@@ -54,6 +65,15 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def vipu_gets_on(self) -> None:
         self.cluster.settle_partitions()
+
+    @rule(seconds=st.sampled_from([1, 9, 20, 400, 4000]))
+    def time_passes(self, seconds: int) -> None:
+        self.cluster.now += seconds
+
+    @rule(number=which, seconds=st.sampled_from([60, 5000]))
+    def choose_a_deadline(self, number: int, seconds: int) -> None:
+        if uid := self._there(number):
+            self.cluster.edit(uid, active_deadline_seconds=seconds)
 
     @rule()
     def pods_are_gone(self) -> None:
@@ -143,11 +163,21 @@ class Lives(RuleBasedStateMachine):
             assert len(true) == bool(job.status.conditions)
             assert job.status.launcher_status == status.launcher_status(job.status.conditions)
 
+    @invariant()
+    def restarts_are_bounded_and_counted(self) -> None:
+        for job in self.cluster.jobs.values():
+            found, policy = job.status, job.spec.restart_policy
+            assert isinstance(policy, RestartPolicy)
+            assert found.restart_count == found.attempt <= (0 if policy.type == "Never" else policy.back_off_limit)
+            assert bool(found.next_attempt_time) == status.is_true(found, status.RESTARTING)
+
     def _let_things_be(self) -> None:
         """Everything goes well from here on, until nothing moves."""
         cluster = self.cluster
         cluster.others.clear()
         cluster.healthy, cluster.room = 1, 64
+        cluster.go_well(6)
+        cluster.now += 400  # past any delay
         cluster.go_well(12)
 
     def teardown(self) -> None:
