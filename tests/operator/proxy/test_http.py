@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import httpx2
 import msgspec
@@ -19,7 +18,6 @@ from muster_operator.proxy.http import BODY_LIMIT, make_app
 from muster_operator.proxy.patience import Limits, timed
 from muster_operator.vipu.simulator.fleet import Faults
 
-SEEDS = Path("/work/shared/data/ipu")
 OPERATOR = {"authorization": "Bearer operators"}
 
 
