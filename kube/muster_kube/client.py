@@ -61,6 +61,7 @@ class KubeClient:
 
     timeout_s: for a whole call, reading included; must stay below lease duration minus renew deadline
     max_connections: at most so many calls at once, watches included; more wait (within their timeout)
+    around: put around the HTTP transport, by tests that break it
     All calls raise :class:`ApiError` (see :mod:`muster_kube.errors`), or ConfigError for an unreadable token.
     """
 
@@ -72,22 +73,26 @@ class KubeClient:
         timeout_s: float = 3.5,
         max_connections: int = 32,
         keepalive_s: float = 60.0,
+        around: Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport] = lambda transport: transport,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.config = config
         self.timeout_s = timeout_s
         self._sleep = sleep
+        self._around = around
         self._user_agent = user_agent
         self._limits = httpx2.Limits(
             max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=keepalive_s
         )
-        self._transport: httpx2.AsyncHTTPTransport | None = None
+        self._transport: httpx2.AsyncBaseTransport | None = None
 
     async def __aenter__(self) -> Self:
-        self._transport = Transport(
-            tls=self.config.ssl_context() if self.config.server.startswith("https") else None,
-            limits=self._limits,
-            socket_options=_socket_options(),
+        self._transport = self._around(
+            Transport(
+                tls=self.config.ssl_context() if self.config.server.startswith("https") else None,
+                limits=self._limits,
+                socket_options=_socket_options(),
+            )
         )
         return self
 
@@ -321,7 +326,7 @@ class KubeClient:
             extensions["sni_hostname"] = self.config.tls_server_name
         return httpx2.Request(method, url, headers=headers, content=content, extensions=extensions)
 
-    def _opened_transport(self) -> httpx2.AsyncHTTPTransport:
+    def _opened_transport(self) -> httpx2.AsyncBaseTransport:
         if self._transport is None:
             raise RuntimeError("KubeClient is used outside of its `async with`")
         return self._transport

@@ -1,0 +1,58 @@
+"""`make soak`: IPUJobs under random faults of everything around them, on a real API server.
+
+    --jobs N      how many (default 500)
+    --minutes M   of faults (default 10); jobs are submitted over the first four fifths of it
+    --seed N      of the faults and the jobs; default: a new one, printed (the order of events stays the machine's)
+
+Ends by itself, some time after the faults: 0 when every job has ended with a true reason and nothing is left.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.soak.soak import SPACE, soak
+
+from muster_kube.config import load_config
+from muster_testbed.binaries import find_or_build
+from muster_testbed.controlplane import ControlPlane
+from muster_testbed.install import install
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    arguments = parser.parse_args()
+    begun = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - begun:6.0f} s  {line}", flush=True)
+
+    say(f"{arguments.jobs} jobs, {arguments.minutes:g} minutes of faults, --seed {arguments.seed}")
+    with ControlPlane(find_or_build(say)) as plane:
+        install(plane.admin)
+        plane.admin.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
+        plane.admin.wait_until_exists(f"/api/v1/namespaces/{SPACE}/serviceaccounts/default")
+        config = load_config(plane.kubeconfig)
+        tally = asyncio.run(
+            soak(config, jobs=arguments.jobs, faults_s=60 * arguments.minutes, seed=arguments.seed, say=say)
+        )
+    for kind, number in sorted(tally.faults.items()):
+        say(f"{number:5}  {kind}")
+    say(f"{tally.processes} processes ended and followed, {tally.met} requests met a fault")
+    ends = ", ".join(f"{number} {how}" for how, number in sorted(tally.ends.items()))
+    say(f"{tally.jobs} jobs: {ends}; {tally.restarts} restarts; all at rest {tally.settled_s:.0f} s after the faults")
+    for line in tally.wrong:
+        say(f"WRONG: {line}")
+    return 1 if tally.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
