@@ -278,7 +278,8 @@ class EmbeddedOperator:
 class Installation:
     """An operator, a proxy and their V-IPU in one namespace. Who has ended is followed by another at once.
 
-    operator_fate, proxy_fate: of the first of each; fate: makes those of their successors. ends: how many there were.
+    operator_fate, proxy_fate: of the first of each; fate: makes those of their successors. operators: so many at once,
+    of which each believes that it leads. ends: how many there were.
     timeout_s: of the operator's and the proxy's calls of the API server
     """
 
@@ -292,6 +293,7 @@ class Installation:
         operator_fate: Fate,
         proxy_fate: Fate,
         fate: Callable[[], Fate] = Fate,
+        operators: int = 1,
         timeout_s: float = CALL_S,
     ) -> None:
         self.vipu = vipu
@@ -302,13 +304,15 @@ class Installation:
         self._namespace = namespace
         self._setup = setup
         self._fate = fate
+        self._operators = operators
         self._timeout_s = timeout_s
         self._line = Line()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Raises what ended a part of either by itself."""
-        keepers = [asyncio.create_task(self._keep_operator()), asyncio.create_task(self._keep_proxy())]
+        keepers = [asyncio.create_task(self._keep_operator(first=not i)) for i in range(self._operators)]
+        keepers.append(asyncio.create_task(self._keep_proxy()))
         try:
             yield
         finally:
@@ -318,22 +322,20 @@ class Installation:
                 if end is not None and not isinstance(end, asyncio.CancelledError):
                     raise end
 
-    async def _keep_operator(self) -> None:
+    async def _keep_operator(self, *, first: bool) -> None:
+        fate = self.operator_fate if first else self._fate()
         while True:
             operator = EmbeddedOperator(
-                self._config,
-                (self._namespace,),
-                self._line,
-                self.operator_fate,
-                setup=self._setup,
-                timeout_s=self._timeout_s,
+                self._config, (self._namespace,), self._line, fate, setup=self._setup, timeout_s=self._timeout_s
             )
             try:
-                await _ended(operator.fate, await operator.start())
+                await _ended(fate, await operator.start())
             finally:
                 await operator.end()
             self.ends += 1
-            self.operator_fate = self._fate()
+            fate = self._fate()
+            if first:
+                self.operator_fate = fate
 
     async def _keep_proxy(self) -> None:
         while True:

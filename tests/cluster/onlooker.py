@@ -19,7 +19,7 @@ from muster_operator.observing import PLURALS, SMALL_KINDS
 from muster_operator.partitions import Entry
 from muster_operator.seen import JobPod, OwnedObject
 
-FAR_S = 60.0  # far more than anything takes: what hangs fails, what is slow does not
+FAR_S = 240.0  # far more than anything takes: what hangs fails, what is slow does not
 
 
 class _Map(Api, frozen=True):

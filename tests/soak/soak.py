@@ -18,7 +18,7 @@ import msgspec
 from tests.cluster.embedded import Installation, a_vipu
 from tests.cluster.onlooker import Onlooker, looking_on
 from tests.cluster.operator_bed import inference, training
-from tests.soak.weather import STORMS, Exposed, Weather
+from tests.cluster.weather import STORMS, Exposed, Weather
 
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
@@ -393,20 +393,25 @@ async def _around(config: ClusterConfig, seed: int, say: Callable[[str], None]) 
     def client(what: str) -> KubeClient:
         return KubeClient(config, user_agent=f"soak-{what}", timeout_s=120.0)
 
-    async with client("users") as api, client("kubelets") as theirs, client("onlooker") as looks:
-        async with looking_on(looks) as onlooker:
-            it = Soak(config, api, onlooker, random.Random(seed), say)
+    def ours(node: str) -> bool:
+        return node.startswith("soak-")
+
+    async with (
+        client("users") as api,
+        client("kubelets") as theirs,
+        client("onlooker") as looks,
+        looking_on(looks) as onlooker,
+    ):
+        it = Soak(config, api, onlooker, random.Random(seed), say)
+        for number in range(NODE_NUMBER):
+            await api.create(NODES, node_object(f"soak-{number}", number, SHAPE))
+        try:
+            async with Kubelets(theirs, script=it.script, node=ours) as it.kubelets:
+                yield it
+        finally:
             for number in range(NODE_NUMBER):
-                await api.create(NODES, node_object(f"soak-{number}", number, SHAPE))
-            try:
-                async with Kubelets(
-                    theirs, script=it.script, node=lambda name: name.startswith("soak-")
-                ) as it.kubelets:
-                    yield it
-            finally:
-                for number in range(NODE_NUMBER):
-                    with suppress(ApiError):
-                        await api.delete(f"{NODES}/soak-{number}")
+                with suppress(ApiError):
+                    await api.delete(f"{NODES}/soak-{number}")
 
 
 async def _beside(others: "list[asyncio.Task[None]]", work: Any) -> None:

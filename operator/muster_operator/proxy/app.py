@@ -158,7 +158,7 @@ class _Told:
 
 
 def _server(settings: Settings, app: ASGIApp) -> _Server:
-    limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout)
+    limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout, CONNECTIONS_LIMIT)
     return _Server(
         uvicorn.Config(
             _Told(app),
@@ -167,7 +167,7 @@ def _server(settings: Settings, app: ASGIApp) -> _Server:
             access_log=False,
             lifespan="off",
             ws="none",
-            limit_concurrency=CONNECTIONS_LIMIT,
+            limit_concurrency=CONNECTIONS_LIMIT + 1,  # of requests under way at once; uvicorn counts connections, too
             timeout_keep_alive=max(1, int(settings.idle_timeout)),
             timeout_graceful_shutdown=2,
             server_header=False,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -43,11 +44,13 @@ class _Watch(httpx2.AsyncByteStream):
 
 
 class Weather:
-    """storm: one of STORMS, or empty. share: of the requests that it meets, 0 to 1; met: how many it has met."""
+    """storm: one of STORMS, or empty. share: of the requests that it meets, 0 to 1. left: so many more, then it is
+    over. met: how many it has met."""
 
-    def __init__(self) -> None:
-        self.storm = ""
+    def __init__(self, storm: str = "", left: float = math.inf) -> None:
+        self.storm = storm
         self.share = 1.0
+        self.left = left
         self.met = 0
         self._turn = 0.0
         self._cut = asyncio.Event()
@@ -65,6 +68,7 @@ class Weather:
                 response.stream = _Watch(response.stream, self._cut)
             return response
         self.met += 1
+        self.left -= 1
         match self.storm:
             case "409":
                 return _answer(409, "Conflict", "the object has been modified")
@@ -80,7 +84,12 @@ class Weather:
 
     def _hits(self, *, reads: bool) -> bool:
         """Evenly: of ten requests a share of 0.3 meets three."""
-        if not self.storm or self.storm == "ends watches" or (reads and self.storm in ("409", "loses answers")):
+        if (
+            not self.storm
+            or self.left <= 0
+            or self.storm == "ends watches"
+            or (reads and self.storm in ("409", "loses answers"))
+        ):
             return False
         self._turn += self.share
         hit = self._turn >= 1.0

@@ -1,0 +1,126 @@
+"""Days on which much goes wrong at once, on the real API server: nothing is made twice, and nobody is flooded (58)."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import httpx2
+from tests.cluster.embedded import Fate, Send
+from tests.cluster.lives import (
+    JOB,
+    Ground,
+    Life,
+    ground_fixture,  # noqa: F401 - the fixture
+    nothing_is_left,
+)
+from tests.cluster.operator_bed import inference, training
+from tests.cluster.weather import STORMS, Exposed, Weather
+
+from muster_operator.telling import BURST, REFILL_S
+from muster_testbed.nodes import NODES, each
+
+MET = 6  # requests, of each storm
+GIVEN_UP_S = 2.0  # a call that hangs
+STORM_OF_RESTARTS = 14
+
+
+def runs(life: Life, attempt: int = 0, instances: int = 1) -> Callable[[], bool]:
+    def holds() -> bool:
+        said = life.status()
+        now = (said.launcher_status, said.attempt, said.current_replicas)
+        return now == ("Running", attempt, instances) and life.is_at_rest()
+
+    return holds
+
+
+async def ends_well(life: Life) -> None:
+    await life.delete()
+    await life.until(lambda: nothing_is_left(life), "nothing is left")
+
+
+async def test_58_whatever_the_api_server_answers_nothing_is_made_twice(ground: Ground) -> None:
+    async def live(storm: str) -> None:
+        weather = Weather(storm, MET)
+        async with ground.life(Exposed(weather), Exposed(weather), timeout_s=GIVEN_UP_S) as life:
+            await life.submit(training())
+            await life.until(runs(life), f"it runs in spite of: {storm}")
+            assert weather.met == (0 if storm == "ends watches" else MET)
+            weather.left = MET
+            weather.end_watches()
+            await life.end_pod("launcher", 0)
+            await life.until(lambda: life.status().launcher_status == "Completed", f"it ends in spite of: {storm}")
+            await ends_well(life)
+
+    await each(STORMS, live)
+    assert ground.made_twice() == {}
+
+
+async def test_58_two_operators_that_both_believe_they_lead_make_nothing_twice(ground: Ground) -> None:
+    async with ground.life(operators=2) as life:
+        await life.submit(inference(restartPolicy={"type": "OnFailure"}))
+        await life.until(runs(life), "it runs")
+        await life.scale(3)
+        await life.until(runs(life, instances=3), "it has grown")
+        await life.scale(1)
+        await life.until(runs(life), "it has shrunk")
+        await life.end_pod("worker-0", 1)
+        await life.until(runs(life, attempt=1), "it runs again")
+        assert life.status().restart_count == 1
+        await ends_well(life)
+    assert ground.made_twice() == {}
+
+
+class Counted(Fate):
+    """by: requests that write, by method and resource."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by: Counter[str] = Counter()
+
+    async def pass_on(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+        before = len(self.written)
+        answer = await super().pass_on(request, send)
+        if len(self.written) > before:
+            self.by[f"{request.method} {request.url.path.split('/namespaces/')[1].split('/')[1]}"] += 1
+        return answer
+
+
+async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few_events(ground: Ground) -> None:
+    fate, begun = Counted(), time.monotonic()
+    async with ground.life(fate) as life:
+        await life.submit(training(restartPolicy={"type": "OnFailure", "backOffLimit": 1000}))
+        for attempt in range(STORM_OF_RESTARTS):
+            # workers die of it, too, in turn with the launcher
+            await life.until(runs(life, attempt), f"attempt {attempt}")
+            await life.end_pod("launcher" if attempt % 2 else f"worker-{attempt // 2 % 2}", 1)
+        await life.until(runs(life, STORM_OF_RESTARTS), "the last attempt")
+        made = 3 * (STORM_OF_RESTARTS + 1)
+        assert (fate.by["POST pods"], fate.by["DELETE pods"]) == (made, made - 3)
+        assert fate.by["POST events"] <= BURST + (time.monotonic() - begun) / REFILL_S + 1
+        # restarting, beginning, running, and the number of workers between them
+        assert fate.by["PATCH ipujobs"] <= 6 * (STORM_OF_RESTARTS + 1)
+        assert life.status().restart_count == STORM_OF_RESTARTS
+        await ends_well(life)
+    assert ground.made_twice() == {}
+
+
+async def test_a_node_that_flaps_moves_no_pod_and_lets_a_waiting_job_be(ground: Ground) -> None:
+    [node] = [each["metadata"]["name"] for each in (await ground.api.get(NODES))["items"]]
+    running, waiting = Counted(), Counted()
+    async with ground.life(running) as here, ground.life(waiting) as there:
+        await here.submit(inference())
+        await there.submit(training(ipus=64))
+        await here.until(runs(here), "it runs")
+        await there.until(lambda: "room for 0 of 1" in there.status().last_message, "it waits")
+        before = Counter(running.by), Counter(waiting.by)
+        pod = here.onlooker.pods(here.namespace)[f"{JOB}-worker-0"].metadata.uid
+        for status in ("False", "True") * 20:
+            body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+            await ground.api.patch(f"{NODES}/{node}/status", body, kind="strategic")
+        await asyncio.sleep(1.5)  # in which nothing comes of it; whoever waits for room is woken once a second
+        assert here.onlooker.pods(here.namespace)[f"{JOB}-worker-0"].metadata.uid == pod
+        assert (running.by - before[0]).total() <= 4
+        assert (waiting.by - before[1]).total() <= 4
+        await ends_well(here)
+        await ends_well(there)
