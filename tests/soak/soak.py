@@ -34,7 +34,7 @@ from muster_testbed.nodes import NODES, NodeShape, node_object
 from muster_testbed.pods import Script, SimulatedPod
 
 SPACE = "soak"
-IPUS, NODE_NUMBER = 64, 8
+IPUS, NODE_NUMBER = 128, 8
 SHAPE = NodeShape(labels={"ipunode": "rack1"}, gpus=0, pods=250)
 CALL_S = 5.0  # of the operator's and the proxy's calls: one that hangs is given up
 SETTLE_S = 600.0  # after the faults, until all is at rest: far more than it takes
@@ -137,17 +137,20 @@ class Soak:
             await asyncio.sleep(max(0.0, begun + over_s * number / jobs - time.monotonic()))
             await self.submit(number)
 
-    async def use(self) -> None:
-        """What users do with their jobs; for ever."""
+    async def tidy(self) -> None:
+        """Users delete what has ended, which may hold IPUs until then; for ever."""
         while True:
-            await asyncio.sleep(self.rng.uniform(0.2, 1.0))
+            await asyncio.sleep(0.5)
             for job in self.onlooker.jobs(SPACE):
                 if finished(job.status) and not job.metadata.deletion_timestamp and self.rng.random() < 0.3:
                     await self._tried(self.api.delete(_path(job)))
-            going = [
-                j for j in self.onlooker.jobs(SPACE) if not finished(j.status) and not j.metadata.deletion_timestamp
-            ]
-            if going:
+
+    async def use(self) -> None:
+        """What else users do with their jobs; for ever."""
+        while True:
+            await asyncio.sleep(self.rng.uniform(0.2, 1.0))
+            there = [each for each in self.onlooker.jobs(SPACE) if not each.metadata.deletion_timestamp]
+            if going := [each for each in there if not finished(each.status)]:
                 await self._meddle(self.rng.choice(going))
 
     async def _meddle(self, job: IPUJob) -> None:
@@ -359,21 +362,22 @@ async def soak(control_plane_config: ClusterConfig, *, jobs: int, faults_s: floa
     """The namespace SPACE is there. Raises AssertionError where something does not come to rest."""
     async with _around(control_plane_config, seed, say) as it, it.runs.running():
         breaking = [asyncio.create_task(each()) for each in (it.use, it.break_the_cluster, it.break_the_system)]
+        tidying = asyncio.create_task(it.tidy())
         begun = time.monotonic()
         try:
-            await _beside(breaking, it.submit_all(jobs, faults_s * 0.8))
+            await _beside([*breaking, tidying], it.submit_all(jobs, faults_s * 0.8))
             while (left_s := begun + faults_s - time.monotonic()) > 0:
-                await _beside(breaking, asyncio.sleep(min(left_s, 30.0)))
+                await _beside([*breaking, tidying], asyncio.sleep(min(left_s, 30.0)))
                 say(f"{it.tally.faults.total()} faults, {len(it.unended())} of {jobs} jobs have not ended yet")
+            await _cancelled(breaking)
+            await it.heal()
+            healed = time.monotonic()
+            say(f"the faults have ended, {len(it.unended())} jobs have not")
+            until = it.onlooker.until
+            ending = until(lambda: not it.unended(), lambda: f"every job ends: {_told(it, it.unended())}", SETTLE_S)
+            await _beside([tidying], ending)
         finally:
-            for task in breaking:
-                task.cancel()
-            await asyncio.gather(*breaking, return_exceptions=True)
-        await it.heal()
-        healed = time.monotonic()
-        say(f"the faults have ended, {len(it.unended())} jobs have not")
-        until = it.onlooker.until
-        await until(lambda: not it.unended(), lambda: f"every job ends: {_told(it, it.unended())}", SETTLE_S)
+            await _cancelled([*breaking, tidying])
         await until(lambda: not it.disagreement(), it.disagreement, SETTLE_S)
         it.judge()
         for job in it.onlooker.jobs(SPACE):
@@ -412,6 +416,12 @@ async def _around(config: ClusterConfig, seed: int, say: Callable[[str], None]) 
             for number in range(NODE_NUMBER):
                 with suppress(ApiError):
                     await api.delete(f"{NODES}/soak-{number}")
+
+
+async def _cancelled(tasks: "list[asyncio.Task[None]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _beside(others: "list[asyncio.Task[None]]", work: Any) -> None:
