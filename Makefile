@@ -1,13 +1,14 @@
-# make sandbox | test | lint | bench   (each makes the virtual environment first, and installs what is missing)
+# make sandbox | test | soak | lint | bench   (each makes the virtual environment first, and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=2
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test lint bench generate screenshots clean
+.PHONY: help sandbox test soak lint bench generate screenshots clean
 
 help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
 	@echo "make test      all tests, the cluster ones on a real API server"
+	@echo "make soak      500 IPUJobs under ten minutes of random faults; ARGS=\"--jobs 50 --minutes 1 --seed N\""
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
 	@echo "make generate  reference pages, and the CRD of IPUJobs, made from the code"
@@ -27,6 +28,10 @@ else
 	@$(BIN)/python -m pytest $(AT_A_TIME) tests/checks --cov --cov-report= --cov-fail-under=95
 	@$(BIN)/python -m pytest $(AT_A_TIME) --ignore=tests/checks
 endif
+
+soak: .venv/installed
+	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python tests/soak/run.py $(ARGS)
 
 bench: .venv/installed
 	@$(BIN)/python -m muster_testbed

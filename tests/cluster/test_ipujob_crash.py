@@ -91,6 +91,7 @@ async def live(ground: Ground, steps: list[Step], accident: Accident, expected: 
     return Lived(looks, fate.written)
 
 
+@pytest.mark.timeout(1800)  # dozens of lives, on however slow a machine
 @pytest.mark.parametrize("steps", LIVES.values(), ids=LIVES)
 async def test_59_whoever_ends_after_any_write_is_followed_by_the_same_end(ground: Ground, steps: list[Step]) -> None:
     without = await live(ground, steps, Accident("operator"))

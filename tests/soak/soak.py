@@ -38,7 +38,7 @@ IPUS, NODE_NUMBER = 128, 8
 SHAPE = NodeShape(labels={"ipunode": "rack1"}, gpus=0, pods=250)
 CALL_S = 5.0  # of the operator's and the proxy's calls: one that hangs is given up
 SETTLE_S = 600.0  # after the faults, until all is at rest: far more than it takes
-REST_S = 5.0
+REST_S = 3.0
 _FAILED = re.compile(r"pod (\S+)(?: on node \S+)? failed: .*?(?:exit code (\d+)|nothing says why)")
 
 Object = dict[str, Any]
