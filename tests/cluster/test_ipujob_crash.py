@@ -88,6 +88,7 @@ async def live(ground: Ground, steps: list[Step], accident: Accident, expected: 
                 ),
             )
             looks.append(life.look())
+    print(accident, len(fate.written), flush=True)  # DEBUG
     return Lived(looks, fate.written)
 
 
