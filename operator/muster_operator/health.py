@@ -28,8 +28,8 @@ QUARANTINED = "IPUQuarantined"
 
 @dataclass(frozen=True)
 class Fault:
-    """reason: NodeFaulty, NodeNotReady, NodeGone or IPUQuarantined. instance: None under the launcher. nodes: where the
-    pods concerned are."""
+    """reason: NodeFaulty, NodeNotReady, NodeGone, IPUQuarantined or PoplarRecovery. instance: None under the launcher.
+    nodes: where the pods concerned are."""
 
     reason: str
     text: str
@@ -38,7 +38,7 @@ class Fault:
 
     @property
     def is_of_node(self) -> bool:
-        return self.reason != QUARANTINED
+        return self.reason in _REASONS.values()
 
 
 def faults(here: Standing) -> tuple[Fault, ...]:
@@ -51,10 +51,10 @@ def faults(here: Standing) -> tuple[Fault, ...]:
         if bad is None or (bad.kind == "Faulty" and tolerates):
             continue
         text = f"{who(pod)} is on node {pod.spec.node_name}: {bad.what}"
-        found.append(Fault(_REASONS[bad.kind], text, _instance(pod), (pod.spec.node_name,)))
+        found.append(Fault(_REASONS[bad.kind], text, instance_of(pod), (pod.spec.node_name,)))
     for instance in range(here.instances) if here.seen.bad_ipus else ():
         ipus = here.seen.bad_ipus.get(here.partition(instance), ())
-        pods = [pod for pod in concerned if _instance(pod) == instance]
+        pods = [pod for pod in concerned if instance_of(pod) == instance]
         if ipus and pods:
             nodes = tuple(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
             where = f", node {', '.join(nodes)}" if nodes else ""
@@ -129,7 +129,7 @@ def _has_arrived(here: Standing) -> bool:
 
 def _of_move(here: Standing) -> list[JobPod]:
     move = here.job.status.last_move
-    return [pod for pod in _in_order(here) if move is None or not move.instances or _instance(pod) in move.instances]
+    return [pod for pod in _in_order(here) if move is None or not move.instances or instance_of(pod) in move.instances]
 
 
 def _moved(here: Standing) -> str:
@@ -152,7 +152,7 @@ def _in_order(here: Standing) -> list[JobPod]:
     return [pod for pod in found if here.is_of_now(pod)]
 
 
-def _instance(pod: JobPod) -> int | None:
+def instance_of(pod: JobPod) -> int | None:
     text = pod.metadata.labels.get(names.INSTANCE, "")
     return int(text) if text.isascii() and text.isdecimal() else None
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import msgspec
 
 from muster_kube import times
-from muster_operator import checkpoint, ending, health, losing, names, status
+from muster_operator import checkpoint, ending, health, losing, names, recovery, status
 from muster_operator.health import Fault
 from muster_operator.ipujob import Move, ipus_per_instance
 from muster_operator.seen import Action, AskRoom, JobPod, Plan, RemovePod, Setup, Tell
 from muster_operator.standing import Standing
 from muster_operator.status import RESTARTING, Stand
 
+POPLAR = "PoplarRecovery"
 HOUR_S = 3600.0
 JOINED_S = 60.0  # what comes so soon after a move of other instances is the same incident: a rack goes within seconds
 ROOM_S = 30.0  # between two questions whether there is room by now
@@ -42,7 +43,7 @@ class Stays:
 
 def decide(here: Standing, setup: Setup) -> Plan | Fails | Stays | None:
     """None: nothing is wrong, or the job has come to its end well."""
-    found = health.faults(here)
+    found = _found(here)
     if not found or (here.end is not None and here.end.success):
         return None
     policy = checkpoint.policy_of(here.job).on_fault
@@ -55,7 +56,7 @@ def decide(here: Standing, setup: Setup) -> Plan | Fails | Stays | None:
 
 def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
     """``decided``, with what is said and found out about the hardware under the job."""
-    found = health.faults(here)
+    found = _found(here)
     stays = decide(here, setup) if found else None
     if not isinstance(stays, Stays):
         stays = Stays("", waits=False)
@@ -66,6 +67,30 @@ def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
         written,
         again_s=again_s,
         waits_for_room=decided.waits_for_room or stays.waits,
+    )
+
+
+def _found(here: Standing) -> tuple[Fault, ...]:
+    """Of the hardware, and, of a job that moves, what Poplar says it recovers from (behaviour 60)."""
+    found = health.faults(here)
+    if checkpoint.policy_of(here.job).on_fault != "Move":
+        return found
+    failed = ending.failed(here.workers) + ending.failed([here.launcher] if here.launcher is not None else [])
+    if not recovery.is_enough(failed):
+        return found
+    return (
+        *found,
+        *(
+            Fault(
+                POPLAR,
+                f"{health.who(pod)}{f' on node {pod.spec.node_name}' if pod.spec.node_name else ''}: "
+                f"Poplar asks for {recovery.in_words(pod)}",
+                health.instance_of(pod),
+                health.nodes_of([pod]),
+            )
+            for pod in failed
+            if recovery.errors(pod)
+        ),
     )
 
 
@@ -87,7 +112,7 @@ def _held(here: Standing, setup: Setup, found: Sequence[Fault]) -> Stays | None:
         if places.healthy < needed:
             nodes = f"{places.healthy} healthy node{'' if places.healthy == 1 else 's'}"
             return Stays(f"it does not move yet: {nodes} for the {needed} that it is on")
-    partitions = {fault.instance for fault in found if not fault.is_of_node}
+    partitions = {fault.instance for fault in found if fault.reason == health.QUARANTINED}
     if partitions:
         ask = AskRoom(ipus_per_instance(here.job.spec))
         if here.seen.room is None:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UnsetType
 
 from muster_kube.times import rfc3339_whole
-from muster_operator import ending, health, losing, moving, names, restarting, status, timers, waiting
+from muster_operator import ending, health, losing, moving, names, recovery, restarting, status, timers, waiting
 from muster_operator.ending import End
 from muster_operator.ipujob import FINALIZER, IPUJob, instances, ipus_per_instance
 from muster_operator.partitions import Entry
@@ -235,7 +235,8 @@ def _restart(here: Standing, setup: Setup, end: End) -> Plan:
     anew = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
     stand = Stand(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
     tell = Tell("Warning", "IPUJobRestarting", message)
-    return Plan((tell,), status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
+    tells = (tell, *recovery.told(here, end.pods))
+    return Plan(tells, status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
 
 
 def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) -> Plan:
@@ -251,7 +252,7 @@ def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) 
     why = f"{why}; {verdict.note}" if verdict.note else why
     stand = Stand(FAILED, why, here.instances, 0, partitions, verdict.reason, f"{why}; {fate}")
     tell = Tell("Warning", verdict.reason or "IPUJobFailed", why)
-    return Plan((tell,), status.told(job, stand, here.workers, here.seen.now))
+    return Plan((tell, *recovery.told(here, end.pods)), status.told(job, stand, here.workers, here.seen.now))
 
 
 def _warned(here: Standing) -> tuple[Action, ...]:
