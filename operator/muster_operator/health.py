@@ -43,6 +43,8 @@ class Fault:
 
 def faults(here: Standing) -> tuple[Fault, ...]:
     """Under pods of now that have not ended well; the launcher's first, then by rank."""
+    if not here.seen.bad_nodes and not here.seen.bad_ipus:
+        return ()
     found = []
     tolerates = placement.tolerates_faulty(here.job)
     concerned = [pod for pod in _in_order(here) if pod.status.phase != ending.SUCCEEDED]
