@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import chart
+import chart_rights
 import yaml
 
 from muster_checks.declaration import Check
@@ -184,6 +185,7 @@ def main() -> int:
         HERE / "kernel-log.md": kernel_log(load_catalogue()),
         HERE / "checks.md": checks(),
         CRDS / crd.FILE: crd.text(),
+        chart_rights.FILE: chart_rights.text(),
         **chart.files(),
     }
     stale = []
