@@ -23,6 +23,8 @@ def judge(
     now: float,
 ) -> list[Finding]:
     """daemon: the agents' DaemonSet; None: started by other means. pods: of agents. now: by the API server's clock."""
+    if not nodes:
+        return [Finding(AREA, Verdict.WARN, "the cluster has no nodes")]
     by_node = {pod.node: pod for pod in sorted(pods, key=lambda pod: pod.status.ready)}  # a ready one counts
     groups: dict[str, list[str]] = defaultdict(list)
     mends: dict[str, str] = {}
@@ -40,9 +42,7 @@ def judge(
         for why, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     found += _of_the_set(daemon, events, bool(pods))
-    if not found and nodes:
-        found.append(Finding(AREA, Verdict.PASS, f"{counted(well, 'node')}: each has an agent that reports"))
-    return found or [Finding(AREA, Verdict.WARN, "the cluster has no nodes")]
+    return found or [Finding(AREA, Verdict.PASS, f"{counted(well, 'node')}: each has an agent that reports")]
 
 
 def _ails(

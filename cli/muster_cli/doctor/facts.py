@@ -4,7 +4,7 @@ import msgspec
 
 from muster_kube.lease import LeaseSpec
 from muster_kube.nodehealth import Status
-from muster_kube.objects import Api, Condition, ManagedMetadata, Metadata
+from muster_kube.objects import Api, Condition, Metadata
 from muster_kube.times import seconds
 
 
@@ -148,20 +148,14 @@ class EventFacts(Api, frozen=True):
 
 
 class LeaseFacts(Api, frozen=True):
-    metadata: ManagedMetadata
+    metadata: Metadata
     spec: LeaseSpec = LeaseSpec()
-
-    @property
-    def renewed(self) -> float:
-        """By the API server's clock, as far as it says so: the holder's own clock may be wrong."""
-        written = max((seconds(each.time or "") for each in self.metadata.managed_fields), default=0.0)
-        return written or seconds(self.spec.renew_time or "")
 
 
 class HealthFacts(Api, frozen=True):
-    """A NodeHealth, with who wrote it when."""
+    """A NodeHealth, as far as it is asked."""
 
-    metadata: ManagedMetadata
+    metadata: Metadata
     status: Status = Status()
 
 

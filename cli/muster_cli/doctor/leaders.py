@@ -1,41 +1,65 @@
 """Whether somebody leads, and whether the brake is on. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from muster_checks.vocabulary import Verdict
 from muster_cli.doctor.facts import LeaseFacts
 from muster_cli.doctor.findings import Finding, Unseen, unseen
 from muster_cli.doctor.parts import OPERATOR, TAINTER, Part
 from muster_cli.fleet_answer import age
+from muster_kube.times import seconds
 from muster_tainter.pausing import PauseMap, describe
 
 LEADERS, PAUSE = "leaders", "pause"
 LEASES = {TAINTER: "muster-tainter", OPERATOR: "muster-operator"}
-OLD_S = 60.0  # renewed every two seconds, given up after ten
+FRESH_S = 20.0  # renewed every two seconds: whose clock agrees so far is believed
+LASTS_S = 12.0  # a Lease lasts ten: whose clock is off is looked at for so long
 
 
-def judge(parts: Sequence[Part], leases: Mapping[str, LeaseFacts | Unseen | None], now: float) -> list[Finding]:
+@dataclass(frozen=True)
+class Held:
+    """A Lease. moved: it was renewed while we looked, which proves a leader whatever its clock says."""
+
+    lease: LeaseFacts
+    moved: bool = False
+
+    @property
+    def renewed(self) -> float:
+        return seconds(self.lease.spec.renew_time or "")
+
+
+def is_fresh(lease: LeaseFacts, now: float) -> bool:
+    """Needs no second look. now: by the API server's clock."""
+    return not lease.spec.holder_identity or abs(now - Held(lease).renewed) <= FRESH_S
+
+
+def judge(parts: Sequence[Part], leases: Mapping[str, Held | Unseen | None], now: float) -> list[Finding]:
     """leases: by kind of part. now: by the API server's clock."""
     found: list[Finding] = []
     leading: list[str] = []
     for part in parts:
         if part.kind not in LEASES:
             continue
-        lease = leases.get(part.kind)
+        held = leases.get(part.kind)
         name = f"Lease {part.namespace}/{LEASES[part.kind]}"
         mend = f"kubectl -n {part.namespace} logs -l app=muster-{part.kind} --tail=50"
-        if isinstance(lease, Unseen):
-            found += unseen(LEADERS, lease)
-        elif lease is None:
+        if isinstance(held, Unseen):
+            found += unseen(LEADERS, held)
+        elif held is None:
             found.append(Finding(LEADERS, Verdict.FAIL, f"no {part.kind} has ever led: there is no {name}", mend))
-        elif not lease.spec.holder_identity:
+        elif not (holder := held.lease.spec.holder_identity):
             found.append(Finding(LEADERS, Verdict.FAIL, f"no {part.kind} leads: {name} is nobody's", mend))
-        elif now - lease.renewed > OLD_S:
-            what = f"no {part.kind} leads: {name} was last renewed {age(now - lease.renewed)} ago"
-            found.append(Finding(LEADERS, Verdict.FAIL, f"{what} by {lease.spec.holder_identity}", mend))
+        elif held.moved:
+            skew = held.renewed - now
+            what = f"{part.kind} {holder} leads, and its clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}"
+            found.append(Finding(LEADERS, Verdict.WARN, what, "chronyc tracking on its node"))
+        elif not is_fresh(held.lease, now):
+            ago = f"last renewed {age(now - held.renewed)} ago by {holder}"
+            found.append(Finding(LEADERS, Verdict.FAIL, f"no {part.kind} leads: {name} was {ago}", mend))
         else:
-            leading.append(f"{part.kind}: {lease.spec.holder_identity}")
-    if leading and not found:
+            leading.append(f"{part.kind}: {holder}")
+    if leading:
         found.append(Finding(LEADERS, Verdict.PASS, "; ".join(leading)))
     return found
 

@@ -100,7 +100,8 @@ def judge(
     outside = [part.kind for part in parts if part.workload is None]
     installed = [f"{part.kind} in {part.namespace}" for part in parts]
     if not found:
-        note = f"; started by other means than the chart: {', '.join(outside)}" if outside else ""
+        which = "all of them" if len(outside) == len(parts) else ", ".join(outside)
+        note = f"; started by other means than the chart: {which}" if outside else ""
         found.append(Finding(AREA, Verdict.PASS, f"{', '.join(installed)}{note}"))
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
+from typing import TypeVar
 
 import msgspec
 import yaml
@@ -30,7 +31,7 @@ from muster_cli.doctor.findings import Finding, Unseen, unseen
 from muster_cli.doctor.looking import Look
 from muster_cli.doctor.parts import AGENT, OPERATOR, PROXY, TAINTER, Part
 from muster_kube.nodehealth import PATH as HEALTHS
-from muster_kube.objects import Node
+from muster_kube.objects import Node, Object
 from muster_operator.partitions import Query
 from muster_tainter.pausing import NAME as PAUSE_MAP
 from muster_tainter.pausing import PauseMap
@@ -44,18 +45,21 @@ _KINDS = {
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 _OWN_NODE = "muster-own-node"
+_NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+L = TypeVar("L", bound=Object)
 
 
 @dataclass(frozen=True)
 class Ground:
     """What all areas stand on. now: seconds since the epoch by the API server's clock. namespace: of agent and tainter.
-    events: warnings, by namespace."""
+    events: warnings, by namespace. blind: there may be parts that cannot be seen."""
 
     look: Look
     parts: tuple[Part, ...]
     now: float
     namespace: str
     events: Mapping[str, Sequence[EventFacts]] = field(default_factory=dict)
+    blind: bool = False
 
     def part(self, kind: str) -> Part | None:
         return next((part for part in self.parts if part.kind == kind), None)
@@ -73,13 +77,12 @@ async def examine(look: Look, namespace: str | None, clock: Callable[[], float] 
     except TimeoutError:
         return [Finding(parts.AREA, Verdict.UNKNOWN, f"the API server has not answered within {ENDS_S:g} s")]
     findings += known
-    healths = await look.all(HEALTHS, HealthFacts)
     areas: dict[str, Awaitable[list[Finding]]] = {
         parts.AREA: _parts(ground),
         settings.APIS: _apis(ground),
         crds.AREA: _crds(ground),
         rights.AREA: _rights(ground),
-        agents.AREA: _agents(ground, healths),
+        agents.AREA: _nodes(ground, server, here),
         leaders.LEADERS: _leaders(ground),
         webhooks.WEBHOOKS: _webhooks(ground),
         ipus.AREA: _ipus(ground),
@@ -96,7 +99,6 @@ async def examine(look: Look, namespace: str | None, clock: Callable[[], float] 
             task.cancel()
             findings.append(Finding(area, Verdict.UNKNOWN, f"not all of it was answered within {ENDS_S:g} s"))
     await asyncio.gather(*tasks.values(), return_exceptions=True)
-    findings += clocks.judge(server, here, [] if isinstance(healths, Unseen) else healths)
     return findings
 
 
@@ -135,10 +137,12 @@ async def _ground(look: Look, given: str | None, now: float) -> tuple[list[Findi
     for name in {part.namespace for part in known}:
         warned = await look.all(f"/api/v1/namespaces/{name}/events", EventFacts, {"fieldSelector": "type=Warning"})
         events[name] = () if isinstance(warned, Unseen) else warned
-    return said, Ground(look, known, now, namespace, events)
+    return said, Ground(look, known, now, namespace, events, blind=bool(said))
 
 
 async def _parts(ground: Ground) -> list[Finding]:
+    if ground.blind and not ground.parts:
+        return []
     pods: dict[str, list[PodFacts]] = {}
     for part in ground.parts:
         if part.workload is not None and part.kind != AGENT:
@@ -203,29 +207,49 @@ def _setting(found: TextMap | Unseen | None, key: str, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-async def _agents(ground: Ground, healths: list[HealthFacts] | Unseen) -> list[Finding]:
+async def _nodes(ground: Ground, server: float | None, here: float) -> list[Finding]:
+    """Agents and clocks."""
+    nodes, healths, leases = await asyncio.gather(
+        ground.look.all("/api/v1/nodes", Node),
+        ground.look.all(HEALTHS, HealthFacts),
+        ground.look.all(_NODE_LEASES, LeaseFacts),
+    )
+    known = _by_name(healths)
+    there = [] if isinstance(nodes, Unseen) else nodes
+    found = clocks.judge(server, here, there, _by_name(leases), known)
     part = ground.part(AGENT)
     if part is None:
-        return []
-    nodes, pods = await asyncio.gather(
-        ground.look.all("/api/v1/nodes", Node),
-        ground.look.all(f"/api/v1/namespaces/{part.namespace}/pods", PodFacts, {"labelSelector": "app=muster-agent"}),
-    )
+        return found
+    place = f"/api/v1/namespaces/{part.namespace}/pods"
+    pods = await ground.look.all(place, PodFacts, {"labelSelector": "app=muster-agent"})
     blind = [each for each in (nodes, pods, healths) if isinstance(each, Unseen)]
-    if isinstance(nodes, Unseen) or isinstance(pods, Unseen) or isinstance(healths, Unseen):
-        return unseen(agents.AREA, *blind)
-    known = {each.metadata.name: each for each in healths}
+    if blind or isinstance(pods, Unseen):
+        return [*unseen(agents.AREA, *blind), *found]
     events = ground.events.get(part.namespace, ())
-    return agents.judge(nodes, part.workload, pods, events, known, ground.now)
+    return [*agents.judge(there, part.workload, pods, events, known, ground.now), *found]
+
+
+def _by_name(found: list[L] | Unseen) -> dict[str, L]:
+    return {} if isinstance(found, Unseen) else {each.metadata.name: each for each in found}
 
 
 async def _leaders(ground: Ground) -> list[Finding]:
-    found = {}
-    for part in ground.parts:
-        if name := leaders.LEASES.get(part.kind):
-            path = f"/apis/coordination.k8s.io/v1/namespaces/{part.namespace}/leases/{name}"
-            found[part.kind] = await ground.look.one(path, LeaseFacts)
-    return leaders.judge(ground.parts, found, ground.now)
+    kinds = [part for part in ground.parts if part.kind in leaders.LEASES]
+    held = await asyncio.gather(*(_held(ground, part) for part in kinds))
+    return leaders.judge(ground.parts, {part.kind: each for part, each in zip(kinds, held, strict=True)}, ground.now)
+
+
+async def _held(ground: Ground, part: Part) -> leaders.Held | Unseen | None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{part.namespace}/leases/{leaders.LEASES[part.kind]}"
+    first = await ground.look.one(path, LeaseFacts)
+    if not isinstance(first, LeaseFacts) or leaders.is_fresh(first, ground.now):
+        return leaders.Held(first) if isinstance(first, LeaseFacts) else first
+    for _ in range(int(leaders.LASTS_S)):
+        await asyncio.sleep(1.0)
+        again = await ground.look.one(path, LeaseFacts)
+        if isinstance(again, LeaseFacts) and again.spec != first.spec:
+            return leaders.Held(again, moved=bool(again.spec.holder_identity))
+    return leaders.Held(first)
 
 
 async def _webhooks(ground: Ground) -> list[Finding]:
