@@ -9,6 +9,7 @@ from pathlib import Path
 
 import chart
 import chart_rights
+import reference
 import yaml
 
 from muster_checks.declaration import Check
@@ -186,6 +187,7 @@ def main() -> int:
         HERE / "checks.md": checks(),
         CRDS / crd.FILE: crd.text(),
         chart_rights.FILE: chart_rights.text(),
+        **reference.files(),
         **chart.files(),
     }
     stale = []

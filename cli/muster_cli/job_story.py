@@ -29,6 +29,11 @@ _WORDS = {
     "ErrResourceExists": "hindered",
     "ValidationError": "refused",
     "HealthDegraded": "fault",
+    "NodeFaulty": "fault",  # the tainter's word
+    "IPUJobFailed": "failed",
+    "BackoffLimitExceeded": "failed",
+    "PermanentExitCode": "failed",
+    "DeadlineExceeded": "failed",
     "IPUJobMoving": "moving",
     "IPUJobMoved": "moved",
     "HealthRestored": "healthy",
@@ -83,7 +88,9 @@ def story(known: Known, now: float) -> JobStory:
     job, status = known.job, known.job.status
     true = {each.type: each for each in status.conditions if each.status == "True"}
     state = next((each for each in _STATES if each in true), "Pending")
-    said = true[state].message if state in true and true[state].message else status.last_message
+    # what a pending job waits for stands in its last message; the condition only says that it waits
+    said = true[state].message if state in true and state != "Pending" else ""
+    said = said or status.last_message
     if "HealthDegraded" in true and state in ("Running", "Pending"):
         said = f"{said}; {true['HealthDegraded'].message}" if said else true["HealthDegraded"].message
     chapters = sorted(
@@ -114,7 +121,7 @@ def _times(number: int) -> str:
 def _of_events(events: Iterable[Event]) -> Iterator[Chapter]:
     for event in events:
         at = event.first_timestamp or event.last_timestamp or ""
-        word = _WORDS.get(event.reason, "failed" if event.type == "Warning" else event.reason.lower())
+        word = _WORDS.get(event.reason, "warning" if event.type == "Warning" else event.reason.lower())
         times = f" ({event.count} times)" if event.count > 1 else ""
         name = "" if event.reason in _WORDS else f"{event.reason}: "
         yield Chapter(at, word, f"{name}{event.message}{times}")
@@ -140,7 +147,8 @@ def _of_status(job: IPUJob) -> Iterator[Chapter]:
         if condition.status != "True" or not condition.last_transition_time:
             continue
         word = "fault" if condition.type == "HealthDegraded" else _WORDS.get(condition.type, condition.type.lower())
-        text = f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+        message = status.last_message if condition.type == "Pending" else condition.message
+        text = f"{condition.reason}: {message}" if message else condition.reason
         yield Chapter(condition.last_transition_time, word, text)
     if status.next_attempt_time:
         yield Chapter(status.next_attempt_time, "next", "the next attempt begins")

@@ -143,3 +143,14 @@ def test_a_node_tells_of_the_jobs_that_run_there_and_that_left_it() -> None:
 def test_a_name_that_no_job_can_have_is_refused(text: str) -> None:
     with pytest.raises(Exception, match="expected"):
         job_name(text)
+
+
+def test_a_job_that_waits_says_for_what() -> None:
+    waits = job(conditions=[condition("Pending", "07:00:01", "is waiting for resources")], lastMessage="0 free blocks")
+    told = story(Known(waits), NOW)
+    assert told.why.endswith(": 0 free blocks")
+    assert told.chapters[-1].text == "R: 0 free blocks"
+
+
+def test_the_tainters_word_of_a_faulty_node_is_a_fault() -> None:
+    assert words(Known(job(), [event("NodeFaulty", "07:10:00", "node n1 is tainted")]))[-1] == "fault"
