@@ -27,8 +27,8 @@ KUBECTL = {
 }  # fmt: skip
 RESOURCES = {
     "all", "clusterrole", "clusterrolebinding", "configmap", "crd", "cronjob", "daemonset", "deploy", "deployment",
-    "ds", "endpoints", "event", "ipujob", "ipujobs.graphcore.ai", "job", "lease", "namespace", "networkpolicies", "no", "token",
-    "node", "nodehealth", "ns", "pod", "po", "podmonitor", "prometheusrule", "pvc", "role", "rolebinding", "secret",
+    "ds", "endpoints", "event", "ipujob", "ipujobs.graphcore.ai", "job", "lease", "namespace", "networkpolicies", "no",
+    "node", "nodehealth", "token", "ns", "pod", "po", "podmonitor", "prometheusrule", "pvc", "role", "rolebinding", "secret",
     "service", "serviceaccount", "servicemonitor", "svc", "validatingwebhookconfiguration",
     "mutatingwebhookconfiguration", "generic",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`make docs`: the pages are built without a warning, so each link and each anchor leads somewhere, and from nothing that
+"""`make docs`: the pages are built without a warning, so each link and each anchor leads somewhere, and need nothing that
 lies elsewhere."""
 
 import re
