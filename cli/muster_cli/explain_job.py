@@ -7,13 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_cli.cluster import EXIT_UNKNOWN
 from muster_cli.job_story import Known, lines, on_node, story
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.errors import ApiError, NotFound
 from muster_kube.nodehealth import PATH, NodeHealth
 from muster_kube.objects import Event, Pod
+from muster_kube.program import EXIT_UNKNOWN
 from muster_operator.ipujob import API_VERSION, PLURAL, IPUJob, collection
 from muster_operator.names import JOB
 

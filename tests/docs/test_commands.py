@@ -28,9 +28,9 @@ KUBECTL = {
 RESOURCES = {
     "all", "clusterrole", "clusterrolebinding", "configmap", "crd", "cronjob", "daemonset", "deploy", "deployment",
     "ds", "endpoints", "event", "ipujob", "ipujobs.graphcore.ai", "job", "lease", "namespace", "networkpolicies", "no",
-    "node", "nodehealth", "token", "ns", "pod", "po", "podmonitor", "prometheusrule", "pvc", "role", "rolebinding", "secret",
+    "node", "nodehealth", "ns", "pod", "po", "podmonitor", "prometheusrule", "pvc", "role", "rolebinding", "secret",
     "service", "serviceaccount", "servicemonitor", "svc", "validatingwebhookconfiguration",
-    "mutatingwebhookconfiguration", "generic",
+    "mutatingwebhookconfiguration", "generic", "token",
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""`make docs`: the pages are built without a warning, so each link and each anchor leads somewhere, and need nothing that
-lies elsewhere."""
+"""`make docs`: pages are built without a warning, so each link and anchor leads somewhere, and need nothing from
+elsewhere."""
 
 import re
 import subprocess
