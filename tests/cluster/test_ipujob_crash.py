@@ -88,7 +88,6 @@ async def live(ground: Ground, steps: list[Step], accident: Accident, expected: 
                 ),
             )
             looks.append(life.look())
-    print(accident, len(fate.written), flush=True)  # DEBUG
     return Lived(looks, fate.written)
 
 
