@@ -1,4 +1,4 @@
-"""A small soak, the same that ``make soak`` runs for ten minutes: every job ends with a true reason, nothing is left."""
+"""A small soak, the same that `make soak` runs for longer: every job ends with a true reason, and nothing is left."""
 
 import pytest
 from tests.soak.soak import SPACE, soak
