@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import chart
+import dashboards
 import yaml
 
 from muster_checks.declaration import Check
@@ -185,6 +186,7 @@ def main() -> int:
         HERE / "checks.md": checks(),
         CRDS / crd.FILE: crd.text(),
         **chart.files(),
+        **dashboards.files(),
     }
     stale = []
     for file, text in made.items():
