@@ -114,7 +114,7 @@ def dashboard() -> Object:
                     Query(f'max(muster_vipu_proxy_ipus{{{S},state="available"}})', "available"),
                     Query(f"max(muster_vipu_proxy_quarantined_ipus{{{S}}})", "in quarantine"),
                 ],
-                "Who has the IPUs.",
+                "Who has the IPUs. None available and many waiting jobs: all are at work, or in pieces too small.",
                 colours={"used": PLAIN, "available": PASS, "in quarantine": HELD},
                 stacked=True,
                 width=8,
