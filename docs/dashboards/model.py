@@ -14,6 +14,7 @@ TAG = "muster"
 
 # as on the tainter's fleet page, where each state has been tried on colour-blind eyes
 FAIL, WARN, UNKNOWN, PASS, SKIP = "#ff5a52", "#ead54c", "#a7b4c4", "#5fbf92", "#55636f"
+QUIET = "#27543f"  # a sound number's background: what is wrong has to stand out
 WITHHELD, HELD, PLAIN = "#ffb224", "#58a9ff", "#7db8ff"
 COLOURS = {
     "FAIL": FAIL, "WARN": WARN, "UNKNOWN": UNKNOWN, "PASS": PASS, "SKIP": SKIP,
@@ -110,6 +111,14 @@ def _panel(kind: str, title: str, means: str, height: int, width: int, **body: A
     return Panel(title, height, width, {"type": kind, "description": means, "datasource": SOURCE, **body})
 
 
+def _hushed(colour: str) -> str:
+    return QUIET if colour == PASS else colour
+
+
+def _quiet(steps: Steps) -> Steps:
+    return [(value, _hushed(colour)) for value, colour in steps]
+
+
 def stat(
     title: str,
     query: Query,
@@ -127,8 +136,8 @@ def stat(
     defaults: Object = {
         "unit": unit,
         "color": {"mode": "thresholds"},
-        "thresholds": _steps(steps),
-        "mappings": _mappings(values or {}),
+        "thresholds": _steps(_quiet(steps)),
+        "mappings": _mappings({key: (text, _hushed(colour)) for key, (text, colour) in (values or {}).items()}),
         "noValue": "no data",
         **({"decimals": decimals} if decimals is not None else {}),
     }
@@ -166,7 +175,7 @@ def graph(
         "drawStyle": "bars" if bars else "line",
         "lineInterpolation": "linear",
         "lineWidth": 1,
-        "fillOpacity": 60 if bars or stacked else 8,
+        "fillOpacity": 60 if bars or stacked else 0,
         "gradientMode": "none",
         "showPoints": "auto",
         "pointSize": 4,
