@@ -44,6 +44,10 @@ async def test_every_query_of_every_panel_finds_something(bed: Bed, found: Progr
             await until(answered, "each query finds something")
         except AssertionError as error:
             raise AssertionError(f"without data: {[each.place for each in left]}") from error
+        # each fault is counted, also the first of its check since the tainter started
+        [faults] = [each.expr for each in targets() if (each.dashboard, each.panel) == ("muster-tainter", "Faults")]
+        steps = stage.prometheus.query(filled_in(faults, node=node, rate="30m"))
+        assert {each.labels["step"]: each.value for each in steps}["opened"] >= 4
         for each in targets():
             _found(stage.prometheus, each, node, started)  # those left out above are PromQL, too
         for uid, board in dashboards().items():
