@@ -29,6 +29,7 @@ def found() -> Programs:
         pytest.fail(str(error), pytrace=False)
 
 
+@pytest.mark.timeout(1200)  # as all guards against hanging: far more than it takes
 async def test_every_query_of_every_panel_finds_something(bed: Bed, found: Programs, tmp_path: Path) -> None:
     started = time.time()
     async with scraped_fleet(bed, found, tmp_path / "stage") as stage:
