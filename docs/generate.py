@@ -9,6 +9,7 @@ from pathlib import Path
 
 import chart
 import chart_rights
+import dashboards
 import reference
 import yaml
 
@@ -189,6 +190,7 @@ def main() -> int:
         chart_rights.FILE: chart_rights.text(),
         **reference.files(),
         **chart.files(),
+        **dashboards.files(),
     }
     stale = []
     for file, text in made.items():
