@@ -18,7 +18,7 @@ from muster_kube.times import seconds
 
 RUNS_LIMIT = 100
 LONGEST_INTERVAL_S = 86_400.0
-RESERVED = ("runs", "passes", "interval_s")
+RESERVED = ("runs", "passes", "interval_s", "sees")
 
 
 class BadRequest(ValueError):
@@ -30,6 +30,7 @@ class Series(msgspec.Struct, frozen=True):
 
     checks:     all of them are one run, in this order
     interval_s: from the end of one run to the begin of the next
+    sees:       components that a run has to call PASS for it to be one
     expires:    seconds since the epoch by which it has to begin; 0: not said
     force:      heavy checks run beside somebody's work, too
     """
@@ -38,6 +39,7 @@ class Series(msgspec.Struct, frozen=True):
     runs: int = 1
     passes: int = 1
     interval_s: float = 0.0
+    sees: tuple[str, ...] = ()
     expires: float = 0.0
     force: bool = False
 
@@ -62,6 +64,7 @@ def read_request(request: Request, running: Mapping[str, Running]) -> Series:
         runs=runs,
         passes=_whole(request.params, "passes", runs, runs),
         interval_s=_interval_s(request.params.get("interval_s", "0")),
+        sees=_sees(request.params),
         expires=expires,
         force=request.force,
     )
@@ -73,7 +76,7 @@ def _by_check(params: Mapping[str, str], chosen: list[Running]) -> dict[str, dic
     takers = {each.name: each.check.parameters.model_fields.keys() for each in chosen}
     for name, value in sorted(params.items(), key=lambda item: "." in item[0]):
         check, dot, bare = name.rpartition(".")
-        if name in RESERVED:
+        if name in RESERVED or _is_sees(name):
             continue
         if dot and check not in takers:
             raise BadRequest(f"params.{name}: {check!r} is none of the request's checks; expected {', '.join(takers)}")
@@ -111,6 +114,20 @@ def _whole(params: Mapping[str, str], name: str, default: int, most: int) -> int
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= most and len(text) <= 9):
         raise BadRequest(f"params.{name}: {text!r}: expected a whole number from 1 to {most}")
     return int(text)
+
+
+def _is_sees(name: str) -> bool:
+    head, _, number = name.partition("_")
+    return head == "sees" and number.isascii() and number.isdigit()
+
+
+def _sees(params: Mapping[str, str]) -> tuple[str, ...]:
+    """A value has no room for many: ``sees``, ``sees_2`` … go together."""
+    texts = [params[name] for name in sorted(params) if name == "sees" or _is_sees(name)]
+    components = tuple(word for text in texts for word in text.split(","))
+    if "" in components:
+        raise BadRequest("params.sees: an empty component; expected components with commas between them")
+    return components
 
 
 def _interval_s(text: str) -> float:

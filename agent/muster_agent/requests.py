@@ -244,7 +244,7 @@ class Requests:
             (result for result in results if result.verdict is not Verdict.PASS),
             key=lambda result: severity(result.verdict),
             default=None,
-        )
+        ) or _unseen(series, results)
         runs, passes = entry.state.runs + 1, entry.state.passes + (bad is None)
         entry.cut_off = 0
         entry.note(runs=runs, passes=passes, begun=0, ran_at=self._wall())
@@ -299,3 +299,13 @@ class Requests:
         for name, since in gone.items():
             if self._entries[name].task is None and (now - since > REMEMBERED_S or name not in newest):
                 del self._entries[name]
+
+
+def _unseen(series: Series, results: Sequence[Result]) -> Result | None:
+    """What is not seen is no PASS of it: an IPU is gone from sight when its partition is."""
+    told = {each.component for result in results for each in result.findings if each.verdict is Verdict.PASS}
+    missing = [component for component in series.sees if component not in told]
+    if not missing:
+        return None
+    message = f"{', '.join(missing)}: not seen by this run, which found nothing bad"
+    return Result(check=results[0].check, verdict=Verdict.UNKNOWN, reason="NotSeen", message=message)

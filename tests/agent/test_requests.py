@@ -304,6 +304,22 @@ async def test_a_run_of_several_checks_passes_when_each_of_them_does(node: Node)
     assert node.ran == ["link", "heavy"] * 2
 
 
+def seen(*components: str) -> Result:
+    """A run that found these well, and spoke of no other."""
+    found = tuple(Finding(component=each, verdict=Verdict.PASS, reason="Healthy") for each in components)
+    return Result(check="link", verdict=Verdict.PASS, findings=found)
+
+
+async def test_64_a_run_that_does_not_see_what_is_to_be_proved_is_no_pass_of_it(node: Node):
+    one, other = "ipu/10.1.5.7/2", "ipu/10.1.5.7/3"
+    node.finds["link"] = [seen(one, other), seen(other)]
+    answer = await node.answer(request("link", runs="2", sees=one, sees_2=other))
+    assert (answer.verdict, answer.reason, answer.passes) == ("UNKNOWN", "NotSeen", 1)
+    assert answer.message.startswith(f"{one}: not seen")
+    node.finds["link"] = [seen(other, one)]
+    assert (await node.answer(request("link", name="r2", sees=f"{one},{other}"))).verdict == "PASS"
+
+
 async def test_the_answer_is_the_worst_of_the_last_run(node: Node):
     node.finds = {"link": [Verdict.WARN], "heavy": [Verdict.FAIL], "other": [Verdict.UNKNOWN]}
     answer = await node.answer(request("link", "heavy", "other"))
@@ -457,7 +473,7 @@ async def test_all_means_every_check(node: Node):
         (request("link", ""), "check: '': expected all or one of"),
         (
             request("link", nonsense="1"),
-            "params.nonsense: unknown parameter; expected one of runs, passes, interval_s, ",
+            "params.nonsense: unknown parameter; expected one of runs, passes, interval_s, sees, ",
         ),
         (request("link", **{"heavy.limit": "1"}), "params.heavy.limit: 'heavy' is none of the request's checks"),
         (request("link", **{"link.x": "1"}), "params.link.x: unknown parameter; expected one of runs"),
@@ -467,6 +483,8 @@ async def test_all_means_every_check(node: Node):
         *((request("link", runs=text), "params.runs: ") for text in ("0", "101", "-1", "1.5", "", "²", "9" * 200)),
         (request("link", runs="2", passes="3"), "params.passes: '3': expected a whole number from 1 to 2"),
         (request("link", passes="0"), "params.passes: '0': expected a whole number from 1 to 1"),
+        (request("link", sees="a,"), "params.sees: an empty component"),
+        (request("link", sees_x="a"), "params.sees_x: unknown parameter"),
         *((request("link", interval_s=text), "params.interval_s: ") for text in ("x", "nan", "-1", "1e9", "inf", "")),
         (Request(id="r1", checks=("link",), expires="soon"), "expires: 'soon': expected a time such as"),
     ],

@@ -61,6 +61,23 @@ def test_nothing_is_asked_before_the_hold_down_is_over_as_a_moment_later_a_momen
     assert node.asked()
 
 
+def test_64_the_proof_of_ipus_has_to_see_them_all() -> None:
+    node = ProvedNode("{rules: [{name: ipus, action: quarantine}], holdDown: {base: 1s}}")
+    node.checks = ("ipu",)
+    ipus = [f"ipu/{'m' * 60}.{number}/0" for number in range(6)]
+    for component in ipus:
+        node.fails("ipu", component, fault_class="quarantine")
+    node.settle()
+    node.after(2.0)
+    [request] = node.asked()
+    said = [value for name, value in request.params.items() if name.startswith("sees")]
+    assert ",".join(said).split(",") == ipus
+    assert all(len(value) <= 256 for value in said)
+    node.reboots()  # it does not boot with its host
+    node.settle()
+    assert len(node.open) == 6
+
+
 def test_each_sign_puts_the_first_ask_off(node: ProvedNode) -> None:
     node.after(50.0)
     node.fails()
