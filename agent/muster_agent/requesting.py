@@ -30,7 +30,7 @@ class Series(msgspec.Struct, frozen=True):
 
     checks:     all of them are one run, in this order
     interval_s: from the end of one run to the begin of the next
-    sees:       components that a run has to call PASS for it to be one
+    sees:       components that it is about: a run passes when it finds them well, whatever it finds of others
     expires:    seconds since the epoch by which it has to begin; 0: not said
     force:      heavy checks run beside somebody's work, too
     """
@@ -76,7 +76,7 @@ def _by_check(params: Mapping[str, str], chosen: list[Running]) -> dict[str, dic
     takers = {each.name: each.check.parameters.model_fields.keys() for each in chosen}
     for name, value in sorted(params.items(), key=lambda item: "." in item[0]):
         check, dot, bare = name.rpartition(".")
-        if name in RESERVED or _is_sees(name):
+        if name in RESERVED:
             continue
         if dot and check not in takers:
             raise BadRequest(f"params.{name}: {check!r} is none of the request's checks; expected {', '.join(takers)}")
@@ -116,15 +116,10 @@ def _whole(params: Mapping[str, str], name: str, default: int, most: int) -> int
     return int(text)
 
 
-def _is_sees(name: str) -> bool:
-    head, _, number = name.partition("_")
-    return head == "sees" and number.isascii() and number.isdigit()
-
-
 def _sees(params: Mapping[str, str]) -> tuple[str, ...]:
-    """A value has no room for many: ``sees``, ``sees_2`` … go together."""
-    texts = [params[name] for name in sorted(params) if name == "sees" or _is_sees(name)]
-    components = tuple(word for text in texts for word in text.split(","))
+    if "sees" not in params:
+        return ()
+    components = tuple(params["sees"].split(","))
     if "" in components:
         raise BadRequest("params.sees: an empty component; expected components with commas between them")
     return components

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from muster_checks.vocabulary import FaultClass, Verdict
+from muster_checks.vocabulary import Verdict
 from muster_kube.nodehealth import CLEAR_LIMIT, REQUESTS_LIMIT, Answer, Clear, NodeHealth, Request
 from muster_kube.objects import Node
 from muster_kube.times import rfc3339_whole, seconds
@@ -33,7 +33,6 @@ EXPIRES_S = 600.0  # it is only asked for when it can run: for an agent that is 
 BUSY_PAUSE_S = 60.0
 LONGEST_INTERVAL_S = 86_400.0  # an agent takes no longer one
 _SAID_LIMIT = 80  # characters
-_VALUE_LIMIT = 256  # characters of a request's parameter, as NodeHealth's schema has it
 _LATEST = 10**11  # an id has twelve digits for its time
 _SLACK_S = 60.0  # between the clocks of two leaders
 _NEVER = float("inf")
@@ -56,21 +55,21 @@ class Costs:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A proof to be asked for. stamp: the least that its id may say; since: when it could have been asked for first,
-    in seconds since the epoch; faults: how many wait for it; sees: components that a run has to speak of."""
+    in seconds since the epoch; faults: how many wait for it."""
 
     proof: ProofCheck
     stamp: int
     since: float
     heavy: bool
     faults: int = 1
-    sees: tuple[str, ...] = ()
 
     def request(self, now: float) -> Request:
         proof = self.proof.proof
         params = {"runs": str(proof.passes)}  # an agent wants all of them passed where nothing else is said
         if proof.passes > 1 and proof.interval:
             params["interval_s"] = f"{min(proof.interval, LONGEST_INTERVAL_S):g}"
-        params |= _sees(self.sees)
+        if self.proof.component:
+            params["sees"] = self.proof.component
         return Request(
             id=Asked(self.proof.digest, max(int(now), self.stamp)).id,
             checks=self.proof.checks,
@@ -282,20 +281,7 @@ def _ask(group: _Group, known: Tried, boot: str, costs: Costs, now: float, times
     # not the time alone: clocks are set back, and what is asked now is later than every sign all the same
     stamp = max(int(group.last_sign), last_asked) + 1
     heavy = any(map(costs.heavy, group.proof.checks))
-    # its host sees an IPU only while a partition has it: a run that does not is no proof of it
-    sees = {fault.component for fault in group.faults if fault.fault_class == FaultClass.QUARANTINE}
-    return Ask(group.proof, stamp, at, heavy, len(group.faults), tuple(sorted(sees)))
-
-
-def _sees(components: Iterable[str]) -> dict[str, str]:
-    """``sees``, ``sees_2`` …, as many as it takes: NodeHealth's schema bounds a value's length."""
-    lines: list[str] = []
-    for component in components:
-        if lines and len(lines[-1]) + len(component) < _VALUE_LIMIT:
-            lines[-1] += f",{component}"
-        else:
-            lines.append(component)
-    return {f"sees_{number}" if number > 1 else "sees": line for number, line in enumerate(lines, 1)}
+    return Ask(group.proof, stamp, at, heavy, len(group.faults))
 
 
 def not_before(known: Tried, proof: ProofCheck, boot: str, now: float) -> float:

@@ -25,7 +25,7 @@ from muster_agent.snapshot import SnapshotCheck
 from muster_agent.state import StoredRequest
 from muster_agent.streaming import StreamCheck
 from muster_checks.declaration import Check, Cost, NodeView, Parameters, Stream
-from muster_checks.vocabulary import Finding, Result, Verdict
+from muster_checks.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.nodehealth import Answer, Request
 from muster_kube.times import rfc3339
 
@@ -304,20 +304,30 @@ async def test_a_run_of_several_checks_passes_when_each_of_them_does(node: Node)
     assert node.ran == ["link", "heavy"] * 2
 
 
-def seen(*components: str) -> Result:
-    """A run that found these well, and spoke of no other."""
-    found = tuple(Finding(component=each, verdict=Verdict.PASS, reason="Healthy") for each in components)
-    return Result(check="link", verdict=Verdict.PASS, findings=found)
+def found(check: str = "link", **verdicts: Verdict) -> Result:
+    """A run that found the IPUs a, b … so."""
+    findings = tuple(
+        Finding(component=f"ipu/{each}", verdict=verdict, reason="R", message="m") for each, verdict in verdicts.items()
+    )
+    return Result(check=check, verdict=worst([each.verdict for each in findings]), findings=findings)
 
 
-async def test_64_a_run_that_does_not_see_what_is_to_be_proved_is_no_pass_of_it(node: Node):
-    one, other = "ipu/10.1.5.7/2", "ipu/10.1.5.7/3"
-    node.finds["link"] = [seen(one, other), seen(other)]
-    answer = await node.answer(request("link", runs="2", sees=one, sees_2=other))
-    assert (answer.verdict, answer.reason, answer.passes) == ("UNKNOWN", "NotSeen", 1)
-    assert answer.message.startswith(f"{one}: not seen")
-    node.finds["link"] = [seen(other, one)]
-    assert (await node.answer(request("link", name="r2", sees=f"{one},{other}"))).verdict == "PASS"
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([found(a=Verdict.PASS, b=Verdict.FAIL)], ("PASS", "")),
+        ([found(b=Verdict.PASS)], ("UNKNOWN", "NotSeen")),
+        ([found(b=Verdict.FAIL)], ("UNKNOWN", "NotSeen")),
+        ([found(a=Verdict.WARN, b=Verdict.PASS)], ("WARN", "R")),
+        ([Result(check="link", verdict=Verdict.UNKNOWN, reason="ToolMissing")], ("UNKNOWN", "ToolMissing")),
+        ([found(a=Verdict.PASS), found(b=Verdict.PASS)], ("UNKNOWN", "NotSeen")),
+        ([found(a=Verdict.PASS), found(a=Verdict.PASS), found(a=Verdict.PASS)], ("PASS", "")),
+    ],
+)
+async def test_64_what_is_to_be_proved_has_to_be_seen_and_well_whatever_else_is_not(node: Node, results, expected):
+    node.finds["link"] = list(results)
+    answer = await node.answer(request("link", runs=str(len(results)), sees="ipu/a"))
+    assert (answer.verdict, answer.reason) == expected
 
 
 async def test_the_answer_is_the_worst_of_the_last_run(node: Node):
@@ -484,7 +494,6 @@ async def test_all_means_every_check(node: Node):
         (request("link", runs="2", passes="3"), "params.passes: '3': expected a whole number from 1 to 2"),
         (request("link", passes="0"), "params.passes: '0': expected a whole number from 1 to 1"),
         (request("link", sees="a,"), "params.sees: an empty component"),
-        (request("link", sees_x="a"), "params.sees_x: unknown parameter"),
         *((request("link", interval_s=text), "params.interval_s: ") for text in ("x", "nan", "-1", "1e9", "inf", "")),
         (Request(id="r1", checks=("link",), expires="soon"), "expires: 'soon': expected a time such as"),
     ],
