@@ -93,8 +93,10 @@ def test_the_budget_holds_and_the_earliest_stay() -> None:
     assert quarantined(many, parse_policy("{rules: [], quarantine: {ipus: 0}}")).data == {}
 
 
-@pytest.mark.parametrize(("text", "limit"), [("{share: 25%, fleet: 64}", 16), ("{share: 10%, fleet: 64}", 6),
-    ("{share: 100%, fleet: 64}", 16), ("{ipus: 3, share: 25%, fleet: 64}", 3), ("{share: 9%, fleet: 8}", 0)])  # fmt: skip
+@pytest.mark.parametrize(("text", "limit"), [
+    ("{share: 25%, fleet: 64}", 16), ("{share: 10%, fleet: 64}", 6), ("{share: 100%, fleet: 64}", 16),
+    ("{ipus: 3, share: 25%, fleet: 64}", 3), ("{share: 9%, fleet: 8}", 0),
+])  # fmt: skip
 def test_64_never_more_than_a_share_of_the_ipus_is_quarantined(text: str, limit: int) -> None:
     many = reasons(*(node(fault(f"ipu/m{n}/0", since=NOW - n), name=f"h{n}") for n in range(20)))
     assert len(quarantined(many, parse_policy(f"{{rules: [], quarantine: {text}}}")).data) == limit

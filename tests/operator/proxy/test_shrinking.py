@@ -68,7 +68,7 @@ async def test_one_bad_ipu_under_a_large_partition_keeps_no_other_from_work(
 async def test_jobs_come_while_v_ipu_chooses_as_it_likes_and_none_is_left_on_a_bad_ipu(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = random.Random(seed)  # noqa: S311 - a test's
+    rng = random.Random(seed)
     world = World(32, knows_ipus=True)
     monkeypatch.setattr(core_of_sim, "_free_blocks", Choosing(rng).blocks)
     bad = set(rng.sample(range(32), 2))
