@@ -54,13 +54,14 @@ class Shrinking:
             try:
                 await work.take_away(park)
                 await work.halve(ipus)
+                await work.let_go()
             except (VipuError, Full, _GivenUp) as error:
                 self.given_up.add(controller.address)
                 log.warning("no smaller park in place of %s: %s", park, error)
                 if self._store.entry(park) is not None:
                     raise VipuError(str(error)) from error
             finally:
-                await work.end()
+                work.end()  # waits for nothing: this process may be ending
 
 
 class _Work:
@@ -122,12 +123,15 @@ class _Work:
     def _in_time(self) -> bool:
         return asyncio.get_running_loop().time() < self._ends_at
 
-    async def end(self) -> None:
-        """What holds no quarantined IPU is let go, the rest is looked at as any other."""
+    async def let_go(self) -> None:
+        """What holds no quarantined IPU, before anybody counts it as parked."""
         for name, ipus in self._pieces.items():
             entry = self._store.entry(name)
             if entry is not None and ipus and self._bad.isdisjoint(ipus):
                 gone = deleting(entry, "not quarantined")
                 await self._store.change(name, lambda now, was=entry, then=gone: then if now == was else now)  # type: ignore[misc]
+
+    def end(self) -> None:
+        """All of them are looked at as any other."""
         self._parking.under_way.difference_update(self._names)
         self._parking.look_at(self._names)
