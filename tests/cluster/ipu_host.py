@@ -62,6 +62,8 @@ class IpuHost(AgentProcess):
             "PATH": f"{self.tools}:{os.environ['PATH']}",
             "HOME": "/nonexistent",
             "IPUOF_CONFIG_PATH": "/etc/ipuof.conf",
+            # the code under test, wherever it lies
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         }
         self.process = subprocess.Popen(
             self._command, stdout=subprocess.PIPE, stderr=self._log, env=environment, start_new_session=True
