@@ -101,6 +101,13 @@ def renewed(kept: Kept | None, hosts: Collection[str], now: float, *, trusted: b
     return kept if following is kept.next else replace(kept, next=None)
 
 
+def next_due(kept: Kept) -> float:
+    """Until then :func:`renewed` has no other answer than ``kept`` for the names it serves; seconds since the epoch."""
+    if kept.next is None:
+        return kept.current.ends - RENEW_S
+    return min(kept.current.ends, kept.next.ends, kept.next.made + OVERLAP_S)
+
+
 def _taken_over(kept: Kept, pair: Pair, now: float) -> Kept:
     trusted = (kept.current.authority, *kept.former)
     return Kept(pair, former=tuple(pem for pem in trusted if _end_of(pem) > now))

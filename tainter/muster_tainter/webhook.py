@@ -25,7 +25,8 @@ from muster_tainter.settings import Settings
 log = logging.getLogger(__name__)
 
 PATH = "/validate-muster-dev-v1alpha1-nodehealth-status"
-CONNECTIONS = 8  # for pods that are looked up, a millisecond or two each, and for the certificate
+# for pods that are looked up, a millisecond or two each, and for the certificate: two watches, and what they lead to
+CONNECTIONS = 10
 
 
 def read_account(text: str, namespace: str) -> Account:

@@ -27,7 +27,7 @@ from muster_operator.admission.validating import Limits
 log = logging.getLogger(__name__)
 
 NAME = "muster-ipujob"
-CONNECTIONS = 2  # for the certificate only
+CONNECTIONS = 5  # for the certificate only: three watches, and what they lead to
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ async def prepared(
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves both webhooks until it is cancelled. Prints ``webhooks on HOST:PORT``. Raises ConfigError, OSError.
 
-    Rights, without a cert_dir: on the Secret create, get and patch; on both webhook configurations get and patch.
+    Rights, without a cert_dir: as :class:`Certificates` says, on the Secret and on both webhook configurations.
     """
     # connections of its own: whoever submits a job waits for nothing that the operator does
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
