@@ -9,6 +9,7 @@ import asyncio
 import base64
 import binascii
 import logging
+import math
 import os
 import random
 import ssl
@@ -23,7 +24,7 @@ import msgspec
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, ConfigError, Conflict, NotFound
-from muster_kube.keypairs import AUTHORITIES, CERTIFICATE, KEY, NAMES, Kept, Unusable, next_due, read_kept, renewed
+from muster_kube.keypairs import AUTHORITIES, CERTIFICATE, KEY, NAMES, Kept, Unusable, end_of, next_due, read_kept, renewed
 from muster_kube.objects import Api, Metadata
 from muster_kube.reflector import Reflector
 from muster_kube.times import rfc3339_whole
@@ -48,6 +49,10 @@ class ServerCertificates(Protocol):
     @property
     def ca_bundle(self) -> bytes:
         """PEM of the authorities to trust; empty while unknown."""
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the one that is served ends, below 0 after that; NaN while there is none."""
 
     @property
     def ready(self) -> asyncio.Event:
@@ -132,6 +137,10 @@ class Certificates:
     @property
     def ca_bundle(self) -> bytes:
         return self._served.bundle
+
+    @property
+    def left_s(self) -> float:
+        return self._served.ends - self._clock()
 
     async def run(self) -> None:
         """For ever. What the API server refuses is logged once for each new reason, and tried again."""
@@ -271,8 +280,15 @@ class CertificateFiles:
     last good ones stay.
     """
 
-    def __init__(self, folder: Path, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
         self._folder = folder
+        self._clock = clock
         self._sleep = sleep
         self._served = _Served()
         self.ready = self._served.ready
@@ -285,6 +301,10 @@ class CertificateFiles:
     @property
     def ca_bundle(self) -> bytes:
         return self._served.bundle
+
+    @property
+    def left_s(self) -> float:
+        return self._served.ends - self._clock()
 
     def look(self) -> None:
         """Raises ConfigError."""
@@ -324,6 +344,7 @@ class _Served:
     def __init__(self) -> None:
         self.context = _server_context()
         self.bundle = b""
+        self.ends = math.nan  # seconds since the epoch
         self.ready = asyncio.Event()
         self._loaded = b""
 
@@ -337,6 +358,7 @@ class _Served:
             with _as_file(both) as path:
                 _server_context().load_cert_chain(path)  # tried apart: half a pair would end every handshake
                 self.context.load_cert_chain(path)
+            self.ends = end_of(certificate)
         except (ssl.SSLError, ValueError) as error:
             raise Unusable(f"no certificate with its key: {error}") from error
         self._loaded = both

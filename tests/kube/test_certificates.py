@@ -408,11 +408,12 @@ def write_pair(folder: Path, hosts: tuple[str, ...] = HOSTS, *, key: bytes = b""
 
 async def test_files_are_served_and_read_again_without_a_restart(tmp_path: Path) -> None:
     bundle = write_pair(tmp_path)
-    files = CertificateFiles(tmp_path)
+    files = CertificateFiles(tmp_path, clock=lambda: NOW)
     context = files.ssl_context
     first = shake_hands(context, bundle)
     assert files.ready.is_set()
     assert files.ca_bundle == bundle
+    assert files.left_s == VALID_S
     bundle = write_pair(tmp_path)
     files.look()
     assert shake_hands(context, bundle) != first

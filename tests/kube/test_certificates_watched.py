@@ -111,6 +111,7 @@ def test_it_is_renewed_when_it_is_due_though_nothing_changes(wire: Any) -> None:
     async def live() -> None:
         async with World().running() as world:
             first = world.cluster.secret()["tls.crt"]
+            assert [round(each.left_s / DAY_S) for each in world.replicas] == [365, 365]
             world.set_forward = VALID_S - RENEW_S - DAY_S
             await asyncio.sleep(DAY_S - 2 * SECONDS)
             assert "next.crt" not in world.cluster.secret()
@@ -122,6 +123,7 @@ def test_it_is_renewed_when_it_is_due_though_nothing_changes(wire: Any) -> None:
             await asyncio.sleep(16 * SECONDS)
             world.check()
             assert world.cluster.secret()["tls.crt"] == following
+            assert [round(each.left_s / DAY_S) for each in world.replicas] == [364, 364]
 
     wire.run_virtually(live())
 

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.certificates import CertificateFiles, Certificates, ServerCertificates, mutating, validating
 from muster_kube.client import KubeClient
@@ -79,6 +79,7 @@ async def _serve(
     place: Place, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
 ) -> None:
     reviews = count_reviews(registry)
+    tell_certificate(registry, certificates)
     reviewers = Reviewers(place.limits, place.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc())
     host, port = bound.getsockname()[:2]
     print(f"webhooks on {host}:{port}", flush=True)
@@ -100,3 +101,8 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
         for answer in ("allowed", "refused"):
             reviews.labels(webhook, answer)
     return reviews
+
+
+def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+    gauge = Gauge("muster_operator_certificate_left_seconds", "Until the webhooks' certificate ends", registry=registry)
+    gauge.set_function(lambda: certificates.left_s)
