@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import alerts
 import chart
 import yaml
 
@@ -185,6 +186,7 @@ def main() -> int:
         HERE / "checks.md": checks(),
         CRDS / crd.FILE: crd.text(),
         **chart.files(),
+        **alerts.files(),
     }
     stale = []
     for file, text in made.items():

@@ -24,7 +24,18 @@ import msgspec
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, ConfigError, Conflict, NotFound
-from muster_kube.keypairs import AUTHORITIES, CERTIFICATE, KEY, NAMES, Kept, Unusable, end_of, next_due, read_kept, renewed
+from muster_kube.keypairs import (
+    AUTHORITIES,
+    CERTIFICATE,
+    KEY,
+    NAMES,
+    Kept,
+    Unusable,
+    end_of,
+    next_due,
+    read_kept,
+    renewed,
+)
 from muster_kube.objects import Api, Metadata
 from muster_kube.reflector import Reflector
 from muster_kube.times import rfc3339_whole
