@@ -9,6 +9,8 @@ from pathlib import Path
 
 import alerts
 import chart
+import chart_rights
+import reference
 import yaml
 
 from muster_checks.declaration import Check
@@ -185,6 +187,8 @@ def main() -> int:
         HERE / "kernel-log.md": kernel_log(load_catalogue()),
         HERE / "checks.md": checks(),
         CRDS / crd.FILE: crd.text(),
+        chart_rights.FILE: chart_rights.text(),
+        **reference.files(),
         **chart.files(),
         **alerts.files(),
     }
