@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import alerts
 import chart
 import chart_rights
 import dashboards
@@ -191,6 +192,7 @@ def main() -> int:
         **reference.files(),
         **chart.files(),
         **dashboards.files(),
+        **alerts.files(),
     }
     stale = []
     for file, text in made.items():
