@@ -9,7 +9,7 @@ from muster_kube.client import KubeClient
 from muster_kube.errors import NotFound
 from muster_operator.ipujob import IPUJob, collection
 from muster_operator.observing import World
-from muster_operator.seen import Make, Plan, TakePartitions
+from muster_operator.seen import AddFinalizer, Make, Plan, TakePartitions
 
 
 class Confirming:
@@ -35,6 +35,8 @@ class Confirming:
         Raises NotFound where it is gone, and only the watch can tell."""
         uid = job.metadata.uid
         if uid in self._known or not any(isinstance(each, Make | TakePartitions) for each in plan.actions):
+            return False
+        if isinstance(plan.actions[0], AddFinalizer):  # which is such a write itself
             return False
         path = f"{collection(job.metadata.namespace)}/{job.metadata.name}"
         found = await self._client.get(path, type=IPUJob)

@@ -116,7 +116,7 @@ def _delay_s(job: IPUJob, count: int, setup: Setup) -> float:
 
 def _waiting(here: Standing, setup: Setup) -> dict[int, tuple[float, str]]:
     """What holds partitions and has not started, by instance: when it has held them for too long, and what it lacks."""
-    if not setup.hold_timeout_s or (here.with_launcher and here.is_running):
+    if not setup.hold_timeout_s or (here.with_launcher and (here.held_back or here.is_running)):
         return {}
     gangs = [range(here.instances)] if here.with_launcher else [(instance,) for instance in here.places]
     found: dict[int, tuple[float, str]] = {}

@@ -149,15 +149,7 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     obstacle = waiting.obstacle(here, setup)
     taking: tuple[Action, ...] = ()
     if here.to_take and not here.misfits and not (obstacle and obstacle.blocks):
-        taking = (
-            TakePartitions(
-                here.to_take,
-                attempt=here.attempt,
-                size=ipus_per_instance(job.spec),
-                gcds=here.workers_each,
-                together=here.with_launcher,
-            ),
-        )
+        taking = _taking(here)
     held = holding.message(here)
     stand = Stand(
         RUNNING if here.is_running else PENDING,
@@ -177,6 +169,23 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     actions = (*removals, *making, *taking, *tells, *_warned(here))
     again_s = timers.next_s(seen.now, seen.now + (_next_s(here) or 0.0), holding.moment(here, setup))
     return Plan(actions, written, again_s=again_s, waits_for_room=bool(here.unready or here.to_take))
+
+
+def _taking(here: Standing) -> tuple[Action, ...]:
+    """A launcher's partitions are all of one attempt, and so asked for at once."""
+    by_attempt: dict[int, list[int]] = {}
+    for instance in here.to_take:
+        by_attempt.setdefault(here.attempt_of(instance), []).append(instance)
+    return tuple(
+        TakePartitions(
+            tuple(those),
+            attempt=attempt,
+            size=ipus_per_instance(here.job.spec),
+            gcds=here.workers_each,
+            together=here.with_launcher,
+        )
+        for attempt, those in sorted(by_attempt.items())
+    )
 
 
 def _between_attempts(here: Standing, setup: Setup) -> Plan:

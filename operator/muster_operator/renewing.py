@@ -27,8 +27,11 @@ def begun(here: Standing) -> Plan | None:
         if all(rolling.is_of(pod, here.digest) for pod in found):
             return None
         return _anew(here)
-    going = [pod for instance in here.rollout.replace for pod in here.there(instance)]
-    if all(pod.metadata.labels.get(names.ATTEMPT) != str(here.attempt) for pod in going):
+    if not any(
+        pod.metadata.labels.get(names.ATTEMPT) == str(here.attempt_of(instance))
+        for instance in here.rollout.replace
+        for pod in here.there(instance)
+    ):
         return None
     return Plan((), _next_attempt(here))
 
@@ -65,7 +68,7 @@ def tells(here: Standing) -> tuple[Tell, ...]:
 def line(here: Standing) -> str:
     """lastMessage while a template is rolled out; empty: none is."""
     found = here.rollout
-    if found.limits is None:
+    if found.limits is None and not here.replaced:
         return ""
     text = f"rolling update: {found.done} of {here.instances} instances are of the changed template"
     if found.replace:

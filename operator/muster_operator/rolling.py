@@ -98,8 +98,10 @@ def rollout(slots: Sequence[Slot], extras: Sequence[Slot], limits: Bounds) -> Ro
     """
     old = [each for each in (*slots, *extras) if each.old]
     missing = sum(not each.available for each in slots)
+    done = sum(each.available and not each.old for each in slots)
+    available = sum(each.available for each in (*slots, *extras))
     if not any(each.old for each in slots) and not (extras and missing):
-        return Rollout()
+        return Rollout(done=done, available=available)
     late = sum(not each.available and not each.old for each in (*slots, *extras))
     budget = max(0, limits.unavailable + len(extras) - late)
     order = sorted(old, key=lambda each: (each.available, -each.index))
@@ -107,7 +109,7 @@ def rollout(slots: Sequence[Slot], extras: Sequence[Slot], limits: Bounds) -> Ro
     return Rollout(
         replace=frozenset(each.index for each in order[:budget]),
         extras=frozenset(range(len(slots), len(slots) + wanted)) | {each.index for each in extras},
-        done=sum(each.available and not each.old for each in slots),
-        available=sum(each.available for each in (*slots, *extras)),
+        done=done,
+        available=available,
         limits=limits,
     )

@@ -56,6 +56,10 @@ class Standing:
     def attempt(self) -> int:
         return self.job.status.attempt
 
+    def attempt_of(self, instance: int) -> int:
+        """The attempt that its partition and its workers are to be of."""
+        return self.attempt + self.job.status.instance_moves.get(str(instance), 0)
+
     def partition(self, instance: int) -> str:
         return names.partition(self.job.metadata.namespace, self.job.metadata.name, instance)
 
@@ -123,7 +127,7 @@ class Standing:
             for instance in self.places
             if (entry := self.entry(instance)) is not None
             and entry.state == "active"
-            and (entry.attempt == self.attempt or instance in self.kept)
+            and (entry.attempt == self.attempt_of(instance) or instance in self.kept)
             and self.fits(entry)
         )
 
@@ -135,20 +139,17 @@ class Standing:
 
     def _is_kept(self, pod: JobPod) -> bool:
         labels = pod.metadata.labels
-        attempt = labels.get(names.ATTEMPT)
-        return (
-            self.may_mix
-            and attempt != str(self.attempt)
-            and attempt == self._attempts.get(labels.get(names.INSTANCE, ""))
-        )
+        return labels.get(names.ATTEMPT) == self._former_attempts.get(labels.get(names.INSTANCE, ""), "none")
 
     @cached_property
-    def _attempts(self) -> Mapping[str, str]:
-        """Of partitions, by instance, as labels say it."""
+    def _former_attempts(self) -> Mapping[str, str]:
+        """Of partitions that may still be used as they are, by instance, as labels say it."""
+        if not self.may_mix:
+            return {}
         return {
             str(entry.instance): str(entry.attempt)
             for entry in self.entries.values()
-            if entry.state != "deleting" and entry.attempt <= self.attempt
+            if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
         }
 
     def is_mixed(self, instance: int) -> bool:
@@ -183,7 +184,8 @@ class Standing:
             instance
             for instance in self.places
             if instance not in ready
-            if (entry := self.entry(instance)) is None or (entry.state != "deleting" and entry.attempt < self.attempt)
+            if (entry := self.entry(instance)) is None
+            or (entry.state != "deleting" and entry.attempt < self.attempt_of(instance))
         )
 
     @cached_property
@@ -202,7 +204,10 @@ class Standing:
         return pod is not None and not pod.metadata.deletion_timestamp and self._is_of_now(pod)
 
     def _is_of_now(self, pod: JobPod) -> bool:
-        return pod.metadata.labels.get(names.ATTEMPT) == str(self.attempt) or self._is_kept(pod)
+        labels = pod.metadata.labels
+        instance = labels.get(names.INSTANCE, "")
+        wanted = self.attempt + self.job.status.instance_moves.get(instance, 0)
+        return labels.get(names.ATTEMPT) == str(wanted) or self._is_kept(pod)
 
     @cached_property
     def old(self) -> tuple[JobPod, ...]:
@@ -279,9 +284,26 @@ class Standing:
 
     @property
     def rolls_on(self) -> bool:
-        """A changed template is rolled out, and no more is missing than may be."""
-        limits = self.rollout.limits
-        return limits is not None and self.rollout.available >= max(1, self.instances - limits.unavailable)
+        """All that is missing is being replaced, and no more than may be."""
+        missing = set(range(self.instances)).difference(self.made)
+        least = max(1, self.instances - rolling.bounds(self.job).unavailable)
+        return self.rollout.available >= least and missing <= self.replaced
+
+    @cached_property
+    def replaced(self) -> frozenset[int]:
+        """Instances between the pods of their former template and those of the present one: those are going, or their
+        partition is being reset."""
+        if not self.may_mix or rolling.is_recreated(self.job):
+            return frozenset()
+        found = []
+        for instance in range(self.instances):
+            entry = self.entry(instance)
+            if entry is None or self.there(instance):
+                continue
+            resets = entry.attempt < self.attempt_of(instance) or (entry.state == "creating" and entry.reset)
+            if entry.state != "deleting" and (resets or self.is_mixed(instance)):
+                found.append(instance)
+        return frozenset(found)
 
     @cached_property
     def end(self) -> End | None:
