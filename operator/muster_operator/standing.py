@@ -12,7 +12,7 @@ from muster_operator.resources import placement, template
 from muster_operator.resources.owned import is_owned
 from muster_operator.rolling import Rollout
 from muster_operator.seen import JobPod, Seen
-from muster_operator.status import RESTARTING, is_true
+from muster_operator.status import RESTARTING, RUNNING, is_true
 
 
 def own_pods(job: IPUJob, seen: Seen) -> dict[str, JobPod]:
@@ -291,9 +291,9 @@ class Standing:
 
     @cached_property
     def replaced(self) -> frozenset[int]:
-        """Instances between the pods of their former template and those of the present one: those are going, or their
-        partition is being reset."""
-        if not self.may_mix or rolling.is_recreated(self.job):
+        """Of a job that runs, instances between the pods of their former template and those of the present one: those
+        are going, or their partition is being reset."""
+        if not is_true(self.job.status, RUNNING) or not self.may_mix or rolling.is_recreated(self.job):
             return frozenset()
         found = []
         for instance in range(self.instances):
