@@ -69,6 +69,7 @@ async def run(settings: Settings) -> int:
             may_write=elector.leading,
             scope=tuple(dict.fromkeys(settings.scope)),
             tracker=(settings.proxy_namespace or namespace, settings.tracker),
+            quarantine=(settings.quarantine_namespace or settings.proxy_namespace or namespace, settings.quarantine),
         )
         health = await stack.enter_async_context(_listening(settings.host, settings.port))
         measured = await stack.enter_async_context(_listening(settings.host, settings.metrics_port))

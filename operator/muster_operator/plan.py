@@ -17,7 +17,20 @@ import msgspec
 from msgspec import UnsetType
 
 from muster_kube.times import rfc3339_whole
-from muster_operator import ending, holding, names, renewing, restarting, status, timers, waiting
+from muster_operator import (
+    ending,
+    health,
+    holding,
+    losing,
+    moving,
+    names,
+    recovery,
+    renewing,
+    restarting,
+    status,
+    timers,
+    waiting,
+)
 from muster_operator.admission.queueing import QUEUE
 from muster_operator.ending import End
 from muster_operator.ipujob import FINALIZER, IPUJob, instances, ipus_per_instance
@@ -46,6 +59,13 @@ from muster_operator.status import COMPLETE, FAILED, PENDING, RESTARTING, RUNNIN
 
 def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     """Of a job whose spec admission lets through, defaults filled in."""
+    decided = _planned(job, seen, setup)
+    if job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or status.finished(job.status):
+        return decided
+    return moving.with_health(Standing(job, seen), setup, decided)
+
+
+def _planned(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     if job.metadata.deletion_timestamp:
         return _delete(job, seen) if FINALIZER in job.metadata.finalizers else Plan()
     if FINALIZER not in job.metadata.finalizers:
@@ -136,6 +156,11 @@ def _suspend(job: IPUJob, seen: Seen) -> Plan:
 
 
 def _pursue(here: Standing, setup: Setup) -> Plan:
+    moved = moving.decide(here, setup)
+    if isinstance(moved, Plan):
+        return moved
+    if isinstance(moved, moving.Fails):
+        return _ended(here, setup, End(False, moved.why), restarting.Verdict(False, health.DEGRADED))
     over = _over(here, setup)
     if over is not None:
         return over
@@ -144,7 +169,7 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     if here.old or restarting.rest_s(here.job, here.seen.now, setup):
         return _between_attempts(here, setup)
     job, seen = here.job, here.seen
-    removals: tuple[Action, ...] = (*_removed(here.superfluous), *_surplus(here))
+    removals: tuple[Action, ...] = (*moving.removed(here, here.superfluous), *_surplus(here))
     making: tuple[Action, ...] = () if here.misfits else _making(here, setup)
     obstacle = waiting.obstacle(here, setup)
     taking: tuple[Action, ...] = ()
@@ -167,7 +192,12 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     if obstacle is not None and obstacle.event:
         tells.append(Tell("Warning", obstacle.event, ending.bounded(obstacle.text)))
     actions = (*removals, *making, *taking, *tells, *_warned(here))
-    again_s = timers.next_s(seen.now, seen.now + (_next_s(here) or 0.0), holding.moment(here, setup))
+    again_s = timers.next_s(
+        seen.now,
+        seen.now + (_next_s(here) or 0.0),
+        holding.moment(here, setup),
+        *losing.next_forced(here.superfluous, seen),
+    )
     return Plan(actions, written, again_s=again_s, waits_for_room=bool(here.unready or here.to_take))
 
 
@@ -196,13 +226,21 @@ def _between_attempts(here: Standing, setup: Setup) -> Plan:
     said = next((each for each in job.status.conditions if each.type == RESTARTING and each.status == "True"), None)
     message = said.message if said is not None else "its pods of an earlier attempt go first"
     stand = Stand(
-        RESTARTING, message, desired=here.instances, message=message, next_attempt=job.status.next_attempt_time
+        RESTARTING,
+        message,
+        desired=here.instances,
+        message=message,
+        reason=said.reason if said is not None else "",
+        next_attempt=job.status.next_attempt_time,
     )
-    tells: tuple[Action, ...] = (Tell("Warning", "IPUJobRestarting", message),) if said is not None else ()
+    moves = said is not None and said.reason == health.MOVING  # which has been told
+    tells: tuple[Action, ...] = () if said is None or moves else (Tell("Warning", "IPUJobRestarting", message),)
     return Plan(
-        (*_removed(doomed), *_surplus(here), *tells, *_warned(here)),
+        (*moving.removed(here, doomed), *_surplus(here), *tells, *_warned(here)),
         status.told(job, stand, (), now),
-        again_s=timers.next_s(now, now + rest_s, now + (_next_s(here) or 0.0)),
+        again_s=timers.next_s(
+            now, now + rest_s, now + (_next_s(here) or 0.0), *losing.next_forced(here.old, here.seen)
+        ),
     )
 
 
@@ -231,7 +269,8 @@ def _restart(here: Standing, setup: Setup, end: End) -> Plan:
     anew = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
     stand = Stand(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
     tell = Tell("Warning", "IPUJobRestarting", message)
-    return Plan((tell,), status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
+    tells = (tell, *recovery.told(here, end.pods))
+    return Plan(tells, status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
 
 
 def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) -> Plan:
@@ -247,7 +286,7 @@ def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) 
     why = f"{why}; {verdict.note}" if verdict.note else why
     stand = Stand(FAILED, why, here.instances, 0, partitions, verdict.reason, f"{why}; {fate}")
     tell = Tell("Warning", verdict.reason or "IPUJobFailed", why)
-    return Plan((tell,), status.told(job, stand, here.workers, here.seen.now))
+    return Plan((tell, *recovery.told(here, end.pods)), status.told(job, stand, here.workers, here.seen.now))
 
 
 def _warned(here: Standing) -> tuple[Action, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from muster_operator import ending, names, rolling
+from muster_operator import ending, losing, names, rolling
 from muster_operator.ending import End
 from muster_operator.ipujob import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
 from muster_operator.partitions import Entry
@@ -57,7 +57,7 @@ class Standing:
         return self.job.status.attempt
 
     def attempt_of(self, instance: int) -> int:
-        """The attempt that its partition and its workers are to be of."""
+        """An instance that has moved alone is ahead of the others: see :mod:`muster_operator.moving`."""
         return self.attempt + self.job.status.instance_moves.get(str(instance), 0)
 
     def partition(self, instance: int) -> str:
@@ -146,10 +146,13 @@ class Standing:
         """Of partitions that may still be used as they are, by instance, as labels say it."""
         if not self.may_mix:
             return {}
+        move = self.job.status.last_move
+        moved = move.instances if move is not None and move.attempt == self.attempt else ()
         return {
             str(entry.instance): str(entry.attempt)
             for entry in self.entries.values()
             if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
+            if entry.instance not in moved
         }
 
     def is_mixed(self, instance: int) -> bool:
@@ -185,7 +188,11 @@ class Standing:
             for instance in self.places
             if instance not in ready
             if (entry := self.entry(instance)) is None
-            or (entry.state != "deleting" and entry.attempt < self.attempt_of(instance))
+            or (
+                entry.state != "deleting"
+                and entry.attempt < self.attempt_of(instance)
+                and not any(name in self.pods for name in self.workers_of(instance).values())  # they go first
+            )
         )
 
     @cached_property
@@ -201,18 +208,36 @@ class Standing:
     def is_there(self, name: str) -> bool:
         """In this attempt, and not on its way out."""
         pod = self.pods.get(name)
-        return pod is not None and not pod.metadata.deletion_timestamp and self._is_of_now(pod)
+        return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_now(pod)
 
-    def _is_of_now(self, pod: JobPod) -> bool:
-        labels = pod.metadata.labels
-        instance = labels.get(names.INSTANCE, "")
-        wanted = self.attempt + self.job.status.instance_moves.get(instance, 0)
-        return labels.get(names.ATTEMPT) == str(wanted) or self._is_kept(pod)
+    def is_of_now(self, pod: JobPod) -> bool:
+        """Of this attempt of the job, or of its instance."""
+        instance = _number(pod.metadata.labels.get(names.INSTANCE, ""))
+        attempt = self.attempt if instance is None else self.attempt_of(instance)
+        return pod.metadata.labels.get(names.ATTEMPT) == str(attempt) or self._is_kept(pod)
 
     @cached_property
     def old(self) -> tuple[JobPod, ...]:
-        """Of an attempt that is over."""
-        return tuple(pod for pod in self.pods.values() if not self._is_of_now(pod))
+        """Of other attempts of the job than this one; what instances that are replaced or move alone leave is only
+        superfluous."""
+        if self.may_mix:
+            return ()
+        return tuple(
+            pod
+            for pod in self.pods.values()
+            if not self.is_of_now(pod)
+            and ((made := _number(pod.metadata.labels.get(names.ATTEMPT, ""))) is None or made < self.attempt)
+        )
+
+    @cached_property
+    def lost(self) -> tuple[JobPod, ...]:
+        """With their nodes (behaviour 57)."""
+        wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
+        return tuple(
+            pod
+            for name, pod in sorted(self.pods.items())
+            if self.seen.bad_nodes and name in wanted and self.is_of_now(pod) and losing.is_lost(pod, self.seen)
+        )
 
     @cached_property
     def wanted_workers(self) -> frozenset[str]:
@@ -243,7 +268,7 @@ class Standing:
             for name, pod in self.pods.items()
             if name not in wanted
             or self.misfits
-            or not self._is_of_now(pod)
+            or not self.is_of_now(pod)
             or pod.metadata.labels.get(names.INSTANCE) in replaced
             or self._is_scaled_away(pod)
         ]
@@ -309,28 +334,38 @@ class Standing:
     def end(self) -> End | None:
         """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is
         as well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended.
-        A pod that is being deleted says nothing: it was stopped."""
-        failed = tuple(ending.failed(self.workers))
+        A pod that is being deleted says nothing: it was stopped; unless it is lost."""
+        failed = (*ending.failed(self.workers), *self.lost)
         if self.with_launcher:
             if self.launcher is not None and ending.has_ended(self.launcher):
                 if self.launcher.status.phase == ending.SUCCEEDED:
                     return End(True)
                 return End(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
-            return End(False, ending.why(failed[0]), failed) if failed else None
+            return End(False, self._why(failed[0]), failed) if failed else None
         if not self.instances or not all(self._is_over(instance) for instance in range(self.instances)):
             return None
-        return End(False, ending.why(failed[0]), failed) if failed else End(True)
+        return End(False, self._why(failed[0]), failed) if failed else End(True)
 
     def _is_over(self, instance: int) -> bool:
         found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
-        return bool(ending.failed(found)) or (
-            len(found) == self.workers_each and all(ending.has_ended(pod) for pod in found)
+        lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.lost)
+        return (
+            lost
+            or bool(ending.failed(found))
+            or (len(found) == self.workers_each and all(ending.has_ended(pod) for pod in found))
         )
 
     def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""
         said = ending.why(launcher)
-        return f"{said}; {ending.why(failed[0])}" if failed else said
+        return f"{said}; {self._why(failed[0])}" if failed else said
+
+    def _why(self, pod: JobPod) -> str:
+        return losing.why(pod, self.seen) if losing.is_lost(pod, self.seen) else ending.why(pod)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _index(name: str) -> int:
