@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=2
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test lint bench generate screenshots clean
+.PHONY: help sandbox test lint bench generate docs screenshots clean
 
 help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
@@ -11,6 +11,7 @@ help:
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
 	@echo "make generate  reference pages, and the CRD of IPUJobs, made from the code"
+	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
 	@echo "make screenshots  docs/fleet.png and docs/fleet-node.png, by Debian's chromium"
 
 sandbox: .venv/installed
@@ -42,6 +43,10 @@ lint: .venv/installed
 
 generate: .venv/installed
 	@$(BIN)/python docs/generate.py
+
+docs: .venv/installed
+	@$(BIN)/python docs/pages.py
+	@echo build/docs/html/README.html
 
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py
