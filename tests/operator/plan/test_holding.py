@@ -159,7 +159,7 @@ def waiting_instance(**spec: Any) -> tuple[IPUJob, dict[str, Any]]:
     found = workers(job, "Running")
     at = rfc3339_whole(NOW - 400)
     found |= {"train-worker-1": make_pod(job, "train-worker-1", "Pending")}
-    seen = {"pods": _unscheduled(found, at), "entries": entries(job, 0, 1, since=at)}
+    seen: dict[str, Any] = {"pods": _unscheduled(found, at), "entries": entries(job, 0, 1, since=at)}
     return with_status(job, decide(job, now=NOW - 400, **seen)), seen
 
 
