@@ -11,9 +11,9 @@ help:
 	@echo "make soak      500 IPUJobs under ten minutes of random faults; ARGS=\"--jobs 50 --minutes 1 --seed N\""
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
-	@echo "make generate  reference pages, and the CRD of IPUJobs, made from the code"
+	@echo "make generate  reference pages, dashboards, and the CRD of IPUJobs, made from the code"
 	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
-	@echo "make screenshots  docs/fleet.png and docs/fleet-node.png, by Debian's chromium"
+	@echo "make screenshots  docs/*.png: the fleet page, and the dashboards, by Debian's chromium"
 
 sandbox: .venv/installed
 	@$(BIN)/python -m muster_testbed
@@ -55,6 +55,7 @@ docs: .venv/installed
 
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py
+	@$(BIN)/python tests/browser/dashboard_pictures.py
 
 # the marker is newer than both lists, so an edited dependency installs itself at the next make
 .venv/installed: pyproject.toml constraints.txt

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import alerts
 import chart
 import chart_rights
+import dashboards
 import reference
 import yaml
 
@@ -189,6 +191,8 @@ def main() -> int:
         chart_rights.FILE: chart_rights.text(),
         **reference.files(),
         **chart.files(),
+        **dashboards.files(),
+        **alerts.files(),
     }
     stale = []
     for file, text in made.items():

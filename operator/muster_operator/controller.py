@@ -19,6 +19,7 @@ from muster_kube.errors import ApiError, Conflict
 from muster_kube.fencing import NotLeading
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_operator.acting import FREEING, TAKING, Did, Hands, Memory
+from muster_operator.confirming import Confirming
 from muster_operator.ending import bounded
 from muster_operator.ipujob import IPUJob, Status, WorkersStatus, collection
 from muster_operator.metrics import Metrics
@@ -106,6 +107,7 @@ class Operator:
         )
         self._memory = Memory(clock, rng or random.Random())  # noqa: S311 - spreads load, guards nothing
         self._hands = Hands(client, proxy, self.world, self._memory, wrote=metrics.wrote)
+        self._confirming = Confirming(client, self.world)
         self._orphans = Orphans(client, self.world, self._hands)
         self._queue: WorkQueue[str] | None = None  # there while leading
         self._telling: Telling | None = None
@@ -113,7 +115,7 @@ class Operator:
         self._wake: asyncio.TimerHandle | None = None
         self._woken_at = float("-inf")
         self._status_at: dict[str, float] = {}  # by job uid, while only its numbers may be held back
-        metrics.watch(self.world.jobs, self._entries, lambda: len(self._queue) if self._queue is not None else 0)
+        metrics.watch(self.world.jobs, self._entries, lambda: len(self._queue) if self._queue is not None else 0, now)
 
     async def watch(self) -> None:
         """Keep the caches warm, leading or not; for ever."""
@@ -127,11 +129,12 @@ class Operator:
             self._client, clock=self._clock, now=self._now, note=lambda how: self._metrics.events.labels(how).inc()
         )
         self._memory.clear()
+        self._confirming.clear()
         self.world.tracker.forget_heard()
         self._waiting.clear()
         self._status_at.clear()
         self._queue, self._telling = queue, telling
-        self._metrics.leader.set(1)
+        self._metrics.leads(self._now())
         try:
             for job in sorted(self.world.jobs(), key=lambda each: each.metadata.creation_timestamp):
                 self._look(_key(job))
@@ -141,7 +144,7 @@ class Operator:
                 group.create_task(run_workers(queue, self._handle, workers=WORKERS))
                 group.create_task(telling.run())
         finally:
-            self._metrics.leader.set(0)
+            self._metrics.leads(None)
             if self._wake is not None:
                 self._wake.cancel()
                 self._wake = None
@@ -165,6 +168,7 @@ class Operator:
 
     def _forget(self, uid: str) -> None:
         self._memory.forget_job(uid)
+        self._confirming.forget(uid)
         self._status_at.pop(uid, None)
 
     def _room_came(self) -> None:
@@ -233,6 +237,8 @@ class Operator:
             await self._write_status(job, plan.status)
             self._tell(job, plan)
             return True
+        if await self._confirming.is_stale(job, plan):
+            return True
         news = await self._act(job, plan)
         self._tell(job, plan)
         if news:
@@ -254,6 +260,7 @@ class Operator:
             did = await self._hands.act(job, action)
             news |= did in (Did.DONE, Did.REFUSED)
             if isinstance(action, AddFinalizer) and did is Did.DONE:
+                self._confirming.note(job.metadata.uid)
                 if not job.status.conditions:  # else it was taken on before, and somebody took the finaliser off
                     self._metrics.created.inc()
                 break  # the job itself is another one now
@@ -361,8 +368,9 @@ class Operator:
         }
         answer = await self._client.patch(f"{_path(job)}/status", body, type=IPUJob)
         self._metrics.wrote("patch", "IPUJob/status")
-        self._metrics.status_written(job.status, status)
+        self._metrics.status_written(job, status, self.world.pods.of_job(meta.uid).values(), self._now())
         self._status_at[meta.uid] = self._clock()
+        self._confirming.note(meta.uid)
         self.world.observe_job(answer)
 
     def _entries(self) -> list[tuple[str, Entry]]:
