@@ -10,9 +10,9 @@ help:
 	@echo "make test      all tests, the cluster ones on a real API server"
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
-	@echo "make generate  reference pages, and the CRD of IPUJobs, made from the code"
+	@echo "make generate  reference pages, dashboards, and the CRD of IPUJobs, made from the code"
 	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
-	@echo "make screenshots  docs/fleet.png and docs/fleet-node.png, by Debian's chromium"
+	@echo "make screenshots  docs/*.png: the fleet page, and the dashboards, by Debian's chromium"
 
 sandbox: .venv/installed
 	@$(BIN)/python -m muster_testbed
@@ -50,6 +50,7 @@ docs: .venv/installed
 
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py
+	@$(BIN)/python tests/browser/dashboard_pictures.py
 
 # the marker is newer than both lists, so an edited dependency installs itself at the next make
 .venv/installed: pyproject.toml constraints.txt
