@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from muster_kube.times import rfc3339_whole
+from muster_kube.times import rfc3339_whole, seconds
 from muster_operator import ending, names
 from muster_operator.ipujob import Condition, Status
 from muster_operator.resources import placement
@@ -22,6 +22,7 @@ MOVED = "IPUJobMoved"
 RESTORED = "HealthRestored"
 _SHOWN = 4
 _TOLD = 8  # Events at once: a rack that goes is one story
+OVER_S = 10.0  # after it was told, at the earliest, a fault is over: one that comes and goes costs few writes
 _REASONS = {"Faulty": "NodeFaulty", "NotReady": "NodeNotReady", "Gone": "NodeGone"}
 QUARANTINED = "IPUQuarantined"
 
@@ -97,6 +98,8 @@ def told(
     elif known.reason == MOVING and not here.job.spec.suspend:
         text = _moved(here)
         wanted, tells = ("False", MOVED, text), (Tell("Normal", MOVED, text),)
+    elif over_s(here, found):
+        return status, ()
     else:
         wanted = ("False", RESTORED, ending.bounded(f"what was bad is good again, or left behind: {known.message}"))
         tells = (Tell("Normal", RESTORED, wanted[2]),)
@@ -114,6 +117,15 @@ def told(
     )
     others = tuple(each for each in base.conditions if each.type != DEGRADED)
     return msgspec.structs.replace(base, conditions=(*others, condition), last_reconcile_time=at), tells
+
+
+def over_s(here: Standing, found: Sequence[Fault]) -> float | None:
+    """Until what was bad may be said to be good again; None: nothing waits for that."""
+    known = next((each for each in here.job.status.conditions if each.type == DEGRADED), None)
+    if found or known is None or known.status != "True":
+        return None
+    rest_s = seconds(known.last_update_time) + OVER_S - here.seen.now
+    return rest_s if 0 < rest_s <= OVER_S else None  # beyond that the clock was set back
 
 
 def has_moved(before: Status, after: Status) -> bool:

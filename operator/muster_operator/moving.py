@@ -61,7 +61,8 @@ def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
     if not isinstance(stays, Stays):
         stays = Stays("", waits=False)
     written, tells = health.told(here, decided.status, found, stays.why, here.seen.now)
-    again_s = min((each for each in (decided.again_s, stays.again_s) if each is not None), default=None)
+    moments = (decided.again_s, stays.again_s, health.over_s(here, found))
+    again_s = min((each for each in moments if each is not None), default=None)
     return Plan(
         (*decided.actions, *stays.actions, *tells),
         written,

@@ -105,7 +105,7 @@ async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few
     assert ground.made_twice() == {}
 
 
-async def test_a_node_that_flaps_moves_no_pod_and_lets_a_waiting_job_be(ground: Ground) -> None:
+async def test_a_node_that_flaps_is_told_of_once_moves_no_pod_and_lets_a_waiting_job_be(ground: Ground) -> None:
     [node] = [each["metadata"]["name"] for each in (await ground.api.get(NODES))["items"]]
     running, waiting = Counted(), Counted()
     async with ground.life(running) as here, ground.life(waiting) as there:

@@ -110,7 +110,6 @@ async def test_63_a_fault_under_a_running_job_is_told_and_by_policy_the_job_stay
     assert (kept["launcherStatus"], kept["moves"]) == ("Running", 0)
     assert {name: pod["metadata"]["uid"] for name, pod in (await stays.pods()).items()} == before
     await free(bed, first)
-    await stays.until("is told that it is over", lambda s: health(s) == ("False", "HealthRestored"))
 
     # a quarantined IPU: another partition, on the same node
     name = partition(bed.namespace, "goes", 0)
@@ -123,6 +122,7 @@ async def test_63_a_fault_under_a_running_job_is_told_and_by_policy_the_job_stay
         assert (machine, index) not in ipus_of((await going.partitions())[name])
     finally:
         await bed.api.delete(f"{QUARANTINE}/muster-ipu-quarantine")
+    await stays.until("is told that it is over", lambda s: health(s) == ("False", "HealthRestored"))
 
 
 async def poplar_says(bed: Bed, job: Job, action: str) -> None:

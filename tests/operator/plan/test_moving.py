@@ -6,6 +6,7 @@ import pytest
 from tests.operator.plan.made_jobs import make_job, partition_of
 from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
 
+from muster_operator.health import OVER_S
 from muster_operator.ipujob import Condition, IPUJob, Status
 from muster_operator.plan import plan
 from muster_operator.seen import BadNode, Tell
@@ -58,6 +59,38 @@ def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_ag
     over = degraded(cluster)
     assert (over.status, over.reason) == ("False", "HealthRestored")
     assert over.last_transition_time > condition.last_transition_time
+
+
+def test_63_a_fault_that_comes_and_goes_is_told_once_and_over_only_a_while_later() -> None:
+    cluster = begin(onFault="Keep")
+    cluster.bad["node-b"] = TAINTED
+    cluster.turn(UID)
+    condition, written = degraded(cluster), cluster.writes
+    for _ in range(20):
+        del cluster.bad["node-b"]
+        cluster.turn(UID)
+        cluster.bad["node-b"] = TAINTED
+        cluster.turn(UID)
+    assert (degraded(cluster), cluster.writes) == (condition, written)
+
+    del cluster.bad["node-b"]
+    job = cluster.jobs[UID]
+    waits_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+    assert waits_s is not None
+    assert 0 < waits_s <= OVER_S
+    cluster.now += waits_s
+    cluster.turn(UID)
+    assert degraded(cluster).reason == "HealthRestored"
+
+
+def test_63_a_clock_that_was_set_back_keeps_no_fault_alive() -> None:
+    cluster = begin(onFault="Keep")
+    cluster.bad["node-b"] = TAINTED
+    cluster.turn(UID)
+    cluster.now -= 3600.0
+    del cluster.bad["node-b"]
+    cluster.turn(UID)
+    assert degraded(cluster).reason == "HealthRestored"
 
 
 def test_63_a_job_without_a_fault_has_no_such_condition() -> None:
