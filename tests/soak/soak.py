@@ -27,7 +27,7 @@ from muster_kube.times import seconds
 from muster_operator.ipujob import API_VERSION, IPUJob, collection
 from muster_operator.names import JOB_UID, LAUNCHER, ROLE
 from muster_operator.seen import Setup
-from muster_operator.status import DONE, finished
+from muster_operator.status import finished
 from muster_operator.vipu.simulator.fleet import Faults
 from muster_testbed.kubelets import Kubelets
 from muster_testbed.nodes import NODES, NodeShape, node_object
@@ -40,6 +40,7 @@ CALL_S = 5.0  # of the operator's and the proxy's calls: one that hangs is given
 SETTLE_S = 600.0  # after the faults, until all is at rest: far more than it takes
 REST_S = 3.0
 _FAILED = re.compile(r"pod (\S+)(?: on node \S+)? failed: .*?(?:exit code (\d+)|nothing says why)")
+_LOST = re.compile(r"pod (\S+) was lost with node (\S+): ")
 
 Object = dict[str, Any]
 
@@ -70,6 +71,7 @@ class Soak:
     wanted: dict[str, str] = field(default_factory=dict)  # uid by name of every job that was submitted
     given_up: set[str] = field(default_factory=set)  # names of jobs that their users deleted before they ended
     codes: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # exit codes given, by (job uid, pod)
+    lost: set[str] = field(default_factory=set)  # nodes that were not Ready, or gone, at any time
     kubelets: Kubelets = field(init=False)
 
     def __post_init__(self) -> None:
@@ -245,7 +247,9 @@ class Soak:
             await self._tried(self.api.delete(pod.path, options))
 
     async def _node_not_ready(self) -> None:
-        path = f"{NODES}/{self._a_node()}"
+        name = self._a_node()
+        self.lost.add(name)
+        path = f"{NODES}/{name}"
         for status in ("False", "True"):
             body = {"status": {"conditions": [{"type": "Ready", "status": status, "reason": "soak"}]}}
             await self._tried(self.api.patch(f"{path}/status", body, kind="strategic"))
@@ -260,6 +264,7 @@ class Soak:
 
     async def _node_deleted(self) -> None:
         name = self._a_node()
+        self.lost.add(name)
         await self._tried(self.api.delete(f"{NODES}/{name}"))
         await asyncio.sleep(self.rng.uniform(0.2, 2.0))
         await self._tried(self.api.create(NODES, node_object(name, int(name.rpartition("-")[2]), SHAPE)))
@@ -320,15 +325,17 @@ class Soak:
             wanted = f"{job.metadata.name}-launcher"
             leads = not isinstance(job.spec.launcher, msgspec.UnsetType)
             well = {pod for owner, pod in self.onlooker.succeeded if owner == uid}
-            ok = said.last_message == DONE and (wanted in well if leads else bool(well))
-            return "" if ok else "completed, and no pod of it has"
+            return "" if (wanted in well if leads else bool(well)) else "completed, and no pod of it has"
         [failed] = [each for each in said.conditions if each.type == "Failed"]
         if failed.reason == "DeadlineExceeded":
             limit_s = job.spec.active_deadline_seconds
             assert isinstance(limit_s, int)
             ran_s = seconds(said.completion_time or "") - seconds(said.start_time or "")
             return "" if ran_s >= limit_s else f"late after {ran_s:g} s"
-        named = _FAILED.search(said.last_message)
+        # lastMessage may be about its deletion by now
+        if lost := _LOST.search(failed.message):
+            return "" if lost[2] in self.lost else f"node {lost[2]} was always there and Ready"
+        named = _FAILED.search(failed.message)
         if named is None:
             return "failed without a reason"
         pod, code = named[1], named[2]
