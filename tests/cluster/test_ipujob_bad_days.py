@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import httpx2
+import pytest
 from tests.cluster.embedded import Fate, Send
 from tests.cluster.lives import (
     JOB,
@@ -39,7 +40,11 @@ async def ends_well(life: Life) -> None:
     await life.until(lambda: nothing_is_left(life), "nothing is left")
 
 
-async def test_58_whatever_the_api_server_answers_nothing_is_made_twice(ground: Ground) -> None:
+async def test_58_whatever_the_api_server_answers_nothing_is_made_twice(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster_kube.reflector.LIST_SILENCE_S", GIVEN_UP_S)  # a minute otherwise
+
     async def live(storm: str) -> None:
         weather = Weather(storm, MET)
         async with ground.life(Exposed(weather), Exposed(weather), timeout_s=GIVEN_UP_S) as life:
