@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
-from tests.cluster.cluster_dns import ServiceNames, question_of, reply
+from muster_testbed.cluster_dns import ServiceNames, question_of, reply
 from tests.cluster.cluster_network import API_SERVER, DNS
 
 from muster_kube.client import KubeClient

@@ -12,7 +12,6 @@ from tests.cluster.test_bed_binaries import played_tools
 
 from muster_testbed.images import Image, Layer, layer_of, muster_layer, write_archive
 from muster_testbed.packages import RUNTIME, NoPackages, Tree, place_of, unpacked
-from muster_testbed.passage import NoSuchName
 
 ROOT = Path(__file__).parents[2]
 TREE = Tree("tools", {"tool": "1.2"})
@@ -81,22 +80,3 @@ def test_what_cannot_be_fetched_as_proven_is_an_error_and_leaves_nothing(
         unpacked(TREE, said.append, environ=environ, again_after_s=(0.0,))
     assert len([line for line in said if "again in" in line]) == 1
     assert [path.name for path in (tmp_path / "cache/muster/node").iterdir()] == ["lock"]
-
-
-class _Sent:
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-
-    def sendto(self, data: bytes, addr: tuple[str, int]) -> None:
-        self.sent.append(data)
-
-
-def test_the_machines_dns_knows_no_name_and_answers_no_garbage() -> None:
-    dns, wire = NoSuchName(), _Sent()
-    dns.connection_made(wire)  # type: ignore[arg-type] # as far as it is used
-    header = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
-    question = b"\x03job\x05local\x00\x00\x01\x00\x01"
-    for data in (header + question + b"more", header, b"", header + b"\x03job"):
-        dns.datagram_received(data, ("10.78.0.2", 5353))
-    # flags: an answer, authoritative, NXDOMAIN (RFC 1035, 4.1.1)
-    assert wire.sent == [b"\x12\x34\x85\x83\x00\x01\x00\x00\x00\x00\x00\x00" + question]
