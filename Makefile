@@ -1,8 +1,8 @@
-# make sandbox | test | lint | bench   (each makes the virtual environment first, and installs what is missing)
+# make sandbox | test | lint | bench | manifests | package   (each makes the virtual environment first, and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test lint bench generate screenshots clean
+.PHONY: help sandbox test lint bench generate screenshots manifests package image clean
 
 help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
@@ -10,6 +10,9 @@ help:
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
 	@echo "make generate  reference pages, and the CRD of IPUJobs, made from the code"
+	@echo "make image IMAGE=NAME TAG=TAG   Muster's image, by docker or podman"
+	@echo "make manifests the chart as plain YAML in build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
+	@echo "make package   build/muster-vX.Y.Z: CRDs, docs, chart, image, wheel, SHA256SUMS; needs no docker"
 	@echo "make screenshots  docs/fleet.png and docs/fleet-node.png, by Debian's chromium"
 
 sandbox: .venv/installed
@@ -43,6 +46,15 @@ generate: .venv/installed
 
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py
+
+manifests: .venv/installed
+	@$(BIN)/python -m release.manifests $(ARGS)
+
+package: .venv/installed
+	@$(BIN)/python -m release.package
+
+image:
+	@sh release/image.sh "$(IMAGE)" "$(TAG)"
 
 # the marker is newer than both lists, so an edited dependency installs itself at the next make
 .venv/installed: pyproject.toml constraints.txt

@@ -18,12 +18,14 @@ from muster_testbed.images import Image, write_archive
 from muster_testbed.processes import Component, Keeper, wait_for
 
 ADDRESS = "10.77.0.1"  # the machine's
+GATEWAY = "10.77.0.2"  # of Services
 SERVICES = "10.96.0.0/16"
 SERVICE = "10.96.0.1"  # the API server's Service
 DNS = "10.96.0.10"  # likewise
 PODS = "10.78.0.0/24"
 PAUSE = "localhost/muster-pause:1"
 KEPT = "/var/lib/muster /var/lib/kubelet"
+BEYOND = "services"  # a network namespace, as pods of the machine's network may want a Service's port
 READY = "machine is up"
 PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2"}
 _numbers = count(1)
@@ -41,11 +43,18 @@ for place in {KEPT}; do
   mount -t tmpfs tmpfs "$place"
 done
 ip link set lo up
-ip route add local {SERVICES} dev lo
-ip link add eth0 type veth peer name wire
+ip addr add {SERVICE}/32 dev lo
+ip addr add {DNS}/32 dev lo
+ip netns add {BEYOND}
+ip link add eth0 type veth peer name wire netns {BEYOND}
 ip addr add {ADDRESS}/24 dev eth0
-ip link set wire up
 ip link set eth0 up
+ip -n {BEYOND} link set lo up
+ip -n {BEYOND} addr add {GATEWAY}/24 dev wire
+ip -n {BEYOND} link set wire up
+ip -n {BEYOND} route add local {SERVICES} dev lo
+ip -n {BEYOND} route add {PODS} via {ADDRESS}
+ip route add {SERVICES} via {GATEWAY}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 echo {READY}
 while :; do sleep 3600; done
@@ -155,6 +164,11 @@ class Machine:
         outer = self._first.pid
         # unshare stays outside, as the parent of the process that is the first inside
         return int(Path(f"/proc/{outer}/task/{outer}/children").read_text().split()[0])
+
+    @property
+    def services(self) -> Path:
+        """The network namespace that every Service's address leads to, but for the API server's and the DNS'."""
+        return Path(f"/proc/{self.pid}/root/run/netns/{BEYOND}")
 
     @property
     def on_its_network(self) -> list[str]:

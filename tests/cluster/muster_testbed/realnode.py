@@ -148,8 +148,9 @@ class RealNode:
             start_timeout_s=self._limit_s,
         )
         self._plane = plane.start()
-        command = [*machine.on_its_network, sys.executable, "-m", services.__name__, str(plane.kubeconfig), DNS]
-        self._start_relay("services", command, services.READY)
+        command = [*machine.on_its_network, sys.executable, "-m", services.__name__]
+        where = [str(plane.kubeconfig), DNS, str(machine.services)]
+        self._start_relay("services", [*command, *where], services.READY)
 
     def _start_kubelet(self, machine: Machine) -> None:
         config = self.data / "kubelet.yaml"

@@ -1,14 +1,18 @@
-"""``python -m muster_testbed.services KUBECONFIG DNS-ADDRESS``: a cluster's Services, in the network it is started in.
+"""``python -m muster_testbed.services KUBECONFIG DNS-ADDRESS NAMESPACE``: a cluster's Services, where it is started.
 
 What kube-proxy and the cluster's DNS do, as far as programs see it: whoever connects to a cluster IP comes out at a pod
-that is ready, and names of Services are answered by :mod:`muster_testbed.cluster_dns`. Cluster IPs have to be local
-addresses here (``ip route add local RANGE dev lo``). TCP and IPv4 only; the Service ``kubernetes`` is somebody else's.
+that is ready, and names of Services are answered by :mod:`muster_testbed.cluster_dns`. Cluster IPs are local addresses
+of the network namespace in the file NAMESPACE; all else happens in this process' own. TCP and IPv4 only; the Service
+``kubernetes`` is somebody else's.
 """
 
 import asyncio
 import contextlib
+import ctypes
+import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +24,7 @@ from muster_testbed.passage import copy
 
 READY = "services are served"
 LOOK_S = 0.5
+_CLONE_NEWNET = 0x40000000  # setns(2); os.setns comes with Python 3.12
 
 
 class Port(NamedTuple):
@@ -57,11 +62,29 @@ def ready_backends(endpoints: dict[str, Any], port: str) -> list[tuple[str, int]
     ]
 
 
-class Proxy:
-    """``client`` must be open."""
+@contextlib.contextmanager
+def inside(namespace: Path) -> Iterator[None]:
+    """Sockets that are made here belong to ``namespace``. For a process of one thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
 
-    def __init__(self, client: KubeClient) -> None:
+    def enter(descriptor: int) -> None:
+        if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}", str(namespace))
+
+    with Path("/proc/self/ns/net").open() as home, namespace.open() as there:
+        enter(there.fileno())
+        try:
+            yield
+        finally:
+            enter(home.fileno())
+
+
+class Proxy:
+    """``client`` must be open. ``namespace``: where cluster IPs are local."""
+
+    def __init__(self, client: KubeClient, namespace: Path) -> None:
         self._client = client
+        self._namespace = namespace
         self._open: dict[Port, asyncio.Server] = {}
 
     async def follow(self) -> None:
@@ -76,8 +99,9 @@ class Proxy:
             self._open.pop(gone).close()
         for port in wanted - self._open.keys():
             with contextlib.suppress(OSError):  # a Service that has just gone had it
-                serve = self._serving(port)
-                self._open[port] = await asyncio.start_server(serve, port.address, port.number)
+                with inside(self._namespace):
+                    listener = socket.create_server((port.address, port.number))
+                self._open[port] = await asyncio.start_server(self._serving(port), sock=listener)
 
     def _serving(self, port: Port) -> Any:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -111,7 +135,7 @@ class Names(asyncio.DatagramProtocol):
                 self._transport.sendto(reply(query, question, await self._names.addresses(question.name)), asker)
 
 
-async def main(kubeconfig: Path, dns: str) -> None:
+async def main(kubeconfig: Path, dns: str, namespace: Path) -> None:
     names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     names.bind((dns, 53))
     async with KubeClient(load_config(kubeconfig), timeout_s=30.0) as client:
@@ -119,8 +143,8 @@ async def main(kubeconfig: Path, dns: str) -> None:
         looked_up = Names(ServiceNames(client, f"/apis/{preferred}"))
         await asyncio.get_running_loop().create_datagram_endpoint(lambda: looked_up, sock=names)
         print(READY, flush=True)
-        await Proxy(client).follow()
+        await Proxy(client, namespace).follow()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))
