@@ -16,7 +16,16 @@ OUT = Path(__file__).resolve().parents[1] / "build" / "manifests"
 NOTE = "# made by `make manifests`: edits are overwritten\n"
 HOOK = "helm.sh/hook"
 # what others stand on comes first, as kubectl applies in the order it reads
-_FIRST = ("Namespace", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+_FIRST = (
+    "Namespace",
+    "ServiceAccount",
+    "Secret",
+    "ConfigMap",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+)
 
 
 def split(objects: Sequence[Object]) -> dict[str, list[Object]]:
@@ -43,7 +52,9 @@ def _plain(body: Object) -> Object:
     labels = {key: value for key, value in metadata.get("labels", {}).items() if key != "app.kubernetes.io/managed-by"}
     notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if not key.startswith(HOOK)}
     kept = {key: value for key, value in metadata.items() if key not in ("labels", "annotations")}
-    return body | {"metadata": kept | ({"labels": labels} if labels else {}) | ({"annotations": notes} if notes else {})}
+    return body | {
+        "metadata": kept | ({"labels": labels} if labels else {}) | ({"annotations": notes} if notes else {})
+    }
 
 
 def write(arguments: Sequence[str], out: Path, home: Path) -> list[Path]:

@@ -31,8 +31,9 @@ PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", 
 _numbers = count(1)
 
 # The first process. /run, /var/log and what pods keep on their node are its own, as programs write there whatever they
-# are told; mounts are shared within, as systemd has it, so that pods may ask for what is mounted later. The veth pair gives
-# it a device that is up and is no loopback: MPI does not use that. A shell that waits sees orphans off.
+# are told; mounts are shared within, as systemd has it, so that pods may ask for what is mounted later. The veth pair
+# leads to Services, and gives the machine a device that is up and is no loopback: MPI does not use that. A shell that
+# waits sees orphans off.
 _FIRST = f"""
 set -eu
 mount -t tmpfs tmpfs /run

@@ -45,7 +45,7 @@ _FILES = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
 MADE_BY = 1  # rises with every change of what is done to the files that are kept
-_ROOMS = ("checks", "agent", "tainter", "operator", "kube", "cli", "tests/cluster/muster_testbed", "helm/muster/crds")
+ROOMS = ("checks", "agent", "tainter", "operator", "kube", "cli", "tests/cluster/muster_testbed", "helm/muster/crds")
 _LAYER, _PACKED = "layer.tar", "layer.tar.gz"
 _EPOCH = "315532800"  # 1980: the oldest time that a zip can hold
 
@@ -87,7 +87,7 @@ def build_wheel(folder: Path, progress: Callable[[str], None]) -> Path:
         source = Path(place)
         for name in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, source / name)
-        for name in _ROOMS:
+        for name in ROOMS:
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
         command = [*pip, "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
