@@ -1,6 +1,7 @@
 # make sandbox | test | lint | bench | manifests | package   (each makes the virtual environment first, and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
+AT_A_TIME := --numprocesses=2
 .DEFAULT_GOAL := help
 .PHONY: help sandbox test lint bench generate screenshots manifests package image clean
 
@@ -19,14 +20,15 @@ sandbox: .venv/installed
 	@$(BIN)/python -m muster_testbed
 	@$(BIN)/muster sandbox $(ARGS)
 
-# the checks' own tests are held to 95 % of their branches; ARGS="tests/… -k …" runs some tests, without that
+# two files at a time; the checks' own tests are held to 95 % of their branches. ARGS="tests/… -k …" runs some tests,
+# one at a time and without that
 test: .venv/installed
 	@$(BIN)/python -m muster_testbed --node
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@$(BIN)/python -m pytest tests/checks --cov --cov-report= --cov-fail-under=95
-	@$(BIN)/python -m pytest --ignore=tests/checks
+	@$(BIN)/python -m pytest $(AT_A_TIME) tests/checks --cov --cov-report= --cov-fail-under=95
+	@$(BIN)/python -m pytest $(AT_A_TIME) --ignore=tests/checks
 endif
 
 bench: .venv/installed

@@ -1,11 +1,16 @@
-"""What all tests share: none of them hangs on chance, nor on where this process was started."""
+"""What all tests share: none of them hangs on chance, nor on where this process was started.
+
+`make test` runs two files at a time, as most tests on a cluster wait more than they compute. A file is run by one
+process, and so are all files that need the same thing of which a machine has one.
+"""
 
 import os
 import signal
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from muster_testbed import oci, product
 
@@ -21,6 +26,42 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
     # in a pod, or where a person works: what is started here must not find a cluster that is somebody's
     os.environ.pop(name, None)
+
+# what a machine has once: files of a group are run one after the other. The real node is with the kernel log, as the
+# chart's agent on it reads that
+GROUPS = {
+    "the kernel log": (
+        "agent/test_rights.py",
+        "checks/dmesg_reading/test_real_kmsg.py",
+        "cluster/test_agent_publishing.py",
+        "cluster/test_chart_on_node.py",
+        "cluster/test_real_node.py",
+        "cluster/test_real_node_mpi.py",
+        "cluster/test_sandbox.py",
+    ),
+}
+_GROUP = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
+
+
+class _ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return _GROUP.get(file, file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ByFile:
+    config.option.loadscopereorder = False  # it would begin with what has most tests, not with what takes longest
+    return _ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Those on a cluster first: the short ones at the end leave no process idle for long."""
+    root = config.rootpath
+    items.sort(key=lambda item: "cluster" not in item.path.relative_to(root).parts)
+    for item in items:
+        file = PurePath(item.path.relative_to(root)).as_posix()
+        if item.get_closest_marker("kmsg") and _GROUP.get(file) != "the kernel log":
+            raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/conftest.py")
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,8 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import NoReturn
 
-EXIT_USAGE = 64
+from muster_kube.program import EXIT_USAGE, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,13 +52,5 @@ def main(arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
-
-
 if __name__ == "__main__":
-    parser = _Parser(prog="muster agent", description="Watches the health of one node.")
-    add_arguments(parser)
-    sys.exit(main(parser.parse_args()))
+    run_part("muster agent", "Watches the health of one node.", add_arguments, main)

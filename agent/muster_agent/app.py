@@ -5,11 +5,9 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
-from importlib import metadata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +34,7 @@ from muster_checks.registry import registry
 from muster_kube.client import KubeClient
 from muster_kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
 from muster_kube.errors import ConfigError
+from muster_kube.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends, version
 from muster_kube.listening import bind
 from muster_kube.nodehealth import PATH, NodeHealth
 from muster_kube.reflector import Reflector
@@ -54,7 +53,6 @@ LOCK_RETRY_S = 1.0
 STOP_S = 5.0
 SERVER_TICK_S = 0.5  # how long HTTP goes on after it was told to stop, at most; Date is right to the second
 FLUSH_S = 3.0  # at the end the disk gets so long; what is not saved is read again
-EXIT_FAILED = 1
 
 
 async def run(settings: Settings, opened: Mapping[Path, int] | None = None, kubelet: PodResources | None = None) -> int:
@@ -62,10 +60,7 @@ async def run(settings: Settings, opened: Mapping[Path, int] | None = None, kube
 
     opened, kubelet: descriptors by path, and the connection, that this process may not open any more (rights.py)
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     cluster = _cluster(settings)
     running = _Wired(settings, cluster, opened or {}, kubelet)
     return await running.serve(stop)
@@ -98,7 +93,7 @@ class _Wired:
         self._kubelet = kubelet
         self._settings = settings
         self._cluster = cluster
-        self._version = _version()
+        self._version = version()
         self._metrics = Metrics(settings.node, self._version)
         self._state = StateFile(settings.state_directory, settings.node)
         self._peers = (
@@ -163,24 +158,15 @@ class _Wired:
         tasks = [asyncio.create_task(job) for job in jobs]
         http = asyncio.create_task(server.serve(sockets=[listener]))
         cluster = asyncio.create_task(self._speak_to_cluster(agent, client, stop)) if client is not None else None
-        host, port = listener.getsockname()[:2]
-        print(f"listening on {host}:{port}", flush=True)
+        tell_address("listening", listener)
         gc.collect()
         gc.freeze()  # what is there now stays: no need to look through it again and again
         asyncio.get_running_loop().call_later(AFTER_START_S, give_back)
-        stopped = asyncio.create_task(stop.wait())
-        watched = [*tasks, http, stopped, *([cluster] if cluster else [])]
         try:
-            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            code = 0
-            for task in done - {stopped}:
-                if not stop.is_set():
-                    log.error("a part of the agent has ended: %s", task, exc_info=task.exception())
-                    code = EXIT_FAILED
-            stop.set()
+            return await until_one_ends("agent", [*tasks, http, *([cluster] if cluster else [])], stop)
         finally:
+            stop.set()
             await self._shut_down(tasks, cluster, http, server, saver, agent)
-        return code
 
     def _make_agent(self, context: Context, stored: Stored | None) -> Agent:
         if stored is not None:
@@ -361,18 +347,11 @@ def _lent_volumes(settings: Settings) -> Volumes | None:
 
 def _server(app: "Starlette") -> "uvicorn.Server":
     from uvicorn.config import Config
-    from uvicorn.server import Server
 
     from muster_agent.crowd import Crowd
     from muster_agent.patience import Impatient
 
-    class Quiet(Server):
-        """Leaves signals to app.run, which has more to stop than a server."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
+    class Slow(QuietServer):
         async def main_loop(self) -> None:
             # its own wakes ten times a second, which is a third of what an idle agent uses of a processor
             while not await self.on_tick(0):  # noqa: ASYNC110 - should_exit is a plain attribute
@@ -392,7 +371,7 @@ def _server(app: "Starlette") -> "uvicorn.Server":
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
     )
-    return Quiet(config)
+    return Slow(config)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -411,10 +390,3 @@ def _boot_id(view: NodeView) -> str:
     except (OSError, UnicodeDecodeError) as error:
         log.warning("no boot id, so a reboot cannot be told from a restart: %s", error)
         return ""
-
-
-def _version() -> str:
-    try:
-        return metadata.version("passmuster")
-    except metadata.PackageNotFoundError:
-        return "unknown"

@@ -3,15 +3,14 @@
 Exit codes are those of monitoring plug-ins: 0 PASS or SKIP, 1 WARN, 2 FAIL, 3 UNKNOWN; 64 is a usage error.
 """
 
-import argparse
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
-EXIT_USAGE = 64
+from muster_kube.program import EXIT_USAGE, Parser
+
 EXIT_INTERRUPTED = 130  # as shells have it: 128 + SIGINT
 EXIT_NO_READER = 141  # 128 + SIGPIPE
 
@@ -44,14 +43,6 @@ COMMANDS = {
     "vipu-proxy": Command("muster_operator.proxy.__main__", "start the V-IPU proxy: partitions for IPUJobs"),
     "vipu-sim": Command("muster_operator.vipu.simulator.__main__", "start a simulated V-IPU controller"),
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with the usage error code of this command."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
 
 
 def overview() -> str:

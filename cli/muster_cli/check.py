@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from muster_checks.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.registry import UnknownCheck, registry, select
 from muster_checks.vocabulary import Result, worst
-from muster_cli.__main__ import EXIT_USAGE
 from muster_cli.checking import run_all
 from muster_cli.cluster import add_kubeconfig, node_name
 from muster_cli.lending import PersonsVolumes
 from muster_cli.report import exit_code
 from muster_cli.samples import BadSample, judge_sample
 from muster_cli.verdicts import print_results
+from muster_kube.program import EXIT_USAGE
 from muster_kube.settings import explain
 
 

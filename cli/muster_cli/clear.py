@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from muster_cli.cluster import EXIT_UNKNOWN, add_kubeconfig, call, node_name
+from muster_cli.cluster import add_kubeconfig, call, node_name
 from muster_cli.report import fetch
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.errors import Conflict
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, Clear, NodeHealth
+from muster_kube.program import EXIT_UNKNOWN
 from muster_tainter.clearing import clears, merged
 
 TRIES = 5  # another writer of the same NodeHealth between reading and writing

@@ -10,8 +10,7 @@ from pathlib import Path
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig, ConfigError, load_config
 from muster_kube.errors import ApiError
-
-EXIT_UNKNOWN = 3
+from muster_kube.program import EXIT_UNKNOWN
 
 _NODE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123
 

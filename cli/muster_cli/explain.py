@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from muster_checks.vocabulary import shorten
-from muster_cli.__main__ import EXIT_USAGE
 from muster_cli.cluster import add_kubeconfig, call, node_name
 from muster_cli.tainter_place import NoPlace, add_namespace, namespace_of
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.errors import ApiError, NotFound
+from muster_kube.program import EXIT_USAGE
 
 POLICY_MAP, POLICY_KEY = "muster-policy", "policy.yaml"  # the tainter's, in its namespace
 _PAINT = {

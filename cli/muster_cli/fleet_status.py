@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from muster_checks.vocabulary import Verdict, shorten
-from muster_cli.cluster import EXIT_UNKNOWN, add_kubeconfig, call, node_name
+from muster_cli.cluster import add_kubeconfig, call, node_name
 from muster_cli.columns import print_table
 from muster_cli.fleet_rows import HEAD, NodeRow, as_json, row_of, rows_of, shown, summary, worst_of
 from muster_cli.report import NodeState, exit_code, fetch
@@ -18,6 +18,7 @@ from muster_kube.config import ClusterConfig
 from muster_kube.errors import NotFound
 from muster_kube.nodehealth import PATH, NodeHealth, Status
 from muster_kube.objects import Metadata, Node, Object
+from muster_kube.program import EXIT_UNKNOWN
 
 PAGE = 500
 SILENCE_S = 30.0

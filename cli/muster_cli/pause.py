@@ -4,13 +4,14 @@ import argparse
 import sys
 import time
 
-from muster_cli.cluster import EXIT_UNKNOWN, add_kubeconfig, call
+from muster_cli.cluster import add_kubeconfig, call
 from muster_cli.fleet_answer import age
 from muster_cli.tainter_place import NoPlace, add_namespace, namespace_of
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.errors import AlreadyExists, NotFound
 from muster_kube.objects import Metadata
+from muster_kube.program import EXIT_UNKNOWN
 from muster_kube.times import rfc3339_whole
 from muster_tainter.pausing import NAME, PauseMap, config_maps, describe
 

@@ -10,11 +10,11 @@ from typing import Any
 from muster_checks.dmesg import DMESG
 from muster_checks.dmesg.catalogue import CatalogueError, load_catalogue
 from muster_checks.registry import registry
-from muster_cli.__main__ import EXIT_USAGE
 from muster_cli.columns import print_table
 from muster_cli.policy_doubts import notes, warnings
 from muster_cli.policy_rows import ANY, Row, outcome, rows
 from muster_cli.replay_report import lasted
+from muster_kube.program import EXIT_USAGE
 from muster_tainter.policy import Policy
 from muster_tainter.policyfile import PolicyError, load_policy
 

@@ -6,8 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from muster_cli.__main__ import EXIT_USAGE
-from muster_cli.cluster import EXIT_UNKNOWN, add_kubeconfig, call, node_name
+from muster_cli.cluster import add_kubeconfig, call, node_name
 from muster_cli.columns import print_table
 from muster_cli.fleet_answer import plural
 from muster_cli.pause import paused_by, who
@@ -15,6 +14,7 @@ from muster_cli.releasing import Release, Target, find
 from muster_cli.tainter_place import NoPlace, add_namespace, leader_of, namespace_of
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
+from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE
 from muster_tainter.pausing import describe
 
 EXIT_DECLINED = 1

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import msgspec
 
 from muster_checks.dmesg.catalogue import Catalogue, CatalogueError, load_catalogue
-from muster_cli.__main__ import EXIT_USAGE
 from muster_cli.cluster import node_name
 from muster_cli.kernel_logs import KernelLog, Lines, NoKernelLog
 from muster_cli.replay_report import Read, as_document, print_outcome
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.objects import Metadata, Node
+from muster_kube.program import EXIT_USAGE
 from muster_tainter.policy import Policy
 from muster_tainter.policyfile import PolicyError, load_policy
 from muster_tainter.replay import Outcome, Replay

@@ -4,11 +4,12 @@ import argparse
 import sys
 import time
 
-from muster_cli.cluster import EXIT_UNKNOWN, add_kubeconfig, call
+from muster_cli.cluster import add_kubeconfig, call
 from muster_cli.pause import resume, said
 from muster_cli.tainter_place import NoPlace, add_namespace, namespace_of
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
+from muster_kube.program import EXIT_UNKNOWN
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,7 @@ import msgspec
 
 from muster_checks.vocabulary import Verdict
 from muster_cli import reaching
-from muster_cli.__main__ import EXIT_USAGE
-from muster_cli.cluster import EXIT_UNKNOWN, add_kubeconfig, node_name
+from muster_cli.cluster import add_kubeconfig, node_name
 from muster_cli.columns import print_table
 from muster_cli.fleet_answer import HEAD, Answers, plural
 from muster_cli.reaching import Usage, Way
@@ -21,6 +20,7 @@ from muster_cli.waiting import Waiting
 from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, ConfigError
 from muster_kube.nodehealth import PATH
+from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE
 
 _TEXT_SHOWN = 500  # bytes that an error of a call holds of an answer
 _OWN = ("check", "host", "batch", "job", "nodelabel", "force", "format", "serverspernode", "clientsperiface", "plane")

@@ -4,11 +4,10 @@ Anybody in the cluster's network can send what the API server sends, so a review
 """
 
 import asyncio
-import contextlib
 import logging
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -24,6 +23,7 @@ from muster_kube.admission import (
     write_review,
 )
 from muster_kube.certificates import ServerCertificates
+from muster_kube.lifetime import QuietServer
 
 log = logging.getLogger(__name__)
 
@@ -142,20 +142,12 @@ def patience_s(query: bytes) -> float:
     return float(match[1]) if match else DEFAULT_S
 
 
-class _Server(uvicorn.Server):
-    """Signals are the application's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def serve(webhooks: Webhooks, certificates: ServerCertificates, bound: socket.socket) -> None:
     """Until cancelled. ``bound``: a socket that does not listen yet: until there is a certificate, who calls is to be
     refused at once rather than kept waiting."""
     caring = asyncio.create_task(certificates.run())
     ready = asyncio.create_task(certificates.ready.wait())
-    server = _Server(
+    server = QuietServer(
         uvicorn.Config(
             webhooks,
             ssl_context_factory=lambda *_: certificates.ssl_context,

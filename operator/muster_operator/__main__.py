@@ -6,10 +6,9 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
-EXIT_USAGE = 64
-EXIT_UNKNOWN = 3
+from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE, run_part
+
 _FLAGS = (
     "kubeconfig", "vipu_proxy", "namespace", "host", "port", "metrics_port", "webhook_port", "cert_dir", "host_network",
     "launcher_image", "launcher_image_pull_policy", "kubectl_version", "devel_logs", "log_format",
@@ -70,15 +69,5 @@ def main(arguments: argparse.Namespace) -> int:
         return EXIT_UNKNOWN
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with the usage error code of all of Muster's programs: its own, 2, means FAIL here."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
-
-
 if __name__ == "__main__":
-    parser = _Parser(prog="muster-operator", description="IPUJobs: their pods and partitions")
-    add_arguments(parser)
-    sys.exit(main(parser.parse_args()))
+    run_part("muster-operator", "IPUJobs: their pods and partitions", add_arguments, main)

@@ -26,6 +26,7 @@ from muster_operator.partitions import Entry, Refusal, Wish
 from muster_operator.seen import (
     Action,
     AddFinalizer,
+    AskRoom,
     Change,
     DeleteJob,
     DropFinalizer,
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
 AT_ONCE = 16  # partitions taken between two looks at a job that starts with some of them
 TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
+ROOM_S = 25.0  # an answer about room is good for so long: shorter than a plan waits before it asks anew
 # HTTP statuses of a create that is not taken as it is; 400 is what does not decode, and the no of many webhooks
 NOT_TAKEN = frozenset({400, 403, 413, 422})
 LETTING_GO = ("IPUJob", FINALIZER)  # asked, and not confirmed by the watch yet
@@ -85,6 +87,7 @@ class Memory:
         self._clock = clock
         self._rng = rng
         self._by_job: dict[str, dict[tuple[str, str], Trouble]] = {}
+        self._rooms: dict[str, tuple[int, float]] = {}  # by job: what the proxy said of room, and until when it counts
 
     def note(self, uid: str, key: tuple[str, str], what: Refusal | str | None, *, foreign: bool = False) -> None:
         held = self._by_job.setdefault(uid, {})
@@ -100,9 +103,19 @@ class Memory:
 
     def forget_job(self, uid: str) -> None:
         self._by_job.pop(uid, None)
+        self._rooms.pop(uid, None)
 
     def clear(self) -> None:
         self._by_job.clear()
+        self._rooms.clear()
+
+    def note_room(self, uid: str, partitions: int) -> None:
+        self._rooms[uid] = partitions, self._clock() + ROOM_S
+
+    def room(self, uid: str) -> int | None:
+        """How many partitions there is room for, as was said of late; None: nobody has asked."""
+        said = self._rooms.get(uid)
+        return said[0] if said is not None and self._clock() < said[1] else None
 
     def waits(self, uid: str, key: tuple[str, str]) -> bool:
         """It was refused, and it is too early to try again."""
@@ -116,6 +129,7 @@ class Memory:
 
     def room_came(self, uid: str) -> None:
         """Partitions may be asked for at once; how often they were refused still counts."""
+        self._rooms.pop(uid, None)
         for key, trouble in self._by_job.get(uid, {}).items():
             if key[0] == TAKING:
                 trouble.at = self._clock()
@@ -175,6 +189,8 @@ class Hands:
                 return await self._take(job, action)
             case FreePartition():
                 return await self.free(job.metadata.uid, action.name)
+            case AskRoom():
+                return await self._ask_room(job.metadata.uid, action.size)
             case DeleteJob():
                 return await self._delete(job)
         raise TypeError(f"no action of these hands: {action!r}")
@@ -338,6 +354,14 @@ class Hands:
             return None
         text = f"room for {answer.num_of_partitions} of {number} partitions of {size} IPUs"
         return Refusal(why="NoRoom", message=f"{text}: {answer.message}" if answer.message else text)
+
+    async def _ask_room(self, uid: str, size: int) -> Did:
+        """Nothing but the answer is kept: no answer is no room."""
+        if self._memory.room(uid) is not None:
+            return Did.NOTHING
+        answer = await self._proxy.room(size)
+        self._memory.note_room(uid, 0 if isinstance(answer, Refusal) else answer.num_of_partitions)
+        return Did.DONE
 
     async def free(self, uid: str, name: str) -> Did:
         """Give back a partition of the job ``uid``, which may be gone; one that is not there is given back."""

@@ -4,11 +4,9 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from importlib import metadata
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import uvicorn
@@ -23,6 +21,7 @@ from muster_kube.config import ClusterConfig, load_config
 from muster_kube.credentials import FileToken
 from muster_kube.fencing import LeaderClient
 from muster_kube.lease import LeaderElector
+from muster_kube.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
 from muster_kube.listening import bind
 from muster_kube.reviews import Reviews
 from muster_operator.admission.serving import Place, prepared
@@ -40,27 +39,15 @@ log = logging.getLogger(__name__)
 LEASE = "muster-operator"
 CONNECTIONS = 2 * WORKERS + 16  # writes of the workers and of what is told, and the watches
 STOP_S = 5.0
-EXIT_FAILED = 1
-
-
-class _Server(uvicorn.Server):
-    """Signals are the application's, which ends the server after the lease is released."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def run(settings: Settings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
     metrics = Metrics()
-    agent = f"muster-operator/{_version()}"
+    agent = f"muster-operator/{version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
         # its own connections: a burst of jobs must not hold up the renewal
@@ -82,6 +69,7 @@ async def run(settings: Settings) -> int:
             may_write=elector.leading,
             scope=tuple(dict.fromkeys(settings.scope)),
             tracker=(settings.proxy_namespace or namespace, settings.tracker),
+            quarantine=(settings.quarantine_namespace or settings.proxy_namespace or namespace, settings.quarantine),
         )
         health = await stack.enter_async_context(_listening(settings.host, settings.port))
         measured = await stack.enter_async_context(_listening(settings.host, settings.metrics_port))
@@ -103,27 +91,18 @@ async def run(settings: Settings) -> int:
         leadership = asyncio.create_task(elector.run(operator.lead))
         parts = _started(operator.watch(), certificate.run(), admission)
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers]
-        stopping = asyncio.create_task(stop.wait())
-        print(f"listening on {_address(health)}", flush=True)
-        print(f"metrics on {_address(measured)}", flush=True)
+        tell_address("listening", health)
+        tell_address("metrics", measured)
         gc.collect()
         gc.freeze()  # what is there now stays
-        failed: set[asyncio.Task[Any]] = set()
         try:
-            waited: list[asyncio.Task[Any]] = [leadership, *parts, *serving, stopping]
-            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            failed = done - {stopping}
-            for task in failed:
-                error = None if task.cancelled() else task.exception()
-                log.error("a part of the operator has ended: %s", error or task, exc_info=error)
+            return await until_one_ends("operator", [leadership, *parts, *serving], stop)
         finally:
-            await _ended(leadership)  # releases the lease while everything it needs is still there
+            await end(leadership)  # releases the lease while everything it needs is still there
             for server, _ in servers:
                 server.should_exit = True
             await asyncio.wait(serving, timeout=STOP_S)
-            for task in (*parts, *serving, stopping):
-                await _ended(task)
-    return EXIT_FAILED if failed and not stop.is_set() else 0
+            await end(*parts, *serving)
 
 
 def _proxy(settings: Settings, config: ClusterConfig, elector: LeaderElector, metrics: Metrics) -> Proxy:
@@ -146,11 +125,11 @@ def _health(operator: Operator) -> Starlette:
     return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
 
 
-def _server(app: Starlette, certificate: OwnCertificate | CertificateFiles | None = None) -> _Server:
+def _server(app: Starlette, certificate: OwnCertificate | CertificateFiles | None = None) -> QuietServer:
     tls: dict[str, Any] = {}
     if certificate is not None:
         tls["ssl_context_factory"] = lambda *_: certificate.ssl_context
-    return _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", **tls))
+    return QuietServer(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", **tls))
 
 
 @contextlib.asynccontextmanager
@@ -160,22 +139,5 @@ async def _listening(host: str, port: int) -> AsyncIterator[socket.socket]:
         yield bound
 
 
-def _address(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"{host}:{port}"
-
-
 def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(job) for job in jobs]
-
-
-async def _ended(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("passmuster")
-    except metadata.PackageNotFoundError:
-        return "0"

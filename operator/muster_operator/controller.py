@@ -64,7 +64,8 @@ class Operator:
     """One replica. may_write: are we the leader at this moment?
 
     decide: :func:`muster_operator.plan.plan`. look: at jobs that no webhook has seen. tracker: namespace and name of
-    its ConfigMap. now: seconds since the epoch; clock: monotonic seconds
+    its ConfigMap; quarantine: those of the quarantined IPUs, None: beside it. now: seconds since the epoch; clock:
+    monotonic seconds
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Operator:
         may_write: Callable[[], bool],
         scope: tuple[str, ...] = (),
         tracker: tuple[str, str],
+        quarantine: tuple[str, str] | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
@@ -95,6 +97,7 @@ class Operator:
             client,
             scope=scope,
             tracker=tracker,
+            quarantine=quarantine,
             our_taints=setup.our_taints,
             on_change=self._look,
             on_gone=self._forget,
@@ -236,7 +239,8 @@ class Operator:
             return True
         if (status := self._explained(job, plan)) is not None:
             await self._write_if_new(key, job, status)
-        for delay_s in (plan.again_s, self._memory.again_s(job.metadata.uid)):
+        unknown_s = self.world.beneath.again_s(seen.pods.values())
+        for delay_s in (plan.again_s, self._memory.again_s(job.metadata.uid), unknown_s):
             if delay_s is not None:
                 self._again(key, delay_s)
         return False
@@ -292,14 +296,18 @@ class Operator:
         """What a decision about ``job`` goes by now."""
         uid = job.metadata.uid
         entries, going = self.world.tracker.of_job(uid), bool(job.metadata.deletion_timestamp)
+        pods = self.world.pods.of_job(uid)
         return Seen(
             now=self._now(),
-            pods=self.world.pods.of_job(uid),
+            pods=pods,
             objects=self.world.objects_of(uid),
             foreign=self._memory.foreign(uid),
             entries=entries,
             refusals=self._held_up(uid, entries) if going else self._memory.refusals(uid, TAKING),
             placeable=self._placeable(job, list(entries.values())),
+            bad_nodes=self.world.beneath.bad_nodes(pods.values()),
+            bad_ipus=self.world.beneath.bad_ipus(entries),
+            room=self._memory.room(uid),
         )
 
     def _held_up(self, uid: str, entries: Mapping[str, Entry]) -> dict[str, Refusal]:

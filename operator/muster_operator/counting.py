@@ -7,10 +7,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from muster_kube.objects import Api, Condition, Metadata, Taint
 from muster_operator.seen import Placeable
 
 FAULTY_LABEL = "muster.dev/faulty"
+FAULTS = "muster.dev/faults"  # the tainter's memory, in the same write as its taints
+FAULTS_SHOWN = 2
+MESSAGE_SHOWN = 160  # characters
 SELECTORS_LIMIT = 256  # counts kept; the one that was asked for longest ago goes first
 
 Selector = frozenset[tuple[str, str]]
@@ -33,15 +38,53 @@ class FleetNode(Api, frozen=True):
     status: FleetNodeStatus = FleetNodeStatus()
 
 
+class _Fault(msgspec.Struct, frozen=True):
+    check: str = ""
+    component: str = ""
+    reason: str = ""
+    verdict: str = "FAIL"
+    message: str = ""
+
+
+class _Faults(msgspec.Struct, frozen=True):
+    open: tuple[_Fault, ...] = ()
+
+
+_faults = msgspec.json.Decoder(_Faults)
+
+
+def _said(node: FleetNode) -> str:
+    """What the tainter has found on it, for people; empty: nothing that can be read."""
+    try:
+        found = _faults.decode(node.metadata.annotations.get(FAULTS, "{}")).open
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return ""
+    worst = [each for each in found if each.verdict == "FAIL"] or list(found)
+    said = []
+    for each in worst[:FAULTS_SHOWN]:
+        where = f" on {each.component}" if each.component not in ("", "host") else ""
+        text = f"check {each.check}{where}: {each.reason}"
+        said.append(f"{text}: {each.message[:MESSAGE_SHOWN]}" if each.message else text)
+    return "; ".join(said) + (f"; and {len(worst) - FAULTS_SHOWN} more" if len(worst) > FAULTS_SHOWN else "")
+
+
 def slim(node: FleetNode) -> FleetNode:
-    """Heartbeats and the conditions that nothing here goes by are left out: a reflector's ``transform``."""
+    """Heartbeats and the conditions that nothing here goes by are left out: a reflector's ``transform``. Of a faulty
+    node it is kept, in words, why."""
     ready = tuple(
-        Condition(type=each.type, status=each.status) for each in node.status.conditions if each.type == "Ready"
+        Condition(type=each.type, status=each.status, reason=each.reason if each.status != "True" else "")
+        for each in node.status.conditions
+        if each.type == "Ready"
     )
     taints = tuple(Taint(key=each.key, effect=each.effect) for each in node.spec.taints)
     meta = node.metadata
     return FleetNode(
-        metadata=Metadata(name=meta.name, resource_version=meta.resource_version, labels=meta.labels),
+        metadata=Metadata(
+            name=meta.name,
+            resource_version=meta.resource_version,
+            labels=meta.labels,
+            annotations={FAULTS: said} if meta.labels.get(FAULTY_LABEL) == "true" and (said := _said(node)) else {},
+        ),
         spec=FleetNodeSpec(taints=taints, unschedulable=node.spec.unschedulable),
         status=FleetNodeStatus(conditions=ready),
     )

@@ -110,6 +110,8 @@ def _structural(found: Schema, types: dict[str, Schema], path: _Path) -> Schema:
     made: Schema = {}
     if len(plain) > 1:
         made["x-kubernetes-int-or-string"] = True
+    elif "$ref" in plain[0]:
+        made |= _structural(plain[0], types, path)
     else:
         made |= dict(_of_one_type(plain[0], types, path))
     if len(plain) < len(choices):
@@ -146,5 +148,7 @@ def _of_one_type(found: Schema, types: dict[str, Schema], path: _Path) -> Iterat
             yield "required", required
         fields = found["properties"].items()
         yield "properties", {name: _structural(field, types, (*path, name)) for name, field in fields}
+    elif isinstance(values := found.get("additionalProperties"), dict) and values:
+        yield "additionalProperties", _structural(values, types, path)
     elif kind == "object":
         yield "x-kubernetes-preserve-unknown-fields", True

@@ -22,6 +22,7 @@ FINALIZER = "ipu.finalizers.graphcore.ai"
 RestartType = Literal["Always", "OnFailure", "Never", "ExitCode"]
 CleanPodPolicy = Literal["None", "All", "Workers"]
 LauncherStatus = Literal["Pending", "Running", "Completed", "Failed"]
+CheckpointSignal = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
 INSTANCES_LIMIT = 4096  # of one job: a scale to billions must stay a number
 EXIT_CODES = r"^([0-9]+(-[0-9]+)?)(,([0-9]+(-[0-9]+)?))*$"
 
@@ -96,6 +97,29 @@ class Workers(Api, frozen=True):
     strategy: Strategy | UnsetType = UNSET
 
 
+class Checkpoint(Api, frozen=True):
+    """What saves a job's state before it moves: one of both, in the main container of the launcher, or, without one,
+    of the workers concerned."""
+
+    command: (
+        Annotated[
+            tuple[str, ...],
+            Meta(description="Run in the container, without a shell; SIGTERM follows once it has ended."),
+        ]
+        | UnsetType
+    ) = UNSET
+    signal: (
+        Annotated[
+            CheckpointSignal,
+            Meta(
+                description="Sent to the container's first process, which then has gracePeriodSeconds to end; default "
+                "SIGTERM. Open MPI's mpirun passes SIGUSR1 and SIGUSR2 on to every rank."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
 class HealthPolicy(Api, frozen=True):
     """Muster's own: what bad hardware does to this job."""
 
@@ -104,8 +128,24 @@ class HealthPolicy(Api, frozen=True):
     ] = False
     on_fault: Annotated[
         Literal["Keep", "Move", "Fail"],
-        Meta(description="When a node or IPU under the running job goes bad: keep it, move it, or let it fail."),
+        Meta(
+            description="When a node or IPU under the running job goes bad: Keep it there (the default), Move it to "
+            "healthy ones, which backOffLimit does not count, or let it Fail."
+        ),
     ] = "Keep"
+    checkpoint: Checkpoint | UnsetType = UNSET
+    grace_period_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=86400,
+                description="With Move: how long a pod has to save its state and to end; default: its own "
+                "terminationGracePeriodSeconds.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class Spec(Api, frozen=True):
@@ -196,7 +236,9 @@ class Spec(Api, frozen=True):
 class Condition(Api, frozen=True):
     """One thing that is so, or is not."""
 
-    type: Annotated[str, Meta(description="Pending, Running, Restarting, Suspended, Complete or Failed.")]
+    type: Annotated[
+        str, Meta(description="Pending, Running, Restarting, Suspended, Complete, Failed or HealthDegraded.")
+    ]
     status: Annotated[str, Meta(description="True, False or Unknown.")]
     reason: Annotated[str, Meta(description="Why, as one word for programs.")] = ""
     message: Annotated[str, Meta(description="Why, for people.")] = ""
@@ -213,8 +255,19 @@ class WorkersStatus(Api, frozen=True):
     failed: Annotated[int, Meta(description="Pods that failed.")] = 0
 
 
+class Move(Api, frozen=True, omit_defaults=False):
+    """Of a job, or of some of its instances, to other hardware."""
+
+    start_time: Annotated[str, Meta(description="When it was decided.")] = ""
+    attempt: Annotated[int, Meta(description="The attempt that began with it.")] = 0
+    nodes: Annotated[tuple[str, ...], Meta(description="Where its pods were.")] = ()
+    instances: Annotated[tuple[int, ...], Meta(description="Which instances moved; empty: the whole job.")] = ()
+    message: Annotated[str, Meta(description="Why.")] = ""
+
+
 class Status(Api, frozen=True, omit_defaults=False):
-    """How the job is. attempt, selector, firstRunningTime, nextAttemptTime and observedGeneration are Muster's own."""
+    """How the job is. attempt, selector, firstRunningTime, nextAttemptTime, observedGeneration and all about moves are
+    Muster's own."""
 
     desired_replicas: Annotated[int, Meta(description="Instances that are wanted.")] = 0
     last_message: Annotated[str, Meta(description="What was last done, or is waited for.")] = ""
@@ -229,6 +282,13 @@ class Status(Api, frozen=True, omit_defaults=False):
     )
     restart_count: Annotated[int, Meta(description="How often the job was run again.")] = 0
     attempt: Annotated[int, Meta(description="Rises with each restart: a partition is reset once for each.")] = 0
+    moves: Annotated[int, Meta(description="How often it left bad hardware; no restart counts as one.")] = 0
+    move_starts: Annotated[tuple[str, ...], Meta(description="When the last of them were decided.")] = ()
+    last_move: Annotated[Move | None, Meta(description="The last of them.")] = None
+    instance_moves: Annotated[
+        dict[str, int],
+        Meta(description="By instance, how often that moved alone: it counts on top of attempt for its partition."),
+    ] = field(default_factory=dict)
     selector: Annotated[str, Meta(description="Of the worker pods, for autoscalers.")] = ""
     start_time: Annotated[str | None, Meta(description="When the job was taken up.")] = None
     first_running_time: Annotated[

@@ -16,6 +16,7 @@ from muster_kube.client import KubeClient
 from muster_kube.objects import Metadata, Object
 from muster_kube.reflector import Reflector
 from muster_operator import names
+from muster_operator.beneath import Beneath
 from muster_operator.counting import FleetNode, Places, slim
 from muster_operator.ipujob import API_VERSION, GROUP, KIND, PLURAL, IPUJob
 from muster_operator.seen import JobPod, OwnedObject
@@ -88,7 +89,8 @@ class World:
     """Caches of everything a decision goes by, warm in every replica.
 
     scope: the only namespaces that count; empty: all. on_change: a job (``namespace/name``) is to be looked at;
-    on_gone: the job of that uid is no more; on_room: a partition has gone, or nodes have changed.
+    on_gone: the job of that uid is no more; on_room: a partition has gone, or nodes have changed. tracker, quarantine:
+    namespace and name of the ConfigMap; by default the quarantine is beside the tracker.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class World:
         on_gone: Callable[[str], None] = lambda _uid: None,
         on_room: Callable[[], None],
         clock: Callable[[], float],
+        quarantine: tuple[str, str] | None = None,
     ) -> None:
         self._client = client
         self._on_change = on_change
@@ -117,7 +120,7 @@ class World:
                 client,
                 collection("Pod", namespace),
                 JobPod,
-                on_change=self.pods.note,
+                on_change=self._pod_changed,
                 params={"labelSelector": names.OWNED_SELECTOR},
             )
             for namespace in places
@@ -142,6 +145,8 @@ class World:
             transform=slim,
         )
         self.places = Places(self.nodes.store, our_taints, on_room)
+        quarantine = quarantine or (tracker[0], names.QUARANTINE)
+        self.beneath = Beneath(client, self.nodes, self.tracker, quarantine, our_taints, on_change, clock)
 
     def _reflector_of_jobs(self, namespace: str) -> Reflector[IPUJob]:
         root = f"/apis/{API_VERSION}"
@@ -161,9 +166,9 @@ class World:
                 group.create_task(reflector.run())
 
     async def wait_synced(self) -> None:
-        """Nodes excepted: where they may not be watched they are not counted."""
+        """What may not be watched everywhere excepted: nodes are not counted then, and no quarantine is known."""
         for what, reflector in self.reflectors().items():
-            if what != "nodes":
+            if what not in ("nodes", "the quarantine"):
                 await reflector.wait_synced()
 
     def reflectors(self) -> dict[str, Reflector[Any]]:
@@ -175,7 +180,7 @@ class World:
             found[f"pods{place}"] = self._pod_reflectors[namespace]
             for kind in SMALL_KINDS:
                 found[f"{PLURALS[kind][1]}{place}"] = self._object_reflectors[kind, namespace]
-        return found | {"the tracker": self.tracker.map, "nodes": self.nodes}
+        return found | {"the tracker": self.tracker.map, "nodes": self.nodes, "the quarantine": self.beneath.map}
 
     def job(self, key: str) -> IPUJob | None:
         """By ``namespace/name``."""
@@ -223,6 +228,13 @@ class World:
 
     def _node_changed(self, name: str, old: FleetNode | None, new: FleetNode | None) -> None:
         self.places.note(name, old, new)
+        self.beneath.note_node(name, old, new)
+
+    def _pod_changed(self, key: str, old: JobPod | None, new: JobPod | None) -> None:
+        for pod in (old, new):
+            if pod is not None and (owner := owner_of(pod.metadata)) is not None:
+                self.beneath.note_pod(key, old, new, owner[0])
+        self.pods.note(key, old, new)
 
     def _job_unreadable(self, key: str | None, _raw: bytes, error: str) -> None:
         log.warning("IPUJob %s cannot be read, and is left as it is: %s", key or "without a name", error)

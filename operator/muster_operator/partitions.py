@@ -11,6 +11,7 @@ The tracker has a key for each partition, its value one line of JSON, an :class:
 answer has to be asked for again.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -35,7 +36,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """A partition as the tracker has it, and as the proxy answers. controller: ``host:port`` as V-IPU clients reach it;
     selector: ``key=value`` of the nodes that reach its IPUs; since: of the state, RFC 3339; message: why it is so.
     reset: creating means that what V-IPU has is to be reset first. An entry that names.is_parked
-    is nobody's: it keeps quarantined IPUs out of the way."""
+    is nobody's: it keeps quarantined IPUs out of the way. ipus: on which it lies, as :func:`ipus_text` writes
+    them; empty where the back end does not tell."""
 
     job: str
     namespace: str
@@ -50,6 +52,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     since: str = ""
     message: str = ""
     reset: bool = False
+    ipus: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -66,3 +69,22 @@ class Query(msgspec.Struct, frozen=True, rename="camel"):
     available: bool
     num_of_partitions: int
     message: str = ""
+
+
+def ipus_text(ipus: Iterable[tuple[str, int]]) -> str:
+    """(IPU-Machine, index) of each, as ``10.1.5.10/0,1,2,3 10.1.5.11/0``: short, as the tracker ends at 1 MiB."""
+    by_machine: dict[str, list[int]] = {}
+    for machine, index in sorted(ipus):
+        by_machine.setdefault(machine, []).append(index)
+    return " ".join(f"{machine}/{','.join(map(str, indices))}" for machine, indices in by_machine.items())
+
+
+def ipus_of(entry: Entry) -> frozenset[tuple[str, int]]:
+    """What :func:`ipus_text` wrote; what is no such text is left out."""
+    return frozenset(
+        (machine, int(index))
+        for part in entry.ipus.split()
+        for machine, _, indices in [part.rpartition("/")]
+        for index in indices.split(",")
+        if index.isascii() and index.isdecimal()
+    )

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UnsetType
 
 from muster_kube.times import rfc3339_whole
-from muster_operator import ending, names, restarting, status, timers, waiting
+from muster_operator import ending, health, losing, moving, names, recovery, restarting, status, timers, waiting
 from muster_operator.ending import End
 from muster_operator.ipujob import FINALIZER, IPUJob, instances, ipus_per_instance
 from muster_operator.partitions import Entry
@@ -44,6 +44,13 @@ from muster_operator.status import COMPLETE, FAILED, PENDING, RESTARTING, RUNNIN
 
 def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     """Of a job whose spec admission lets through, defaults filled in."""
+    decided = _planned(job, seen, setup)
+    if job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or status.finished(job.status):
+        return decided
+    return moving.with_health(Standing(job, seen), setup, decided)
+
+
+def _planned(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     if job.metadata.deletion_timestamp:
         return _delete(job, seen) if FINALIZER in job.metadata.finalizers else Plan()
     if FINALIZER not in job.metadata.finalizers:
@@ -133,25 +140,31 @@ def _suspend(job: IPUJob, seen: Seen) -> Plan:
 
 
 def _pursue(here: Standing, setup: Setup) -> Plan:
+    moved = moving.decide(here, setup)
+    if isinstance(moved, Plan):
+        return moved
+    if isinstance(moved, moving.Fails):
+        return _ended(here, setup, End(False, moved.why), restarting.Verdict(False, health.DEGRADED))
     over = _over(here, setup)
     if over is not None:
         return over
     if here.old or restarting.rest_s(here.job, here.seen.now, setup):
         return _between_attempts(here, setup)
     job, seen = here.job, here.seen
-    removals: tuple[Action, ...] = (*_removed(here.superfluous), *_surplus(here))
+    removals: tuple[Action, ...] = (*moving.removed(here, here.superfluous), *_surplus(here))
     making: tuple[Action, ...] = () if here.misfits else _making(here, setup)
     obstacle = waiting.obstacle(here, setup)
     taking: tuple[Action, ...] = ()
     if here.to_take and not here.misfits and not (obstacle and obstacle.blocks):
-        taking = (
+        taking = tuple(
             TakePartitions(
-                here.to_take,
-                attempt=here.attempt,
+                tuple(each for each in here.to_take if here.attempt_of(each) == attempt),
+                attempt=attempt,
                 size=ipus_per_instance(job.spec),
                 gcds=here.workers_each,
                 together=here.with_launcher,
-            ),
+            )
+            for attempt in sorted({here.attempt_of(each) for each in here.to_take})
         )
     stand = Stand(
         RUNNING if here.is_running else PENDING,
@@ -167,7 +180,8 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     if obstacle is not None and obstacle.event:
         tells.append(Tell("Warning", obstacle.event, ending.bounded(obstacle.text)))
     actions = (*removals, *making, *taking, *tells, *_warned(here))
-    return Plan(actions, written, again_s=_next_s(here), waits_for_room=bool(here.unready))
+    again_s = timers.next_s(seen.now, seen.now + (_next_s(here) or 0.0), *losing.next_forced(here.superfluous, seen))
+    return Plan(actions, written, again_s=again_s, waits_for_room=bool(here.unready))
 
 
 def _between_attempts(here: Standing, setup: Setup) -> Plan:
@@ -178,13 +192,21 @@ def _between_attempts(here: Standing, setup: Setup) -> Plan:
     said = next((each for each in job.status.conditions if each.type == RESTARTING and each.status == "True"), None)
     message = said.message if said is not None else "its pods of an earlier attempt go first"
     stand = Stand(
-        RESTARTING, message, desired=here.instances, message=message, next_attempt=job.status.next_attempt_time
+        RESTARTING,
+        message,
+        desired=here.instances,
+        message=message,
+        reason=said.reason if said is not None else "",
+        next_attempt=job.status.next_attempt_time,
     )
-    tells: tuple[Action, ...] = (Tell("Warning", "IPUJobRestarting", message),) if said is not None else ()
+    moves = said is not None and said.reason == health.MOVING  # which has been told
+    tells: tuple[Action, ...] = () if said is None or moves else (Tell("Warning", "IPUJobRestarting", message),)
     return Plan(
-        (*_removed(doomed), *_surplus(here), *tells, *_warned(here)),
+        (*moving.removed(here, doomed), *_surplus(here), *tells, *_warned(here)),
         status.told(job, stand, (), now),
-        again_s=timers.next_s(now, now + rest_s, now + (_next_s(here) or 0.0)),
+        again_s=timers.next_s(
+            now, now + rest_s, now + (_next_s(here) or 0.0), *losing.next_forced(here.old, here.seen)
+        ),
     )
 
 
@@ -213,7 +235,8 @@ def _restart(here: Standing, setup: Setup, end: End) -> Plan:
     anew = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
     stand = Stand(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
     tell = Tell("Warning", "IPUJobRestarting", message)
-    return Plan((tell,), status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
+    tells = (tell, *recovery.told(here, end.pods))
+    return Plan(tells, status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
 
 
 def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) -> Plan:
@@ -229,7 +252,7 @@ def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) 
     why = f"{why}; {verdict.note}" if verdict.note else why
     stand = Stand(FAILED, why, here.instances, 0, partitions, verdict.reason, f"{why}; {fate}")
     tell = Tell("Warning", verdict.reason or "IPUJobFailed", why)
-    return Plan((tell,), status.told(job, stand, here.workers, here.seen.now))
+    return Plan((tell, *recovery.told(here, end.pods)), status.told(job, stand, here.workers, here.seen.now))
 
 
 def _warned(here: Standing) -> tuple[Action, ...]:
@@ -269,7 +292,7 @@ def _making(here: Standing, setup: Setup) -> tuple[Action, ...]:
             continue
         for index, name in here.workers_of(instance).items():
             if name not in here.pods:
-                found.append(Make("Pod", name, pods.worker(here.job, index, entry, here.attempt, setup)))
+                found.append(Make("Pod", name, pods.worker(here.job, index, entry, here.attempt_of(instance), setup)))
     complete = here.instances and len(here.made) == here.instances and not found
     if here.with_launcher and complete and here.launcher_name not in here.pods:
         entries = [entry for instance in here.ready if (entry := here.entry(instance)) is not None]

@@ -6,7 +6,7 @@ Behaviours 38 to 41.
 |---|---|
 | Never | nothing; so does every type with cleanPodPolicy All |
 | OnFailure | a failure |
-| ExitCode | a failure with one of its exit codes, of any pod that failed |
+| ExitCode | a failure with one of its exit codes, of any pod that failed, or one that Poplar recovers from (60) |
 | Always | a failure or a success |
 
 What is to be known of it is in the status: how many restarts there were, and when the next attempt begins.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from msgspec import UnsetType
 
 from muster_kube import times
-from muster_operator import ending
+from muster_operator import ending, recovery
 from muster_operator.ending import End
 from muster_operator.ipujob import IPUJob, RestartPolicy, RestartType
 from muster_operator.seen import Setup
@@ -48,7 +48,7 @@ def judge(job: IPUJob, end: End) -> Verdict:
     if kind == "ExitCode":
         wanted = RETRYABLE if isinstance(policy.exit_codes, UnsetType) else policy.exit_codes
         found = sorted({code for pod in end.pods for code in ending.codes(pod)})
-        if not any(_is_among(code, wanted) for code in found):
+        if not any(_is_among(code, wanted) for code in found) and not recovery.is_enough(end.pods):
             said = ", ".join(map(str, found))
             return Verdict(False, "PermanentExitCode", f"exit code {said} does not restart it ({wanted} would)")
     if job.status.restart_count >= policy.back_off_limit:

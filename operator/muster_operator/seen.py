@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from muster_kube.objects import Api, Condition, Metadata
 from muster_operator.ipujob import Status
@@ -72,10 +72,21 @@ class Placeable:
 
 
 @dataclass(frozen=True)
+class BadNode:
+    """A node that is no place for a pod: it carries a taint of ours, is not Ready, or is gone. what: for people."""
+
+    kind: Literal["Faulty", "NotReady", "Gone"]
+    what: str
+
+
+@dataclass(frozen=True)
 class Seen:
     """now: seconds since the epoch. pods and objects: ours, by name and by (kind, name). foreign: what stands in the
     way under a name of ours and belongs to others, by (kind, name): whose it is. entries: the tracker's of this job, by
-    partition name; refusals: the proxy's last ones, by partition name. placeable: None while nodes are not watched."""
+    partition name; refusals: the proxy's last ones, by partition name. placeable: None while nodes are not watched.
+
+    bad_nodes: by name, of those under its pods; bad_ipus: by partition name, what is wrong with IPUs of it, for people;
+    room: how many partitions more of its size there is room for, None: nobody has asked of late."""
 
     now: float
     pods: Mapping[str, JobPod] = field(default_factory=dict)
@@ -84,6 +95,9 @@ class Seen:
     entries: Mapping[str, Entry] = field(default_factory=dict)
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     placeable: Placeable | None = None
+    bad_nodes: Mapping[str, BadNode] = field(default_factory=dict)
+    bad_ipus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    room: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +107,8 @@ class Setup:
     btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
     our_taints: keys that no job tolerates unless it says so. restart_delay_s: before the first restart; each later one
     waits twice as long, to restart_delay_limit_s, as batch Jobs do. free_partitions_at_end: of a job that has ended,
-    what still runs is ended and its partitions are freed, whatever cleanPodPolicy says."""
+    what still runs is ended and its partitions are freed, whatever cleanPodPolicy says. moves_per_hour: of one job, off
+    bad hardware."""
 
     launcher_image: str = "launcher:latest"
     launcher_image_pull_policy: str = "Never"
@@ -107,6 +122,7 @@ class Setup:
     restart_delay_s: float = 10.0
     restart_delay_limit_s: float = 360.0
     free_partitions_at_end: bool = False
+    moves_per_hour: int = 3
 
 
 # --- what is asked for
@@ -176,6 +192,13 @@ class FreePartition:
 
 
 @dataclass(frozen=True)
+class AskRoom:
+    """How many partitions more of that size there is room for: the answer is Seen.room for a while."""
+
+    size: int
+
+
+@dataclass(frozen=True)
 class DeleteJob:
     pass
 
@@ -198,6 +221,7 @@ Action = (
     | RemoveObject
     | TakePartitions
     | FreePartition
+    | AskRoom
     | DeleteJob
     | Tell
 )

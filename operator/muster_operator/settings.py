@@ -39,7 +39,8 @@ TaintKeys = Annotated[
 
 class Settings(BaseModel):
     """vipu_proxy: URL of the V-IPU proxy; proxy_token: the file of the bearer token for it, None: the one that the API
-    server gets. proxy_namespace: where the tracker ConfigMap is; None: the operator's own.
+    server gets. proxy_namespace: where the tracker ConfigMap is; None: the operator's own. quarantine_namespace: where
+    the tainter keeps the ConfigMap of quarantined IPUs; None: the tracker's.
 
     namespace: of the lease; None: the pod's or context's own. scope: the only namespaces whose jobs count; empty: all.
     port: health; metrics_port, webhook_port: https. cert_dir: tls.crt and tls.key that somebody else keeps fresh.
@@ -49,6 +50,7 @@ class Settings(BaseModel):
     our_taints: keys that no job tolerates unless it says so.
     restart_delay_s: before a job's first restart; doubles with each one, to restart_delay_limit_s.
     free_partitions_at_end: those of a job that has ended, whatever its cleanPodPolicy.
+    moves_per_hour: how often one job may leave bad hardware (healthPolicy.onFault: Move).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,6 +59,8 @@ class Settings(BaseModel):
     proxy_token: Path | None = None
     proxy_namespace: str | None = Field(default=None, pattern=_NAME)
     tracker: str = Field(default=names.TRACKER, pattern=_MAP_NAME)
+    quarantine: str = Field(default=names.QUARANTINE, pattern=_MAP_NAME)
+    quarantine_namespace: str | None = Field(default=None, pattern=_NAME)
     namespace: str | None = Field(default=None, pattern=_NAME)
     scope: Namespaces = ()
     host: str = "0.0.0.0"  # noqa: S104 - probed by kubelets, called by the API server
@@ -77,6 +81,7 @@ class Settings(BaseModel):
     restart_delay_s: float = Field(default=10.0, ge=0.0, le=3600.0, allow_inf_nan=False)
     restart_delay_limit_s: float = Field(default=360.0, ge=0.0, le=86400.0, allow_inf_nan=False)
     free_partitions_at_end: bool = False
+    moves_per_hour: int = Field(default=3, ge=0, le=1000)
     devel_logs: bool = False
     log_format: Literal["text", "json"] = "text"
 
@@ -101,6 +106,7 @@ class Settings(BaseModel):
             restart_delay_s=self.restart_delay_s,
             restart_delay_limit_s=self.restart_delay_limit_s,
             free_partitions_at_end=self.free_partitions_at_end,
+            moves_per_hour=self.moves_per_hour,
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from muster_operator import ending, names
+from muster_operator import ending, losing, names
 from muster_operator.ending import End
 from muster_operator.ipujob import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
 from muster_operator.partitions import Entry
@@ -54,6 +54,10 @@ class Standing:
     def attempt(self) -> int:
         return self.job.status.attempt
 
+    def attempt_of(self, instance: int) -> int:
+        """An instance that has moved alone is ahead of the others: see :mod:`muster_operator.moving`."""
+        return self.attempt + self.job.status.instance_moves.get(str(instance), 0)
+
     def partition(self, instance: int) -> str:
         return names.partition(self.job.metadata.namespace, self.job.metadata.name, instance)
 
@@ -79,7 +83,7 @@ class Standing:
             for instance in range(self.instances)
             if (entry := self.entry(instance)) is not None
             and entry.state == "active"
-            and entry.attempt == self.attempt
+            and entry.attempt == self.attempt_of(instance)
             and self.fits(entry)
         )
 
@@ -105,7 +109,12 @@ class Standing:
         return tuple(
             instance
             for instance in self.unready
-            if (entry := self.entry(instance)) is None or (entry.state != "deleting" and entry.attempt < self.attempt)
+            if (entry := self.entry(instance)) is None
+            or (
+                entry.state != "deleting"
+                and entry.attempt < self.attempt_of(instance)
+                and not any(name in self.pods for name in self.workers_of(instance).values())  # they go first
+            )
         )
 
     @cached_property
@@ -120,15 +129,33 @@ class Standing:
     def is_there(self, name: str) -> bool:
         """In this attempt, and not on its way out."""
         pod = self.pods.get(name)
-        return pod is not None and not pod.metadata.deletion_timestamp and self._is_of_now(pod)
+        return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_now(pod)
 
-    def _is_of_now(self, pod: JobPod) -> bool:
-        return pod.metadata.labels.get(names.ATTEMPT) == str(self.attempt)
+    def is_of_now(self, pod: JobPod) -> bool:
+        """Of this attempt of the job, or of its instance."""
+        instance = _number(pod.metadata.labels.get(names.INSTANCE, ""))
+        attempt = self.attempt if instance is None else self.attempt_of(instance)
+        return pod.metadata.labels.get(names.ATTEMPT) == str(attempt)
 
     @cached_property
     def old(self) -> tuple[JobPod, ...]:
-        """Of other attempts than this one."""
-        return tuple(pod for pod in self.pods.values() if not self._is_of_now(pod))
+        """Of other attempts of the job than this one; what an instance that moves alone leaves is only superfluous."""
+        return tuple(
+            pod
+            for pod in self.pods.values()
+            if not self.is_of_now(pod)
+            and ((made := _number(pod.metadata.labels.get(names.ATTEMPT, ""))) is None or made < self.attempt)
+        )
+
+    @cached_property
+    def lost(self) -> tuple[JobPod, ...]:
+        """With their nodes (behaviour 57)."""
+        wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
+        return tuple(
+            pod
+            for name, pod in sorted(self.pods.items())
+            if self.seen.bad_nodes and name in wanted and self.is_of_now(pod) and losing.is_lost(pod, self.seen)
+        )
 
     @cached_property
     def wanted_workers(self) -> frozenset[str]:
@@ -153,7 +180,7 @@ class Standing:
         """Pods of instances that are no longer wanted, of an earlier attempt or shape; the highest index first."""
         wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
         found = [
-            pod for name, pod in self.pods.items() if name not in wanted or self.misfits or not self._is_of_now(pod)
+            pod for name, pod in self.pods.items() if name not in wanted or self.misfits or not self.is_of_now(pod)
         ]
         return tuple(sorted(found, key=lambda pod: (_index(pod.metadata.name), pod.metadata.name), reverse=True))
 
@@ -189,28 +216,38 @@ class Standing:
     def end(self) -> End | None:
         """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is
         as well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended.
-        A pod that is being deleted says nothing: it was stopped."""
-        failed = tuple(ending.failed(self.workers))
+        A pod that is being deleted says nothing: it was stopped; unless it is lost."""
+        failed = (*ending.failed(self.workers), *self.lost)
         if self.with_launcher:
             if self.launcher is not None and ending.has_ended(self.launcher):
                 if self.launcher.status.phase == ending.SUCCEEDED:
                     return End(True)
                 return End(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
-            return End(False, ending.why(failed[0]), failed) if failed else None
+            return End(False, self._why(failed[0]), failed) if failed else None
         if not self.instances or not all(self._is_over(instance) for instance in range(self.instances)):
             return None
-        return End(False, ending.why(failed[0]), failed) if failed else End(True)
+        return End(False, self._why(failed[0]), failed) if failed else End(True)
 
     def _is_over(self, instance: int) -> bool:
         found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
-        return bool(ending.failed(found)) or (
-            len(found) == self.workers_each and all(ending.has_ended(pod) for pod in found)
+        lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.lost)
+        return (
+            lost
+            or bool(ending.failed(found))
+            or (len(found) == self.workers_each and all(ending.has_ended(pod) for pod in found))
         )
 
     def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""
         said = ending.why(launcher)
-        return f"{said}; {ending.why(failed[0])}" if failed else said
+        return f"{said}; {self._why(failed[0])}" if failed else said
+
+    def _why(self, pod: JobPod) -> str:
+        return losing.why(pod, self.seen) if losing.is_lost(pod, self.seen) else ending.why(pod)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _index(name: str) -> int:

@@ -58,6 +58,7 @@ def finished(status: Status) -> bool:
 def comes_first(before: Status, after: Status) -> bool:
     """It is what the next decision has to know, even if this process ends now; or the first that the user hears."""
     attempts = (before.attempt, before.restart_count) != (after.attempt, after.restart_count)
+    attempts = attempts or (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
     moved = any(is_true(before, kind) != is_true(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
     return attempts or moved or (not before.conditions and bool(after.conditions))
 

@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 import uvicorn
@@ -19,6 +17,7 @@ from muster_kube.client import KubeClient
 from muster_kube.config import load_config
 from muster_kube.fencing import LeaderClient
 from muster_kube.lease import LeaderElector
+from muster_kube.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
 from muster_kube.listening import bind
 from muster_kube.reviews import Reviews
 from muster_kube.times import seconds
@@ -45,28 +44,16 @@ RELOAD_AFTER_S = 0.05  # an editor writes in several steps
 STOP_S = 5.0
 PAUSE_KNOWN_S = 3.0
 TAKES_NOTHING_MS = 30_000
-EXIT_FAILED = 1
-
-
-class _Server(uvicorn.Server):
-    """Signals are the application's, which ends the server after the lease is released."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def run(settings: Settings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, PolicyError, OSError."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
     policy = LivePolicy(settings.policy)
     metrics = Metrics()
-    agent = f"muster-tainter/{_version()}"
+    agent = f"muster-tainter/{version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
         # its own connections: a burst of taints must not hold up the renewal
@@ -117,7 +104,7 @@ async def run(settings: Settings) -> int:
         page = page_routes(tainter, feed, Clearing(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
-        server = _Server(
+        server = QuietServer(
             uvicorn.Config(
                 make_app(tainter, metrics, doorkeeper, trials, Locator(locating), page),
                 log_config=None,
@@ -142,35 +129,22 @@ async def run(settings: Settings) -> int:
             *webhook,
         )
         http = asyncio.create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.create_task(stop.wait())
-        host, port = listener.getsockname()[:2]
-        print(f"listening on {host}:{port}", flush=True)
+        tell_address("listening", listener)
         gc.collect()
         gc.freeze()  # what is there now stays
         try:
-            done, _ = await asyncio.wait([leadership, *parts, http, stopping], return_when=asyncio.FIRST_COMPLETED)
-            failed = done - {stopping}
-            for task in failed:
-                error = None if task.cancelled() else task.exception()
-                log.error("a part of the tainter has ended: %s", error or task, exc_info=error)
+            return await until_one_ends("tainter", [leadership, *parts, http], stop)
         finally:
-            await _ended(leadership)  # releases the lease while everything it needs is still there
+            await end(leadership)  # releases the lease while everything it needs is still there
             await trials.stop()
             feed.close()
             server.should_exit = True
             await asyncio.wait([http], timeout=STOP_S)
-            for task in (*parts, http, stopping):
-                await _ended(task)
-    return EXIT_FAILED if failed and not stop.is_set() else 0
+            await end(*parts, http)
 
 
 def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(job) for job in jobs]
-
-
-async def _ended(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 async def follow_pause(
@@ -239,10 +213,3 @@ def listen(host: str, port: int) -> socket.socket:
     # of its connections: one that takes nothing of what is sent is closed, for a page that nobody reads any more
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)
     return listener
-
-
-def _version() -> str:
-    try:
-        return metadata.version("passmuster")
-    except metadata.PackageNotFoundError:
-        return "0"

@@ -304,10 +304,17 @@ def of_muster(request: Request) -> bool:
     return request.user.startswith("system:serviceaccount:muster:") or request.user_agent.startswith("muster")
 
 
+def _standing(box: Box, path: str) -> tuple[int, str, str]:
+    """How often it has moved, and the condition HealthDegraded."""
+    status = box.admin.get(path)["status"]
+    found = [each for each in status["conditions"] if each["type"] == "HealthDegraded"]
+    return status["moves"], *((found[0]["status"], found[0]["reason"]) if found else ("", ""))
+
+
 @needs_kmsg
 @pytest.mark.timeout(900)
-def test_an_ipujob_runs_and_none_of_its_pods_on_a_tainted_node(box: Box, tmp_path: Path) -> None:
-    """Its template allows three nodes; two of them are tainted."""
+def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(box: Box, tmp_path: Path) -> None:
+    """Its template allows three nodes; two of them are tainted. Then one is good again, and its own goes bad (63)."""
     for node in ("sim-5", "sim-6"):
         assert box.muster("sandbox", "inject", node, XID_79).returncode == 0
     box.until(lambda: all(FAULTY in box.taints(node) for node in ("sim-5", "sim-6")), "both are tainted")
@@ -317,6 +324,7 @@ def test_an_ipujob_runs_and_none_of_its_pods_on_a_tainted_node(box: Box, tmp_pat
     job["spec"]["workers"]["template"]["spec"]["affinity"] = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
     }
+    job["spec"]["healthPolicy"] = {"onFault": "Move", "gracePeriodSeconds": 5}
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(job))
     box.kubectl("apply", "-f", str(file))
@@ -327,11 +335,21 @@ def test_an_ipujob_runs_and_none_of_its_pods_on_a_tainted_node(box: Box, tmp_pat
         placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods["items"]}
         assert placed == dict.fromkeys(("training-launcher", "training-worker-0", "training-worker-1"), "sim-7")
         assert "training" in box.kubectl("get", "ipujobs")
+
+        assert box.muster("clear", "sim-5").returncode == 0
+        box.until(lambda: not box.taints("sim-5"), "sim-5 is free")
+        assert box.muster("sandbox", "inject", "sim-7", XID_79).returncode == 0
+        box.until(lambda: _standing(box, path) == (1, "False", "IPUJobMoved"), "the job has moved")
+        pods = box.admin.get("/api/v1/namespaces/default/pods", {"labelSelector": "muster.dev/ipujob=training"})
+        assert {pod["spec"]["nodeName"] for pod in pods["items"]} == {"sim-5"}
+        told = " ".join(box.events("training"))
+        assert f"rank 0 (pod training-worker-0) is on node sim-7: check dmesg on {GPU}: Xid79" in told
+        assert "moved from sim-7 to sim-5" in told
     finally:
         box.kubectl("delete", "ipujob", "training", "--timeout=120s")
-        for node in ("sim-5", "sim-6"):
+        for node in ("sim-5", "sim-6", "sim-7"):
             box.muster("sandbox", "reboot", node)
-    box.until(lambda: not any(FAULTY in box.taints(node) for node in ("sim-5", "sim-6")), "both are given back")
+    box.until(lambda: not any(FAULTY in box.taints(f"sim-{each}") for each in (5, 6, 7)), "all are given back")
 
 
 def test_the_konduktor_policy_taints_on_any_xid_with_its_own_key(binaries: Path, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ PUBLISHED = {
 KNOWN = {
     "type", "description", "properties", "required", "items", "enum", "pattern", "minimum", "maximum", "format",
     "default", "nullable", "allOf", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
-    "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "additionalProperties",
 }  # fmt: skip
 
 

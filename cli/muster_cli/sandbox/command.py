@@ -12,9 +12,8 @@ from pathlib import Path
 
 from muster_cli.sandbox.kernel_line import Refused, inject
 from muster_cli.sandbox.place import NoSandbox, SandboxNode, folder, running
+from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE
 
-EXIT_UNKNOWN = 3
-EXIT_USAGE = 64
 SIMULATED_LIMIT = 200  # each has an agent process of about 50 MB
 
 

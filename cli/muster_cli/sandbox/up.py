@@ -21,6 +21,7 @@ from muster_cli.sandbox.reboot import new_boot
 from muster_cli.sandbox.service import publish_agents
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
+from muster_kube.program import EXIT_UNKNOWN
 from muster_operator.admission.configurations import Called, configurations
 from muster_operator.admission.serving import NAME as WEBHOOKS
 from muster_testbed.agents import create_agent_pods
@@ -34,7 +35,6 @@ from muster_testbed.processes import ComponentDied, Keeper
 Say = Callable[[str], None]
 DEVICE = Path("/dev/kmsg")
 SIMULATED_SHAPE = NodeShape(labels={parts.IPU_LABEL: parts.IPU_LABEL_VALUE})
-EXIT_UNKNOWN = 3
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@
 {{- $settings := dict
   "vipu_proxy" (printf "http://%s.%s.svc:%s" (include "muster.proxy" .) .Release.Namespace (include "muster.proxyServicePort" .))
   "tracker" .Values.vipuProxy.proxyPartitionTrackerConfigMap
+  "quarantine_namespace" (include "muster.quarantineNamespace" .)
   "namespace" .Release.Namespace
   "scope" (include "muster.scope" . | fromJsonArray)
   "metrics_port" (int $own.service.port)

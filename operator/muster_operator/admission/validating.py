@@ -14,6 +14,7 @@ import msgspec
 from muster_operator import names
 from muster_operator.admission.defaulting import FACTORS, NUMBER, alpha5_errors, defaulted, product_of
 from muster_operator.admission.findings import Error, bounded, shown, wrong
+from muster_operator.admission.health_policy import health_errors, health_warnings
 from muster_operator.admission.pod_template import environment_errors, launcher_errors, template_errors, words_errors
 from muster_operator.admission.reading import Spec, count, given, mapping, positive
 from muster_operator.ipujob import EXIT_CODES, INSTANCES_LIMIT, IPUJob
@@ -75,6 +76,7 @@ def _job(metadata: Spec, spec: Spec, limits: Limits) -> Iterator[Error]:
     yield from _name(metadata, spec)
     yield from _mode(spec)
     yield from _policies(spec)
+    yield from health_errors(spec)
     workers = mapping(spec.get("workers"))
     yield from _strategy(workers.get("strategy"))
     yield from template_errors(workers.get("template"))
@@ -246,3 +248,4 @@ def _warnings(spec: Spec) -> Iterator[str]:
         yield f"spec.restartPolicy.exitCodes: means nothing with type {shown(kind)}"
     if spec.get("cleanPodPolicy") == "All" and kind not in (None, "Never"):
         yield f"spec.cleanPodPolicy All: a job that has ended does not restart, whatever type {shown(kind)} says"
+    yield from health_warnings(spec)

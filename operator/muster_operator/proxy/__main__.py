@@ -3,9 +3,8 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import NoReturn
 
-EXIT_USAGE = 64
+from muster_kube.program import EXIT_FAILED, EXIT_USAGE, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,16 +51,8 @@ def main(arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
     except OSError as error:
         print(f"cannot listen on {loaded.host}:{loaded.port}: {error.strerror}", file=sys.stderr)
-        return 1
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+        return EXIT_FAILED
 
 
 if __name__ == "__main__":
-    parser = _Parser(prog="muster vipu-proxy", description="Keeps V-IPU partitions for IPUJobs.")
-    add_arguments(parser)
-    sys.exit(main(parser.parse_args()))
+    run_part("muster vipu-proxy", "Keeps V-IPU partitions for IPUJobs.", add_arguments, main)

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import signal
-from collections.abc import Coroutine, Iterator
-from importlib import metadata
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -14,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
+from muster_kube.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
 from muster_kube.listening import bind
 from muster_kube.objects import Api, Metadata
 from muster_kube.reflector import Reflector
@@ -34,7 +33,6 @@ OPERATOR = "muster-operator"
 CONNECTIONS_LIMIT = 1024
 BACKLOG = 256
 STOP_S = 3.0
-EXIT_FAILED = 1
 
 
 class QuarantineMap(Api, frozen=True):
@@ -42,24 +40,13 @@ class QuarantineMap(Api, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _Server(uvicorn.Server):
-    """Signals are the application's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def run(settings: Settings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
     namespace = settings.namespace or config.namespace
-    product = f"muster-vipu-proxy/{_version()}"
+    product = f"muster-vipu-proxy/{version()}"
     async with contextlib.AsyncExitStack() as stack:
 
         async def connected(number: int) -> KubeClient:
@@ -94,25 +81,14 @@ async def run(settings: Settings) -> int:
         parts = [core.store.run(watching), there.run(), _first(core, there), *followed]
         tasks = [asyncio.create_task(part) for part in parts]
         http = asyncio.create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.create_task(stop.wait())
-        host, port = listener.getsockname()[:2]
-        print(f"listening on {host}:{port}", flush=True)
-        code = 0
+        tell_address("listening", listener)
         try:
-            done, _ = await asyncio.wait([*tasks, http, stopping], return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stopping}:
-                if not stop.is_set():
-                    error = None if task.cancelled() else task.exception()
-                    log.error("a part of the proxy has ended: %s", error or task, exc_info=error)
-                    code = EXIT_FAILED
+            return await until_one_ends("proxy", [*tasks, http], stop)
         finally:
             server.should_exit = True
             await core.stop()
             await asyncio.wait([http], timeout=STOP_S)
-            for task in (*tasks, http, stopping):
-                task.cancel()
-            await asyncio.gather(*tasks, http, stopping, return_exceptions=True)
-    return code
+            await end(*tasks, http)
 
 
 async def _first(core: Core, there: Reflector[QuarantineMap]) -> None:
@@ -157,9 +133,9 @@ class _Told:
         await self._app(scope, receive, send)
 
 
-def _server(settings: Settings, app: ASGIApp) -> _Server:
+def _server(settings: Settings, app: ASGIApp) -> QuietServer:
     limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout)
-    return _Server(
+    return QuietServer(
         uvicorn.Config(
             _Told(app),
             http=timed(limits),
@@ -173,10 +149,3 @@ def _server(settings: Settings, app: ASGIApp) -> _Server:
             server_header=False,
         )
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("passmuster")
-    except metadata.PackageNotFoundError:
-        return "0"

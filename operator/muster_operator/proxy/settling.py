@@ -14,7 +14,7 @@ import msgspec
 
 from muster_kube.backoff import Backoff
 from muster_operator.names import is_parked
-from muster_operator.partitions import Entry, Refusal
+from muster_operator.partitions import Entry, Refusal, ipus_text
 from muster_operator.proxy import tracker
 from muster_operator.proxy.calls import Measured
 from muster_operator.proxy.counting import Counting
@@ -267,7 +267,8 @@ class Settling:
                 return None
             case Step.ACTIVATE:
                 message = entry.message if entry.message == MADE_AGAIN or is_parked(name) else ""
-                await self._write(name, entry, state="active", reset=False, message=message)
+                lies_on = ipus_text((ipu.machine, ipu.index) for ipu in found.ipus) if found is not None else ""
+                await self._write(name, entry, state="active", reset=False, message=message, ipus=lies_on)
                 log.info("partition %s is active on %s", name, entry.controller)
             case Step.REMAKE:
                 log.error("partition %s, active on %s, is not there any more: made again", name, entry.controller)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from muster_operator import names
+from muster_operator import checkpoint, names
 from muster_operator.ipujob import IPUJob, has_launcher, instances, workers_per_instance
 from muster_operator.partitions import Entry
 from muster_operator.resources import environment, placement
@@ -70,6 +70,7 @@ def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup) ->
                 **container,
                 "env": environment.merged(env, container.get("env") or (), environment.PARTITION_VARIABLES),
                 **(_asleep(container) if container["name"] == main and has_launcher(job.spec) else {}),
+                **(_saves(job, container) if container["name"] == main and not has_launcher(job.spec) else {}),
             },
             setup,
         )
@@ -100,6 +101,7 @@ def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup) 
         "env": environment.merged(environment.of_launcher(job, setup), environment.users_of_launcher(job)),
         "resources": _SMALL,
         "terminationMessagePolicy": LAST_WORDS,
+        **_saves(job, {}),
     }
     container["volumeMounts"] = [
         *(container.get("volumeMounts") or ()),
@@ -156,6 +158,12 @@ def _spec(job: IPUJob, setup: Setup, selectors: Iterable[str]) -> Body:
 def _asleep(container: Mapping[str, Any]) -> Body:
     """Behaviour 20."""
     return {} if container.get("command") or container.get("args") else {"command": SLEEP}
+
+
+def _saves(job: IPUJob, container: Mapping[str, Any]) -> Body:
+    """What it does before it ends, where the policy has it move; beside what the template says."""
+    hook = checkpoint.hook(job)
+    return {"lifecycle": {**(container.get("lifecycle") or {}), **hook}} if hook else {}
 
 
 def _privileged(container: Body, setup: Setup) -> Body:

@@ -109,7 +109,7 @@ GARBAGE = [
     {"version": 1, "open": 3, "windows": [], "gpus": {}, "contexts": {}, "seen": {}},
     {"version": 1, "open": [{"component": 1}], "windows": [], "gpus": {}, "contexts": {}, "seen": {}},
     {"version": 1, "open": [], "windows": [["a", "b", ["x"]]], "gpus": {}, "contexts": {}, "seen": {}},
-    object(),
+    pytest.param(object(), id="what is no text"),
 ]
 
 

@@ -1,7 +1,7 @@
 """`python -m muster_testbed [--node]`: have a control plane ready; installs what its build needs, builds it once.
 
-With ``--node``, all of a real node too, where one can be; else it says why not. Before the tests and the sandbox, so
-that minutes of building count against no test's time limit.
+With ``--node``, all else that tests take: Prometheus, and a real node where one can be; else it says why not. Before
+the tests and the sandbox, so that minutes of building count against no test's time limit.
 """
 
 import os
@@ -13,6 +13,7 @@ from muster_testbed import product, requirements
 from muster_testbed.binaries import NoControlPlane, find_or_build
 from muster_testbed.images import root_layer
 from muster_testbed.packages import RUNTIME, NoPackages, unpacked
+from muster_testbed.prometheus import programs
 from muster_testbed.realnode import why_none
 
 
@@ -26,12 +27,14 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # tidied up as after Ctrl-C
     if (code := requirements.main()) != 0:
         return code
-    node = "--node" in arguments
+    tests = node = "--node" in arguments
     if node and (reason := why_none()):
         say(f"muster: NOTHING WILL BE TESTED ON A REAL NODE: {reason}")
         node = False
     try:
         find_or_build(say, with_kubelet=node)
+        if tests:
+            programs(say)
         if node:
             unpacked(RUNTIME, say)
             root_layer(say)

@@ -240,19 +240,21 @@ class Cluster:
         body["metadata"]["uid"] = f"pod-{self.numbers}"
         self.pods[namespace, make.name] = msgspec.convert(body, JobPod)
         attempts = {pod.metadata.labels[names.ATTEMPT] for pod in self.pods.values() if _owner(pod) == uid}
-        assert len(attempts) == 1, f"pods of the attempts {attempts} at once"
+        assert len(attempts) == 1 or job.status.instance_moves, f"pods of the attempts {attempts} at once"
         self._wrote()
         return True
 
     def _check_pod(self, job: IPUJob, make: Make) -> None:
         """Behaviours 21, 24, 31."""
         labels = make.body["metadata"]["labels"]
-        assert labels[names.ATTEMPT] == str(job.status.attempt)
+        moves = job.status.instance_moves.get(labels.get(names.INSTANCE, ""), 0)
+        attempt = job.status.attempt + moves
+        assert labels[names.ATTEMPT] == str(attempt)
         if labels[names.ROLE] == names.WORKER:
             name = names.partition(job.metadata.namespace, job.metadata.name, int(labels[names.INSTANCE]))
             entry = self.tracker.get(name)
             assert entry is not None, f"{make.name} was made without a partition"
-            assert (entry.job, entry.state, entry.attempt) == (job.metadata.uid, "active", job.status.attempt)
+            assert (entry.job, entry.state, entry.attempt) == (job.metadata.uid, "active", attempt)
             return
         count = job.spec.job_instances
         assert isinstance(count, int)
@@ -317,7 +319,12 @@ class Cluster:
     def _reset(self, job: IPUJob, name: str, entry: Entry, attempt: int) -> None:
         """Behaviour 42."""
         uid = job.metadata.uid
-        left = [pod.metadata.name for pod in self.pods.values() if _owner(pod) == uid]
+        alone = {names.INSTANCE: str(entry.instance)} if job.status.instance_moves else {}
+        left = [
+            pod.metadata.name
+            for pod in self.pods.values()
+            if _owner(pod) == uid and alone.items() <= pod.metadata.labels.items()
+        ]
         assert not left or {
             self.pods[job.metadata.namespace, each].metadata.labels[names.ATTEMPT] for each in left
         } == {str(attempt)}, f"{name} was reset under {left}"

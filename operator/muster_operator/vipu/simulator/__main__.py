@@ -5,10 +5,8 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
-EXIT_USAGE = 64
-EXIT_UNKNOWN = 3
+from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,15 +45,5 @@ def main(arguments: argparse.Namespace) -> int:
         return EXIT_UNKNOWN
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with the usage error code of all of Muster's programs."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
-
-
 if __name__ == "__main__":
-    parser = _Parser(prog="muster-vipu-sim", description="a V-IPU controller without IPUs")
-    add_arguments(parser)
-    sys.exit(main(parser.parse_args()))
+    run_part("muster-vipu-sim", "a V-IPU controller without IPUs", add_arguments, main)

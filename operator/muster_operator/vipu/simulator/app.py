@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import time
-from collections.abc import Iterator
 
 import msgspec
 import uvicorn
 
+from muster_kube.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends
 from muster_kube.listening import bind
 from muster_operator.vipu.simulator import fleet as core
 from muster_operator.vipu.simulator.disk import StateError, StateFolder
@@ -25,26 +24,14 @@ IPUS = 64  # an IPU-POD64
 STOP_S = 3
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to :func:`run`."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def run(settings: Settings) -> int:
-    """Until SIGTERM or SIGINT: 0. Raises StateError, OSError."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    """Until SIGTERM or SIGINT: 0; EXIT_FAILED when it ends by itself. Raises StateError, OSError."""
+    stop = stop_on_signals()
     with contextlib.closing(StateFolder(settings.state)) as folder:
         fleet = begun(settings, folder.load(), _now())
         folder.keep(fleet)
         with contextlib.closing(_listen(settings.host, settings.port)) as listener:
-            await _serve(Keeper(fleet, _now, folder.keep), listener, stop)
-    return 0
+            return await _serve(Keeper(fleet, _now, folder.keep), listener, stop)
 
 
 def begun(settings: Settings, kept: Fleet | None, now: float) -> Fleet:
@@ -63,8 +50,8 @@ def begun(settings: Settings, kept: Fleet | None, now: float) -> Fleet:
     return core.restarted(changed, now)
 
 
-async def _serve(keeper: Keeper, listener: socket.socket, stop: asyncio.Event) -> None:
-    server = _Server(
+async def _serve(keeper: Keeper, listener: socket.socket, stop: asyncio.Event) -> int:
+    server = QuietServer(
         uvicorn.Config(
             make_app(keeper),
             log_config=None,
@@ -76,13 +63,12 @@ async def _serve(keeper: Keeper, listener: socket.socket, stop: asyncio.Event) -
         )
     )
     http = asyncio.create_task(server.serve(sockets=[listener]))
-    stopping = asyncio.create_task(stop.wait())
-    host, port = listener.getsockname()[:2]
-    print(f"listening on {host}:{port}", flush=True)
-    await asyncio.wait([http, stopping], return_when=asyncio.FIRST_COMPLETED)
-    server.should_exit = True
-    stopping.cancel()
-    await http
+    tell_address("listening", listener)
+    try:
+        return await until_one_ends("simulator", [http], stop)
+    finally:
+        server.should_exit = True
+        await http
 
 
 def _now() -> float:

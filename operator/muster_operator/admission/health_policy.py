@@ -1,0 +1,62 @@
+"""What is wrong with a job's healthPolicy, and what of it means nothing."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from muster_operator.admission.findings import Error, shown, wrong
+from muster_operator.admission.pod_template import words_errors
+from muster_operator.admission.reading import Spec, given, mapping
+from muster_operator.ipujob import CheckpointSignal
+
+GRACE_LIMIT_S = 86400
+WORDS_LIMIT = 64
+SIZE_LIMIT = 8192  # characters of a command
+_AT = "spec.healthPolicy"
+_SIGNALS = get_args(CheckpointSignal)
+
+
+def health_errors(spec: Spec) -> Iterator[Error]:
+    policy = mapping(spec.get("healthPolicy"))
+    grace_s = policy.get("gracePeriodSeconds")
+    if grace_s is not None and not (type(grace_s) is int and 1 <= grace_s <= GRACE_LIMIT_S):
+        yield wrong(f"{_AT}.gracePeriodSeconds", grace_s, f"a number of seconds from 1 to {GRACE_LIMIT_S}")
+    if given(policy, "checkpoint"):
+        yield from _checkpoint(spec, mapping(policy["checkpoint"]))
+
+
+def health_warnings(spec: Spec) -> Iterator[str]:
+    policy = mapping(spec.get("healthPolicy"))
+    kind = policy.get("onFault", "Keep")
+    for key in ("checkpoint", "gracePeriodSeconds"):
+        if given(policy, key) and kind != "Move":
+            yield f"{_AT}.{key}: means nothing with onFault {shown(kind)}"
+    if policy.get("tolerateFaulty") is True and kind != "Keep":
+        yield f"{_AT}.onFault {kind}: with tolerateFaulty a tainted node is no fault; nodes that are lost and IPUs are"
+
+
+def _checkpoint(spec: Spec, found: Spec) -> Iterator[Error]:
+    at = f"{_AT}.checkpoint"
+    command, signal = found.get("command"), found.get("signal")
+    if (command is None) == (signal is None):
+        yield Error(at, f"{'neither is' if command is None else 'both are'} given: expected command or signal")
+    if command is not None:
+        yield from words_errors(command, f"{at}.command")
+        words: list[Any] = command if isinstance(command, list) else []
+        if isinstance(command, list) and not 0 < len(words) <= WORDS_LIMIT:
+            yield Error(f"{at}.command", f"{len(words)} words: expected 1 to {WORDS_LIMIT}")
+        if sum(len(word) for word in words if isinstance(word, str)) > SIZE_LIMIT:
+            yield Error(f"{at}.command", f"too long: expected at most {SIZE_LIMIT} characters")
+    if signal is not None and signal not in _SIGNALS:
+        yield wrong(f"{at}.signal", signal, f"one of {', '.join(_SIGNALS)}")
+    template = mapping(mapping(mapping(spec.get("workers")).get("template")).get("spec"))
+    for key in ("hostPID", "shareProcessNamespace"):
+        # there, process 1 is another one: the host's init even
+        if signal in _SIGNALS and signal != "SIGTERM" and template.get(key) is True:
+            yield wrong(f"{at}.signal", signal, f"SIGTERM or a command, as workers.template has {key}")
+    containers = template.get("containers")
+    if given(spec, "launcher") or given(spec, "interactive") or not isinstance(containers, list):
+        return
+    for index, container in enumerate(containers):
+        if given(mapping(mapping(container).get("lifecycle")), "preStop"):
+            path = f"spec.workers.template.spec.containers[{index}].lifecycle.preStop"
+            yield Error(path, f"given beside {at}: expected one of both, as they are the same hook")

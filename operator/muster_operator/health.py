@@ -1,0 +1,166 @@
+"""What has gone bad under a job that runs, and how its owner is told: condition ``HealthDegraded``, one Event a fault.
+
+Faults come from what the cluster says anyway: taints of ours, Ready, Nodes that have gone, and the quarantine of IPUs.
+The condition is the memory: that a job has left bad hardware, and has not run since, is its reason ``IPUJobMoving``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_kube.times import rfc3339_whole
+from muster_operator import ending, names
+from muster_operator.ipujob import Condition, Status
+from muster_operator.resources import placement
+from muster_operator.seen import JobPod, Tell
+from muster_operator.standing import Standing
+
+DEGRADED = "HealthDegraded"
+MOVING = "IPUJobMoving"
+MOVED = "IPUJobMoved"
+RESTORED = "HealthRestored"
+_SHOWN = 4
+_TOLD = 8  # Events at once: a rack that goes is one story
+_REASONS = {"Faulty": "NodeFaulty", "NotReady": "NodeNotReady", "Gone": "NodeGone"}
+QUARANTINED = "IPUQuarantined"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """reason: NodeFaulty, NodeNotReady, NodeGone, IPUQuarantined or PoplarRecovery. instance: None under the launcher.
+    nodes: where the pods concerned are."""
+
+    reason: str
+    text: str
+    instance: int | None
+    nodes: tuple[str, ...]
+
+    @property
+    def is_of_node(self) -> bool:
+        return self.reason in _REASONS.values()
+
+
+def faults(here: Standing) -> tuple[Fault, ...]:
+    """Under pods of now that have not ended well; the launcher's first, then by rank."""
+    if not here.seen.bad_nodes and not here.seen.bad_ipus:
+        return ()
+    found = []
+    tolerates = placement.tolerates_faulty(here.job)
+    concerned = [pod for pod in _in_order(here) if pod.status.phase != ending.SUCCEEDED]
+    for pod in concerned:
+        bad = here.seen.bad_nodes.get(pod.spec.node_name)
+        if bad is None or (bad.kind == "Faulty" and tolerates):
+            continue
+        text = f"{who(pod)} is on node {pod.spec.node_name}: {bad.what}"
+        found.append(Fault(_REASONS[bad.kind], text, instance_of(pod), (pod.spec.node_name,)))
+    for instance in range(here.instances) if here.seen.bad_ipus else ():
+        ipus = here.seen.bad_ipus.get(here.partition(instance), ())
+        pods = [pod for pod in concerned if instance_of(pod) == instance]
+        if ipus and pods:
+            nodes = tuple(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
+            where = f", node {', '.join(nodes)}" if nodes else ""
+            text = f"{_several(pods)}{where}: partition {here.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
+            found.append(Fault(QUARANTINED, text, instance, nodes))
+    return tuple(found)
+
+
+def who(pod: JobPod) -> str:
+    """``rank 3 (pod train-worker-3)``: the workers' indices are the ranks of the hostfile's lines."""
+    if pod.metadata.labels.get(names.ROLE) == names.LAUNCHER:
+        return f"the launcher (pod {pod.metadata.name})"
+    return f"rank {pod.metadata.name.rpartition('-')[2]} (pod {pod.metadata.name})"
+
+
+def in_words(found: Sequence[Fault]) -> str:
+    text = "; ".join(fault.text for fault in found[:_SHOWN])
+    return f"{text}; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else text
+
+
+def told(
+    here: Standing, status: Status | None, found: Sequence[Fault], outlook: str, now: float
+) -> tuple[Status | None, tuple[Tell, ...]]:
+    """With the condition in it; None: there is nothing to write. outlook: what is done about it."""
+    base = status or here.job.status
+    known = next((each for each in base.conditions if each.type == DEGRADED), None)
+    is_bad = known is not None and known.status == "True"
+    tells: tuple[Tell, ...] = ()
+    if has_moved(here.job.status, base):
+        assert base.last_move is not None  # noqa: S101 - it has just been written there
+        wanted = ("True", MOVING, base.last_move.message)
+    elif found:
+        text = f"{in_words(found)}; {outlook}" if outlook else in_words(found)
+        wanted = ("True", found[0].reason, ending.bounded(text))
+        tells = tuple(Tell("Warning", DEGRADED, ending.bounded(fault.text)) for fault in found[:_TOLD])
+    elif known is None or not is_bad or (known.reason == MOVING and not (_has_arrived(here) or here.job.spec.suspend)):
+        return status, ()
+    elif known.reason == MOVING and not here.job.spec.suspend:
+        text = _moved(here)
+        wanted, tells = ("False", MOVED, text), (Tell("Normal", MOVED, text),)
+    else:
+        wanted = ("False", RESTORED, ending.bounded(f"what was bad is good again, or left behind: {known.message}"))
+        tells = (Tell("Normal", RESTORED, wanted[2]),)
+    if known is not None and wanted == (known.status, known.reason, known.message):
+        return status, tells
+    at = rfc3339_whole(now)
+    condition = Condition(
+        type=DEGRADED,
+        status=wanted[0],
+        reason=wanted[1],
+        message=wanted[2],
+        observed_generation=here.job.metadata.generation,
+        last_update_time=at,
+        last_transition_time=known.last_transition_time if known is not None and known.status == wanted[0] else at,
+    )
+    others = tuple(each for each in base.conditions if each.type != DEGRADED)
+    return msgspec.structs.replace(base, conditions=(*others, condition), last_reconcile_time=at), tells
+
+
+def has_moved(before: Status, after: Status) -> bool:
+    """A move was decided in between."""
+    return (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
+
+
+def nodes_of(pods: Sequence[JobPod]) -> tuple[str, ...]:
+    return tuple(sorted({pod.spec.node_name for pod in pods if pod.spec.node_name}))
+
+
+def _has_arrived(here: Standing) -> bool:
+    return here.is_running and all(pod.status.phase != "Pending" for pod in _of_move(here))
+
+
+def _of_move(here: Standing) -> list[JobPod]:
+    move = here.job.status.last_move
+    return [pod for pod in _in_order(here) if move is None or not move.instances or instance_of(pod) in move.instances]
+
+
+def _moved(here: Standing) -> str:
+    move = here.job.status.last_move
+    old = ", ".join(move.nodes) if move is not None and move.nodes else "unknown nodes"
+    new = ", ".join(nodes_of(_of_move(here))) or "no node"
+    why = f": {move.message}" if move is not None and move.message else ""
+    return ending.bounded(f"moved from {old} to {new}{why}")
+
+
+def _in_order(here: Standing) -> list[JobPod]:
+    launcher = here.pods.get(here.launcher_name) if here.with_launcher else None
+    found = [launcher] if launcher is not None else []
+    found += [
+        here.pods[name]
+        for instance in range(here.instances)
+        for name in here.workers_of(instance).values()
+        if name in here.pods
+    ]
+    return [pod for pod in found if here.is_of_now(pod)]
+
+
+def instance_of(pod: JobPod) -> int | None:
+    text = pod.metadata.labels.get(names.INSTANCE, "")
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def _several(pods: Sequence[JobPod]) -> str:
+    if len(pods) == 1:
+        return who(pods[0])
+    first, last = (pod.metadata.name.rpartition("-")[2] for pod in (pods[0], pods[-1]))
+    return f"ranks {first} to {last} (pods {pods[0].metadata.name} to {pods[-1].metadata.name})"

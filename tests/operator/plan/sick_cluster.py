@@ -1,0 +1,123 @@
+"""A played cluster whose nodes and IPUs go bad: pods are placed, and end as long as their node lives."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+from tests.operator.plan.played_cluster import Cluster, Died
+
+from muster_operator import names
+from muster_operator.ipujob import IPUJob
+from muster_operator.partitions import Refusal
+from muster_operator.seen import Action, AskRoom, BadNode, Placeable, RemovePod, Seen
+
+TAINTED = BadNode("Faulty", "check pciebw: LowBandwidth")
+NOT_READY = BadNode("NotReady", "it is not Ready (NodeStatusUnknown)")
+GONE = BadNode("Gone", "it is not in the cluster any more")
+ROUND_S = 5.0
+
+
+@dataclass
+class SickCluster(Cluster):
+    """bad_ipus: by partition; elsewhere: partitions that there is room for beside those in use; grace: what removals
+    asked for, by pod; asked: how often the proxy was asked for room."""
+
+    nodes: tuple[str, ...] = ("node-a", "node-b", "node-c")
+    bad: dict[str, BadNode] = field(default_factory=dict)
+    bad_ipus: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    elsewhere: int = 4
+    rooms: dict[str, int] = field(default_factory=dict)
+    grace: list[tuple[str, int | None]] = field(default_factory=list)
+    asked: int = 0
+
+    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> Seen:
+        plain = super().seen(job, foreign, refusals)
+        under = {pod.spec.node_name for pod in plain.pods.values()}
+        healthy = len([node for node in self.nodes if node not in self.bad])
+        return Seen(
+            **{
+                **vars(plain),
+                "placeable": Placeable(nodes=len(self.nodes), healthy=healthy),
+                "bad_nodes": {name: bad for name, bad in self.bad.items() if name in under},
+                "bad_ipus": {name: ipus for name, ipus in self.bad_ipus.items() if name in plain.entries},
+                "room": self.rooms.get(job.metadata.uid),
+            }
+        )
+
+    def act(self, uid: str, action: Action, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> bool:
+        if isinstance(action, AskRoom):
+            news = uid not in self.rooms
+            self.asked += news
+            self.rooms.setdefault(uid, self.elsewhere)
+            return news
+        if isinstance(action, RemovePod):
+            key = (self.jobs[uid].metadata.namespace, action.name)
+            if (pod := self.pods.get(key)) is None or pod.metadata.uid != action.uid:
+                return False
+            if action.grace_s == 0:
+                del self.pods[key]
+                self.grace.append((action.name, 0))
+                self._wrote()
+                return True  # the watch tells
+            if not pod.metadata.deletion_timestamp:
+                self.grace.append((action.name, action.grace_s))
+        return super().act(uid, action, foreign, refusals)
+
+    def place(self) -> None:
+        """Workers of different indices on different nodes, as long as there are enough."""
+        good = [node for node in self.nodes if node not in self.bad]
+        for (namespace, name), pod in sorted(self.pods.items()):
+            if not pod.spec.node_name and good and not pod.metadata.deletion_timestamp:
+                number = name.rpartition("-")[2]
+                node = good[(int(number) if number.isdigit() else 0) % len(good)]
+                self.pods[namespace, name] = msgspec.structs.replace(
+                    pod, spec=msgspec.structs.replace(pod.spec, node_name=node)
+                )
+                self.set_phase((namespace, name), "Running")
+
+    def settle_partitions(self) -> None:
+        for name, entry in self.tracker.items():
+            if entry.state == "creating" and entry.attempt:
+                self.bad_ipus.pop(name, None)  # the proxy puts it elsewhere
+        super().settle_partitions()
+
+    def end_deletions(self) -> None:
+        for key, pod in list(self.pods.items()):
+            if pod.metadata.deletion_timestamp and pod.spec.node_name not in self._dead():
+                del self.pods[key]
+
+    def _dead(self) -> set[str]:
+        return {name for name, bad in self.bad.items() if bad.kind != "Faulty"}
+
+    def live(self, rounds: int = 8) -> None:
+        """Operator, V-IPU, scheduler and kubelets get on; who died is followed by another."""
+        for _ in range(rounds):
+            for uid in list(self.jobs):
+                try:
+                    self.turn(uid)
+                except Died:
+                    self.rooms.clear()  # what was only in its memory
+                    self.turn(uid)
+            self.settle_partitions()
+            self.end_deletions()
+            self.place()
+            self.now += ROUND_S
+
+    def hour(self) -> None:
+        self.now += 3600.0
+        self.rooms.clear()
+
+    def evict(self, name: str) -> None:
+        """As the node lifecycle controller does: the grace period ends at deletionTimestamp."""
+        for key, pod in list(self.pods.items()):
+            if pod.spec.node_name == name and not pod.metadata.deletion_timestamp:
+                metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2023-11-14T22:13:20Z")
+                self.pods[key] = msgspec.structs.replace(pod, metadata=metadata)
+
+    def where(self, *instances: int) -> dict[str, str]:
+        """Nodes by pod; of these instances only, where some are given."""
+        wanted = {str(each) for each in instances}
+        return {
+            name: pod.spec.node_name
+            for (_, name), pod in sorted(self.pods.items())
+            if not wanted or pod.metadata.labels.get(names.INSTANCE) in wanted
+        }

@@ -1,0 +1,258 @@
+"""Behaviours 57 and 63: hardware that goes bad under a job that runs."""
+
+from typing import Any
+
+import pytest
+from tests.operator.plan.made_jobs import make_job, partition_of
+from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
+
+from muster_operator.ipujob import Condition, IPUJob, Status
+from muster_operator.plan import plan
+from muster_operator.seen import BadNode, Tell
+
+MOVE = {"onFault": "Move"}
+UID = "uid-default-train"
+
+
+def begin(job: IPUJob | None = None, dies_at: int = 0, **policy: Any) -> SickCluster:
+    """Two workers on node-a and node-b, running, and node-c free."""
+    cluster = SickCluster(dies_at=dies_at)
+    cluster.add(job or make_job(workers=2, finalizers=(), healthPolicy=policy or MOVE))
+    cluster.live()
+    return cluster
+
+
+def said(cluster: SickCluster) -> Status:
+    return cluster.jobs[UID].status
+
+
+def degraded(cluster: SickCluster) -> Condition:
+    return next(each for each in said(cluster).conditions if each.type == "HealthDegraded")
+
+
+def told(cluster: SickCluster) -> list[tuple[str, str]]:
+    job = cluster.jobs[UID]
+    actions = plan(job, cluster.seen(job, {}, {}), cluster.setup).actions
+    return [(each.reason, each.message) for each in actions if isinstance(each, Tell)]
+
+
+def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_again() -> None:
+    cluster = begin(onFault="Keep")
+    before = dict(cluster.pods)
+    cluster.bad["node-b"] = TAINTED
+    cluster.live()
+    condition = degraded(cluster)
+    assert (condition.status, condition.reason) == ("True", "NodeFaulty")
+    text = "rank 1 (pod train-worker-1) is on node node-b: check pciebw: LowBandwidth"
+    assert condition.message == f"{text}; it stays there (healthPolicy.onFault Keep)"
+    assert told(cluster) == [("HealthDegraded", text)]
+    assert (dict(cluster.pods), said(cluster).moves, said(cluster).launcher_status) == (before, 0, "Running")
+
+    written = cluster.writes
+    cluster.live()
+    assert cluster.writes == written, "what has been said costs nothing more"
+
+    del cluster.bad["node-b"]
+    assert [reason for reason, _ in told(cluster)] == ["HealthRestored"]
+    cluster.live()
+    over = degraded(cluster)
+    assert (over.status, over.reason) == ("False", "HealthRestored")
+    assert over.last_transition_time > condition.last_transition_time
+
+
+def test_63_a_job_without_a_fault_has_no_such_condition() -> None:
+    assert not [each for each in said(begin()).conditions if each.type == "HealthDegraded"]
+
+
+def test_63_fail_ends_the_job_with_the_fault_and_restarts_nothing() -> None:
+    policy = {"onFault": "Fail"}
+    job = make_job(workers=2, finalizers=(), healthPolicy=policy, restartPolicy={"type": "Always"})
+    cluster = begin(job)
+    cluster.bad["node-a"] = TAINTED
+    cluster.live()
+    assert (said(cluster).launcher_status, said(cluster).restart_count) == ("Failed", 0)
+    failed = next(each for each in said(cluster).conditions if each.type == "Failed")
+    assert failed.reason == "HealthDegraded"
+    assert "node node-a: check pciebw: LowBandwidth" in failed.message
+    assert degraded(cluster).status == "True"
+    assert cluster.pods == {}
+
+
+def test_63_a_job_moves_off_a_bad_node_and_tells_from_where_to_where() -> None:
+    job = make_job(workers=2, finalizers=(), healthPolicy={**MOVE, "gracePeriodSeconds": 90})
+    cluster = begin(job)
+    cluster.bad["node-a"] = TAINTED
+    cluster.turn(UID)
+    assert degraded(cluster).reason == "IPUJobMoving"
+    assert cluster.grace == [("train-launcher", 90)], "the launcher ends first, and has the time that it was given"
+    cluster.live()
+    assert cluster.grace[1:] == [("train-worker-1", 90), ("train-worker-0", 90)]
+    status = said(cluster)
+    assert (status.launcher_status, status.moves, status.attempt, status.restart_count) == ("Running", 1, 1, 0)
+    assert cluster.resets == {(UID, partition_of(job), 1): 1}
+    assert cluster.where() == {"train-launcher": "node-b", "train-worker-0": "node-b", "train-worker-1": "node-c"}
+    assert (degraded(cluster).status, degraded(cluster).reason) == ("False", "IPUJobMoved")
+    assert degraded(cluster).message.startswith(
+        "moved from node-a to node-b, node-c: the launcher (pod train-launcher)"
+    )
+
+
+def test_63_several_ranks_that_are_hit_at_once_are_one_move() -> None:
+    cluster = begin()
+    cluster.nodes = ("node-a", "node-b", "node-c", "node-d")
+    cluster.bad |= {"node-a": TAINTED, "node-b": TAINTED}
+    cluster.live()
+    assert said(cluster).moves == 1
+    assert set(cluster.where().values()) == {"node-c", "node-d"}
+
+
+def test_63_a_job_keeps_its_place_while_there_are_too_few_healthy_nodes() -> None:
+    cluster = begin()
+    cluster.bad |= {"node-a": TAINTED, "node-c": TAINTED}
+    before = dict(cluster.pods)
+    cluster.live()
+    assert dict(cluster.pods) == before
+    assert degraded(cluster).message.endswith("it does not move yet: 1 healthy node for the 2 that it is on")
+    del cluster.bad["node-c"]
+    cluster.live()
+    assert said(cluster).moves == 1
+    assert set(cluster.where().values()) == {"node-b", "node-c"}
+
+
+def test_63_a_node_that_flaps_moves_a_job_three_times_an_hour_at_most() -> None:
+    cluster = begin()
+    for _ in range(6):
+        cluster.bad = {cluster.where()["train-worker-0"]: TAINTED}
+        cluster.live(12)
+    assert said(cluster).moves == 3
+    assert "it does not move before 2023-11-14T23:" in degraded(cluster).message
+    assert degraded(cluster).message.endswith("it has 3 times within an hour")
+    cluster.hour()
+    cluster.live()
+    assert said(cluster).moves == 4
+
+
+def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_room() -> None:
+    job = make_job(workers=2, finalizers=(), healthPolicy=MOVE)
+    cluster = begin(job)
+    cluster.elsewhere = 0
+    cluster.bad_ipus[partition_of(job)] = ("IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState)",)
+    cluster.live()
+    assert said(cluster).moves == 0
+    text = "ranks 0 to 1 (pods train-worker-0 to train-worker-1), node node-a, node-b: partition p-train-default-0: "
+    assert degraded(cluster).message == (
+        f"{text}IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState); it does not move yet: "
+        "room for 0 of 1 other partitions of 4 IPUs"
+    )
+    assert degraded(cluster).reason == "IPUQuarantined"
+    assert cluster.asked == 1
+    cluster.elsewhere = 1
+    cluster.rooms.clear()
+    cluster.live()
+    assert (said(cluster).moves, degraded(cluster).status) == (1, "False")
+    assert cluster.resets == {(UID, partition_of(job), 1): 1}
+    assert set(cluster.where().values()) == {"node-a", "node-b"}, "its nodes are fine"
+
+
+def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
+    job = make_job(launcher=False, instances=3, finalizers=(), healthPolicy=MOVE)
+    cluster = begin(job)
+    cluster.nodes = ("node-a", "node-d", "node-c", "node-b", "node-e")
+    others = {name: pod.metadata.uid for (_, name), pod in cluster.pods.items() if name != "train-worker-1"}
+    cluster.bad["node-b"] = TAINTED
+    cluster.live()
+    status = said(cluster)
+    assert (status.moves, status.attempt, status.instance_moves) == (1, 0, {"1": 1})
+    assert {name: pod.metadata.uid for (_, name), pod in cluster.pods.items() if name in others} == others
+    assert cluster.where(1) != {"train-worker-1": "node-b"}
+    assert cluster.resets == {(UID, partition_of(job, 1), 1): 1}
+    assert (status.launcher_status, degraded(cluster).reason) == ("Running", "IPUJobMoved")
+    # another one a moment later is the same incident, and a restart afterwards is ahead of every instance
+    cluster.bad["node-c"] = TAINTED
+    cluster.live()
+    assert (said(cluster).moves, said(cluster).instance_moves) == (1, {"1": 1, "2": 1})
+    for key in list(cluster.pods):
+        cluster.set_phase(key, "Failed")
+    cluster.edit(UID, restart_policy=make_job(restartPolicy={"type": "OnFailure"}).spec.restart_policy)
+    cluster.live()
+    cluster.hour()
+    cluster.live()
+    labels = {name: pod.metadata.labels["muster.dev/attempt"] for (_, name), pod in cluster.pods.items()}
+    assert labels == {"train-worker-0": "1", "train-worker-1": "2", "train-worker-2": "2"}
+
+
+@pytest.mark.parametrize("bad", [NOT_READY, GONE])
+def test_63_a_job_moves_off_a_node_that_is_lost_without_waiting_for_its_pods(bad: BadNode) -> None:
+    cluster = begin()
+    cluster.bad["node-a"] = bad
+    cluster.live(24)
+    assert (said(cluster).launcher_status, said(cluster).moves) == ("Running", 1)
+    assert set(cluster.where().values()) == {"node-b", "node-c"}
+    assert ("train-worker-0", 0) in cluster.grace
+
+
+@pytest.mark.parametrize(("kind", "launcher_status", "restarts"), [("Never", "Failed", 0), ("OnFailure", "Running", 1)])
+@pytest.mark.parametrize("bad", [NOT_READY, GONE])
+def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
+    kind: str, launcher_status: str, restarts: int, bad: BadNode
+) -> None:
+    cluster = begin(make_job(workers=2, finalizers=(), restartPolicy={"type": kind}))
+    cluster.bad["node-b"] = bad
+    if bad is NOT_READY:
+        cluster.live(2)
+        assert said(cluster).launcher_status == "Running", "the cluster gives it time to come back"
+        cluster.evict("node-b")
+    cluster.live(24)
+    status = said(cluster)
+    assert (status.launcher_status, status.restart_count, status.moves) == (launcher_status, restarts, 0)
+    message = next(each.message for each in status.conditions if each.type in ("Failed", "Restarting"))
+    assert f"pod train-worker-1 was lost with node node-b: {bad.what}" in message
+    left = {name for (_, name), pod in cluster.pods.items() if not pod.metadata.deletion_timestamp}
+    assert left == (set() if kind == "Never" else {"train-launcher", "train-worker-0", "train-worker-1"})
+
+
+def test_63_what_is_tolerated_is_no_fault() -> None:
+    job = make_job(workers=2, finalizers=(), healthPolicy={"onFault": "Move", "tolerateFaulty": True})
+    cluster = begin(job)
+    cluster.bad["node-a"] = TAINTED
+    cluster.live()
+    assert said(cluster).moves == 0
+    assert not [each for each in said(cluster).conditions if each.type == "HealthDegraded"]
+
+
+def test_63_a_job_that_has_succeeded_does_not_move() -> None:
+    cluster = begin()
+    cluster.set_phase(("default", "train-launcher"), "Succeeded")
+    cluster.bad["node-a"] = TAINTED
+    cluster.live()
+    assert (said(cluster).launcher_status, said(cluster).moves) == ("Completed", 0)
+
+
+@pytest.mark.parametrize("launcher", [True, False])
+def test_59_wherever_the_operator_ends_during_a_move_the_end_is_the_same(launcher: bool) -> None:
+    def live(dies_at: int) -> tuple[object, int, int]:
+        job = make_job(launcher=launcher, instances=2, finalizers=(), healthPolicy=MOVE)
+        cluster = begin(job)
+        before = cluster.writes
+        cluster.dies_at = dies_at and before + dies_at
+        cluster.bad["node-b"] = TAINTED
+        cluster.live(10)
+        middle = cluster.writes
+        cluster.bad_ipus[partition_of(job)] = ("IPU 10.1.5.10/3 is quarantined",)
+        cluster.now += 120
+        cluster.live(10)
+        status = said(cluster)
+        seen = (
+            cluster.where(),
+            status.launcher_status,
+            (status.moves, status.attempt, status.instance_moves, status.restart_count),
+            [(each.type, each.status, each.reason) for each in status.conditions],
+            sorted((name, entry.state, entry.attempt) for name, entry in cluster.tracker.items()),
+            sorted(cluster.resets.items()),
+        )
+        return seen, cluster.writes - before, middle - before
+
+    expected, writes, middle = live(0)
+    assert writes > middle > 4
+    for point in range(1, writes + 1):
+        assert live(point)[0] == expected, f"after write {point} of {writes}"

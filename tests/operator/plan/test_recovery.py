@@ -1,0 +1,79 @@
+"""Behaviour 60: what Poplar asks for in the last words of a pod that failed."""
+
+import msgspec
+import pytest
+from tests.operator.plan.made_jobs import ended_container, make_entry, make_job, make_pod, partition_of
+from tests.operator.plan.sick_cluster import SickCluster
+
+from muster_operator.ipujob import IPUJob, Status
+from muster_operator.plan import plan
+from muster_operator.seen import Seen, Setup, Tell
+
+ERROR = "[Poplar][Load engine] recoverable_runtime_error: [Recovery action: {}] CIUERRVR.IPUSOFTERR error on IPU 0"
+UID = "uid-default-train"
+
+
+def fail(cluster: SickCluster, name: str, message: str, exit_code: int = 1) -> None:
+    key = ("default", name)
+    told = ended_container(exit_code=exit_code, message=message)
+    failed = make_pod(cluster.jobs[UID], name, "Failed", containerStatuses=[told]).status
+    cluster.pods[key] = msgspec.structs.replace(cluster.pods[key], status=failed)
+
+
+def begin(job: IPUJob) -> SickCluster:
+    cluster = SickCluster()
+    cluster.add(job)
+    cluster.live()
+    return cluster
+
+
+def said(cluster: SickCluster) -> Status:
+    return cluster.jobs[UID].status
+
+
+@pytest.mark.parametrize("action", ["IPU_RESET", "LINK_RESET", "PARTITION_RESET"])
+def test_60_poplar_s_resets_restart_a_job_with_its_partition_reset_whatever_the_exit_code(action: str) -> None:
+    job = make_job(finalizers=(), restartPolicy={"type": "ExitCode", "exitCodes": "137"})
+    cluster = begin(job)
+    fail(cluster, "train-launcher", ERROR.format(action))
+    cluster.live(12)
+    assert (said(cluster).launcher_status, said(cluster).restart_count) == ("Running", 1)
+    assert cluster.resets == {(UID, partition_of(job), 1): 1}
+    # the same exit code without such words stays permanent
+    fail(cluster, "train-launcher", "ValueError: no such file")
+    cluster.live()
+    assert said(cluster).launcher_status == "Failed"
+
+
+def test_60_a_job_that_moves_recovers_outside_back_off_limit() -> None:
+    job = make_job(finalizers=(), healthPolicy={"onFault": "Move"})
+    cluster = begin(job)
+    fail(cluster, "train-launcher", ERROR.format("PARTITION_RESET"))
+    cluster.live()
+    status = said(cluster)
+    assert (status.launcher_status, status.restart_count, status.moves, status.attempt) == ("Running", 0, 1, 1)
+    assert cluster.resets == {(UID, partition_of(job), 1): 1}
+    assert status.last_move is not None
+    assert status.last_move.message == (
+        "the launcher (pod train-launcher) on node node-a: "
+        "Poplar asks for PARTITION_RESET (CIUERRVR.IPUSOFTERR on IPU 0)"
+    )
+
+
+@pytest.mark.parametrize("policy", ["Keep", "Move"])
+def test_60_a_full_reset_is_told_with_the_machines_and_restarts_nothing_by_itself(policy: str) -> None:
+    job = make_job(healthPolicy={"onFault": policy}, restartPolicy={"type": "ExitCode", "exitCodes": "137"})
+    told = ended_container(message=ERROR.format("FULL_RESET"))
+    pods = {
+        "train-worker-0": make_pod(job, "train-worker-0"),
+        "train-launcher": make_pod(job, "train-launcher", "Failed", containerStatuses=[told]),
+    }
+    entry = make_entry(job, ipus="10.1.5.10/0,1 10.1.5.11/0,1")
+    decided = plan(job, Seen(now=1.7e9, pods=pods, entries={partition_of(job): entry}), Setup())
+    assert decided.status is not None
+    assert (decided.status.launcher_status, decided.status.moves) == ("Failed", 0)
+    [event] = [each for each in decided.actions if isinstance(each, Tell) and each.reason == "PoplarFullReset"]
+    assert event.message == (
+        "pod train-launcher: Poplar asks for FULL_RESET (CIUERRVR.IPUSOFTERR on IPU 0): "
+        "power-cycle the IPU-Machine (10.1.5.10, 10.1.5.11)"
+    )
