@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=2
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test lint bench generate screenshots manifests package image clean
+.PHONY: help sandbox test lint bench generate docs screenshots manifests package image clean
 
 help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
@@ -14,6 +14,7 @@ help:
 	@echo "make image IMAGE=NAME TAG=TAG   Muster's image, by docker or podman"
 	@echo "make manifests the chart as plain YAML in build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
 	@echo "make package   build/muster-vX.Y.Z: CRDs, docs, chart, image, wheel, SHA256SUMS; needs no docker"
+	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
 	@echo "make screenshots  docs/fleet.png and docs/fleet-node.png, by Debian's chromium"
 
 sandbox: .venv/installed
@@ -45,6 +46,10 @@ lint: .venv/installed
 
 generate: .venv/installed
 	@$(BIN)/python docs/generate.py
+
+docs: .venv/installed
+	@$(BIN)/python docs/pages.py
+	@echo build/docs/html/README.html
 
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import chart
+import chart_rights
+import reference
 import yaml
 
 from muster_checks.declaration import Check
@@ -184,6 +186,8 @@ def main() -> int:
         HERE / "kernel-log.md": kernel_log(load_catalogue()),
         HERE / "checks.md": checks(),
         CRDS / crd.FILE: crd.text(),
+        chart_rights.FILE: chart_rights.text(),
+        **reference.files(),
         **chart.files(),
     }
     stale = []

@@ -35,6 +35,7 @@ COMMANDS = {
     "release": Command("muster_cli.release", "take everything of muster's off nodes, or off all"),
     "policy": Command("muster_cli.policy", "check a policy, and what it does to each known fault"),
     "replay": Command("muster_cli.replay", "what a policy would have tainted, by recorded logs; needs no cluster"),
+    "doctor": Command("muster_cli.doctor.command", "what is wrong with the installation, and how to mend it"),
     "sandbox": Command("muster_cli.sandbox.command", "a whole cluster on loopback, to try things on"),
     "agent": Command("muster_agent.__main__", "start the agent of one node"),
     "tainter": Command("muster_tainter.__main__", "start the tainter of a cluster"),

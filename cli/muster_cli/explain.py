@@ -1,4 +1,5 @@
-"""`muster explain NODE`: the chain of evidence behind a taint, from the cluster alone."""
+"""`muster explain NODE`: the chain of evidence behind a taint, from the cluster alone; `muster explain ipujob JOB`: the
+story of a job."""
 
 import argparse
 import os
@@ -12,6 +13,7 @@ import msgspec
 
 from muster_checks.vocabulary import shorten
 from muster_cli.cluster import add_kubeconfig, call, node_name
+from muster_cli.explain_job import KIND, job_name, jobs_of_node, tell
 from muster_cli.tainter_place import NoPlace, add_namespace, namespace_of
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
@@ -33,7 +35,9 @@ _HANG = " " * 11  # below a link's text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", metavar="NODE", type=node_name)
+    parser.usage = "muster explain [options] NODE | ipujob [NAMESPACE/]NAME"
+    parser.add_argument("node", metavar="NODE", type=node_name, help="whose faults, taints and proofs; or: ipujob")
+    parser.add_argument("job", metavar="[NAMESPACE/]NAME", nargs="?", type=job_name, help="of an IPUJob: its story")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="the policy in force; default: the tainter's own")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     add_namespace(parser)
@@ -45,6 +49,9 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_tainter.explain import lines, story
     from muster_tainter.policyfile import PolicyError, load_policy, parse_policy
 
+    if arguments.job is not None and arguments.node != KIND:
+        print(f"muster: explain {arguments.node} {arguments.job}: expected NODE, or ipujob NAME", file=sys.stderr)
+        return EXIT_USAGE
     given = None
     if arguments.policy is not None:
         try:
@@ -54,6 +61,8 @@ def main(arguments: argparse.Namespace) -> int:
             return EXIT_USAGE
 
     async def work(client: KubeClient, config: ClusterConfig) -> int:
+        if arguments.job is not None:
+            return await tell(client, config, arguments.job, as_document=arguments.json)
         state = await fetch(client, arguments.node)
         maps = await _maps(client, config, arguments.namespace)
         policy, notes = given, list[str]()
@@ -66,7 +75,7 @@ def main(arguments: argparse.Namespace) -> int:
             policy = load_policy(None)
             notes.append("rules are told by the built-in policy: the one in force may differ (--policy FILE)")
         told = story(state.node, state.health, policy, time.time(), paused=maps.paused)
-        told = msgspec.structs.replace(told, notes=(*told.notes, *notes))
+        told = msgspec.structs.replace(told, notes=(*told.notes, *notes, *await jobs_of_node(client, arguments.node)))
         if arguments.json:
             print(msgspec.json.format(msgspec.json.encode(told)).decode())
         else:

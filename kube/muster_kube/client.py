@@ -214,6 +214,11 @@ class KubeClient:
         async with self._opened("GET", path, params, silence_s) as response:
             yield self._lines(response, path, silence_s)
 
+    async def date(self, path: str, *, timeout_s: float | None = None) -> str:
+        """The server's clock, in whole seconds: the ``Date`` header of an answer to GET; empty without one."""
+        async with self._opened("GET", path, None, self.timeout_s if timeout_s is None else timeout_s) as response:
+            return response.headers.get("date", "")
+
     async def _lines(self, response: httpx2.Response, path: str, silence_s: float | None) -> AsyncIterator[list[bytes]]:
         rest = b""
         async for chunk in self._chunks(response, path, silence_s):

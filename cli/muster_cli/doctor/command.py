@@ -1,0 +1,67 @@
+"""`muster doctor`: what is wrong with the installation, and how to mend it. Changes nothing.
+
+Exit code 0: all is well; 1: something is wrong; 3: nothing wrong was seen, but not all could be looked at.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+
+import msgspec
+
+from muster_checks.vocabulary import severity
+from muster_cli.cluster import add_kubeconfig, call
+from muster_cli.columns import print_table
+from muster_cli.doctor.findings import Finding, exit_code
+from muster_kube.client import KubeClient
+from muster_kube.config import ClusterConfig
+
+HEAD = ("AREA", "VERDICT", "WHAT IS SO, AND HOW TO MEND IT")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--namespace", metavar="NAME", help="look for the parts there only; default: in all namespaces")
+    add_kubeconfig(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from muster_cli.doctor.looking import Look
+    from muster_cli.doctor.reading import examine
+
+    async def work(client: KubeClient, _config: ClusterConfig) -> int:
+        await client.get("/version")  # nothing can be said of a cluster that does not answer
+        found = ordered(await examine(Look(client), arguments.namespace))
+        if arguments.json:
+            print(msgspec.json.format(msgspec.json.encode({"findings": found})).decode())
+        else:
+            print_table(HEAD, list(rows(found)))
+            print(summary(found), file=sys.stdout)
+        return exit_code(found)
+
+    return call(arguments, work)
+
+
+def ordered(found: Iterable[Finding]) -> list[Finding]:
+    """The worst first; areas stay together within a verdict."""
+    return sorted(found, key=lambda finding: -severity(finding.verdict))
+
+
+def rows(found: Iterable[Finding]) -> Iterable[tuple[str, str, str]]:
+    for finding in found:
+        yield finding.area, finding.verdict.value, finding.what
+        if finding.mend:
+            yield finding.area, "mend:", finding.mend
+
+
+def summary(found: Iterable[Finding]) -> str:
+    numbers = dict.fromkeys(("FAIL", "WARN", "UNKNOWN"), 0)
+    for finding in found:
+        if finding.verdict.value in numbers:
+            numbers[finding.verdict.value] += 1
+    if not any(numbers.values()):
+        return "nothing is wrong"
+    words = (f"{numbers['FAIL']} wrong", f"{numbers['WARN']} to know of", f"{numbers['UNKNOWN']} not looked at")
+    return ", ".join(words)

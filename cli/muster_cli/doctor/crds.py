@@ -1,0 +1,85 @@
+"""Whether the CRDs are those of this release. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from muster_checks.vocabulary import Verdict
+from muster_cli.doctor.facts import CrdVersion, Definition
+from muster_cli.doctor.findings import Finding, Unseen, some, unseen
+
+AREA = "crds"
+_MEND = "helm upgrade (crds.upgrade), or: kubectl apply -f helm/muster/crds"
+_WORDS = frozenset({"description", "title", "example", "externalDocs"})  # change nothing that is taken or refused
+
+
+def judge(ours: Mapping[str, Definition], theirs: Mapping[str, Definition | Unseen | None]) -> list[Finding]:
+    """ours: of this release, by name. theirs: the cluster's; None: it is not there."""
+    found: list[Finding] = []
+    for name, wanted in sorted(ours.items()):
+        there = theirs.get(name)
+        if isinstance(there, Unseen):
+            found += unseen(AREA, there)
+        elif there is None:
+            found.append(Finding(AREA, Verdict.FAIL, f"{name} is missing", _MEND))
+        else:
+            found += _judge_one(name, wanted, there)
+    if not found:
+        found = [Finding(AREA, Verdict.PASS, f"{', '.join(sorted(ours))}: as of this release")]
+    return found
+
+
+def _judge_one(name: str, ours: Definition, theirs: Definition) -> Iterator[Finding]:
+    for condition in theirs.status.conditions:
+        if condition.type in ("Established", "NamesAccepted") and condition.status != "True":
+            what = f"{name} is not served: {condition.type} is {condition.status}: {condition.message}"
+            yield Finding(AREA, Verdict.FAIL, what, f"kubectl describe crd {name}")
+    there = {version.name: version for version in theirs.spec.versions}
+    for wanted in ours.spec.versions:
+        version = there.get(wanted.name)
+        if version is None or not version.served:
+            what = f"{name} has no version {wanted.name}, which this release speaks"
+            yield Finding(AREA, Verdict.FAIL, what, _MEND)
+            continue
+        yield from _schemas(name, _leaves(wanted), _leaves(version))
+    dead = set(theirs.status.stored_versions) - {version.name for version in theirs.spec.versions if version.served}
+    if dead:
+        what = f"{name} has objects stored in versions that are not served any more: {', '.join(sorted(dead))}"
+        yield Finding(AREA, Verdict.WARN, what, "write each of them anew, then take the version out of status")
+
+
+def _schemas(name: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[Finding]:
+    lacks = {path for path, value in ours.items() if theirs.get(path) != value}
+    if lacks:
+        what = f"{name} is older than this release, or was edited: it differs in {some(map(_field, lacks))}"
+        yield Finding(AREA, Verdict.FAIL, what, _MEND)
+        return
+    more = set(theirs) - set(ours)
+    if more:
+        what = f"{name} is newer than this command: it also has {some(map(_field, more))}"
+        yield Finding(AREA, Verdict.WARN, what, "use the command of the release that is installed")
+
+
+def _field(path: str) -> str:
+    """``spec.workers.template`` of a path in the schema."""
+    words = path.split("/")
+    kept = [word for before, word in zip(["", *words], words, strict=False) if before == "properties"]
+    return ".".join(kept) or path.strip("/")
+
+
+def _leaves(version: CrdVersion) -> dict[str, str]:
+    schema = msgspec.json.decode(version.schema)
+    return dict(_walk(schema, ""))
+
+
+def _walk(node: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            # a field may be called as a word of the schema
+            if key not in _WORDS or path.endswith("/properties"):
+                yield from _walk(value, f"{path}/{key}")
+    elif isinstance(node, list) and node and all(isinstance(each, str) for each in node):
+        yield from ((f"{path}/{each}", "listed") for each in node)
+    elif node not in ([], False, None):  # what is nothing the API server does not keep
+        yield path, msgspec.json.encode(node).decode()

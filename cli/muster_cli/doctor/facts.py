@@ -1,0 +1,263 @@
+"""The few fields of objects that the doctor reads; everything else is skipped while decoding."""
+
+import msgspec
+
+from muster_kube.lease import LeaseSpec
+from muster_kube.nodehealth import Status
+from muster_kube.objects import Api, Condition, Metadata
+from muster_kube.times import seconds
+
+
+class Toleration(Api, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Template(Api, frozen=True):
+    """A pod's spec, of a workload."""
+
+    service_account_name: str = "default"
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class _PodTemplate(Api, frozen=True):
+    spec: Template = Template()
+
+
+class _WorkloadSpec(Api, frozen=True):
+    replicas: int = 1
+    template: _PodTemplate = _PodTemplate()
+
+
+class _WorkloadStatus(Api, frozen=True):
+    ready_replicas: int = 0
+    desired_number_scheduled: int = 0
+    number_ready: int = 0
+
+
+class Workload(Api, frozen=True):
+    """A Deployment or a DaemonSet."""
+
+    metadata: Metadata
+    spec: _WorkloadSpec = _WorkloadSpec()
+    status: _WorkloadStatus = _WorkloadStatus()
+
+
+class Waiting(Api, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class Ended(Api, frozen=True):
+    reason: str = ""
+    message: str = ""
+    exit_code: int = 0
+
+
+class _State(Api, frozen=True):
+    waiting: Waiting | None = None
+    terminated: Ended | None = None
+
+
+class ContainerStatus(Api, frozen=True):
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: _State = _State()
+    last_state: _State = _State()
+
+
+class _PodStatus(Api, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.conditions)
+
+
+class _Selected(Api, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class _Term(Api, frozen=True):
+    match_fields: tuple[_Selected, ...] = ()
+
+
+class _Terms(Api, frozen=True):
+    node_selector_terms: tuple[_Term, ...] = ()
+
+
+class _NodeAffinity(Api, frozen=True):
+    required: _Terms = msgspec.field(default=_Terms(), name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class _Affinity(Api, frozen=True):
+    node_affinity: _NodeAffinity = _NodeAffinity()
+
+
+class _PodSpec(Api, frozen=True):
+    node_name: str = ""
+    affinity: _Affinity = _Affinity()
+
+
+class PodFacts(Api, frozen=True):
+    metadata: Metadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def node(self) -> str:
+        """Where it runs; of a DaemonSet's pod that is bound to none, the node that it is made for."""
+        if self.spec.node_name:
+            return self.spec.node_name
+        for term in self.spec.affinity.node_affinity.required.node_selector_terms:
+            for field in term.match_fields:
+                if field.key == "metadata.name" and len(field.values) == 1:
+                    return field.values[0]
+        return ""
+
+
+class _Involved(Api, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class EventFacts(Api, frozen=True):
+    metadata: Metadata
+    involved_object: _Involved = _Involved()
+    reason: str = ""
+    message: str = ""
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+
+    @property
+    def at(self) -> float:
+        """Seconds since the epoch; 0 where nobody knows."""
+        return seconds(self.last_timestamp or self.event_time or self.first_timestamp or "")
+
+
+class LeaseFacts(Api, frozen=True):
+    metadata: Metadata
+    spec: LeaseSpec = LeaseSpec()
+
+
+class HealthFacts(Api, frozen=True):
+    """A NodeHealth, as far as it is asked."""
+
+    metadata: Metadata
+    status: Status = Status()
+
+
+class TextMap(Api, frozen=True):
+    """A ConfigMap, or a Secret."""
+
+    metadata: Metadata
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Account(Api, frozen=True):
+    metadata: Metadata
+
+
+class ServiceReference(Api, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    port: int = 443
+
+
+class ClientConfig(Api, frozen=True):
+    ca_bundle: str = ""
+    url: str = ""
+    service: ServiceReference | None = None
+
+
+class Webhook(Api, frozen=True):
+    name: str
+    client_config: ClientConfig = ClientConfig()
+    failure_policy: str = "Fail"
+
+
+class WebhookConfiguration(Api, frozen=True):
+    metadata: Metadata
+    webhooks: tuple[Webhook, ...] = ()
+
+
+class _Ready(Api, frozen=True):
+    ready: bool | None = None
+
+
+class _Endpoint(Api, frozen=True):
+    conditions: _Ready = _Ready()
+
+
+class EndpointSlice(Api, frozen=True):
+    metadata: Metadata
+    endpoints: tuple[_Endpoint, ...] | None = None
+
+    @property
+    def ready(self) -> int:
+        # no word is a yes, as Kubernetes has it
+        return sum(each.conditions.ready is not False for each in self.endpoints or ())
+
+
+class _ServicePort(Api, frozen=True):
+    name: str = ""
+    port: int = 0
+
+
+class _ServiceSpec(Api, frozen=True):
+    ports: tuple[_ServicePort, ...] = ()
+
+
+class Service(Api, frozen=True):
+    metadata: Metadata
+    spec: _ServiceSpec = _ServiceSpec()
+
+
+class CrdVersion(Api, frozen=True):
+    name: str
+    served: bool = False
+    storage: bool = False
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _CrdSpec(Api, frozen=True):
+    versions: tuple[CrdVersion, ...] = ()
+
+
+class _CrdStatus(Api, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    stored_versions: tuple[str, ...] = ()
+
+
+class Definition(Api, frozen=True):
+    """A CustomResourceDefinition."""
+
+    metadata: Metadata
+    spec: _CrdSpec = _CrdSpec()
+    status: _CrdStatus = _CrdStatus()
+
+
+class GroupVersion(Api, frozen=True):
+    group_version: str = ""
+
+
+class ApiGroup(Api, frozen=True):
+    name: str = ""
+    versions: tuple[GroupVersion, ...] = ()
+
+
+class ApiGroups(Api, frozen=True):
+    groups: tuple[ApiGroup, ...] = ()

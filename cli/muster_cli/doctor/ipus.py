@@ -1,0 +1,61 @@
+"""Whether the V-IPU controllers can be reached, by the word of the proxy. Pure."""
+
+from dataclasses import dataclass
+
+from muster_checks.vocabulary import Verdict, shorten
+from muster_cli.doctor.facts import TextMap
+from muster_cli.doctor.findings import Finding, Unseen, counted, unseen
+from muster_cli.doctor.parts import Part
+from muster_operator.partitions import Query
+from muster_operator.proxy.controllers import read_list
+
+AREA = "v-ipu"
+MAP, KEY = "vipu-controllers", "controllers.yaml"
+
+
+@dataclass(frozen=True)
+class Vipu:
+    """part: the proxy. controllers: its list of them. health: why it serves nobody, by its /health; empty: it does.
+    answer: to a question about one IPU, which it passes on to every controller."""
+
+    part: Part
+    controllers: TextMap | Unseen | None = None
+    health: str | Unseen = ""
+    answer: Query | Unseen | None = None
+
+    @property
+    def map(self) -> str:
+        return f"{self.part.prefix}{MAP}"
+
+
+def judge(vipu: Vipu | None) -> list[Finding]:
+    if vipu is None:
+        return []
+    found: list[Finding] = []
+    number = 0
+    where = f"ConfigMap {vipu.part.namespace}/{vipu.map}"
+    edit = f"kubectl -n {vipu.part.namespace} edit configmap {vipu.map}"
+    if isinstance(vipu.controllers, Unseen):
+        found += unseen(AREA, vipu.controllers)
+    elif vipu.controllers is None or KEY not in vipu.controllers.data:
+        found.append(Finding(AREA, Verdict.FAIL, f"{where} is missing, or has no {KEY}", "helm upgrade brings it back"))
+    else:
+        places, complaints = read_list(vipu.controllers.data[KEY])
+        number = len(places)
+        found += [Finding(AREA, Verdict.FAIL, f"{where}: {KEY}: {each}", edit) for each in complaints]
+        if not places and not complaints:
+            found.append(Finding(AREA, Verdict.FAIL, f"{where}: no V-IPU controller is listed", edit))
+    logs = f"kubectl -n {vipu.part.namespace} logs deployment/{vipu.part.name}"
+    if isinstance(vipu.health, Unseen):
+        found += unseen(AREA, vipu.health)
+    elif vipu.health:
+        found.append(Finding(AREA, Verdict.FAIL, f"the V-IPU proxy serves nobody: {shorten(vipu.health)}", logs))
+    elif isinstance(vipu.answer, Unseen):
+        found += unseen(AREA, vipu.answer)
+    elif vipu.answer is not None and vipu.answer.message and number:
+        verdict = Verdict.WARN if vipu.answer.available else Verdict.FAIL
+        mend = f"{edit} (is the address right?); is the network open from the proxy's node? {logs}"
+        found.append(Finding(AREA, verdict, f"V-IPU does not answer: {shorten(vipu.answer.message)}", mend))
+    if not found and vipu.answer is not None:
+        found.append(Finding(AREA, Verdict.PASS, f"{counted(number, 'controller')} answered"))
+    return found

@@ -1,0 +1,63 @@
+"""The policy in force, and the API versions that the parts speak. Pure."""
+
+from collections.abc import Sequence
+
+from muster_checks.vocabulary import Verdict, shorten
+from muster_cli.doctor.facts import ApiGroups, TextMap
+from muster_cli.doctor.findings import Finding, Unseen, counted, unseen
+from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, Part
+from muster_tainter.policyfile import PolicyError, parse_policy
+
+POLICY, APIS = "policy", "apis"
+MAP, KEY = "muster-policy", "policy.yaml"
+# group, the versions of which one has to be served, for which parts
+_SPOKEN = (
+    ("apps", ("v1",), (TAINTER,)),
+    ("batch", ("v1",), (TAINTER,)),
+    ("coordination.k8s.io", ("v1",), (TAINTER, OPERATOR)),
+    ("discovery.k8s.io", ("v1", "v1beta1"), (AGENT,)),
+    ("policy", ("v1", "v1beta1"), (TAINTER,)),
+    ("authentication.k8s.io", ("v1",), (AGENT, TAINTER, OPERATOR)),
+    ("authorization.k8s.io", ("v1",), (AGENT, TAINTER, OPERATOR)),
+    ("rbac.authorization.k8s.io", ("v1",), (OPERATOR,)),
+    ("admissionregistration.k8s.io", ("v1",), (OPERATOR,)),
+    ("apiextensions.k8s.io", ("v1",), (TAINTER, OPERATOR)),
+    ("muster.dev", ("v1alpha1",), (AGENT, TAINTER)),
+    ("graphcore.ai", ("v1alpha1",), (OPERATOR,)),
+)
+
+
+def judge_policy(namespace: str, policy: TextMap | Unseen | None) -> list[Finding]:
+    if isinstance(policy, Unseen):
+        return unseen(POLICY, policy)
+    if policy is None or KEY not in policy.data:
+        return [
+            Finding(POLICY, Verdict.PASS, f"no ConfigMap {namespace}/{MAP}: the tainter's own file or built-in policy")
+        ]
+    try:
+        parsed = parse_policy(policy.data[KEY], f"ConfigMap {namespace}/{MAP}: {KEY}")
+    except PolicyError as error:
+        first, *rest = str(error).splitlines()
+        more = f" (and {len(rest)} more)" if rest else ""
+        what = (
+            f"{shorten(first, 400)}{more}: the tainter goes on with the last good one, and does not start with this one"
+        )
+        show = f"kubectl -n {namespace} get configmap {MAP} -o jsonpath='{{.data.policy\\.yaml}}' > p.yaml"
+        return [Finding(POLICY, Verdict.FAIL, what, f"{show}; muster policy check p.yaml; then mend tainter.policy")]
+    return [Finding(POLICY, Verdict.PASS, f"{namespace}/{MAP}: {counted(len(parsed.rules), 'rule')}")]
+
+
+def judge_apis(parts: Sequence[Part], groups: ApiGroups | Unseen) -> list[Finding]:
+    if isinstance(groups, Unseen):
+        return unseen(APIS, groups)
+    kinds = {part.kind for part in parts}
+    served = {each.group_version for group in groups.groups for each in group.versions}
+    found = []
+    for group, versions, speakers in _SPOKEN:
+        of_it = kinds.intersection(speakers)
+        if of_it and not any(f"{group}/{version}" in served for version in versions):
+            what = f"the cluster serves no {group}/{' or '.join(versions)}, which {', '.join(sorted(of_it))} speak"
+            found.append(
+                Finding(APIS, Verdict.FAIL, what, "Muster needs Kubernetes 1.20 or later; of our own groups: see crds")
+            )
+    return found or [Finding(APIS, Verdict.PASS, "every API version that the parts speak is served")]

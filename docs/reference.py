@@ -1,0 +1,131 @@
+"""Two generated pages: the fields of an IPUJob (ipujob-fields.md) and the settings of all parts (settings.md)."""
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from muster_agent.settings import Settings as AgentSettings
+from muster_operator import crd
+from muster_operator.proxy.settings import Settings as ProxySettings
+from muster_operator.settings import Settings as OperatorSettings
+from muster_tainter.settings import Settings as TainterSettings
+
+HERE = Path(__file__).parent
+NOTE = "<!-- made by `make generate` from the code; edits are overwritten -->"
+BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+PARTS: dict[str, tuple[type[BaseModel], str]] = {
+    "agent": (AgentSettings, "AGENT"),
+    "tainter": (TainterSettings, "TAINTER"),
+    "operator": (OperatorSettings, "OPERATOR"),
+    "vipu-proxy": (ProxySettings, "VIPU_PROXY"),
+}
+
+
+def cell(text: object) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def job_fields() -> str:
+    schema = crd.schema()
+    lines = [
+        "# Fields of an IPUJob",
+        "",
+        NOTE,
+        "",
+        "As `kubectl explain ipujob.spec --recursive` tells them. `template` and `env` are Kubernetes' own. How they",
+        "work together: [IPUJobs](ipujob.md).",
+        "",
+    ]
+    for part in ("spec", "status"):
+        lines += [f"## {part}", "", "| field | type | meaning |", "|---|---|---|"]
+        for path, node in _fields(schema["properties"][part], part):
+            lines.append(f"| `{path}` | {cell(_type(node))} | {cell(_meaning(node))} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _fields(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, inner in node.get("properties", {}).items():
+        at = f"{path}.{name}"
+        yield at, inner
+        yield from _fields(inner, at)
+        yield from _fields(inner.get("items", {}), f"{at}[]")
+
+
+def _type(node: Mapping[str, Any]) -> str:
+    if node.get("x-kubernetes-int-or-string"):
+        return "number or text"
+    kind = str(node.get("type", "any"))
+    return f"list of {node['items'].get('type', 'any')}s" if kind == "array" and "items" in node else kind
+
+
+def _meaning(node: Mapping[str, Any]) -> str:
+    bounds = [f"{word} {node[key]}" for key, word in (("minimum", "at least"), ("maximum", "at most")) if key in node]
+    allowed = [f"one of {', '.join(map(str, node['enum']))}"] if "enum" in node else []
+    default = [f"default {json.dumps(node['default'])}"] if "default" in node else []
+    more = "; ".join([*allowed, *bounds, *default])
+    text = str(node.get("description", "")).strip()
+    return f"{text} ({more})" if more and text else text or more
+
+
+def settings() -> str:
+    lines = [
+        "# Settings of the parts",
+        "",
+        NOTE,
+        "",
+        "Each part reads a YAML file (`--config FILE`); environment variables go over it, flags over both. An unknown",
+        "key or a bad value ends the start with its place and what is allowed. The chart takes them as `agent.config`,",
+        "`tainter.config`, `controller.config` and `vipuProxy.config`; what follows from other values it sets itself.",
+        "",
+    ]
+    for part, (model, prefix) in PARTS.items():
+        said = inspect.cleandoc(model.__doc__ or "").replace("<", "&lt;")
+        lines += [
+            f"## muster {part}",
+            "",
+            *said.splitlines(),
+            "",
+            "| setting | environment | type | default |",
+            "|---|---|---|---|",
+        ]
+        properties = model.model_json_schema()
+        for name, field in model.model_fields.items():
+            node = properties["properties"].get(name, {})
+            default = _default(field.default, field.default_factory is not None)
+            lines.append(
+                f"| `{name}` | `MUSTER_{prefix}_{name.upper()}` | {cell(_words(node, properties))} | {cell(default)} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _default(default: object, made: bool) -> str:
+    if made:
+        return "-"
+    if default is PydanticUndefined:
+        return "has to be given"
+    return "-" if default in (None, "", (), [], {}) else f"`{default}`"
+
+
+def _words(node: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+    if "$ref" in node:
+        node = whole["$defs"][node["$ref"].rpartition("/")[2]]
+    if "anyOf" in node:
+        return " or ".join(dict.fromkeys(_words(each, whole) for each in node["anyOf"] if each.get("type") != "null"))
+    if "enum" in node:
+        return ", ".join(map(str, node["enum"]))
+    kind = {"array": "list", "object": "mapping", "string": "text"}.get(
+        str(node.get("type", "")), str(node.get("type", "any"))
+    )
+    bounds = [f"{word} {node[key]:g}" for key, word in BOUNDS.items() if key in node]
+    return f"{kind}, {' and '.join(bounds)}" if bounds else kind
+
+
+def files() -> dict[Path, str]:
+    return {HERE / "ipujob-fields.md": job_fields(), HERE / "settings.md": settings()}
