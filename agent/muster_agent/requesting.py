@@ -18,7 +18,7 @@ from muster_kube.times import seconds
 
 RUNS_LIMIT = 100
 LONGEST_INTERVAL_S = 86_400.0
-RESERVED = ("runs", "passes", "interval_s")
+RESERVED = ("runs", "passes", "interval_s", "sees")
 
 
 class BadRequest(ValueError):
@@ -30,6 +30,7 @@ class Series(msgspec.Struct, frozen=True):
 
     checks:     all of them are one run, in this order
     interval_s: from the end of one run to the begin of the next
+    sees:       components that it is about: a run passes when it finds them well, whatever it finds of others
     expires:    seconds since the epoch by which it has to begin; 0: not said
     force:      heavy checks run beside somebody's work, too
     """
@@ -38,6 +39,7 @@ class Series(msgspec.Struct, frozen=True):
     runs: int = 1
     passes: int = 1
     interval_s: float = 0.0
+    sees: tuple[str, ...] = ()
     expires: float = 0.0
     force: bool = False
 
@@ -62,6 +64,7 @@ def read_request(request: Request, running: Mapping[str, Running]) -> Series:
         runs=runs,
         passes=_whole(request.params, "passes", runs, runs),
         interval_s=_interval_s(request.params.get("interval_s", "0")),
+        sees=_sees(request.params),
         expires=expires,
         force=request.force,
     )
@@ -111,6 +114,15 @@ def _whole(params: Mapping[str, str], name: str, default: int, most: int) -> int
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= most and len(text) <= 9):
         raise BadRequest(f"params.{name}: {text!r}: expected a whole number from 1 to {most}")
     return int(text)
+
+
+def _sees(params: Mapping[str, str]) -> tuple[str, ...]:
+    if "sees" not in params:
+        return ()
+    components = tuple(params["sees"].split(","))
+    if "" in components:
+        raise BadRequest("params.sees: an empty component; expected components with commas between them")
+    return components
 
 
 def _interval_s(text: str) -> float:

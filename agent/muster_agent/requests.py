@@ -240,11 +240,7 @@ class Requests:
 
     def _count(self, entry: _Entry, series: Series, results: Sequence[Result]) -> None:
         """One more run is over. What it decides is kept with it: an answer is saved with its counts, or not at all."""
-        bad = max(
-            (result for result in results if result.verdict is not Verdict.PASS),
-            key=lambda result: severity(result.verdict),
-            default=None,
-        )
+        bad = _bad(series, results)
         runs, passes = entry.state.runs + 1, entry.state.passes + (bad is None)
         entry.cut_off = 0
         entry.note(runs=runs, passes=passes, begun=0, ran_at=self._wall())
@@ -299,3 +295,32 @@ class Requests:
         for name, since in gone.items():
             if self._entries[name].task is None and (now - since > REMEMBERED_S or name not in newest):
                 del self._entries[name]
+
+
+def _bad(series: Series, results: Sequence[Result]) -> Result | None:
+    """Why a run is no pass, the worst first; None: it is one."""
+    if not series.sees:
+        return _worst(result for result in results if result.verdict is not Verdict.PASS)
+    found = [each for result in results if (each := _about(series.sees, result)) is not None]
+    told = {each.component for result in results for each in result.findings if each.verdict is Verdict.PASS}
+    if missing := [component for component in series.sees if component not in told]:
+        # what is not seen is no PASS of it: an IPU is gone from sight when its partition is
+        message = f"{', '.join(missing)}: not seen by this run"
+        found.append(Result(check=results[0].check, verdict=Verdict.UNKNOWN, reason="NotSeen", message=message))
+    return _worst(found)
+
+
+def _about(sees: Sequence[str], result: Result) -> Result | None:
+    """What is not well of these components or of the host that sees them."""
+    others = [each for each in result.findings if each.verdict not in (Verdict.PASS, Verdict.SKIP)]
+    ours = [each for each in others if each.component in (*sees, "host")]
+    if ours:
+        worst = max(ours, key=lambda each: severity(each.verdict))
+        return msgspec.structs.replace(
+            result, verdict=worst.verdict, reason=worst.reason, message=f"{worst.component}: {worst.message}"
+        )
+    return None if others or result.verdict is Verdict.PASS else result
+
+
+def _worst(results: Iterable[Result]) -> Result | None:
+    return max(results, key=lambda result: severity(result.verdict), default=None)

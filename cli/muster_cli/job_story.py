@@ -29,7 +29,11 @@ _WORDS = {
     "ErrResourceExists": "hindered",
     "ValidationError": "refused",
     "HealthDegraded": "fault",
-    "NodeFaulty": "fault",  # the tainter's word
+    "NodeFaulty": "fault",  # the tainter's word, and the operator's
+    "NodeNotReady": "fault",
+    "NodeGone": "fault",
+    "IPUQuarantined": "fault",
+    "PoplarRecovery": "fault",
     "IPUJobFailed": "failed",
     "BackoffLimitExceeded": "failed",
     "PermanentExitCode": "failed",
@@ -93,9 +97,8 @@ def story(known: Known, now: float) -> JobStory:
     said = said or status.last_message
     if "HealthDegraded" in true and state in ("Running", "Pending"):
         said = f"{said}; {true['HealthDegraded'].message}" if said else true["HealthDegraded"].message
-    chapters = sorted(
-        _told_once([*_of_events(known.events), *_of_status(job)]), key=lambda chapter: seconds(chapter.at)
-    )
+    events = list(_of_events(known.events))
+    chapters = sorted([*events, *_not_in(events, _of_status(job))], key=lambda chapter: seconds(chapter.at))
     return JobStory(
         job=f"{job.metadata.namespace}/{job.metadata.name}",
         state=state,
@@ -156,15 +159,12 @@ def _of_status(job: IPUJob) -> Iterator[Chapter]:
         yield Chapter(status.completion_time, "ended", status.last_message)
 
 
-def _told_once(chapters: Sequence[Chapter]) -> Iterator[Chapter]:
-    """Events come first and say more; a condition beside one of the same word adds nothing."""
-    kept: list[Chapter] = []
+def _not_in(events: Sequence[Chapter], chapters: Iterable[Chapter]) -> Iterator[Chapter]:
+    """Events say more: what the status says of the same moment adds nothing."""
     for chapter in chapters:
-        if not any(
-            other.word == chapter.word and abs(seconds(other.at) - seconds(chapter.at)) <= _SAME_S for other in kept
-        ):
-            kept.append(chapter)
-    yield from kept
+        beside = (each for each in events if each.word == chapter.word)
+        if not any(abs(seconds(each.at) - seconds(chapter.at)) <= _SAME_S for each in beside):
+            yield chapter
 
 
 def _places(known: Known) -> Iterator[str]:

@@ -308,12 +308,15 @@ class Hands:
         wished = [(name, wish) for name, wish in wished if name not in early]
         if take.together and (refusal := await self._no_room_for(len(wished), take.size)) is not None:
             return self._note_refused(uid, wished, refusal)
-        return await self._take_each(uid, wished, together=take.together)
+        return await self._take_each(job, wished, together=take.together)
 
-    async def _take_each(self, uid: str, wished: list[tuple[str, Wish]], *, together: bool) -> Did:
+    async def _take_each(self, job: IPUJob, wished: list[tuple[str, Wish]], *, together: bool) -> Did:
+        uid = job.metadata.uid
         taken: list[str] = []
         did = Did.DONE
         for number, (name, wish) in enumerate(wished):
+            if number and self._is_given_up(job):
+                return Did.REFUSED  # each may take V-IPU seconds: what was taken goes back
             answer = await self._proxy.take(name, wish)
             if isinstance(answer, Entry):
                 self._memory.forget(uid, (TAKING, name))
@@ -330,6 +333,14 @@ class Hands:
             if not together and len(taken) == AT_ONCE:
                 break
         return did
+
+    def _is_given_up(self, job: IPUJob) -> bool:
+        """By now, whatever was decided before: all of its partitions are to go."""
+        now = self._world.job(f"{job.metadata.namespace}/{job.metadata.name}")
+        if now is None:
+            return False  # not seen yet
+        another = now.metadata.uid != job.metadata.uid
+        return another or bool(now.metadata.deletion_timestamp) or (now.spec.suspend and not job.spec.suspend)
 
     def _note_refused(self, uid: str, wished: list[tuple[str, Wish]], refusal: Refusal) -> Did:
         for name, _ in wished:

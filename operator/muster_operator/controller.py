@@ -113,7 +113,7 @@ class Operator:
         self._wake: asyncio.TimerHandle | None = None
         self._woken_at = float("-inf")
         self._status_at: dict[str, float] = {}  # by job uid, while only its numbers may be held back
-        metrics.watch(self.world.jobs, self._entries, lambda: len(self._queue) if self._queue is not None else 0)
+        metrics.watch(self.world.jobs, self._entries, lambda: len(self._queue) if self._queue is not None else 0, now)
 
     async def watch(self) -> None:
         """Keep the caches warm, leading or not; for ever."""
@@ -131,7 +131,7 @@ class Operator:
         self._waiting.clear()
         self._status_at.clear()
         self._queue, self._telling = queue, telling
-        self._metrics.leader.set(1)
+        self._metrics.leads(self._now())
         try:
             for job in sorted(self.world.jobs(), key=lambda each: each.metadata.creation_timestamp):
                 self._look(_key(job))
@@ -141,7 +141,7 @@ class Operator:
                 group.create_task(run_workers(queue, self._handle, workers=WORKERS))
                 group.create_task(telling.run())
         finally:
-            self._metrics.leader.set(0)
+            self._metrics.leads(None)
             if self._wake is not None:
                 self._wake.cancel()
                 self._wake = None
@@ -361,7 +361,7 @@ class Operator:
         }
         answer = await self._client.patch(f"{_path(job)}/status", body, type=IPUJob)
         self._metrics.wrote("patch", "IPUJob/status")
-        self._metrics.status_written(job.status, status)
+        self._metrics.status_written(job, status, self.world.pods.of_job(meta.uid).values(), self._now())
         self._status_at[meta.uid] = self._clock()
         self.world.observe_job(answer)
 

@@ -1,18 +1,22 @@
 """What the operator tells Prometheus. What there is, is counted when asked for; events are counted once, by the write
 that makes them so."""
 
+import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from muster_operator.ipujob import IPUJob, LauncherStatus, Status
+from muster_operator.life_counts import CAUSES, FAULT_KINDS, counted, running_ipu_s
 from muster_operator.partitions import Entry
+from muster_operator.seen import JobPod
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+_WAITS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
 
 
 class Metrics:
@@ -22,7 +26,35 @@ class Metrics:
         self.created = Counter("muster_operator_jobs_created", "IPUJobs taken on", registry=r)
         self.succeeded = Counter("muster_operator_jobs_succeeded", "IPUJobs that were completed", registry=r)
         self.failed = Counter("muster_operator_jobs_failed", "IPUJobs that failed", registry=r)
-        self.restarts = Counter("muster_operator_job_restarts", "Restarts of IPUJobs", registry=r)
+        self.restarts = Counter("muster_operator_job_restarts", "Restarts of IPUJobs, by cause", ["cause"], registry=r)
+        self.moves = Counter(
+            "muster_operator_job_moves", "Moves of IPUJobs away from bad hardware", ["fault"], registry=r
+        )
+        self.queued = Histogram(
+            "muster_operator_job_queue_seconds",
+            "From submission until all partitions of a job were there",
+            buckets=_WAITS,
+            registry=r,
+        )
+        self.first_running = Histogram(
+            "muster_operator_job_first_running_seconds",
+            "From submission until a job first ran",
+            buckets=_WAITS,
+            registry=r,
+        )
+        self.lost = Counter(
+            "muster_operator_ipu_seconds_lost",
+            "IPU-seconds of attempts that failed or moved, by cause",
+            ["cause"],
+            registry=r,
+        )
+        self.between = Counter(
+            "muster_operator_ipu_seconds_between_attempts",
+            "IPU-seconds between the end of an attempt and the next one's running",
+            registry=r,
+        )
+        self._ran_ipu_s = 0.0
+        self._counted_to: float | None = None  # seconds since the epoch; None: another replica leads
         self.reconcile = Histogram(
             "muster_operator_reconcile_seconds", "Time of one look at a job", buckets=_BUCKETS, registry=r
         )
@@ -39,6 +71,16 @@ class Metrics:
         self.leader = Gauge("muster_operator_leader", "1 while this process leads", registry=r)
         for call in ("query", "take", "free"):
             self.proxy_calls.labels(call)
+        for cause in CAUSES:
+            self.restarts.labels(cause)
+            self.lost.labels(cause)
+        for kind in FAULT_KINDS:
+            self.moves.labels(kind)
+
+    def leads(self, now: float | None) -> None:
+        """From ``now`` on, in seconds since the epoch; None: no more. What ran before was another's to count."""
+        self.leader.set(0 if now is None else 1)
+        self._counted_to = now
 
     def proxy_called(self, call: str, outcome: str) -> None:
         self.proxy_calls.labels(call).inc()
@@ -48,21 +90,44 @@ class Metrics:
     def wrote(self, verb: str, kind: str) -> None:
         self.writes.labels(verb, kind).inc()
 
-    def status_written(self, before: Status, after: Status) -> None:
+    def status_written(self, job: IPUJob, after: Status, pods: Iterable[JobPod] = (), now: float = 0.0) -> None:
         """A status of a job, after the write that was taken: conditional on the version before it, so once an event."""
+        before = job.status
+        found = counted(job, after, pods, now, self._counted_to or now)
+        if found.queued_s is not None:
+            self.queued.observe(found.queued_s)
+        if found.first_running_s is not None:
+            self.first_running.observe(found.first_running_s)
+        if found.restarted is not None:
+            self.restarts.labels(found.restarted).inc()
+        if found.moved is not None:
+            self.moves.labels(found.moved).inc()
+        if found.lost_ipu_s is not None:
+            cause, seconds = found.lost_ipu_s
+            self.lost.labels(cause).inc(seconds)
+        self.between.inc(found.waited_ipu_s)
+        self._ran_ipu_s += found.ran_ipu_s
         if _is(after, "Complete") and not _is(before, "Complete"):
             self.succeeded.inc()
         if _is(after, "Failed") and not _is(before, "Failed"):
             self.failed.inc()
-        self.restarts.inc(max(0, after.restart_count - before.restart_count))
 
     def watch(
         self,
         jobs: Callable[[], Iterable[IPUJob]],
         entries: Callable[[], Iterable[tuple[str, Entry]]],
         depth: Callable[[], int],
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self.registry.register(_Store(jobs, entries, depth))
+        self.registry.register(_Store(jobs, entries, depth, lambda: self._ran(jobs(), now())))
+
+    def _ran(self, jobs: Iterable[IPUJob], now: float) -> float:
+        """Added up as it is asked for: what runs when a job is deleted, or this process ends, is counted by then but
+        for the time since the last scrape, and never twice."""
+        if self._counted_to is not None and now > self._counted_to:
+            self._ran_ipu_s += running_ipu_s(jobs, self._counted_to, now)
+            self._counted_to = now
+        return self._ran_ipu_s
 
 
 class _Store(Collector):
@@ -71,12 +136,16 @@ class _Store(Collector):
         jobs: Callable[[], Iterable[IPUJob]],
         entries: Callable[[], Iterable[tuple[str, Entry]]],
         depth: Callable[[], int],
+        ran_ipu_s: Callable[[], float],
     ) -> None:
         self._jobs = jobs
         self._entries = entries
         self._depth = depth
+        self._ran_ipu_s = ran_ipu_s
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        ran = "IPU-seconds of jobs that ran"
+        yield CounterMetricFamily("muster_operator_ipu_seconds_used", ran, value=self._ran_ipu_s())
         phases: Tally[str] = Tally(dict.fromkeys(get_args(LauncherStatus), 0))
         for job in self._jobs():
             phases[job.status.launcher_status] += 1

@@ -57,6 +57,8 @@ _CLOSE_ON_BY_CLASS: dict[str, tuple[CloseOn, ...]] = {
     FaultClass.REBOOT: (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.PROOF, CloseOn.SOURCE),
     FaultClass.REPLACE: (CloseOn.PROOF, CloseOn.SOURCE),
     FaultClass.CONTACT: (CloseOn.PROOF, CloseOn.SOURCE),
+    # an IPU of an IPU-Machine does not boot with its host
+    FaultClass.QUARANTINE: (CloseOn.PROOF, CloseOn.SOURCE),
 }
 _CLOSE_ON_ELSE = (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.QUIET, CloseOn.PROOF, CloseOn.SOURCE)
 

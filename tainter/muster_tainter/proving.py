@@ -68,6 +68,8 @@ class Ask:
         params = {"runs": str(proof.passes)}  # an agent wants all of them passed where nothing else is said
         if proof.passes > 1 and proof.interval:
             params["interval_s"] = f"{min(proof.interval, LONGEST_INTERVAL_S):g}"
+        if self.proof.component:
+            params["sees"] = self.proof.component
         return Request(
             id=Asked(self.proof.digest, max(int(now), self.stamp)).id,
             checks=self.proof.checks,

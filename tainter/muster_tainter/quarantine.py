@@ -120,7 +120,7 @@ def quarantined(reasons: Iterable[Reason], policy: Policy, *, kept: Collection[s
     withheld: list[str] = []
     for component, told in by_ipu.items():  # the earliest first
         key = key_of(component)
-        if len(data) >= policy.quarantine.ipus or (kept is not None and key not in kept):
+        if len(data) >= policy.quarantine.limit or (kept is not None and key not in kept):
             withheld.append(component)
         else:
             data[key] = msgspec.json.encode(_entry(component, told)).decode()

@@ -181,7 +181,7 @@ class Quarantining:
             texts = []
             without_room = sorted({reason.component for reason in each.reasons} & set(result.withheld))
             if without_room:
-                why = self._withheld() or f"budget: {self._policy().quarantine.ipus} IPUs are quarantined"
+                why = self._withheld() or f"budget: {self._policy().quarantine.limit} IPUs are quarantined"
                 texts.append(f"{', '.join(without_room[:8])}: {why}")
             if each.unaddressed:
                 texts.append(f"{', '.join(each.unaddressed[:8])}: names no IPU of an IPU-Machine")

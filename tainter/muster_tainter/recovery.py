@@ -47,16 +47,18 @@ class Proof(_Strict):
 
 @dataclass(frozen=True)
 class ProofCheck:
-    """What is asked for. new_boot: not before the node has booted anew since the fault was seen."""
+    """What is asked for. new_boot: not before the node has booted anew since the fault was seen. component: what a run
+    has to see and find well, whatever it finds of others; empty: everything that the checks look at."""
 
     checks: tuple[str, ...]
     proof: Proof
     new_boot: bool
+    component: str = ""
 
     @property
     def digest(self) -> str:
         """Tells one proof from another in a request's id."""
-        what = f"{','.join(self.checks)} {self.proof.passes} {self.proof.interval:g}"
+        what = f"{','.join(self.checks)} {self.proof.passes} {self.proof.interval:g} {self.component}".strip()
         return hashlib.sha256(what.encode()).hexdigest()[:_DIGEST]
 
 

@@ -223,9 +223,27 @@ class Repair(_Strict):
 
 
 class Quarantine(_Strict):
-    """ipus: so many IPUs at most are kept out of use at a time. By default 16, an IPU-POD16: four IPU-Machines."""
+    """ipus: so many IPUs at most are kept out of use at a time. By default 16, an IPU-POD16: four IPU-Machines.
+
+    share: nor more than this share of ``fleet``, which is how many IPUs there are: nobody here can count them
+    """
 
     ipus: Annotated[int, Field(ge=0, le=1000)] = 16
+    share: Annotated[str, Field(pattern=r"^([0-9]|[1-9][0-9]|100)%$")] | None = None
+    fleet: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+    @model_validator(mode="after")
+    def _share_of_something(self) -> "Quarantine":
+        if (self.share is None) != (self.fleet is None):
+            raise ValueError("expected share and fleet (the number of IPUs that it is a share of) together, or neither")
+        return self
+
+    @property
+    def limit(self) -> int:
+        """IPUs. A share is rounded down: never more than it says."""
+        if self.share is None or self.fleet is None:
+            return self.ipus
+        return min(self.ipus, self.fleet * int(self.share[:-1]) // 100)
 
 
 def safe_values(

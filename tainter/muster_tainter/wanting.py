@@ -1,8 +1,9 @@
 """What the policy in force makes of an open fault: its taint, how long it waits, what ends it, its hold-down. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from muster_checks.vocabulary import FaultClass
 from muster_kube.times import seconds
 from muster_tainter.memory import LOST_CHECK, Fault, Memory, OurTaint, lost_taint, ours
 from muster_tainter.policy import CloseOn, Policy, Rule
@@ -49,7 +50,11 @@ def _made(
     policy: Policy, check: str, component: str, reason: str, verdict: str, fault_class: str, others: int
 ) -> Wanted:
     rule = policy.rule_for(check, component, reason, verdict, fault_class, others)
-    return _by_rule(rule, policy, check, fault_class, rest=False)
+    want = _by_rule(rule, policy, check, fault_class, rest=False)
+    if want.proof is None or fault_class != FaultClass.QUARANTINE:
+        return want
+    # its host sees an IPU only while one of its partitions has it, and may see others that are bad
+    return replace(want, proof=replace(want.proof, component=component))
 
 
 def _by_rule(rule: Rule | None, policy: Policy, check: str, fault_class: str, *, rest: bool) -> Wanted:

@@ -25,7 +25,7 @@ from muster_agent.snapshot import SnapshotCheck
 from muster_agent.state import StoredRequest
 from muster_agent.streaming import StreamCheck
 from muster_checks.declaration import Check, Cost, NodeView, Parameters, Stream
-from muster_checks.vocabulary import Finding, Result, Verdict
+from muster_checks.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.nodehealth import Answer, Request
 from muster_kube.times import rfc3339
 
@@ -304,6 +304,32 @@ async def test_a_run_of_several_checks_passes_when_each_of_them_does(node: Node)
     assert node.ran == ["link", "heavy"] * 2
 
 
+def found(check: str = "link", **verdicts: Verdict) -> Result:
+    """A run that found the IPUs a, b … so."""
+    findings = tuple(
+        Finding(component=f"ipu/{each}", verdict=verdict, reason="R", message="m") for each, verdict in verdicts.items()
+    )
+    return Result(check=check, verdict=worst([each.verdict for each in findings]), findings=findings)
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([found(a=Verdict.PASS, b=Verdict.FAIL)], ("PASS", "")),
+        ([found(b=Verdict.PASS)], ("UNKNOWN", "NotSeen")),
+        ([found(b=Verdict.FAIL)], ("UNKNOWN", "NotSeen")),
+        ([found(a=Verdict.WARN, b=Verdict.PASS)], ("WARN", "R")),
+        ([Result(check="link", verdict=Verdict.UNKNOWN, reason="ToolMissing")], ("UNKNOWN", "ToolMissing")),
+        ([found(a=Verdict.PASS), found(b=Verdict.PASS)], ("UNKNOWN", "NotSeen")),
+        ([found(a=Verdict.PASS), found(a=Verdict.PASS), found(a=Verdict.PASS)], ("PASS", "")),
+    ],
+)
+async def test_64_what_is_to_be_proved_has_to_be_seen_and_well_whatever_else_is_not(node: Node, results, expected):
+    node.finds["link"] = list(results)
+    answer = await node.answer(request("link", runs=str(len(results)), sees="ipu/a"))
+    assert (answer.verdict, answer.reason) == expected
+
+
 async def test_the_answer_is_the_worst_of_the_last_run(node: Node):
     node.finds = {"link": [Verdict.WARN], "heavy": [Verdict.FAIL], "other": [Verdict.UNKNOWN]}
     answer = await node.answer(request("link", "heavy", "other"))
@@ -457,7 +483,7 @@ async def test_all_means_every_check(node: Node):
         (request("link", ""), "check: '': expected all or one of"),
         (
             request("link", nonsense="1"),
-            "params.nonsense: unknown parameter; expected one of runs, passes, interval_s, ",
+            "params.nonsense: unknown parameter; expected one of runs, passes, interval_s, sees, ",
         ),
         (request("link", **{"heavy.limit": "1"}), "params.heavy.limit: 'heavy' is none of the request's checks"),
         (request("link", **{"link.x": "1"}), "params.link.x: unknown parameter; expected one of runs"),
@@ -467,6 +493,7 @@ async def test_all_means_every_check(node: Node):
         *((request("link", runs=text), "params.runs: ") for text in ("0", "101", "-1", "1.5", "", "²", "9" * 200)),
         (request("link", runs="2", passes="3"), "params.passes: '3': expected a whole number from 1 to 2"),
         (request("link", passes="0"), "params.passes: '0': expected a whole number from 1 to 1"),
+        (request("link", sees="a,"), "params.sees: an empty component"),
         *((request("link", interval_s=text), "params.interval_s: ") for text in ("x", "nan", "-1", "1e9", "inf", "")),
         (Request(id="r1", checks=("link",), expires="soon"), "expires: 'soon': expected a time such as"),
     ],

@@ -154,3 +154,8 @@ def test_a_job_that_waits_says_for_what() -> None:
 
 def test_the_tainters_word_of_a_faulty_node_is_a_fault() -> None:
     assert words(Known(job(), [event("NodeFaulty", "07:10:00", "node n1 is tainted")]))[-1] == "fault"
+
+
+def test_two_faults_of_one_moment_are_both_told() -> None:
+    events = [event("NodeFaulty", "07:10:00", "rank 0"), event("NodeGone", "07:10:01", "rank 1")]
+    assert words(Known(job(), events)) == ["submitted", "fault", "fault"]

@@ -51,7 +51,11 @@ async def test_54_metrics_need_a_token_with_the_right_and_count_each_event_once(
     assert value(text, "muster_operator_jobs_created_total") == 3
     assert value(text, "muster_operator_jobs_succeeded_total") == 1
     assert value(text, "muster_operator_jobs_failed_total") == 1
-    assert value(text, "muster_operator_job_restarts_total") == 0
+    assert value(text, 'muster_operator_job_restarts_total{cause="exit"}') == 0
+    assert value(text, "muster_operator_job_queue_seconds_count") == 3
+    assert value(text, "muster_operator_job_first_running_seconds_count") == 3
+    assert value(text, "muster_operator_ipu_seconds_used_total") >= 0
+    assert 'muster_operator_ipu_seconds_lost_total{cause="exit"}' in text
     assert value(text, 'muster_operator_jobs{status="Running"}') == 1
     assert value(text, 'muster_operator_jobs{status="Completed"}') == 1
     assert value(text, 'muster_operator_proxy_calls_total{call="take"}') >= 3

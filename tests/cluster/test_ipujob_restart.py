@@ -69,7 +69,7 @@ async def test_39_on_failure_restarts_to_its_limit_and_a_success_never(bed: Bed)
     await fine.until_running()
     fine.finish("fine-launcher")
     assert (await until_over(fine, "Completed"))["restartCount"] == 0
-    assert "muster_operator_job_restarts_total 2.0" in await bed.metrics()
+    assert 'muster_operator_job_restarts_total{cause="exit"} 2.0' in await bed.metrics()
 
 
 async def test_40_always_restarts_after_a_success_and_after_a_failure(bed: Bed) -> None:

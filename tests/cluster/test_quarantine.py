@@ -19,7 +19,7 @@ cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 MAP = "/api/v1/namespaces/muster/configmaps/muster-ipu-quarantine"
 POLICY = """
 rules:
-  - {name: ipu-quarantine, match: {component: "ipu/*", class: quarantine}, action: quarantine}
+  - {name: ipu-quarantine, match: {component: "ipu/*", class: quarantine}, action: quarantine, closeOn: [boot, proof]}
   - {name: hardware, match: {class: [reset, reboot]}, action: taint}
 quarantine: {ipus: 2}
 """

@@ -345,6 +345,12 @@ def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(b
         told = " ".join(box.events("training"))
         assert f"rank 0 (pod training-worker-0) is on node sim-7: check dmesg on {GPU}: Xid79" in told
         assert "moved from sim-7 to sim-5" in told
+        story = box.muster("explain", "ipujob", "default/training").stdout
+        assert "moved once" in story.splitlines()[0]
+        steps = [line.split()[1] for line in story.splitlines() if line.startswith("  20")]
+        assert {"submitted", "running", "fault", "moving", "moved"} <= set(steps), story
+        assert "moved from sim-7 to sim-5" in story
+        assert "IPUJob default/training moved away from here" in box.muster("explain", "sim-7").stdout
     finally:
         box.kubectl("delete", "ipujob", "training", "--timeout=120s")
         for node in ("sim-5", "sim-6", "sim-7"):

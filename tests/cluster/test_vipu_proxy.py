@@ -343,10 +343,15 @@ async def test_a_quarantined_ipu_is_left_out_and_avoided_until_it_is_proven(bed:
     await bed.taken(proxy, wish())
     [mine] = [each for each in await partitions(simulator) if each["name"] == called(wish())]
     assert {"machine": "10.1.1.1", "index": 2} not in mine["ipus"]
+
+    async def alone() -> bool:
+        there = {each["name"]: each["ipus"] for each in await partitions(simulator)}
+        parked = [ipus for name, ipus in there.items() if name.startswith(PARKED_PREFIX)]
+        return parked == [[{"machine": "10.1.1.1", "index": 2}]] and len(there) == 2
+
+    await until(alone, "it is parked, and no other with it")
     await bed.agreed(simulator)
-    parked = {name for name in await names(simulator) if name.startswith(PARKED_PREFIX)}
-    assert len(parked) == 1
-    assert (await proxy.get("/stats")).json()["default"] == {"used": 4, "available": 8}
+    assert (await proxy.get("/stats")).json()["default"] == {"used": 4, "available": 11}
     await bed.quarantine()
 
     async def released() -> bool:

@@ -61,6 +61,24 @@ def test_nothing_is_asked_before_the_hold_down_is_over_as_a_moment_later_a_momen
     assert node.asked()
 
 
+def test_64_each_ipu_is_proved_by_runs_that_see_it_and_not_by_a_boot_of_its_host() -> None:
+    node = ProvedNode("{rules: [{name: ipus, action: quarantine}], holdDown: {base: 1s}}")
+    node.checks = ("ipu",)
+    for number in range(2):
+        node.fails("ipu", f"ipu/10.1.1.1/{number}", fault_class="quarantine")
+    node.settle()
+    node.after(2.0)
+    first, second = node.asked()
+    assert [first.params["sees"], second.params["sees"]] == ["ipu/10.1.1.1/0", "ipu/10.1.1.1/1"]
+    node.answer(request=first)
+    node.answer("UNKNOWN", "NotSeen", request=second)
+    node.settle()
+    assert node.open == [("ipu", "ipu/10.1.1.1/1", "Slow")]
+    node.reboots()
+    node.settle()
+    assert len(node.open) == 1
+
+
 def test_each_sign_puts_the_first_ask_off(node: ProvedNode) -> None:
     node.after(50.0)
     node.fails()

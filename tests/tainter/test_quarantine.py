@@ -93,6 +93,15 @@ def test_the_budget_holds_and_the_earliest_stay() -> None:
     assert quarantined(many, parse_policy("{rules: [], quarantine: {ipus: 0}}")).data == {}
 
 
+@pytest.mark.parametrize(("text", "limit"), [
+    ("{share: 25%, fleet: 64}", 16), ("{share: 10%, fleet: 64}", 6), ("{share: 100%, fleet: 64}", 16),
+    ("{ipus: 3, share: 25%, fleet: 64}", 3), ("{share: 9%, fleet: 8}", 0),
+])  # fmt: skip
+def test_64_never_more_than_a_share_of_the_ipus_is_quarantined(text: str, limit: int) -> None:
+    many = reasons(*(node(fault(f"ipu/m{n}/0", since=NOW - n), name=f"h{n}") for n in range(20)))
+    assert len(quarantined(many, parse_policy(f"{{rules: [], quarantine: {text}}}")).data) == limit
+
+
 def test_while_it_is_paused_nothing_comes_and_what_is_over_goes() -> None:
     now = reasons(node(fault("ipu/m1/0"), fault("ipu/m2/0")))
     found = quarantined(now, POLICY, kept={"m1_0", "m3_0"})
@@ -148,7 +157,9 @@ def test_what_comes_later_pushes_nobody_out(
 
 @pytest.mark.parametrize(("text", "words"), [
     ("{ipus: -1}", "quarantine.ipus: -1"), ("{ipus: 5%}", "quarantine.ipus"), ("{ipus: 2000}", "quarantine.ipus: 2000"),
-    ("{ipu: 3}", "quarantine.ipu: unknown key: expected ipus"),
+    ("{ipu: 3}", "quarantine.ipu: unknown key: expected fleet, ipus or share"),
+    ("{share: 25%}", "expected share and fleet"), ("{fleet: 64}", "expected share and fleet"),
+    ("{share: 101%, fleet: 64}", "quarantine.share"), ("{share: 25, fleet: 64}", "quarantine.share"),
 ])  # fmt: skip
 def test_what_a_quarantine_may_not_say(text: str, words: str) -> None:
     with pytest.raises(PolicyError) as told:

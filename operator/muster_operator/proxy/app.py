@@ -134,7 +134,7 @@ class _Told:
 
 
 def _server(settings: Settings, app: ASGIApp) -> QuietServer:
-    limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout)
+    limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout, CONNECTIONS_LIMIT)
     return QuietServer(
         uvicorn.Config(
             _Told(app),
@@ -143,7 +143,7 @@ def _server(settings: Settings, app: ASGIApp) -> QuietServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            limit_concurrency=CONNECTIONS_LIMIT,
+            limit_concurrency=CONNECTIONS_LIMIT + 1,  # of requests under way at once; uvicorn counts connections, too
             timeout_keep_alive=max(1, int(settings.idle_timeout)),
             timeout_graceful_shutdown=2,
             server_header=False,

@@ -22,7 +22,7 @@ _NAME = re.compile(r"p-[-._A-Za-z0-9]{0,237}[A-Za-z0-9]", re.ASCII)
 
 class Step(Enum):
     """WAIT: V-IPU is at it. REMAKE: V-IPU lost what was active. PARK: it lies on quarantined IPUs. RELEASE: a parked
-    one lies on none any more."""
+    one lies on none any more; SHRINK: it lies on others, too."""
 
     CREATE = "create"
     RESET = "reset"
@@ -32,6 +32,7 @@ class Step(Enum):
     ACTIVATE = "activate"
     REMAKE = "remake"
     RELEASE = "release"
+    SHRINK = "shrink"
     DROP = "drop"
     DONE = "done"
 
@@ -141,7 +142,9 @@ def _parked(entry: Entry, found: VipuPartition | None, quarantined: Collection[I
         return Step.DROP
     if set(found.ipus).isdisjoint(quarantined) and found.ipus:
         return Step.RELEASE
-    return Step.DONE if entry.state == "active" else Step.ACTIVATE
+    if entry.state != "active":
+        return Step.ACTIVATE
+    return Step.SHRINK if not set(found.ipus) <= set(quarantined) else Step.DONE
 
 
 def _bad(message: str) -> Refusal:

@@ -2,7 +2,8 @@
 
 A request has to be here in whole within the read time, its answer written and taken within the write time, the next
 request begun within the idle time. A client that is slower is dropped; meanwhile it holds up nobody, as each
-connection is read and written on its own.
+connection is read and written on its own. Where there are too many connections, the one that has asked nothing for the
+longest time makes room for a new one.
 """
 
 import asyncio
@@ -19,11 +20,12 @@ HEAD_LIMIT = 64 << 10  # bytes; a token has some thousand
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds; see the module."""
+    """Seconds, and how many connections there may be at once; see the module."""
 
     read_s: float
     write_s: float
     idle_s: float
+    connections: int = 1024
 
 
 def timed(limits: Limits) -> type[H11Protocol]:
@@ -49,10 +51,23 @@ class _Timed(H11Protocol):
         self.conn = h11.Connection(h11.SERVER, HEAD_LIMIT)
         self._timer: asyncio.TimerHandle | None = None
         self._is_idle = False
+        self._last_at = 0.0  # on the loop's clock, when it was made or its last answer was complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base does
         super().connection_made(transport)
+        self._last_at = self.loop.time()
         self._arm(self.limits_.read_s)
+        if len(self.connections) > self.limits_.connections:
+            silent = [each for each in self.connections if isinstance(each, _Timed) and each.asks_nothing]
+            min(silent, key=lambda each: each._last_at).drop()
+
+    @property
+    def asks_nothing(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def drop(self) -> None:
+        self.connections.discard(self)  # it counts no more, though its end is told later
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arm(None)
@@ -69,6 +84,7 @@ class _Timed(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._is_idle = True
+        self._last_at = self.loop.time()
         # what is still to be sent, and the next request to begin
         self._arm(self.limits_.write_s if self.transport.is_closing() else self.limits_.idle_s)
         before = self.cycle

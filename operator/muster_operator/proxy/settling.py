@@ -23,6 +23,7 @@ from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.pacing import Pace, Turns
 from muster_operator.proxy.parking import Parking
 from muster_operator.proxy.reaching import Reaching
+from muster_operator.proxy.shrinking import Shrinking
 from muster_operator.proxy.store import Full, Store, Unreadable
 from muster_operator.vipu.controller import (
     Ipu,
@@ -64,6 +65,7 @@ class Settling:
         self._turns: dict[str, Turns] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._parking = Parking(store, metrics, pace, parked_limit, self.verify, self._unanswered_creation)
+        self._shrinking = Shrinking(store, self._parking)
         self._refusals: dict[str, Refusal] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._is_ready = asyncio.Event()
@@ -92,6 +94,7 @@ class Settling:
 
     def verify_parked(self) -> None:
         """Other IPUs are quarantined now."""
+        self._shrinking.given_up.clear()
         self.verify(tracker.parked(self._store.entries))
 
     def listed(self, address: str, partitions: Collection[VipuPartition]) -> None:
@@ -274,6 +277,8 @@ class Settling:
                 log.error("partition %s, active on %s, is not there any more: made again", name, entry.controller)
                 self._metrics.vanished.inc()
                 await self._write(name, entry, state="creating", reset=False, message=MADE_AGAIN)
+            case Step.SHRINK:
+                return await self._shrink(name, entry, found, turns, controller)
             case Step.RELEASE:
                 log.info("parked partition %s: its IPUs are quarantined no more", name)
                 await self._write(name, entry, state="deleting", message="not quarantined any more")
@@ -283,7 +288,10 @@ class Settling:
 
     async def _create(self, name: str, entry: Entry, turns: Turns, controller: Measured) -> float | None:
         try:
-            await controller.create(name, entry.size, entry.gcds)
+            async with self._parking.calm(entry.controller):
+                if self._store.entry(name) != entry:
+                    return 0
+                await controller.create(name, entry.size, entry.gcds)
         except PartitionExists:
             return turns.next_poll_s(self._pace)  # by a call whose answer was lost
         except VipuUnreachable:
@@ -297,6 +305,17 @@ class Settling:
             self._counting.release(name)
         turns.fresh = entry.attempt
         return turns.next_poll_s(self._pace)
+
+    async def _shrink(
+        self, name: str, entry: Entry, found: VipuPartition | None, turns: Turns, controller: Measured
+    ) -> float | None:
+        if found is None or entry.controller in self._shrinking.given_up:
+            turns.verify = False
+            return None
+        if not self._shrinking.is_calm(entry.controller):
+            return turns.next_poll_s(self._pace)
+        await self._shrinking.shrink(name, found.ipus, self._quarantined(), controller)
+        return 0
 
     def _unanswered_creation(self, name: str) -> None:
         turns = self._turns.setdefault(name, Turns())

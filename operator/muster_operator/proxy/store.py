@@ -284,6 +284,12 @@ class Store:
             entry = msgspec.structs.replace(entry, since=rfc3339_whole(self._wall()))
         change.outcome = entry
         text = tracker.written(entry)
+        if name in data and tracker.size(data) + len(text.encode()) - len(data[name].encode()) > tracker.LIMIT:
+            # what a partition is must always fit; why it is so need not
+            entry = change.outcome = msgspec.structs.replace(entry, message="")
+            text = tracker.written(entry)
+            if text == data[name]:
+                return
         if name not in data:
             self._cost += tracker.cost(name, text)
             if self._cost > tracker.LIMIT:

@@ -63,9 +63,14 @@ def written(entry: Entry) -> str:
     return msgspec.json.encode(shown).decode()
 
 
+def size(data: Mapping[str, str]) -> int:
+    """Bytes of LIMIT that are taken now."""
+    return sum(_bytes(name, text) for name, text in data.items())
+
+
 def cost(name: str, text: str) -> int:
     """Bytes of LIMIT that an entry takes."""
-    return 2 * len(name) + len(text.encode("utf-8", "replace")) + 16 + _RESERVED
+    return _bytes(name, text) + _RESERVED
 
 
 def costs(data: Mapping[str, str]) -> int:
@@ -83,6 +88,10 @@ def used(entries: Mapping[str, Entry]) -> dict[str, int]:
 
 def parked(entries: Mapping[str, Entry]) -> Iterable[str]:
     return sorted(name for name in entries if is_parked(name))
+
+
+def _bytes(name: str, text: str) -> int:
+    return 2 * len(name) + len(text.encode("utf-8", "replace")) + 16
 
 
 def _problem(entry: Entry) -> str:

@@ -1,5 +1,6 @@
 """What a plan asks for, done; what is refused is remembered, and asked for again when it is time."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -207,6 +208,26 @@ async def test_of_many_partitions_some_are_taken_before_the_job_is_looked_at_aga
     bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": AT_ONCE + 1})
     assert await bench.hands.act(a_job(), take(*range(AT_ONCE + 1), together=True)) is Did.DONE
     assert len(bench.played.asked) == AT_ONCE + 1 + AT_ONCE + 1, "a gang is not taken in parts"
+
+
+@pytest.mark.parametrize("meanwhile", ["deleted", "suspended"])
+async def test_a_gang_that_is_given_up_meanwhile_takes_no_further_partition(bench: Bench, meanwhile: str) -> None:
+    """A slow V-IPU may take seconds for each."""
+    now = job_object()
+    if meanwhile == "deleted":
+        now["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    else:
+        now["spec"]["suspend"] = True
+    bench.lists(ipujobs=[now])
+    watching = asyncio.create_task(bench.world.watch())
+    await bench.world.wait_synced()
+    bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": 64})
+    bench.played.on("PUT", FIRST, 202, msgspec.structs.replace(ENTRY, state="creating"))
+    assert await bench.hands.act(a_job(), take(*range(64), together=True)) is Did.REFUSED
+    assert bench.played.asked == [("POST", "/query"), ("PUT", FIRST)]
+    assert len(bench.world.tracker.of_job("u1")) == 1, "it is known, so that it is given back"
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
 async def test_a_gang_is_asked_room_for_first(bench: Bench) -> None:

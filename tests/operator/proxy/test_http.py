@@ -226,6 +226,21 @@ async def test_an_idle_connection_is_closed() -> None:
             await writer.wait_closed()
 
 
+async def test_connections_that_ask_nothing_make_room_for_those_that_do() -> None:
+    async with serving(Limits(read_s=FAR_S, write_s=FAR_S, idle_s=FAR_S, connections=3)) as served:
+        silent = [await asyncio.open_connection(*served.address) for _ in range(6)]
+        assert (await served.http.get("/health")).status_code == 200
+        assert (await put(served)).status_code == 200
+        for reader, _ in silent[:3]:  # the oldest went first
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(FAR_S):
+                    assert await reader.read() == b""
+        for _, writer in silent:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
 async def test_an_answer_that_takes_too_long_is_given_up() -> None:
     async with serving(Limits(read_s=FAR_S, write_s=0.3, idle_s=FAR_S)) as served:
         served.world.vipus[0].inner.keeper.set_faults(Faults(slow=2))

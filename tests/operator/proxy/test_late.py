@@ -97,7 +97,8 @@ async def test_what_is_never_made_after_all_is_forgotten() -> None:
 
 async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
     world = World(8, knows_ipus=True)
-    core = await world.start(BAD, pace=NEVER_LATE, waits=Waits(FAR_S, 0.05))
+    bad = quarantined(*(Ipu("10.1.1.1", number) for number in range(4)))  # it is not made smaller
+    core = await world.start(bad, pace=NEVER_LATE, waits=Waits(FAR_S, 0.05))
     late = _Late(world.vipus[0], PARKED_PREFIX, then=NoRoom("no room"))
     taking = asyncio.create_task(core.taking.take(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "one is to be parked")

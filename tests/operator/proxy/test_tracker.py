@@ -12,6 +12,7 @@ from tests.operator.proxy.world import FAR_S, World, called, wish
 from muster_operator.partitions import Entry, Refusal
 from muster_operator.proxy import tracker
 from muster_operator.proxy.taking import Waits
+from muster_operator.vipu.simulator.fleet import Faults
 
 ASKED = wish()
 NAME = called(ASKED)
@@ -138,6 +139,25 @@ async def test_a_full_tracker_refuses_and_still_lets_go() -> None:
     assert world.vipus[0].calls == []
     assert await core.taking.free(names[0], names[0]) is None
     assert isinstance(await core.taking.take(NAME, ASKED), Entry)
+    await world.kill()
+
+
+async def test_in_a_tracker_without_room_partitions_lose_their_messages_and_go_on() -> None:
+    world = World()
+    await _taken(world)
+    entry = tracker.read({NAME: world.api.data[NAME]}).entries[NAME]
+    long = Entry(job="x", namespace="n", name="", state="active", controller="v0:8090")
+    fill = tracker.LIMIT - tracker.size(dict(world.api.data)) - tracker.size({"p-x-n-0": tracker.written(long)})
+    full = {"p-x-n-0": tracker.written(msgspec.structs.replace(long, name="x" * (fill - 32)))}
+    world.api.put(dict(world.api.data) | full)
+    await world.seen()
+    said = msgspec.structs.replace(entry, state="deleting", message="V-IPU says no, at length: " + "no " * 60)
+    # as it is while V-IPU does not let it go
+    world.vipus[0].inner.keeper.set_faults(Faults(down=True))
+    assert await world.core.store.change(NAME, lambda _: said) == tracker.read(dict(world.api.data)).entries[NAME]
+    left = tracker.read(dict(world.api.data)).entries[NAME]
+    assert (left.state, left.message) == ("deleting", "")
+    assert tracker.size(dict(world.api.data)) <= tracker.LIMIT
     await world.kill()
 
 
