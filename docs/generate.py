@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import alerts
 import chart
 import chart_rights
 import reference
@@ -189,6 +190,7 @@ def main() -> int:
         chart_rights.FILE: chart_rights.text(),
         **reference.files(),
         **chart.files(),
+        **alerts.files(),
     }
     stale = []
     for file, text in made.items():

@@ -1,13 +1,15 @@
 """The certificate of a server that the API server calls: made, shared by its replicas, renewed and reloaded.
 
 Whichever replica comes first makes the key pair and keeps it in a Secret; the others take it. Writes are optimistic, so
-nobody leads. Nothing is written while nothing has to change; reads are two a minute.
+nobody leads. Objects are looked at when a watch tells of a change or when a renewal is due: while nothing has to change
+nothing is read or written.
 """
 
 import asyncio
 import base64
 import binascii
 import logging
+import math
 import os
 import random
 import ssl
@@ -22,13 +24,28 @@ import msgspec
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, ConfigError, Conflict, NotFound
-from muster_kube.keypairs import AUTHORITIES, CERTIFICATE, KEY, NAMES, Kept, Unusable, read_kept, renewed
+from muster_kube.keypairs import (
+    AUTHORITIES,
+    CERTIFICATE,
+    KEY,
+    NAMES,
+    Kept,
+    Unusable,
+    end_of,
+    next_due,
+    read_kept,
+    renewed,
+)
 from muster_kube.objects import Api, Metadata
+from muster_kube.reflector import Reflector
 from muster_kube.times import rfc3339_whole
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 60.0  # a deleted Secret, a bundle that somebody took away: made good within this
+FILES_LOOK_S = 60.0  # the kubelet itself takes as long to bring a mounted Secret up to date
+SPREAD_S = 1.0  # replicas are told of a change together, and should not all write at once
+CLOCK_LOOK_S = 3600.0  # renewals go by the wall clock, which may be set while a timer runs
+OVERDUE_S = 30.0  # what is due and cannot be done yet: its authority is not trusted
 TRIES = 5  # of replicas that start together; each round one of them gets on
 _FILE_LIMIT = 1 << 20  # bytes
 
@@ -45,6 +62,10 @@ class ServerCertificates(Protocol):
         """PEM of the authorities to trust; empty while unknown."""
 
     @property
+    def left_s(self) -> float:
+        """Seconds until the one that is served ends, below 0 after that; NaN while there is none."""
+
+    @property
     def ready(self) -> asyncio.Event:
         """Set once there is a certificate to serve."""
 
@@ -55,6 +76,12 @@ class ServerCertificates(Protocol):
 class _Secret(Api, frozen=True):
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Seen(Api, frozen=True):
+    """Of what is watched only whether it has changed."""
+
+    metadata: Metadata
 
 
 class _ClientConfig(Api, frozen=True):
@@ -83,7 +110,9 @@ class Certificates:
         that does not exist is passed over until it does
     clock: seconds since the epoch
 
-    Rights: on the Secret create, get and patch; on each configuration get and patch.
+    Rights: on the Secret create, get, list, watch and patch; on each configuration get, list, watch and patch. RBAC can
+    bind all but create to the names, as lists and watches are of that one name only.
+    Connections: as many watches as there are objects, and one for calls.
     """
 
     def __init__(
@@ -108,6 +137,8 @@ class Certificates:
         self._sleep = sleep
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._served = _Served()
+        self._due = 0.0  # seconds since the epoch, of the next look if nobody changes anything
+        self._changed = asyncio.Event()
         self.ready = self._served.ready
 
     @property
@@ -118,21 +149,56 @@ class Certificates:
     def ca_bundle(self) -> bytes:
         return self._served.bundle
 
+    @property
+    def left_s(self) -> float:
+        return self._served.ends - self._clock()
+
     async def run(self) -> None:
         """For ever. What the API server refuses is logged once for each new reason, and tried again."""
+        async with asyncio.TaskGroup() as group:
+            for path in (self._path, *self._trusting):
+                group.create_task(self._watch(path).run())
+            await self._care()
+
+    def _watch(self, path: str) -> Reflector[_Seen]:
+        collection, _, name = path.rpartition("/")
+        return Reflector(
+            self._client,
+            collection,
+            _Seen,
+            on_change=lambda *_: self._changed.set(),
+            params={"fieldSelector": f"metadata.name={name}"},
+            sleep=self._sleep,
+            rng=self._rng,
+        )
+
+    async def _care(self) -> None:
         backoff, failures, told = Backoff(base_s=0.5, cap_s=30.0), 0, ""
         while True:
+            self._changed.clear()
             try:
                 await self.look()
             except (ApiError, ConfigError, Unusable) as error:
                 if str(error) != told:
                     log.warning("the certificate in Secret %s: %s", self._name, error)
-                told, wait_s = str(error), backoff.delay_s(failures, self._rng)
+                told = str(error)
+                await self._changed_within(backoff.delay_s(failures, self._rng))
                 failures += 1
             else:
-                # jittered, so that replicas that started together do not meet at every renewal
-                failures, told, wait_s = 0, "", LOOK_S * self._rng.uniform(0.8, 1.2)
-            await self._sleep(wait_s)
+                failures, told = 0, ""
+                while not self._changed.is_set() and (left_s := self._due - self._clock()) > 0:
+                    await self._changed_within(min(left_s, CLOCK_LOOK_S))
+            await self._sleep(self._rng.uniform(0.0, SPREAD_S))
+
+    async def _changed_within(self, seconds: float) -> None:
+        """Until something has changed, at most so long."""
+        waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._sleep(seconds))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def look(self) -> None:
         """Read what is there, renew what is due, have it trusted, serve it. Raises ApiError, ConfigError, Unusable."""
@@ -144,6 +210,7 @@ class Certificates:
                     raise
                 continue
             self._served.load(kept.current.certificate, kept.current.key, kept.bundle)
+            self._due = max(next_due(kept), self._clock() + OVERDUE_S)
             if unsaid is not None:
                 raise unsaid
             return
@@ -224,8 +291,15 @@ class CertificateFiles:
     last good ones stay.
     """
 
-    def __init__(self, folder: Path, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
         self._folder = folder
+        self._clock = clock
         self._sleep = sleep
         self._served = _Served()
         self.ready = self._served.ready
@@ -239,6 +313,10 @@ class CertificateFiles:
     def ca_bundle(self) -> bytes:
         return self._served.bundle
 
+    @property
+    def left_s(self) -> float:
+        return self._served.ends - self._clock()
+
     def look(self) -> None:
         """Raises ConfigError."""
         certificate, key = self._read(CERTIFICATE), self._read(KEY)
@@ -251,7 +329,7 @@ class CertificateFiles:
     async def run(self) -> None:
         told = ""
         while True:
-            await self._sleep(LOOK_S)
+            await self._sleep(FILES_LOOK_S)
             try:
                 self.look()
             except ConfigError as error:
@@ -277,6 +355,7 @@ class _Served:
     def __init__(self) -> None:
         self.context = _server_context()
         self.bundle = b""
+        self.ends = math.nan  # seconds since the epoch
         self.ready = asyncio.Event()
         self._loaded = b""
 
@@ -290,6 +369,7 @@ class _Served:
             with _as_file(both) as path:
                 _server_context().load_cert_chain(path)  # tried apart: half a pair would end every handshake
                 self.context.load_cert_chain(path)
+            self.ends = end_of(certificate)
         except (ssl.SSLError, ValueError) as error:
             raise Unusable(f"no certificate with its key: {error}") from error
         self._loaded = both

@@ -96,14 +96,21 @@ def renewed(kept: Kept | None, hosts: Collection[str], now: float, *, trusted: b
     if following is not None and trusted and now >= following.made + OVERLAP_S:
         return _taken_over(kept, following, now)
     if following is None and current.ends - now < RENEW_S:
-        former = tuple(pem for pem in kept.former if _end_of(pem) > now)
+        former = tuple(pem for pem in kept.former if end_of(pem) > now)
         return Kept(current, make(_together(current.hosts, hosts), now), former)
     return kept if following is kept.next else replace(kept, next=None)
 
 
+def next_due(kept: Kept) -> float:
+    """Until then :func:`renewed` has no other answer than ``kept`` for the names it serves; seconds since the epoch."""
+    if kept.next is None:
+        return kept.current.ends - RENEW_S
+    return min(kept.current.ends, kept.next.ends, kept.next.made + OVERLAP_S)
+
+
 def _taken_over(kept: Kept, pair: Pair, now: float) -> Kept:
     trusted = (kept.current.authority, *kept.former)
-    return Kept(pair, former=tuple(pem for pem in trusted if _end_of(pem) > now))
+    return Kept(pair, former=tuple(pem for pem in trusted if end_of(pem) > now))
 
 
 def _together(known: Collection[str], hosts: Collection[str]) -> Collection[str]:
@@ -211,7 +218,8 @@ def _hosts_of(certificate: x509.Certificate) -> frozenset[str]:
     return frozenset([*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))])
 
 
-def _end_of(pem: bytes) -> float:
+def end_of(pem: bytes) -> float:
+    """Seconds since the epoch. Of a chain the first one's, which is the server's. Raises ValueError."""
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
 
 

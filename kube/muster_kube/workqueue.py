@@ -18,6 +18,7 @@ from muster_kube.errors import ApiError, TooManyRequests
 K = TypeVar("K", bound=Hashable)
 
 log = logging.getLogger(__name__)
+FAIR = 8  # keys, one of which is not one of those that go first
 
 
 class ShutDown(Exception):
@@ -32,6 +33,7 @@ class WorkQueue(Generic[K]):
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._ahead: deque[K] = deque()  # in line before those of _line
         self._line: deque[K] = deque()
+        self._in_a_row = 0  # of _ahead, while others waited
         self._first: set[K] = set()  # of the wanted ones, those that go ahead
         self._wanted: set[K] = set()  # in line, or in hand and to be handed out again
         self._in_hand: set[K] = set()
@@ -53,8 +55,8 @@ class WorkQueue(Generic[K]):
         return len(self._timers)
 
     def add(self, key: K, *, first: bool = False) -> None:
-        """``key`` is handed out once more from now on, however often it is added until then. first: before all keys
-        that were added without it; whoever says so for more than can be handled starves the others."""
+        """``key`` is handed out once more from now on, however often it is added until then. first: before keys that
+        were added without it, of which every ``FAIR``-th still comes from the others, that none of them starves."""
         if self._shut or (key in self._wanted and (not first or key in self._first)):
             return
         if first:
@@ -110,7 +112,7 @@ class WorkQueue(Generic[K]):
                     with suppress(ValueError):  # already passed over
                         self._getters.remove(waiting)
                 raise
-        key = (self._ahead or self._line).popleft()
+        key = self._next_line().popleft()
         self._wanted.discard(key)
         self._first.discard(key)
         self._in_hand.add(key)
@@ -132,6 +134,13 @@ class WorkQueue(Generic[K]):
         self._timers.clear()
         while self._getters:
             self._wake()
+
+    def _next_line(self) -> deque[K]:
+        if not (self._ahead and self._line):
+            self._in_a_row = 0
+            return self._ahead or self._line
+        self._in_a_row = (self._in_a_row + 1) % FAIR
+        return self._ahead if self._in_a_row else self._line
 
     def _enter(self, key: K) -> None:
         (self._ahead if key in self._first else self._line).append(key)

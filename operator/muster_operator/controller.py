@@ -19,6 +19,7 @@ from muster_kube.errors import ApiError, Conflict
 from muster_kube.fencing import NotLeading
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_operator.acting import FREEING, TAKING, Did, Hands, Memory
+from muster_operator.confirming import Confirming
 from muster_operator.ending import bounded
 from muster_operator.ipujob import IPUJob, Status, WorkersStatus, collection
 from muster_operator.metrics import Metrics
@@ -106,6 +107,7 @@ class Operator:
         )
         self._memory = Memory(clock, rng or random.Random())  # noqa: S311 - spreads load, guards nothing
         self._hands = Hands(client, proxy, self.world, self._memory, wrote=metrics.wrote)
+        self._confirming = Confirming(client, self.world)
         self._orphans = Orphans(client, self.world, self._hands)
         self._queue: WorkQueue[str] | None = None  # there while leading
         self._telling: Telling | None = None
@@ -127,6 +129,7 @@ class Operator:
             self._client, clock=self._clock, now=self._now, note=lambda how: self._metrics.events.labels(how).inc()
         )
         self._memory.clear()
+        self._confirming.clear()
         self.world.tracker.forget_heard()
         self._waiting.clear()
         self._status_at.clear()
@@ -165,6 +168,7 @@ class Operator:
 
     def _forget(self, uid: str) -> None:
         self._memory.forget_job(uid)
+        self._confirming.forget(uid)
         self._status_at.pop(uid, None)
 
     def _room_came(self) -> None:
@@ -233,6 +237,8 @@ class Operator:
             await self._write_status(job, plan.status)
             self._tell(job, plan)
             return True
+        if await self._confirming.is_stale(job, plan):
+            return True
         news = await self._act(job, plan)
         self._tell(job, plan)
         if news:
@@ -254,6 +260,7 @@ class Operator:
             did = await self._hands.act(job, action)
             news |= did in (Did.DONE, Did.REFUSED)
             if isinstance(action, AddFinalizer) and did is Did.DONE:
+                self._confirming.note(job.metadata.uid)
                 if not job.status.conditions:  # else it was taken on before, and somebody took the finaliser off
                     self._metrics.created.inc()
                 break  # the job itself is another one now
@@ -363,6 +370,7 @@ class Operator:
         self._metrics.wrote("patch", "IPUJob/status")
         self._metrics.status_written(job, status, self.world.pods.of_job(meta.uid).values(), self._now())
         self._status_at[meta.uid] = self._clock()
+        self._confirming.note(meta.uid)
         self.world.observe_job(answer)
 
     def _entries(self) -> list[tuple[str, Entry]]:

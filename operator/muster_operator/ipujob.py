@@ -65,10 +65,15 @@ class Interactive(Api, frozen=True):
 
 
 class RollingUpdate(Api, frozen=True):
-    """Bounds of a RollingUpdate; default 25% each."""
+    """Bounds of a RollingUpdate; default 25% each. Percentages are of jobInstances; where both come to 0, one instance
+    may be missing."""
 
-    max_surge: Annotated[int | str, Meta(description="Pods above the wished number: a number or a percentage.")] = "25%"
-    max_unavailable: Annotated[int | str, Meta(description="Pods missing at most: a number or a percentage.")] = "25%"
+    max_surge: Annotated[
+        int | str, Meta(description="Instances above jobInstances: a number or a percentage, rounded up.")
+    ] = "25%"
+    max_unavailable: Annotated[
+        int | str, Meta(description="Instances missing at most: a number or a percentage, rounded down.")
+    ] = "25%"
 
 
 class Strategy(Api, frozen=True):
@@ -76,7 +81,7 @@ class Strategy(Api, frozen=True):
 
     type: Annotated[
         Literal["Recreate", "RollingUpdate"],
-        Meta(description="Recreate: all old workers go first. RollingUpdate, the default: one after the other."),
+        Meta(description="Recreate: all old workers go first. RollingUpdate, the default: instance by instance."),
     ] = "RollingUpdate"
     rolling_update: RollingUpdate | UnsetType = UNSET
 
@@ -255,6 +260,15 @@ class WorkersStatus(Api, frozen=True):
     failed: Annotated[int, Meta(description="Pods that failed.")] = 0
 
 
+class GivenBack(Api, frozen=True, omit_defaults=False):
+    """Muster's own: what could not start together, and so holds nothing for a while."""
+
+    instances: Annotated[tuple[int, ...], Meta(description="Those that hold nothing; with a launcher all.")] = ()
+    count: Annotated[int, Meta(description="How often that was so since the job last ran as a whole.")] = 0
+    until: Annotated[str | None, Meta(description="When they try again; empty while they do.")] = None
+    message: Annotated[str, Meta(description="What kept them from starting.")] = ""
+
+
 class Move(Api, frozen=True, omit_defaults=False):
     """Of a job, or of some of its instances, to other hardware."""
 
@@ -266,8 +280,8 @@ class Move(Api, frozen=True, omit_defaults=False):
 
 
 class Status(Api, frozen=True, omit_defaults=False):
-    """How the job is. attempt, selector, firstRunningTime, nextAttemptTime, observedGeneration and all about moves are
-    Muster's own."""
+    """How the job is. attempt, selector, firstRunningTime, nextAttemptTime, givenBack, observedGeneration and all about
+    moves are Muster's own."""
 
     desired_replicas: Annotated[int, Meta(description="Instances that are wanted.")] = 0
     last_message: Annotated[str, Meta(description="What was last done, or is waited for.")] = ""
@@ -281,7 +295,10 @@ class Status(Api, frozen=True, omit_defaults=False):
         name="iPUPartitionCreated", default=False
     )
     restart_count: Annotated[int, Meta(description="How often the job was run again.")] = 0
-    attempt: Annotated[int, Meta(description="Rises with each restart: a partition is reset once for each.")] = 0
+    attempt: Annotated[
+        int,
+        Meta(description="Rises with each restart and each change of template: partitions are reset once for each."),
+    ] = 0
     moves: Annotated[int, Meta(description="How often it left bad hardware; no restart counts as one.")] = 0
     move_starts: Annotated[tuple[str, ...], Meta(description="When the last of them were decided.")] = ()
     last_move: Annotated[Move | None, Meta(description="The last of them.")] = None
@@ -296,6 +313,9 @@ class Status(Api, frozen=True, omit_defaults=False):
     ] = None
     next_attempt_time: Annotated[
         str | None, Meta(description="Of a job that restarts: when the next attempt begins.")
+    ] = None
+    given_back: Annotated[
+        GivenBack | None, Meta(description="Partitions that were given back, as not all pods could start.")
     ] = None
     completion_time: Annotated[str | None, Meta(description="When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, Meta(description="When this status last changed.")] = None

@@ -11,6 +11,8 @@ JOB_UID = "muster.dev/ipujob-uid"
 ROLE = "muster.dev/role"  # launcher or worker
 INSTANCE = "muster.dev/instance"
 ATTEMPT = "muster.dev/attempt"
+TEMPLATE = "muster.dev/template"  # digest of the template that a pod was made from
+SURGE = "muster.dev/surge"  # of an instance that stands in while others are replaced
 LAUNCHER = "launcher"
 WORKER = "worker"
 OWNED_SELECTOR = f"{MANAGED_BY}={MANAGER}"

@@ -3,7 +3,8 @@
 In this order, each step only once what came before it is there: the finaliser (behaviour 16), partitions (29, 31), the
 ConfigMap and the launcher's rights (17, 19), workers (20, 28), and the launcher when all of its workers were made (21).
 A restart is a new attempt, in the status before anything else: from then on pods of the attempt before it only go, and
-what is made, partitions reset first, is of the new one (42).
+what is made, partitions reset first, is of the new one (42). So is a change of template; without a launcher its pods go
+instance by instance (51).
 
 What was refused is asked for again by every plan: whoever carries it out remembers when it is time to. Of a launcher
 job that finds names of its own taken nothing is made but those, which settles whether they still are. Events (the Tell
@@ -16,7 +17,21 @@ import msgspec
 from msgspec import UnsetType
 
 from muster_kube.times import rfc3339_whole
-from muster_operator import ending, health, losing, moving, names, recovery, restarting, status, timers, waiting
+from muster_operator import (
+    ending,
+    health,
+    holding,
+    losing,
+    moving,
+    names,
+    recovery,
+    renewing,
+    restarting,
+    status,
+    timers,
+    waiting,
+)
+from muster_operator.admission.queueing import QUEUE
 from muster_operator.ending import End
 from muster_operator.ipujob import FINALIZER, IPUJob, instances, ipus_per_instance
 from muster_operator.partitions import Entry
@@ -132,7 +147,8 @@ def _suspend(job: IPUJob, seen: Seen) -> Plan:
     """No pods, no partitions; the small objects may stay (behaviour 44)."""
     found = own_pods(job, seen)
     actions = _removed(found.values()) if found else _freed(own_entries(job, seen))
-    stand = Stand(SUSPENDED, "suspended", desired=instances(job.spec))
+    queue = job.metadata.labels.get(QUEUE)
+    stand = Stand(SUSPENDED, f"suspended, of queue {queue}" if queue else "suspended", desired=instances(job.spec))
     tells: tuple[Action, ...] = ()
     if not status.is_true(job.status, SUSPENDED):
         tells = (Tell("Normal", "IPUJobSuspended", "its pods are removed and its partitions freed"),)
@@ -148,6 +164,8 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     over = _over(here, setup)
     if over is not None:
         return over
+    if (decided := renewing.begun(here) or holding.step(here, setup)) is not None:
+        return decided
     if here.old or restarting.rest_s(here.job, here.seen.now, setup):
         return _between_attempts(here, setup)
     job, seen = here.job, here.seen
@@ -156,32 +174,48 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     obstacle = waiting.obstacle(here, setup)
     taking: tuple[Action, ...] = ()
     if here.to_take and not here.misfits and not (obstacle and obstacle.blocks):
-        taking = tuple(
-            TakePartitions(
-                tuple(each for each in here.to_take if here.attempt_of(each) == attempt),
-                attempt=attempt,
-                size=ipus_per_instance(job.spec),
-                gcds=here.workers_each,
-                together=here.with_launcher,
-            )
-            for attempt in sorted({here.attempt_of(each) for each in here.to_take})
-        )
+        taking = _taking(here)
+    held = holding.message(here)
     stand = Stand(
         RUNNING if here.is_running else PENDING,
-        waiting.line(here, obstacle),
+        held or renewing.line(here) or waiting.line(here, obstacle),
         desired=here.instances,
         current=len(here.made),
         partitions=bool(here.instances) and not here.unready,
+        reason="GaveBack" if held and not here.is_running else "",
+        message=held if not here.is_running else "",
     )
-    written = status.told(job, stand, here.workers, seen.now)
-    tells: list[Action] = []
+    written = status.told(holding.forgiven(here), stand, here.workers, seen.now)
+    tells: list[Action] = [*renewing.tells(here)]
     if status.is_true(job.status, SUSPENDED):
         tells.append(Tell("Normal", "IPUJobResumed", "its partitions and pods are made again"))
     if obstacle is not None and obstacle.event:
         tells.append(Tell("Warning", obstacle.event, ending.bounded(obstacle.text)))
     actions = (*removals, *making, *taking, *tells, *_warned(here))
-    again_s = timers.next_s(seen.now, seen.now + (_next_s(here) or 0.0), *losing.next_forced(here.superfluous, seen))
-    return Plan(actions, written, again_s=again_s, waits_for_room=bool(here.unready))
+    again_s = timers.next_s(
+        seen.now,
+        seen.now + (_next_s(here) or 0.0),
+        holding.moment(here, setup),
+        *losing.next_forced(here.superfluous, seen),
+    )
+    return Plan(actions, written, again_s=again_s, waits_for_room=bool(here.unready or here.to_take))
+
+
+def _taking(here: Standing) -> tuple[Action, ...]:
+    """A launcher's partitions are all of one attempt, and so asked for at once."""
+    by_attempt: dict[int, list[int]] = {}
+    for instance in here.to_take:
+        by_attempt.setdefault(here.attempt_of(instance), []).append(instance)
+    return tuple(
+        TakePartitions(
+            tuple(those),
+            attempt=attempt,
+            size=ipus_per_instance(here.job.spec),
+            gcds=here.workers_each,
+            together=here.with_launcher,
+        )
+        for attempt, those in sorted(by_attempt.items())
+    )
 
 
 def _between_attempts(here: Standing, setup: Setup) -> Plan:
@@ -288,11 +322,11 @@ def _making(here: Standing, setup: Setup) -> tuple[Action, ...]:
                 found.append(Change(kind, name, body))
     for instance in here.ready:
         entry = here.entry(instance)
-        if entry is None or here.conflict(instance):
+        if entry is None or here.conflict(instance) or here.is_mixed(instance):
             continue
         for index, name in here.workers_of(instance).items():
             if name not in here.pods:
-                found.append(Make("Pod", name, pods.worker(here.job, index, entry, here.attempt_of(instance), setup)))
+                found.append(Make("Pod", name, pods.worker(here.job, index, entry, entry.attempt, setup)))
     complete = here.instances and len(here.made) == here.instances and not found
     if here.with_launcher and complete and here.launcher_name not in here.pods:
         entries = [entry for instance in here.ready if (entry := here.entry(instance)) is not None]

@@ -107,8 +107,10 @@ class Setup:
     btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
     our_taints: keys that no job tolerates unless it says so. restart_delay_s: before the first restart; each later one
     waits twice as long, to restart_delay_limit_s, as batch Jobs do. free_partitions_at_end: of a job that has ended,
-    what still runs is ended and its partitions are freed, whatever cleanPodPolicy says. moves_per_hour: of one job, off
-    bad hardware."""
+    what still runs is ended and its partitions are freed, whatever cleanPodPolicy says. hold_timeout_s: how long
+    partitions are held by what cannot start as a whole, 0: for ever; hold_delay_s: until it first tries again, twice as
+    long each time, to hold_delay_limit_s. moves_per_hour: of one job, off bad
+    hardware."""
 
     launcher_image: str = "launcher:latest"
     launcher_image_pull_policy: str = "Never"
@@ -123,6 +125,10 @@ class Setup:
     restart_delay_limit_s: float = 360.0
     free_partitions_at_end: bool = False
     moves_per_hour: int = 3
+    # as Kueue's waitForPodsReady: timeout, backoffBaseSeconds, backoffMaxSeconds
+    hold_timeout_s: float = 300.0
+    hold_delay_s: float = 60.0
+    hold_delay_limit_s: float = 3600.0
 
 
 # --- what is asked for

@@ -51,6 +51,8 @@ class Settings(BaseModel):
     restart_delay_s: before a job's first restart; doubles with each one, to restart_delay_limit_s.
     free_partitions_at_end: those of a job that has ended, whatever its cleanPodPolicy.
     moves_per_hour: how often one job may leave bad hardware (healthPolicy.onFault: Move).
+    hold_timeout_s: how long partitions are held by what cannot start as a whole, 0: for ever; hold_delay_s: until they
+    are first asked for again; doubles each time, to hold_delay_limit_s. As Kueue's waitForPodsReady has them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -81,6 +83,9 @@ class Settings(BaseModel):
     restart_delay_s: float = Field(default=10.0, ge=0.0, le=3600.0, allow_inf_nan=False)
     restart_delay_limit_s: float = Field(default=360.0, ge=0.0, le=86400.0, allow_inf_nan=False)
     free_partitions_at_end: bool = False
+    hold_timeout_s: float = Field(default=300.0, ge=0.0, le=86400.0, allow_inf_nan=False)
+    hold_delay_s: float = Field(default=60.0, ge=0.0, le=3600.0, allow_inf_nan=False)
+    hold_delay_limit_s: float = Field(default=3600.0, ge=0.0, le=86400.0, allow_inf_nan=False)
     moves_per_hour: int = Field(default=3, ge=0, le=1000)
     devel_logs: bool = False
     log_format: Literal["text", "json"] = "text"
@@ -106,6 +111,9 @@ class Settings(BaseModel):
             restart_delay_s=self.restart_delay_s,
             restart_delay_limit_s=self.restart_delay_limit_s,
             free_partitions_at_end=self.free_partitions_at_end,
+            hold_timeout_s=self.hold_timeout_s,
+            hold_delay_s=self.hold_delay_s,
+            hold_delay_limit_s=self.hold_delay_limit_s,
             moves_per_hour=self.moves_per_hour,
         )
 

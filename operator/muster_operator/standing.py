@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from muster_operator import ending, losing, names
+from muster_operator import ending, losing, names, rolling
 from muster_operator.ending import End
 from muster_operator.ipujob import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
 from muster_operator.partitions import Entry
 from muster_operator.resources import placement, template
 from muster_operator.resources.owned import is_owned
+from muster_operator.rolling import Rollout
 from muster_operator.seen import JobPod, Seen
+from muster_operator.status import RESTARTING, RUNNING, is_true
 
 
 def own_pods(job: IPUJob, seen: Seen) -> dict[str, JobPod]:
@@ -76,15 +78,88 @@ class Standing:
         return names.launcher_pod(self.job.metadata.name)
 
     @cached_property
+    def digest(self) -> str:
+        """Of the workers' template as it is now."""
+        return template.digest(self.job)
+
+    @cached_property
+    def may_mix(self) -> bool:
+        """Whether instances of an earlier attempt may run beside those of this one: while a template is rolled out."""
+        return not self.with_launcher and not is_true(self.job.status, RESTARTING)
+
+    @cached_property
+    def rollout(self) -> Rollout:
+        if not self.may_mix or rolling.is_recreated(self.job):
+            return Rollout()
+        limits = rolling.bounds(self.job)
+        slots = [self._slot(instance) for instance in range(self.instances)]
+        extras = [
+            self._slot(instance)
+            for instance in range(self.instances, self.instances + limits.surge)
+            if any(names.SURGE in pod.metadata.labels for pod in self.there(instance))
+        ]
+        return rolling.rollout(slots, extras, limits)
+
+    def _slot(self, instance: int) -> rolling.Slot:
+        return rolling.slot(instance, self.there(instance), self.workers_each, self.digest)
+
+    @cached_property
+    def held_back(self) -> frozenset[int]:
+        """Instances that hold nothing for a while; see :mod:`muster_operator.holding`."""
+        given_back = self.job.status.given_back
+        return frozenset(given_back.instances if given_back is not None and given_back.until else ())
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """Instances that are to have something now: those that are wanted, and behind them those that stand in."""
+        found = (*range(self.instances), *sorted(self.rollout.extras))
+        return tuple(instance for instance in found if instance not in self.held_back)
+
+    def there(self, instance: int) -> list[JobPod]:
+        """Its workers that are not on their way out."""
+        return [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
+
+    @cached_property
     def ready(self) -> tuple[int, ...]:
-        """Instances with a partition of this attempt that can be used."""
+        """Instances with a partition that can be used: of this attempt, or of the one that their pods are of."""
         return tuple(
             instance
-            for instance in range(self.instances)
+            for instance in self.places
             if (entry := self.entry(instance)) is not None
             and entry.state == "active"
-            and entry.attempt == self.attempt_of(instance)
+            and (entry.attempt == self.attempt_of(instance) or instance in self.kept)
             and self.fits(entry)
+        )
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Instances that still have pods and partition of an earlier attempt than this."""
+        found = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values() if self._is_kept(pod)}
+        return frozenset(entry.instance for entry in self.entries.values() if str(entry.instance) in found)
+
+    def _is_kept(self, pod: JobPod) -> bool:
+        labels = pod.metadata.labels
+        return labels.get(names.ATTEMPT) == self._former_attempts.get(labels.get(names.INSTANCE, ""), "none")
+
+    @cached_property
+    def _former_attempts(self) -> Mapping[str, str]:
+        """Of partitions that may still be used as they are, by instance, as labels say it."""
+        if not self.may_mix:
+            return {}
+        move = self.job.status.last_move
+        moved = move.instances if move is not None and move.attempt == self.attempt else ()
+        return {
+            str(entry.instance): str(entry.attempt)
+            for entry in self.entries.values()
+            if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
+            if entry.instance not in moved
+        }
+
+    def is_mixed(self, instance: int) -> bool:
+        """Pods of another template are still there: none of the present one may stand beside them."""
+        return any(
+            (pod := self.pods.get(name)) is not None and not rolling.is_of(pod, self.digest)
+            for name in self.workers_of(instance).values()
         )
 
     def fits(self, entry: Entry) -> bool:
@@ -100,15 +175,18 @@ class Standing:
 
     @cached_property
     def unready(self) -> tuple[int, ...]:
+        """Of those that are wanted."""
         ready = set(self.ready)
         return tuple(instance for instance in range(self.instances) if instance not in ready)
 
     @cached_property
     def to_take(self) -> tuple[int, ...]:
         """Instances to ask a partition for. One that is being made or unmade is waited for (behaviours 29, 31)."""
+        ready = self.kept.union(self.ready)
         return tuple(
             instance
-            for instance in self.unready
+            for instance in self.places
+            if instance not in ready
             if (entry := self.entry(instance)) is None
             or (
                 entry.state != "deleting"
@@ -123,6 +201,7 @@ class Standing:
         return tuple(
             instance
             for instance in self.ready
+            if instance < self.instances
             if all(self.is_there(name) for name in self.workers_of(instance).values())
         )
 
@@ -135,11 +214,14 @@ class Standing:
         """Of this attempt of the job, or of its instance."""
         instance = _number(pod.metadata.labels.get(names.INSTANCE, ""))
         attempt = self.attempt if instance is None else self.attempt_of(instance)
-        return pod.metadata.labels.get(names.ATTEMPT) == str(attempt)
+        return pod.metadata.labels.get(names.ATTEMPT) == str(attempt) or self._is_kept(pod)
 
     @cached_property
     def old(self) -> tuple[JobPod, ...]:
-        """Of other attempts of the job than this one; what an instance that moves alone leaves is only superfluous."""
+        """Of other attempts of the job than this one; what instances that are replaced or move alone leave is only
+        superfluous."""
+        if self.may_mix:
+            return ()
         return tuple(
             pod
             for pod in self.pods.values()
@@ -159,7 +241,7 @@ class Standing:
 
     @cached_property
     def wanted_workers(self) -> frozenset[str]:
-        return frozenset(name for instance in range(self.instances) for name in self.workers_of(instance).values())
+        return frozenset(name for instance in self.places for name in self.workers_of(instance).values())
 
     @cached_property
     def workers(self) -> tuple[JobPod, ...]:
@@ -177,17 +259,30 @@ class Standing:
 
     @cached_property
     def superfluous(self) -> tuple[JobPod, ...]:
-        """Pods of instances that are no longer wanted, of an earlier attempt or shape; the highest index first."""
-        wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
+        """Pods of instances that are no longer wanted, that are replaced or hold nothing for a while, of an earlier
+        attempt or shape; the highest index first."""
+        wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher and not self.held_back else set())
+        replaced = {str(instance) for instance in self.rollout.replace}
         found = [
-            pod for name, pod in self.pods.items() if name not in wanted or self.misfits or not self.is_of_now(pod)
+            pod
+            for name, pod in self.pods.items()
+            if name not in wanted
+            or self.misfits
+            or not self.is_of_now(pod)
+            or pod.metadata.labels.get(names.INSTANCE) in replaced
+            or self._is_scaled_away(pod)
         ]
         return tuple(sorted(found, key=lambda pod: (_index(pod.metadata.name), pod.metadata.name), reverse=True))
+
+    def _is_scaled_away(self, pod: JobPod) -> bool:
+        """Where another instance is to stand in now, too."""
+        behind = _index(pod.metadata.name) >= self.instances * self.workers_each
+        return behind and names.SURGE not in pod.metadata.labels
 
     @cached_property
     def surplus(self) -> tuple[str, ...]:
         """Partitions of instances that are no longer wanted, once none of their pods is there (behaviour 48)."""
-        wanted = {self.partition(instance) for instance in range(self.instances)} - self.misfits
+        wanted = {self.partition(instance) for instance in self.places} - self.misfits
         busy = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values()}
         return tuple(
             name
@@ -206,11 +301,34 @@ class Standing:
     def is_running(self) -> bool:
         """Everything was made, and: the launcher's own command runs (so every worker was ready); without a launcher, a
         worker does. One that has just been added need not run yet, as seen with the original."""
-        if not self.instances or len(self.made) < self.instances:
+        if not self.instances or (len(self.made) < self.instances and not self.rolls_on):
             return False
         if self.with_launcher:
             return self.launcher is not None and self.launcher.status.phase == "Running"
         return any(pod.status.phase != "Pending" for pod in self.workers)
+
+    @property
+    def rolls_on(self) -> bool:
+        """All that is missing is being replaced, and no more than may be."""
+        missing = set(range(self.instances)).difference(self.made)
+        least = max(1, self.instances - rolling.bounds(self.job).unavailable)
+        return self.rollout.available >= least and missing <= self.replaced
+
+    @cached_property
+    def replaced(self) -> frozenset[int]:
+        """Of a job that runs, instances between the pods of their former template and those of the present one: those
+        are going, or their partition is being reset."""
+        if not is_true(self.job.status, RUNNING) or not self.may_mix or rolling.is_recreated(self.job):
+            return frozenset()
+        found = []
+        for instance in range(self.instances):
+            entry = self.entry(instance)
+            if entry is None or self.there(instance):
+                continue
+            resets = entry.attempt < self.attempt_of(instance) or (entry.state == "creating" and entry.reset)
+            if entry.state != "deleting" and (resets or self.is_mixed(instance)):
+                found.append(instance)
+        return frozenset(found)
 
     @cached_property
     def end(self) -> End | None:

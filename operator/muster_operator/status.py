@@ -60,7 +60,8 @@ def comes_first(before: Status, after: Status) -> bool:
     attempts = (before.attempt, before.restart_count) != (after.attempt, after.restart_count)
     attempts = attempts or (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
     moved = any(is_true(before, kind) != is_true(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
-    return attempts or moved or (not before.conditions and bool(after.conditions))
+    given_back = after.given_back is not None and before.given_back != after.given_back
+    return attempts or moved or given_back or (not before.conditions and bool(after.conditions))
 
 
 def launcher_status(conditions: Iterable[Condition]) -> LauncherStatus:
@@ -89,6 +90,7 @@ def told(job: IPUJob, stand: Stand, workers: Iterable[JobPod], now: float) -> St
         start_time=None if stand.state == SUSPENDED else before.start_time or at,
         first_running_time=_first_running(before, stand, at),
         next_attempt_time=stand.next_attempt,
+        given_back=None if over or stand.state == SUSPENDED else before.given_back,
         completion_time=(before.completion_time or at) if over else None,
         observed_generation=job.metadata.generation,
         workers_status=_counts(workers, before.workers_status if over else None),

@@ -62,7 +62,7 @@ def line(here: Standing, stands: Obstacle | None) -> str:
         return stands.text
     if here.unready:
         return _not_ready(here)
-    if not here.is_running and (text := _pod_waits(here)):
+    if not here.is_running and (text := pods_wait(here)):
         return text
     return RECONCILED
 
@@ -100,12 +100,12 @@ def _no_place(here: Standing, setup: Setup) -> str:
     return f"waits for a healthy node: {match}, {places.nodes} tainted by {', '.join(setup.our_taints)}"
 
 
-def _pod_waits(here: Standing) -> str:
-    found = [text for pod in (*here.workers, *([here.launcher] if here.launcher else [])) if (text := _why(pod))]
+def pods_wait(here: Standing) -> str:
+    found = [text for pod in (*here.workers, *([here.launcher] if here.launcher else [])) if (text := why(pod))]
     return _several(found)
 
 
-def _why(pod: JobPod) -> str:
+def why(pod: JobPod) -> str:
     """Only what does not pass by itself: scheduling, images, configuration."""
     for each in pod.status.conditions:
         if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":

@@ -29,7 +29,7 @@ from muster_tainter.making import Making, NotMade, is_job
 from muster_tainter.memory import ANNOTATION, Attempt, Memory, encode, fit, read_memory
 from muster_tainter.policy import Policy
 from muster_tainter.repair_rules import LABEL as REPAIR_LABEL
-from muster_tainter.repair_rules import Remedy
+from muster_tainter.repair_rules import REPAIRED, Remedy
 from muster_tainter.repairs import Kind, Stage, Step, active, has_place, label_of, next_step
 from muster_tainter.rounds import Rounds, to_the_end
 from muster_tainter.templates import Made
@@ -95,6 +95,8 @@ class Repairer:
             "muster_tainter_repair_attempts", "Attempts to repair a node, by class and what came of them",
             ["class", "result"], registry=registry,
         )  # fmt: skip
+        for each in REPAIRED:
+            self._attempts.labels(each, "gave-up")  # an alert asks for its rise
         gauge = Gauge("muster_tainter_nodes_under_repair", "Nodes with an attempt under way", registry=registry)
         gauge.set_function(lambda: len(self._under_way))
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, closing
 from ipaddress import ip_address
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.certificates import CertificateFiles, Certificates, ServerCertificates, validating
 from muster_kube.client import KubeClient
@@ -25,7 +25,8 @@ from muster_tainter.settings import Settings
 log = logging.getLogger(__name__)
 
 PATH = "/validate-muster-dev-v1alpha1-nodehealth-status"
-CONNECTIONS = 8  # for pods that are looked up, a millisecond or two each, and for the certificate
+# for pods that are looked up, a millisecond or two each, and for the certificate: two watches, and what they lead to
+CONNECTIONS = 10
 
 
 def read_account(text: str, namespace: str) -> Account:
@@ -76,6 +77,11 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
     return reviews
 
 
+def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+    gauge = Gauge("muster_tainter_certificate_left_seconds", "Until the webhook's certificate ends", registry=registry)
+    gauge.set_function(lambda: certificates.left_s)
+
+
 async def _serve(
     client: KubeClient,
     account: Account,
@@ -84,6 +90,7 @@ async def _serve(
     registry: CollectorRegistry,
 ) -> None:
     reviews = count_reviews(registry)
+    tell_certificate(registry, certificates)
     nodes = PodNodes(client, account.namespace)
     rule = OwnNodeRule(account, nodes, tell=lambda answer: reviews.labels(answer).inc(), clock=time.monotonic)
     host, port = bound.getsockname()[:2]

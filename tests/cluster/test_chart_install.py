@@ -339,6 +339,7 @@ def parts(cluster: Cluster) -> Iterator[Cluster]:
 AGENT, TAINTER = ("autopilot", "muster-agent"), ("autopilot", "muster-tainter")
 OPERATOR, PROXY = ("default", "gc-ipu-operator-controller-manager"), ("default", "gc-ipu-operator-vipu-proxy")
 DRY = "?dryRun=All"
+ONLY = "fieldSelector=metadata.name="  # as the watches of single objects select
 CORE, AUTO, MINE = "/api/v1", "/api/v1/namespaces/autopilot", "/api/v1/namespaces/default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -378,6 +379,8 @@ MAY: dict[tuple[str, str], list[Call]] = {
         ("create", f"{AUTO}/configmaps{DRY}", NAMED),
         ("create", f"{AUTO}/secrets{DRY}", NAMED),
         ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
+        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations?{ONLY}muster-own-node", None),
+        ("get", f"{AUTO}/secrets?{ONLY}muster-own-node", None),
         ("create", TOKENS, REVIEW),
     ],
     OPERATOR: [
@@ -391,6 +394,8 @@ MAY: dict[tuple[str, str], list[Call]] = {
         ("create", LEASES.format("default") + DRY, LEASE),
         ("create", f"{MINE}/secrets{DRY}", NAMED),
         ("get", f"{WEBHOOKS}/mutatingwebhookconfigurations/gc-ipu-operator-webhook", None),
+        ("get", f"{WEBHOOKS}/mutatingwebhookconfigurations?{ONLY}gc-ipu-operator-webhook", None),
+        ("get", f"{MINE}/secrets?{ONLY}gc-ipu-operator-webhook", None),
         ("create", TOKENS, REVIEW),
     ],
     PROXY: [
@@ -414,6 +419,7 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
     TAINTER: [
         ("get", f"{AUTO}/secrets", None),
         ("get", f"{AUTO}/secrets/autopilot-pull-secret", None),
+        ("get", f"{AUTO}/secrets?{ONLY}autopilot-pull-secret", None),
         ("create", f"{MINE}/secrets{DRY}", NAMED),
         ("create", f"{MINE}/configmaps{DRY}", NAMED),
         ("create", f"{MINE}/pods{DRY}", POD),
@@ -433,6 +439,7 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
         ("create", f"{RBAC}/namespaces/default/roles{DRY}", NAMED | {"rules": [ANYTHING]}),
         ("get", HEALTHS, None),
         ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
+        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations", None),
         ("create", f"{IPUJOBS}{DRY}", NAMED),
         ("patch", f"{CRDS}/ipujobs.graphcore.ai{DRY}", {"metadata": {"labels": {"a": "b"}}}),
     ],

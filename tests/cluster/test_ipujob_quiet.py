@@ -22,7 +22,7 @@ IDLE_S = 5.0
 
 
 def of_ours(request: Request) -> bool:
-    """What is about jobs: a lease is renewed and a certificate looked at by the clock; a review writes nothing."""
+    """What is about jobs: leases are renewed by the clock, certificates are a process's own, reviews write nothing."""
     return request.user.endswith(ACCOUNTS) and request.resource not in ("leases", "secrets", "tokenreviews")
 
 

@@ -25,7 +25,7 @@ def row(printed: str) -> list[str]:
     return cells
 
 
-async def test_47_48_get_and_scale_print_the_transcript(bed: Bed) -> None:
+async def test_47_48_50_get_and_scale_print_the_transcript(bed: Bed) -> None:
     await bed.start(ipus=16)
     name = "job-inference-1"
     text = (SAMPLES / "ipujob_inference.yaml").read_text().replace("namespace: default", f"namespace: {bed.namespace}")

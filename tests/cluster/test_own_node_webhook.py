@@ -255,6 +255,27 @@ async def test_a_second_replica_takes_the_first_ones_certificate_and_writes_noth
     assert written == []
 
 
+async def test_a_secret_that_is_deleted_is_made_anew_by_word_of_a_watch(guard: Guard) -> None:
+    """With the rights of the test bed, which are the chart's: a watch of that one name is allowed."""
+    assert guard.replica is not None
+    since = guard.plane.audit.mark()
+    former = (await guard.api.get(f"{SECRETS}/{NAME}"))["data"]["ca.crt"]
+    await guard.api.delete(f"{SECRETS}/{NAME}")
+
+    async def anew() -> bool:
+        with suppress(NotFound):
+            bundle = (await guard.api.get(f"{SECRETS}/{NAME}"))["data"]["ca.crt"]
+            (webhook,) = (await guard.api.get(CONFIGURATION))["webhooks"]
+            return bundle != former and webhook["clientConfig"]["caBundle"] == bundle
+        return False
+
+    await until(anew, "another authority is trusted")
+    await guard.in_force()
+    assert "is down" not in guard.replica.lines()
+    asked = [request for request in guard.plane.audit.requests(since) if request.name == NAME]
+    assert not [each for each in asked if each.verb == "list" and "muster-tainter" in each.user_agent]
+
+
 async def test_what_a_review_costs(guard: Guard) -> None:
     """A figure, printed; each pod is looked up once."""
     agent = await guard.agent(guard.token(guard.one))

@@ -7,100 +7,21 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kube.played_objects import CONFIGURATION, SECRET, Cluster, nothing
 
-from muster_kube.certificates import CertificateFiles, Certificates, mutating, validating
+from muster_kube.certificates import CertificateFiles, Certificates, mutating
 from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, ApiError, ConfigError, Conflict, Forbidden, NotFound
+from muster_kube.errors import ConfigError, Forbidden
 from muster_kube.keypairs import DAY_S, HOSTS_LIMIT, RENEW_S, VALID_S, Kept, Unusable, make, read_kept, renewed
 
 NOW = 1_800_000_000.0
 HOST = "own-node.muster.svc"
 HOSTS = (HOST, "10.1.2.3")
-SECRET = "/api/v1/namespaces/muster/secrets/own-node"
-CONFIGURATION = validating("own-node")
-
-
-async def _nothing() -> None:
-    pass
-
-
-class Cluster:
-    """Objects with a resourceVersion each, as the API server keeps them. ``meanwhile``: what happens before each call;
-    ``refuse``: what calls of these methods and paths raise."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, dict[str, Any]] = {}
-        self.writes: list[tuple[str, str]] = []
-        self.refuse: dict[tuple[str, str], ApiError] = {}
-        self.meanwhile: Callable[[], Awaitable[object]] = _nothing
-        self._version = 0
-
-    def configure(self, *names: str) -> None:
-        self._keep(CONFIGURATION, {"webhooks": [{"name": name, "clientConfig": {}} for name in names]})
-
-    @property
-    def bundle(self) -> bytes:
-        found = {each["clientConfig"].get("caBundle", "") for each in self.objects[CONFIGURATION]["webhooks"]}
-        (only,) = found
-        return base64.b64decode(only)
-
-    def secret(self) -> dict[str, bytes]:
-        return {name: base64.b64decode(value) for name, value in self.objects[SECRET]["data"].items()}
-
-    def put(self, data: dict[str, bytes]) -> None:
-        self._keep(SECRET, {"data": {name: base64.b64encode(value).decode() for name, value in data.items()}})
-
-    def _keep(self, path: str, found: dict[str, Any]) -> None:
-        self._version += 1
-        name = path.rpartition("/")[2]
-        self.objects[path] = found | {"metadata": {"name": name, "resourceVersion": str(self._version)}}
-
-    async def _others(self, method: str, path: str) -> None:
-        await self.meanwhile()
-        if error := self.refuse.get((method, path)):
-            raise error
-
-    async def get(self, path: str, *, type: type[Any], **_: Any) -> Any:
-        await self._others("GET", path)
-        if path not in self.objects:
-            raise NotFound(404, "NotFound", "no such object", path)
-        return _decoded(self.objects[path], type)
-
-    async def create(self, path: str, body: dict[str, Any], *, type: type[Any], **_: Any) -> Any:
-        await self._others("POST", path)
-        path = f"{path}/{body['metadata']['name']}"
-        if path in self.objects:
-            raise AlreadyExists(409, "AlreadyExists", "it is there", path)
-        self.writes.append(("POST", path))
-        self._keep(path, {key: body[key] for key in ("type", "data")})
-        return _decoded(self.objects[path], type)
-
-    async def patch(self, path: str, body: dict[str, Any], *, type: type[Any], **_: Any) -> Any:
-        await self._others("PATCH", path)
-        found = self.objects.get(path)
-        if found is None:
-            raise NotFound(404, "NotFound", "no such object", path)
-        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
-            raise Conflict(409, "Conflict", "it has changed", path)
-        self.writes.append(("PATCH", path))
-        data = found.get("data", {}) | body.get("data", {})
-        self._keep(
-            path,
-            found
-            | ({"data": {name: value for name, value in data.items() if value is not None}} if data else {})
-            | ({"webhooks": body["webhooks"]} if "webhooks" in body else {}),
-        )
-        return _decoded(self.objects[path], type)
-
-
-def _decoded(found: dict[str, Any], kind: type[Any]) -> Any:
-    return msgspec.json.decode(json.dumps(found), type=kind)
 
 
 class Clock:
@@ -326,13 +247,13 @@ async def test_a_slow_replica_never_writes_an_old_bundle_over_a_new_one(
 
     async def meanwhile() -> None:
         if next(left, None) is None:
-            cluster.meanwhile = _nothing
+            cluster.meanwhile = nothing
             await other.look()
 
     cluster.meanwhile = meanwhile
     await slow.look()
     if cluster.meanwhile is meanwhile:  # the slow one has made fewer calls
-        cluster.meanwhile = _nothing
+        cluster.meanwhile = nothing
         await other.look()
     assert "next.crt" in cluster.secret()
     assert cluster.bundle == cluster.secret()["ca.crt"]
@@ -474,30 +395,6 @@ async def test_of_two_configurations_both_have_to_trust_the_next_one_before_it_s
         shake_hands(two.ssl_context, bundles()[0])
 
 
-async def test_the_same_trouble_is_logged_once_and_tried_again(
-    cluster: Cluster, replica: Callable[..., Certificates], caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.refuse["GET", SECRET] = Forbidden(403, "Forbidden", "no right", SECRET)
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 5:
-            cluster.refuse.clear()
-        if len(slept) == 6:
-            await asyncio.Event().wait()
-
-    one = replica(sleep=sleep)
-    with caplog.at_level(logging.WARNING):
-        running = asyncio.create_task(one.run())
-        async with asyncio.timeout(60):
-            await one.ready.wait()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    assert [record.message.count("no right") for record in caplog.records] == [1]
-    assert max(slept[:5]) <= 45
-
-
 # -- files that somebody else keeps
 
 
@@ -511,11 +408,12 @@ def write_pair(folder: Path, hosts: tuple[str, ...] = HOSTS, *, key: bytes = b""
 
 async def test_files_are_served_and_read_again_without_a_restart(tmp_path: Path) -> None:
     bundle = write_pair(tmp_path)
-    files = CertificateFiles(tmp_path)
+    files = CertificateFiles(tmp_path, clock=lambda: NOW)
     context = files.ssl_context
     first = shake_hands(context, bundle)
     assert files.ready.is_set()
     assert files.ca_bundle == bundle
+    assert files.left_s == VALID_S
     bundle = write_pair(tmp_path)
     files.look()
     assert shake_hands(context, bundle) != first

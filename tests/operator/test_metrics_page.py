@@ -2,8 +2,11 @@
 
 from tests.metrics_page import registered, written
 
+from muster_kube.certificates import Certificates
+from muster_kube.client import KubeClient
+from muster_kube.config import ClusterConfig
 from muster_operator import metrics
-from muster_operator.admission.serving import count_reviews
+from muster_operator.admission.serving import count_reviews, tell_certificate
 from muster_operator.proxy import metrics as proxy
 
 
@@ -11,6 +14,8 @@ def test_of_the_operator() -> None:
     made = metrics.Metrics()
     made.watch(list, list, lambda: 0)
     count_reviews(made.registry)
+    client = KubeClient(ClusterConfig(origin="nowhere", server="http://127.0.0.1:1"))
+    tell_certificate(made.registry, Certificates(client, "n", "s", ["h"]))
     exist = registered([made.registry])
     assert written("The operator's") == exist
     assert all(name.startswith("muster_operator_") for name in exist)

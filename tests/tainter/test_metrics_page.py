@@ -2,13 +2,14 @@
 
 from tests.metrics_page import registered, written
 
+from muster_kube.certificates import Certificates
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_tainter.controller import Tainter
 from muster_tainter.metrics import Metrics
 from muster_tainter.pausing import Pause
 from muster_tainter.policyfile import load_policy
-from muster_tainter.webhook import count_reviews
+from muster_tainter.webhook import count_reviews, tell_certificate
 
 
 def test_the_page_names_exactly_the_families_of_a_replica_with_every_part_of_it() -> None:
@@ -17,6 +18,7 @@ def test_the_page_names_exactly_the_families_of_a_replica_with_every_part_of_it(
     Tainter(client, lambda: policy, metrics, may_write=lambda: False, agents=("muster", "app=agent"))
     Pause(client, "muster", on_change=lambda: None, registry=metrics.registry)
     count_reviews(metrics.registry)
+    tell_certificate(metrics.registry, Certificates(client, "n", "s", ["h"]))
     exist = registered([metrics.registry])
     assert written("The tainter's") == exist
     assert all(name.startswith("muster_tainter_") for name in exist)

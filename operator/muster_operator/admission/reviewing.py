@@ -9,6 +9,7 @@ from muster_kube.admission import ALLOWED, AdmissionRequest, Answer, BadReview
 from muster_operator.admission.defaulting import defaulted
 from muster_operator.admission.findings import Error
 from muster_operator.admission.patching import difference
+from muster_operator.admission.queueing import queued
 from muster_operator.admission.reading import mapping
 from muster_operator.admission.validating import Limits, is_judged, judge
 from muster_operator.ipujob import GROUP, KIND, PLURAL
@@ -42,6 +43,8 @@ class Reviewers:
         found = defaulted(spec, None if former is None else mapping(former.get("spec")))
         if found.errors and not mapping(job.get("metadata")).get("deletionTimestamp"):
             return self._told("mutate", refusal(job, found.errors))
+        if former is None:
+            found = queued(found, mapping(job.get("metadata")))
         operations = difference(spec, found.spec, "/spec")
         return self._told("mutate", Answer(True, patch=operations, warnings=found.warnings))
 

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.certificates import CertificateFiles, Certificates, ServerCertificates, mutating, validating
 from muster_kube.client import KubeClient
@@ -27,7 +27,7 @@ from muster_operator.admission.validating import Limits
 log = logging.getLogger(__name__)
 
 NAME = "muster-ipujob"
-CONNECTIONS = 2  # for the certificate only
+CONNECTIONS = 5  # for the certificate only: three watches, and what they lead to
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ async def prepared(
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves both webhooks until it is cancelled. Prints ``webhooks on HOST:PORT``. Raises ConfigError, OSError.
 
-    Rights, without a cert_dir: on the Secret create, get and patch; on both webhook configurations get and patch.
+    Rights, without a cert_dir: as :class:`Certificates` says, on the Secret and on both webhook configurations.
     """
     # connections of its own: whoever submits a job waits for nothing that the operator does
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
@@ -79,6 +79,7 @@ async def _serve(
     place: Place, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
 ) -> None:
     reviews = count_reviews(registry)
+    tell_certificate(registry, certificates)
     reviewers = Reviewers(place.limits, place.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc())
     host, port = bound.getsockname()[:2]
     print(f"webhooks on {host}:{port}", flush=True)
@@ -100,3 +101,8 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
         for answer in ("allowed", "refused"):
             reviews.labels(webhook, answer)
     return reviews
+
+
+def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+    gauge = Gauge("muster_operator_certificate_left_seconds", "Until the webhooks' certificate ends", registry=registry)
+    gauge.set_function(lambda: certificates.left_s)

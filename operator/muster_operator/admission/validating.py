@@ -235,6 +235,9 @@ def _changes(before: Spec, after: Spec) -> Iterator[Error]:
             yield _fixed(f"spec.{key}", "added" if given(after, key) else "taken away")
     if given(old, "launcher") and given(after, "launcher") and old["launcher"] != after["launcher"]:
         yield _fixed("spec.launcher", "changed")
+    with_launcher = given(old, "launcher") or given(old, "interactive")
+    if with_launcher and mapping(old.get("workers")).get("template") != mapping(after.get("workers")).get("template"):
+        yield _fixed("spec.workers.template", "changed, under a launcher that runs with all workers or none")
 
 
 def _fixed(path: str, what: str) -> Error:

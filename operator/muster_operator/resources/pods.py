@@ -16,7 +16,7 @@ from muster_operator.partitions import Entry
 from muster_operator.resources import environment, placement
 from muster_operator.resources.config import HOSTFILE, KUBECTL_AT, KUBEEXEC, MOUNTED_AT
 from muster_operator.resources.owned import Body, labels, owner_references
-from muster_operator.resources.template import main_container, pod_metadata, pod_spec
+from muster_operator.resources.template import digest, main_container, pod_metadata, pod_spec
 from muster_operator.seen import Setup
 
 # A bare `sleep` as a container's first process hears no SIGTERM, so that every end would take the whole grace period,
@@ -77,6 +77,8 @@ def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup) ->
         for container in spec["containers"]
     ]
     marks = {names.ROLE: names.WORKER, names.INSTANCE: str(instance), names.ATTEMPT: str(attempt)}
+    if instance >= instances(job.spec):
+        marks[names.SURGE] = "true"
     return _pod(job, names.worker_pod(job.metadata.name, index), marks, spec)
 
 
@@ -124,7 +126,7 @@ def _pod(job: IPUJob, name: str, marks: Mapping[str, str], spec: Body) -> Body:
     metadata: Body = {
         "name": name,
         "namespace": job.metadata.namespace,
-        "labels": {**pod_metadata(job, "labels"), **labels(job), **marks},
+        "labels": {**pod_metadata(job, "labels"), **labels(job), names.TEMPLATE: digest(job), **marks},
         "ownerReferences": owner_references(job),
     }
     if annotations := pod_metadata(job, "annotations"):

@@ -1,5 +1,7 @@
 """What the workers' pod template says. It is the user's: read here, copied elsewhere, never changed in place."""
 
+import hashlib
+import json
 from typing import Any
 
 from muster_operator.ipujob import IPUJob
@@ -25,3 +27,9 @@ def main_container(job: IPUJob) -> dict[str, Any]:
     containers: list[dict[str, Any]] = pod_spec(job)["containers"]
     wanted = pod_metadata(job, "annotations").get(DEFAULT_CONTAINER)
     return next((each for each in containers if each.get("name") == wanted), containers[0])
+
+
+def digest(job: IPUJob) -> str:
+    """Of the whole template, in the label ``muster.dev/template`` of every pod: a change shows, whoever saw it."""
+    text = json.dumps(job.spec.workers.template, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

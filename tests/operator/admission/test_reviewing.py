@@ -157,3 +157,18 @@ async def test_14_reviews_of_other_kinds_are_told_so(asked: Asked) -> None:
     """Behaviour 14."""
     with pytest.raises(BadReview, match="'pods': expected ipujobs of graphcore"):
         await asked.validate(job(least()), resource=Resource(version="v1", resource="pods"))
+
+
+async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_does(asked: Asked) -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "team-a"}
+    answer = await asked.mutate(job(least(), labels=labels))
+    assert answer.patch is not None
+    assert {each["path"]: each["value"] for each in answer.patch} == FILLED_IN | {"/spec/suspend": True}
+    assert "created suspended; queue team-a starts it" in answer.warnings[0]
+    stored = job(defaulted(least()).spec | {"suspend": True}, labels=labels)
+    assert not (await asked.mutate(stored)).patch, "again changes nothing"
+    resumed = job(stored["spec"] | {"suspend": False}, labels=labels)
+    assert not (await asked.mutate(resumed, stored)).patch
+    for name in ("", None):
+        answer = await asked.mutate(job(least(), labels={"kueue.x-k8s.io/queue-name": name}))
+        assert "/spec/suspend" not in {each["path"] for each in answer.patch or ()}

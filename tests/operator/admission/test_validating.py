@@ -244,6 +244,15 @@ def test_13_the_rest_changes_at_any_time(change: Spec) -> None:
     assert changed(least(), least() | change) == []
 
 
+def test_13_under_a_launcher_the_template_changes_only_while_suspended() -> None:
+    other = {"workers": workers(1) | {"template": template(image="main:2")}}
+    for mode in ({"launcher": {"command": ["mpirun"]}}, {"interactive": {"ttl": 60}}):
+        before = least(**mode)
+        [said] = changed(before, before | other)
+        assert said.startswith("spec.workers.template: ")
+        assert changed(before | {"suspend": True}, before | other) == []
+
+
 def test_13_the_time_of_a_session_can_be_changed() -> None:
     assert changed(least(interactive={"ttl": 60}), least(interactive={"ttl": 7200})) == []
 

@@ -15,7 +15,7 @@ from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.credentials import StaticToken
 from muster_operator.acting import Hands, Memory
-from muster_operator.ipujob import FINALIZER, IPUJob, decode
+from muster_operator.ipujob import API_VERSION, FINALIZER, IPUJob, decode
 from muster_operator.observing import World
 from muster_operator.partitioning import Proxy
 from muster_operator.partitions import Entry, Refusal
@@ -123,6 +123,9 @@ class Bench:
             body = {"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": found}
             self.api.on("GET", path, Reply(200, body))
             self.api.on("WATCH", path, Stream())
+        for job in items.get("ipujobs", []):
+            where = f"/apis/{API_VERSION}/namespaces/{job['metadata']['namespace']}/ipujobs/{job['metadata']['name']}"
+            self.api.on("GET", where, Reply(200, job))
 
     def written(self) -> list[Asked]:
         return [asked for asked in self.api.asked if asked.method != "GET"]

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from muster_kube.times import rfc3339_whole
 from muster_operator import ending, names, status
-from muster_operator.ipujob import FINALIZER, IPUJob, ipus_per_instance, workers_per_instance
+from muster_operator.ipujob import FINALIZER, IPUJob, has_launcher, ipus_per_instance, workers_per_instance
 from muster_operator.partitions import Entry, Refusal
 from muster_operator.plan import plan
 from muster_operator.seen import (
@@ -238,23 +239,31 @@ class Cluster:
         self.numbers += 1
         body = copy.deepcopy(dict(make.body))
         body["metadata"]["uid"] = f"pod-{self.numbers}"
+        body["metadata"]["creationTimestamp"] = rfc3339_whole(self.now)
         self.pods[namespace, make.name] = msgspec.convert(body, JobPod)
-        attempts = {pod.metadata.labels[names.ATTEMPT] for pod in self.pods.values() if _owner(pod) == uid}
-        assert len(attempts) == 1 or job.status.instance_moves, f"pods of the attempts {attempts} at once"
+        self._check_alike(job)
         self._wrote()
         return True
+
+    def _check_alike(self, job: IPUJob) -> None:
+        """What starts together is of one attempt and one template: an instance, or the whole of a job with launcher."""
+        gangs: dict[str, set[tuple[str, ...]]] = {}
+        for pod in self.pods.values():
+            if _owner(pod) == job.metadata.uid:
+                labels = pod.metadata.labels
+                gang = "" if has_launcher(job.spec) else labels[names.INSTANCE]
+                gangs.setdefault(gang, set()).add((labels[names.ATTEMPT], labels[names.TEMPLATE]))
+        assert all(len(each) == 1 for each in gangs.values()), f"pods of two kinds at once: {gangs}"
 
     def _check_pod(self, job: IPUJob, make: Make) -> None:
         """Behaviours 21, 24, 31."""
         labels = make.body["metadata"]["labels"]
-        moves = job.status.instance_moves.get(labels.get(names.INSTANCE, ""), 0)
-        attempt = job.status.attempt + moves
-        assert labels[names.ATTEMPT] == str(attempt)
         if labels[names.ROLE] == names.WORKER:
             name = names.partition(job.metadata.namespace, job.metadata.name, int(labels[names.INSTANCE]))
             entry = self.tracker.get(name)
             assert entry is not None, f"{make.name} was made without a partition"
-            assert (entry.job, entry.state, entry.attempt) == (job.metadata.uid, "active", attempt)
+            assert (entry.job, entry.state) == (job.metadata.uid, "active")
+            assert labels[names.ATTEMPT] == str(entry.attempt)
             return
         count = job.spec.job_instances
         assert isinstance(count, int)
@@ -311,6 +320,7 @@ class Cluster:
                 gcds=take.gcds,
                 controller="10.0.0.1:8090",
                 selector="ipunode=node1",
+                since=rfc3339_whole(self.now),
             )
             news = True
             self._wrote()
@@ -319,19 +329,20 @@ class Cluster:
     def _reset(self, job: IPUJob, name: str, entry: Entry, attempt: int) -> None:
         """Behaviour 42."""
         uid = job.metadata.uid
-        alone = {names.INSTANCE: str(entry.instance)} if job.status.instance_moves else {}
         left = [
             pod.metadata.name
             for pod in self.pods.values()
-            if _owner(pod) == uid and alone.items() <= pod.metadata.labels.items()
+            if _owner(pod) == uid
+            and pod.metadata.labels.get(names.INSTANCE, "") in ("", str(entry.instance))
+            and pod.metadata.labels[names.ATTEMPT] != str(attempt)
         ]
-        assert not left or {
-            self.pods[job.metadata.namespace, each].metadata.labels[names.ATTEMPT] for each in left
-        } == {str(attempt)}, f"{name} was reset under {left}"
+        assert not left, f"{name} was reset under {left}"
         key = (uid, name, attempt)
         self.resets[key] = self.resets.get(key, 0) + 1
         assert self.resets[key] == 1, f"{name} was reset twice for attempt {attempt}"
-        self.tracker[name] = msgspec.structs.replace(entry, attempt=attempt, state="creating")
+        self.tracker[name] = msgspec.structs.replace(
+            entry, attempt=attempt, state="creating", reset=True, since=rfc3339_whole(self.now)
+        )
         self._wrote()
 
     # what the rest of the world does
@@ -342,7 +353,7 @@ class Cluster:
                 del self.tracker[name]
                 self.room += 1
             else:
-                self.tracker[name] = msgspec.structs.replace(entry, state="active")
+                self.tracker[name] = msgspec.structs.replace(entry, state="active", reset=False)
 
     def end_deletions(self) -> None:
         for key, pod in list(self.pods.items()):

@@ -16,6 +16,7 @@ from tests.operator.plan.played_cluster import Cluster, Died
 from muster_operator import names, status
 from muster_operator.ipujob import RestartPolicy
 from muster_operator.resources.config import workers
+from muster_operator.seen import Setup
 
 numbers = st.integers(0, 7)
 which = st.integers(0, 1)
@@ -24,7 +25,7 @@ which = st.integers(0, 1)
 class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster()
+        self.cluster = Cluster(setup=Setup(hold_delay_s=30.0, hold_delay_limit_s=120.0))
         self.uids: list[str] = []
 
     @initialize(
