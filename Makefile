@@ -14,8 +14,9 @@ help:
 	@echo "make image IMAGE=NAME TAG=TAG   Muster's image, by docker or podman"
 	@echo "make manifests the chart as plain YAML in build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
 	@echo "make package   build/muster-vX.Y.Z: CRDs, docs, chart, image, wheel, SHA256SUMS; needs no docker"
+	@echo "make generate  reference pages, dashboards, and the CRD of IPUJobs, made from the code"
 	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
-	@echo "make screenshots  docs/fleet.png and docs/fleet-node.png, by Debian's chromium"
+	@echo "make screenshots  docs/*.png: the fleet page, and the dashboards, by Debian's chromium"
 
 sandbox: .venv/installed
 	@$(BIN)/python -m muster_testbed
@@ -53,6 +54,7 @@ docs: .venv/installed
 
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py
+	@$(BIN)/python tests/browser/dashboard_pictures.py
 
 manifests: .venv/installed
 	@$(BIN)/python -m release.manifests $(ARGS)

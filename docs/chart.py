@@ -70,6 +70,7 @@ DEFINITIONS: Schema = {
     "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 86400},
     "period": PERIOD,
     "name": {"type": "string", "pattern": NAME},
+    "nameOrNone": {"type": "string", "pattern": f"^$|{NAME}"},
     "subdomain": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$"},
     "labelValue": {"type": "string", "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"},
     "kubectlVersion": {

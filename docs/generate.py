@@ -10,6 +10,7 @@ from pathlib import Path
 import alerts
 import chart
 import chart_rights
+import dashboards
 import reference
 import yaml
 
@@ -190,6 +191,7 @@ def main() -> int:
         chart_rights.FILE: chart_rights.text(),
         **reference.files(),
         **chart.files(),
+        **dashboards.files(),
         **alerts.files(),
     }
     stale = []

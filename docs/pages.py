@@ -15,7 +15,18 @@ ROOT = Path(__file__).resolve().parent.parent
 START = "README"
 # what is read in which order; a page that stands in none of these lists comes after them
 CHAPTERS = {
-    "For operators": ("install", "operating", "fleet", "policy", "sources", "sizing", "security", "rights", "limits"),
+    "For operators": (
+        "install",
+        "operating",
+        "fleet",
+        "dashboards",
+        "policy",
+        "sources",
+        "sizing",
+        "security",
+        "rights",
+        "limits",
+    ),
     "For users of jobs": ("ipujob", "debugging", "ipujob-fields", "vipu"),
     "For authors of checks": ("plugins",),
     "Reference": ("agent", "checks", "kernel-log", "metrics", "settings"),
@@ -24,6 +35,7 @@ CHAPTERS = {
 CHART = "helm/muster/README"
 BESIDE = (
     "examples",
+    "grafana",
     "docs/**/*.png",
     "LICENSE",
     "agent/muster_agent/status_schema.py",

@@ -403,5 +403,8 @@ def _as_patch(status: Status) -> dict[str, object]:
     # the API server takes no empty text where the scale's selector is
     return patch | {
         "selector": status.selector or None,
+        # kubectl describe breaks its columns at what is empty
+        "instanceMoves": status.instance_moves or None,
+        "moveStarts": status.move_starts or None,
         "workersStatus": {name: number or None for name, number in counts.items()},
     }

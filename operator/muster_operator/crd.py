@@ -114,7 +114,8 @@ def _structural(found: Schema, types: dict[str, Schema], path: _Path) -> Schema:
         made |= _structural(plain[0], types, path)
     else:
         made |= dict(_of_one_type(plain[0], types, path))
-    if len(plain) < len(choices):
+    # kubectl explain hears nothing of the fields of what may be null; a merge patch takes it away all the same
+    if len(plain) < len(choices) and "properties" not in made:
         made["nullable"] = True
     if "description" in found:
         made["description"] = " ".join(found["description"].split())

@@ -40,18 +40,18 @@ def main() -> int:
         browser.open(stand.url)
         browser.until_text("#live", "live")
         browser.until_text("#lists", "LinkDown on 19 nodes")
-        _save(browser, ROOT / "docs" / "fleet.png")
+        save(browser, ROOT / "docs" / "fleet.png")
         browser.window(1440, 980)
         browser.one("#search").send_keys(SHOWN, Keys.ENTER)
         browser.until_text("#panel", "Closed lately")
         browser.run("document.getElementById('search').value = ''")
         browser.run("document.getElementById('search').dispatchEvent(new Event('input'))")
         browser.until(lambda: not browser.text("#matches"), "the search is empty")
-        _save(browser, ROOT / "docs" / "fleet-node.png")
+        save(browser, ROOT / "docs" / "fleet-node.png")
     return 0
 
 
-def _save(browser: Browser, path: Path) -> None:
+def save(browser: Browser, path: Path) -> None:
     browser.run("document.activeElement.blur()")
     browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     picture = base64.b64decode(

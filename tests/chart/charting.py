@@ -107,7 +107,8 @@ class Helm:
             *("-f", "-", *more, *words),
             stdin=text,
         )
-        return Rendered(tuple(each for each in yaml.safe_load_all(printed) if each))
+        # by libyaml: the dashboards alone are 200 KB
+        return Rendered(tuple(each for each in yaml.load_all(printed, Loader=yaml.CSafeLoader) if each))
 
     def notes(self, values: Mapping[str, Any] | None = None) -> str:
         """What an install would print. helm prints it only where there is a cluster: here a copy of the chart shows it

@@ -3,7 +3,7 @@ The V-IPU controllers. --set takes a bare comma for the end of its value: what c
 values, cut at each dot (`c: {"d:8091:k": w}` of `c.d:8091:k=w`). Such remains are put together again.
 */}}
 {{- define "muster.known" -}}
-nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPort vipuClusterName vipuCLusterName image namespace pullSecrets repeat PCIeBW annotations checks logFormat agent tainter ownNode controller controllers ipuJobs admissionWebhooks vipuProxy proxyPort service podAnnotations podSecurityPolicyContext securityContext resources nodeSelector tolerations affinity ipuVisibility extendedScheduler networkPolicy podDisruptionBudget monitoring alerts crds uninstall
+nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPort vipuClusterName vipuCLusterName image namespace pullSecrets repeat PCIeBW annotations checks logFormat agent tainter ownNode controller controllers ipuJobs admissionWebhooks vipuProxy proxyPort service podAnnotations podSecurityPolicyContext securityContext resources nodeSelector tolerations affinity ipuVisibility extendedScheduler networkPolicy podDisruptionBudget monitoring grafana alerts crds uninstall
 {{- end -}}
 
 {{/* Each remaining path with its value, a line each. arguments: at (of the path so far), node */}}

@@ -1,0 +1,23 @@
+"""The Grafana dashboards, as Python: `docs/generate.py` writes their JSON to grafana/ and into the chart.
+
+One module a dashboard; what they share (colours, units, the form of a panel) is in model.py.
+"""
+
+import json
+from pathlib import Path
+
+from dashboards import fleet, ipujobs, network, node, tainter
+
+ROOT = Path(__file__).parents[2]
+PLACES = (ROOT / "grafana", ROOT / "helm" / "muster" / "files" / "dashboards")  # helm reads nothing outside the chart
+ALL = (fleet, node, network, ipujobs, tainter)
+
+
+def files() -> dict[Path, str]:
+    """Each dashboard's JSON, by file."""
+    made = {}
+    for module in ALL:
+        found = module.dashboard()
+        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        made |= {place / f"{found['uid']}.json": text for place in PLACES}
+    return made

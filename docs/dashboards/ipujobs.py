@@ -1,0 +1,246 @@
+"""IPUJobs, and the IPUs that they run on."""
+
+from dashboards.model import (
+    FAIL,
+    GOOD_AT_0,
+    HELD,
+    PASS,
+    PLAIN,
+    SKIP,
+    WARN,
+    WITHHELD,
+    Column,
+    Object,
+    Query,
+    assemble,
+    graph,
+    rises,
+    stat,
+    table,
+    variable,
+    warns_at,
+)  # fmt: skip
+
+S = 'namespace=~"$namespace"'
+
+
+def dashboard() -> Object:
+    jobs = {"Pending": WARN, "Running": PASS, "Completed": SKIP, "Failed": FAIL}
+    rows = [
+        [
+            stat(
+                title,
+                Query(f'max(muster_operator_jobs{{{S},status="{status}"}})'),
+                means,
+                steps=steps,
+            )
+            for title, status, steps, means in (
+                ("Running", "Running", ((None, SKIP), (1, PASS)), "IPUJobs whose pods run."),
+                (
+                    "Waiting",
+                    "Pending",
+                    warns_at(1),
+                    "IPUJobs without all of their pods. `kubectl describe ipujob NAME` says what is waited for: IPUs, "
+                    "a node, an image, a partition.",
+                ),
+                (
+                    "Failed",
+                    "Failed",
+                    GOOD_AT_0,
+                    "IPUJobs that have failed for good, until somebody deletes them. `kubectl describe ipujob NAME` "
+                    "says why.",
+                ),
+            )
+        ]
+        + [
+            stat(
+                "IPUs used",
+                Query(f"max(muster_operator_ipus_used{{{S}}})"),
+                "IPUs in partitions of jobs.",
+            ),
+            stat(
+                "IPUs available",
+                Query(f'max(muster_vipu_proxy_ipus{{{S},state="available"}})'),
+                "What V-IPU could still give, as of the last change. It may be in pieces too small for a job.",
+                steps=((None, WARN), (1, PASS)),
+            ),
+            stat(
+                "IPUs in quarantine",
+                Query(f"max(muster_vipu_proxy_quarantined_ipus{{{S}}})"),
+                "IPUs kept out of new partitions for a fault. Which: ConfigMap muster-ipu-quarantine.",
+                steps=((None, PASS), (1, HELD)),
+            ),
+            stat(
+                "Operator leads",
+                Query(f"sum(muster_operator_leader{{{S}}})"),
+                "One replica leads. With none no job goes on: `kubectl get pods` shows what ails it; jobs that run do "
+                "not stop.",
+                steps=((None, FAIL), (1, PASS), (2, FAIL)),
+            ),
+            stat(
+                "Bad controllers",
+                Query(f'max(muster_vipu_proxy_controllers{{{S},entries="bad"}}) or vector(0)'),
+                "Entries of the list of V-IPU controllers that make no sense. The proxy's log names them.",
+                steps=GOOD_AT_0,
+            ),
+        ],
+        [
+            graph(
+                "Jobs",
+                [Query(f"max by (status) (muster_operator_jobs{{{S}}})", "{{status}}")],
+                "IPUJobs by STATUS. Waiting jobs that do not get fewer while IPUs are available: look at one of them.",
+                colours=jobs,
+                stacked=True,
+                width=8,
+                decimals=0,
+            ),
+            graph(
+                "What came of them",
+                [
+                    Query(rises("muster_operator_jobs_created_total", S), "taken on"),
+                    Query(rises("muster_operator_jobs_succeeded_total", S), "completed"),
+                    Query(rises("muster_operator_jobs_failed_total", S), "failed"),
+                    Query(rises("muster_operator_job_restarts_total", S), "restarted"),
+                ],
+                "Restarts without end: the job's own error, or a node or an IPU that comes and goes.",
+                colours={"taken on": PLAIN, "completed": PASS, "failed": FAIL, "restarted": WITHHELD},
+                bars=True,
+                width=8,
+            ),
+            graph(
+                "IPUs",
+                [
+                    Query(f'max(muster_vipu_proxy_ipus{{{S},state="used"}})', "used"),
+                    Query(f'max(muster_vipu_proxy_ipus{{{S},state="available"}})', "available"),
+                    Query(f"max(muster_vipu_proxy_quarantined_ipus{{{S}}})", "in quarantine"),
+                ],
+                "Who has the IPUs. None available and many waiting jobs: all are at work, or in pieces too small.",
+                colours={"used": PLAIN, "available": PASS, "in quarantine": HELD},
+                stacked=True,
+                width=8,
+                decimals=0,
+            ),
+        ],
+        "V-IPU and its proxy",
+        [
+            graph(
+                "Partitions",
+                [Query(f"max by (state) (muster_vipu_proxy_partitions{{{S}}})", "{{state}}")],
+                "As the tracker has them. `creating` or `deleting` for minutes: V-IPU does not answer. `parked` ones "
+                "hold IPUs that are in quarantine.",
+                colours={"creating": WARN, "active": PASS, "deleting": WITHHELD, "parked": HELD},
+                stacked=True,
+                width=8,
+                decimals=0,
+            ),
+            graph(
+                "How long V-IPU takes",
+                [
+                    Query(
+                        "histogram_quantile(0.99, sum by (le, call) "
+                        f"(rate(muster_vipu_proxy_vipu_seconds_bucket{{{S}}}[$__rate_interval]))) >= 0",
+                        "{{call}}, 99 %",
+                    )
+                ],
+                "By call. A partition of many IPUs takes tens of seconds; a query none.",
+                unit="s",
+                width=8,
+            ),
+            graph(
+                "Refused and unanswered",
+                [
+                    Query(rises("muster_vipu_proxy_vipu_errors_total", S, "call, kind"), "V-IPU {{call}}: {{kind}}"),
+                    Query(rises("muster_vipu_proxy_refusals_total", S, "why"), "proxy: {{why}}"),
+                    Query(rises("muster_vipu_proxy_vanished_total", S), "partitions vanished"),
+                ],
+                "`unreachable`: V-IPU or the way there. `vanished`: somebody took a partition away behind the proxy; "
+                "its job is restarted.",
+                bars=True,
+                width=8,
+            ),
+        ],
+        "The operator",
+        [
+            graph(
+                "One look at a job",
+                [
+                    Query(
+                        f"histogram_quantile({part}, sum by (le) "
+                        f"(rate(muster_operator_reconcile_seconds_bucket{{{S}}}[$__rate_interval]))) >= 0",
+                        f"{percent} %",
+                    )
+                    for part, percent in ((0.5, 50), (0.99, 99))
+                ],
+                "How long the operator takes to look at a job and to write what follows. Seconds: the API server or "
+                "the proxy is slow.",
+                unit="s",
+                width=6,
+            ),
+            graph(
+                "Queue",
+                [Query(f"max(muster_operator_queue_depth{{{S}}})", "jobs that wait to be looked at")],
+                "It rises for a moment after a start or a burst, and falls to 0.",
+                width=6,
+                decimals=0,
+            ),
+            graph(
+                "Writes",
+                [Query(rises("muster_operator_writes_total", S, "kind"), "{{kind}}")],
+                "What the API server took, by kind. None while nothing happens.",
+                bars=True,
+                width=6,
+            ),
+            graph(
+                "Calls that went wrong",
+                [
+                    Query(rises("muster_operator_reconcile_errors_total", S, "reason"), "look at a job: {{reason}}"),
+                    Query(rises("muster_operator_proxy_errors_total", S, "call, reason"), "proxy {{call}}: {{reason}}"),
+                    Query(rises("muster_operator_conflicts_total", S), "decided again (409)"),
+                ],
+                "Each is tried again, later each time. A reason that lasts is in the operator's log with its job.",
+                bars=True,
+                width=6,
+            ),
+        ],
+        [
+            table(
+                "Answers of the admission webhooks",
+                [
+                    Query(
+                        rises("muster_operator_reviews_total", S, "webhook, answer", "$__range"),
+                        column="answers",
+                    )
+                ],
+                "Over the time shown. `refused` ones were told why by kubectl.",
+                columns={"webhook": Column(), "answer": Column(), "answers": Column(decimals=0)},
+                sort="answers",
+                width=8,
+                height=7,
+            ),
+            table(
+                "Calls of the proxy",
+                [Query(rises("muster_operator_proxy_calls_total", S, "call", "$__range"), column="calls")],
+                "Over the time shown: asked what is free, partitions taken and freed.",
+                columns={"call": Column(), "calls": Column(decimals=0)},
+                sort="calls",
+                width=8,
+                height=7,
+            ),
+            stat(
+                "Unreadable entries of the tracker",
+                Query(f"max(muster_vipu_proxy_tracker_unreadable{{{S}}})"),
+                "Somebody has edited ConfigMap ipu-partitions-tracker so that an entry makes no sense. The proxy "
+                "leaves it alone, and its IPUs too; its log names it.",
+                steps=GOOD_AT_0,
+                width=8,
+                height=7,
+            ),
+        ],
+    ]
+    return assemble(
+        "muster-ipujobs",
+        "Muster / IPUJobs",
+        "IPUJobs, the IPUs that they run on, the operator and the V-IPU proxy.",
+        rows,
+        [variable("namespace", "muster_operator_leader", means="where operator and proxy run")],
+    )

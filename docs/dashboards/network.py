@@ -1,0 +1,264 @@
+"""Links, peers and bandwidths: which node, NIC or peer is to blame."""
+
+from dashboards.model import (
+    FAIL,
+    GOOD_AT_0,
+    PASS,
+    SKIP,
+    UNKNOWN,
+    WARN,
+    WITHHELD,
+    Column,
+    Object,
+    Query,
+    assemble,
+    graph,
+    stat,
+    table,
+    variable,
+    warns_at,
+)  # fmt: skip
+
+CHECKS = "nic|ib|nvlink|ping|iperf|nccl"
+A = 'namespace=~"$namespace",node=~"$node"'
+PEERS = f'{A},health="ping",deviceid!=""'
+
+
+def dashboard() -> Object:
+    rows = [
+        [
+            stat(
+                title,
+                Query(f'sum(muster_agent_check_verdict{{{A},check=~"{checks}",verdict="FAIL"}}) or vector(0)'),
+                means,
+                steps=GOOD_AT_0,
+                width=4,
+            )
+            for title, checks, means in (
+                (
+                    "Links that FAIL",
+                    "nic|ib",
+                    "Nodes with an Ethernet, RoCE or InfiniBand port that is down, slow, or has errors. Cable and "
+                    "transceiver first, then the switch's port.",
+                ),
+                (
+                    "NVLink FAILs",
+                    "nvlink",
+                    "Nodes with a link between GPUs that is down or counts errors: a reset, then a replacement.",
+                ),
+                (
+                    "Cut off",
+                    "ping",
+                    "Nodes that nearly no peer answers: their own network is to blame. A single silent peer only "
+                    "WARNs.",
+                ),
+                (
+                    "Slow nodes",
+                    "iperf|nccl",
+                    "Nodes that are slow with most of their peers, while those are fine without them.",
+                ),
+            )
+        ]
+        + [
+            stat(
+                "Peers not answering",
+                Query(f"sum(max by (deviceid) (autopilot_health_checks{{{PEERS}}})) or vector(0)"),
+                "Nodes that some other node pings in vain.",
+                steps=warns_at(1),
+                width=4,
+            ),
+            stat(
+                "Not measured",
+                Query(f'sum(muster_agent_check_verdict{{{A},check=~"{CHECKS}",verdict="UNKNOWN"}}) or vector(0)'),
+                "Network checks that are UNKNOWN: a tool is missing, or no peer may be asked.",
+                steps=((None, PASS), (1, UNKNOWN)),
+                width=4,
+            ),
+        ],
+        [
+            table(
+                "What is wrong now",
+                [
+                    Query(
+                        "topk(200, sum by (verdict, node, component, check) (muster_agent_component_verdict"
+                        f'{{{A},check=~"{CHECKS}",verdict=~"FAIL|WARN|UNKNOWN"}}))',
+                        column="is",
+                    )
+                ],
+                "Each link and peer that is not sound, what FAILs first; at most 200 rows.",
+                columns={
+                    "verdict": Column(words=True, width=90),
+                    "node": Column(to_node=True),
+                    "component": Column(),
+                    "check": Column(width=90),
+                },
+                sort="verdict",
+                descending=False,
+                width=12,
+                height=10,
+            ),
+            graph(
+                "Verdicts of network checks",
+                [
+                    Query(
+                        "sum by (verdict) (muster_agent_check_verdict"
+                        f'{{{A},check=~"{CHECKS}",verdict=~"FAIL|WARN|UNKNOWN"}})',
+                        "{{verdict}}",
+                    )
+                ],
+                "A step that many nodes make together is a switch, not a node.",
+                colours={"FAIL": FAIL, "WARN": WARN, "UNKNOWN": UNKNOWN},
+                stacked=True,
+                width=12,
+                height=10,
+                decimals=0,
+            ),
+        ],
+        "Between nodes",
+        [
+            table(
+                "Peers, by who pings them in vain",
+                [
+                    Query(
+                        f"topk(30, sum by (deviceid) (autopilot_health_checks{{{PEERS}}}))",
+                        column="not answered",
+                    ),
+                    Query(
+                        f"count by (deviceid) (autopilot_health_checks{{{PEERS}}})",
+                        column="asked by",
+                    ),
+                ],
+                "A peer that many do not reach is down; one that a single node does not reach is that node's way.",
+                columns={
+                    "deviceid": Column(),
+                    "not answered": Column(width=120, steps=((None, SKIP), (1, WARN), (3, FAIL))),
+                    "asked by": Column(width=100),
+                },
+                sort="not answered",
+                width=8,
+            ),
+            graph(
+                "Round trip, the median of a node's peers",
+                [
+                    Query(
+                        f'topk(10, muster_agent_measured_seconds{{{A},check="ping",measurement="rtt_median"}})',
+                        "{{node}}",
+                    )
+                ],
+                "The ten slowest nodes.",
+                unit="s",
+                width=8,
+            ),
+            table(
+                "Slowest between nodes",
+                [
+                    Query(
+                        "bottomk(20, muster_agent_measured_bytes_per_second"
+                        f'{{{A},check=~"iperf|nccl",measurement=~"bandwidth|bus_bandwidth"}})',
+                        column="bandwidth",
+                    )
+                ],
+                "The last measurements of iperf and nccl, slowest first. They run on idle nodes, when somebody asks or "
+                "the policy plans it.",
+                columns={
+                    "node": Column(to_node=True),
+                    "check": Column(width=70),
+                    "component": Column(),
+                    "bandwidth": Column(unit="Bps", width=110),
+                },
+                sort="bandwidth",
+                descending=False,
+                width=8,
+            ),
+        ],
+        "Ports",
+        [
+            table(
+                "Slowest links",
+                [
+                    Query(
+                        "bottomk(20, muster_agent_measured_bytes_per_second"
+                        f'{{{A},check=~"nic|ib",measurement=~"speed|rate"}})',
+                        column="speed",
+                    )
+                ],
+                "What ports have agreed on with their switch, in bytes: 400 Gbit/s is 50 GB/s. One below its equals: "
+                "cable or transceiver.",
+                columns={
+                    "node": Column(to_node=True),
+                    "component": Column(),
+                    "speed": Column(unit="Bps", width=100),
+                },
+                sort="speed",
+                descending=False,
+                width=8,
+            ),
+            graph(
+                "Ethernet: share of packets with errors",
+                [
+                    Query(
+                        f'topk(10, muster_agent_measured{{{A},check="nic",measurement=~".* share"}})',
+                        "{{node}} {{component}} {{measurement}}",
+                    )
+                ],
+                "The ten worst. Above 1 % the check warns.",
+                unit="percentunit",
+                steps=((None, PASS), (0.01, WARN)),
+                width=8,
+            ),
+            graph(
+                "Ethernet: lost links",
+                [
+                    Query(
+                        f'topk(10, muster_agent_measured{{{A},check="nic",measurement="link downs"}})',
+                        "{{node}} {{component}}",
+                    )
+                ],
+                "Within the last three hours, of the ten worst ports. More than three is a flapping link.",
+                steps=((None, PASS), (3, WITHHELD)),
+                width=8,
+                decimals=0,
+            ),
+        ],
+        [
+            graph(
+                "InfiniBand and RoCE: errors",
+                [
+                    Query(
+                        f'topk(10, muster_agent_measured{{{A},check="ib",component=~"(nic|ib)/.*"}})',
+                        "{{node}} {{component}} {{measurement}}",
+                    )
+                ],
+                "Rises of the counters that the check watches, of the ten worst.",
+                width=12,
+            ),
+            table(
+                "NVLinks that are up",
+                [
+                    Query(
+                        f'bottomk(20, muster_agent_measured{{{A},check="nvlink",measurement="links_up"}})',
+                        column="links up",
+                    )
+                ],
+                "GPUs with the fewest links. An H100 has 18; fewer than its siblings: a link is down.",
+                columns={
+                    "node": Column(to_node=True),
+                    "component": Column(),
+                    "links up": Column(width=100),
+                },
+                sort="links up",
+                descending=False,
+                width=12,
+            ),
+        ],
+    ]
+    return assemble(
+        "muster-network",
+        "Muster / Network",
+        "Links, peers and bandwidths: which node, port or peer is to blame.",
+        rows,
+        [
+            variable("namespace", "muster_tainter_leader", means="where Muster runs"),
+            variable("node", "muster_agent_info"),
+        ],
+    )

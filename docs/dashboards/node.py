@@ -1,0 +1,275 @@
+"""All that one node's agent says."""
+
+from dashboards.model import (
+    FAIL,
+    GOOD_AT_0,
+    HELD,
+    PASS,
+    SKIP,
+    UNKNOWN,
+    VERDICTS,
+    WARN,
+    WITHHELD,
+    Column,
+    Object,
+    Query,
+    assemble,
+    graph,
+    rises,
+    stat,
+    table,
+    timeline,
+    variable,
+    warns_at,
+)  # fmt: skip
+
+N = 'node="$node"'
+C = 'node="$node",check=~"$check"'
+# the verdict that a check has, as a number of VERDICTS
+BY_NUMBER = " or ".join(
+    f'{number} * max by (check) (muster_agent_check_verdict{{{C},verdict="{word}"}} == 1)'
+    for number, (word, _) in VERDICTS.items()
+)
+WORST = " or ".join(
+    f'{number} * max(muster_agent_check_verdict{{{N},verdict="{word}"}} == 1)' for number, (word, _) in VERDICTS.items()
+)
+MEASURED = "{{check}} {{component}} {{measurement}}"
+
+
+def dashboard() -> Object:
+    rows = [
+        [
+            stat(
+                "Worst verdict",
+                Query(WORST),
+                "The worst that a check says now. FAIL taints the node unless the policy only tells; UNKNOWN could not "
+                "be measured; SKIP: there is nothing to check.",
+                values=VERDICTS,
+                width=4,
+            ),
+            stat(
+                "Findings that FAIL",
+                Query(f'sum(muster_agent_findings{{{N},verdict="FAIL"}}) or vector(0)'),
+                "How many components FAIL. What each says: the list below; the whole text: `muster explain NODE`.",
+                steps=GOOD_AT_0,
+                width=4,
+            ),
+            stat(
+                "At work",
+                Query(f"max(muster_agent_idle{{{N}}})"),
+                "Whether work is on the accelerators, or that cannot be told. Heavy checks wait until it is idle.",
+                values={0: ("busy", HELD), 1: ("idle", PASS)},
+                width=4,
+            ),
+            stat(
+                "Not yet told",
+                Query(f"max(muster_agent_unpublished_seconds{{{N}}})"),
+                "Age of the oldest change that the API server does not have. Above a minute the agent is not ready: "
+                "the API server cannot be reached from the node, or refuses it. Its log says which.",
+                unit="s",
+                steps=warns_at(5, 60),
+                width=4,
+                decimals=0,
+            ),
+            stat(
+                "Two agents",
+                Query(f"max(muster_agent_claim_refused{{{N}}})"),
+                "Whether another agent holds this node, so that this one may not write. Two nodes have one name, or an "
+                "agent runs outside its DaemonSet.",
+                values={0: ("no", PASS), 1: ("YES", FAIL)},
+                width=4,
+            ),
+            stat(
+                "Agent",
+                Query(f"max by (version) (muster_agent_info{{{N}}})", "{{version}}"),
+                "The version that runs.",
+                name=True,
+                width=4,
+            ),
+        ],
+        [
+            timeline(
+                "Verdicts",
+                Query(BY_NUMBER, "{{check}}"),
+                "What each check said when. A check that changes every few minutes flaps: its taint is held longer "
+                "each time. A gap: the agent was not there.",
+            )
+        ],
+        [
+            table(
+                "Components that are not sound",
+                [
+                    Query(
+                        "max by (verdict, component, check) "
+                        f'(muster_agent_component_verdict{{{C},verdict=~"FAIL|WARN|UNKNOWN"}})',
+                        column="is",
+                    )
+                ],
+                "Which part it is: a GPU by its place on the PCI bus, a NIC, a disk, a peer, or the host as a whole.",
+                columns={"verdict": Column(words=True, width=90), "component": Column(), "check": Column(width=110)},
+                sort="verdict",
+                descending=False,
+                height=9,
+            ),
+            table(
+                "Findings",
+                [
+                    Query(
+                        f'sum by (verdict, check, reason) (muster_agent_findings{{{C},verdict=~"FAIL|WARN|UNKNOWN"}})',
+                        column="findings",
+                    )
+                ],
+                "Why. The reasons of kernel lines: docs/kernel-log.md; those of checks: docs/checks.md.",
+                columns={
+                    "verdict": Column(words=True, width=90),
+                    "check": Column(width=110),
+                    "reason": Column(),
+                    "findings": Column(width=90),
+                },
+                sort="verdict",
+                descending=False,
+                height=9,
+            ),
+        ],
+        "What was measured",
+        [
+            graph(
+                "Bandwidths",
+                [Query(f"muster_agent_measured_bytes_per_second{{{C}}}", MEASURED)],
+                "Of PCIe, memory and networks, in bytes: 100 Gbit/s is 12.5 GB/s. A line that fell and stayed there is "
+                "a link that trained down.",
+                unit="Bps",
+                width=8,
+            ),
+            graph(
+                "Temperatures",
+                [Query(f"muster_agent_measured_celsius{{{C}}}", MEASURED)],
+                "Of GPUs, and what is left to the point where they slow down (margin). A margin that shrinks over days "
+                "is dust or a fan.",
+                unit="celsius",
+                width=8,
+                least=None,
+            ),
+            graph(
+                "Power",
+                [Query(f"muster_agent_measured_watts{{{C}}}", MEASURED)],
+                "What each GPU draws, and its limit. One limit below its siblings': somebody has set it.",
+                unit="watt",
+                width=8,
+            ),
+        ],
+        [
+            graph(
+                "Shares",
+                [Query(f"muster_agent_measured_ratio{{{C}}}", MEASURED)],
+                "Free space and inodes, throttled time, lost packets.",
+                unit="percentunit",
+                width=8,
+            ),
+            graph(
+                "Times",
+                [Query(f"muster_agent_measured_seconds{{{C}}}", MEASURED)],
+                "Round trips to other nodes, the clock's offset, waiting times.",
+                unit="s",
+                width=8,
+                least=None,
+            ),
+            graph(
+                "Counts",
+                [Query(f"topk(30, muster_agent_measured{{{C}}})", MEASURED)],
+                "Errors, links, retired pages and other plain numbers; the 30 largest.",
+                width=8,
+            ),
+        ],
+        [
+            graph(
+                "Autopilot's gauge",
+                [Query(f'autopilot_health_checks{{{N},health!="pciebw"}}', "{{health}} {{deviceid}}")],
+                "As Autopilot's own dashboards show it: 1 is bad, 0 is good. No line where nothing is known.",
+                width=8,
+                decimals=0,
+            ),
+            graph(
+                "Autopilot's pciebw, GB/s",
+                [Query(f'autopilot_health_checks{{{N},health="pciebw"}}', "GPU {{deviceid}}")],
+                "From the host to each GPU, in GB/s as Autopilot has it; GPUs are numbered by their place on the bus.",
+                steps=((None, PASS), (4, FAIL)),
+                width=8,
+            ),
+            graph(
+                "From the sign to the API server",
+                [
+                    Query(
+                        f"histogram_quantile(0.99, {rises('muster_agent_detect_seconds_bucket', N, 'le', '$__range')})",
+                        "sign to finding, 99 %",
+                    ),
+                    Query(
+                        "histogram_quantile(0.99, "
+                        f"{rises('muster_agent_publish_seconds_bucket', N, 'le', '$__range')})",
+                        "finding to API server, 99 %",
+                    ),
+                ],
+                "The agent's own part of a fault's way, over the time shown. Seconds in the first: the node is "
+                "starved of CPU; in the second: the API server or the way there is slow.",
+                unit="s",
+                width=8,
+            ),
+        ],
+        "Runs",
+        [
+            table(
+                "Checks",
+                [
+                    Query(f"max by (check) (muster_agent_check_age_seconds{{{C}}})", column="age"),
+                    Query(f"max by (check) (muster_agent_check_period_seconds{{{C}}})", column="period"),
+                    Query(f"max by (check) (muster_agent_check_duration_seconds{{{C}}})", column="took"),
+                    Query(f"max by (check) (muster_agent_check_due_seconds{{{C}}})", column="waits"),
+                    Query(f"max by (check) (muster_agent_check_runs_total{{{C}}})", column="runs"),
+                    Query(f"max by (check) (muster_agent_check_timeouts_total{{{C}}})", column="time-outs"),
+                    Query(f"max by (check) (muster_agent_check_overruns_total{{{C}}})", column="overruns"),
+                    Query(f"max by (check) (muster_agent_check_refused_total{{{C}}})", column="refused"),
+                    Query(f"max by (check) (muster_agent_check_gave_way_total{{{C}}})", column="gave way"),
+                ],
+                "When each check last ran, and what became of its turns since the agent started. Time-outs: a tool or "
+                "the driver hangs. Refused and gave way: a job was there, which is as it should be.",
+                columns={
+                    "check": Column(),
+                    "age": Column(unit="s", decimals=0),
+                    "period": Column(unit="s", decimals=0),
+                    "took": Column(unit="s"),
+                    "waits": Column(unit="s", decimals=0, steps=((None, SKIP), (7 * 86400, WARN))),
+                    "runs": Column(),
+                    "time-outs": Column(steps=((None, SKIP), (1, WITHHELD))),
+                    "overruns": Column(steps=((None, SKIP), (1, WITHHELD))),
+                    "refused": Column(),
+                    "gave way": Column(),
+                },
+                sort="age",
+                width=16,
+                height=10,
+            ),
+            graph(
+                "Kernel lines read",
+                [
+                    Query(
+                        f"sum by (kind) (rate(muster_agent_stream_records_total{{{C}}}[$__rate_interval]))", "{{kind}}"
+                    )
+                ],
+                "Lines a second, by what became of them. `lost`: the kernel overwrote them before they were read.",
+                unit="short",
+                colours={"lost": FAIL, "malformed": UNKNOWN},
+                width=8,
+                height=10,
+            ),
+        ],
+    ]
+    return assemble(
+        "muster-node",
+        "Muster / Node",
+        "All that one node's agent says: verdicts, findings, measurements, runs.",
+        rows,
+        [
+            variable("node", "muster_agent_info", several=False),
+            variable("check", 'muster_agent_check_runs_total{node="$node"}', label="check"),
+        ],
+    )

@@ -1,0 +1,301 @@
+"""The tainter itself: how fast, how far, what it holds back, and whether it is well."""
+
+from collections.abc import Callable
+
+from dashboards.model import (
+    FAIL,
+    HELD,
+    PASS,
+    SKIP,
+    UNKNOWN,
+    WARN,
+    WITHHELD,
+    Column,
+    Object,
+    Query,
+    assemble,
+    graph,
+    rises,
+    stat,
+    table,
+    variable,
+    warns_at,
+)  # fmt: skip
+
+T = 'namespace=~"$namespace"'
+HOPS = (
+    ("1 sign to finding", "muster_agent_detect_seconds", ""),
+    ("2 finding to API server", "muster_agent_publish_seconds", ""),
+    ("1+2 sign to API server, as the tainter sees it", "muster_tainter_hop_seconds", ',hop="seen_to_observed"'),
+    ("3 API server to tainter", "muster_tainter_hop_seconds", ',hop="observed_to_delivered"'),
+    ("4 tainter to taint", "muster_tainter_hop_seconds", ',hop="delivered_to_patched"'),
+)
+
+
+def _hops(value: Callable[[str, str], str]) -> str:
+    """``value``: PromQL of one hop's metric and matchers; the result has a label ``way``."""
+    each = (f'label_replace({value(metric, T + only)}, "way", "{way}", "", "")' for way, metric, only in HOPS)
+    return " or ".join(each)
+
+
+def _quantile(part: float, window: str) -> str:
+    return _hops(lambda metric, only: f"histogram_quantile({part}, {rises(f'{metric}_bucket', only, 'le', window)})")
+
+
+def dashboard() -> Object:
+    rows = [
+        [
+            stat(
+                "Leads",
+                Query(f"sum(muster_tainter_leader{{{T}}})"),
+                "One replica leads; another takes over within ten seconds. With none nothing is tainted or given back.",
+                steps=((None, FAIL), (1, PASS), (2, FAIL)),
+            ),
+            stat(
+                "Policy",
+                Query(f"min(muster_tainter_policy_good{{{T}}})"),
+                "Whether the policy file can be used. A bad edit changes nothing: the last good policy stays in force; "
+                "the log says what is wrong with it.",
+                values={1: ("good", PASS), 0: ("BAD", FAIL)},
+            ),
+            stat(
+                "New taints",
+                Query(f"max(muster_tainter_paused{{{T}}})"),
+                "Whether somebody has paused Muster (`muster pause`); `muster resume` ends it.",
+                values={0: ("allowed", PASS), 1: ("PAUSED", WITHHELD)},
+            ),
+            stat(
+                "Withheld",
+                Query(f"sum(max by (why) (muster_tainter_nodes_withheld{{{T}}}))"),
+                "Nodes with a fault that wants a taint and has none: they still get work. Which: the fleet page, or "
+                "`muster status`.",
+                steps=((None, PASS), (1, WITHHELD)),
+            ),
+            stat(
+                "Waiting",
+                Query(f"sum(max by (queue) (muster_tainter_queue_depth{{{T}}}))"),
+                "Nodes that wait to be decided about or told of. It falls to 0 within seconds.",
+                steps=warns_at(100, 1000),
+            ),
+            stat(
+                "Agents ready",
+                Query(f"max(muster_tainter_agents_ready{{{T}}})"),
+                "Nodes with a ready agent.",
+            ),
+            stat(
+                "Agents silent",
+                Query(f"max(muster_tainter_agents_silent{{{T}}})"),
+                "Nodes whose agent is silent beyond the grace: their health is not known.",
+                steps=((None, PASS), (1, UNKNOWN)),
+            ),
+            stat(
+                "Most agents silent",
+                Query(f"max(muster_tainter_agents_incident{{{T}}})"),
+                "Whether most agents are silent at once: an upgrade of theirs, or the control plane. Then nothing "
+                "follows from it.",
+                values={0: ("no", PASS), 1: ("YES", FAIL)},
+            ),
+        ],
+        "From the sign to the taint",
+        [
+            table(
+                "Each hop, over the time shown",
+                [
+                    Query(
+                        _hops(lambda metric, only: rises(f"{metric}_count", only, window="$__range")), column="times"
+                    ),
+                    Query(_quantile(0.5, "$__range"), column="50 %"),
+                    Query(_quantile(0.99, "$__range"), column="99 %"),
+                ],
+                "The way of a fault. 1 and 2 are the agents', of every finding; 3 and 4 the tainter's, of those that "
+                "tainted a node. Slow in 1: nodes are starved of CPU. In 2 and 3: the API server. In 4: many faults at "
+                "once, or the API server.",
+                columns={
+                    "way": Column(),
+                    "times": Column(width=80, decimals=0),
+                    "50 %": Column(unit="s", width=90, steps=((None, PASS), (1, WARN), (10, FAIL))),
+                    "99 %": Column(unit="s", width=90, steps=((None, PASS), (5, WARN), (60, FAIL))),
+                },
+                sort="way",
+                descending=False,
+                width=12,
+            ),
+            graph(
+                "99 % of each hop, of the hour before",
+                [Query(_quantile(0.99, "1h"), "{{way}}")],
+                "A gap: nothing happened within that hour.",
+                unit="s",
+                width=12,
+            ),
+        ],
+        "Budgets, and what is held back",
+        [
+            table(
+                "Budgets",
+                [
+                    Query(f"max by (pool, domain, budget) (muster_tainter_budget_used{{{T}}})", column="used"),
+                    Query(f"max by (pool, domain, budget) (muster_tainter_budget_limit{{{T}}})", column="limit"),
+                    Query(f"min by (pool, domain, budget) (muster_tainter_budget_left{{{T}}})", column="left"),
+                ],
+                "What each budget has taken and may still take. `rate` fills up again with time; at left 0 further "
+                "faults are withheld, the worst first when there is room.",
+                columns={
+                    "pool": Column(),
+                    "domain": Column(),
+                    "budget": Column(),
+                    "used": Column(width=70),
+                    "limit": Column(width=70),
+                    "left": Column(width=70, steps=((None, FAIL), (1, WITHHELD), (2, PASS))),
+                },
+                sort="left",
+                descending=False,
+                width=8,
+            ),
+            graph(
+                "Withheld",
+                [Query(f"max by (why) (muster_tainter_nodes_withheld{{{T}}})", "{{why}}")],
+                "Nodes without the taint that their fault wants, by what holds it back.",
+                colours={"budget": WITHHELD, "paused": UNKNOWN},
+                stacked=True,
+                width=8,
+                decimals=0,
+            ),
+            graph(
+                "Tainted, draining, under repair",
+                [
+                    Query(f"sum(max by (taint) (muster_tainter_taints{{{T}}}))", "tainted"),
+                    Query(f"max(muster_tainter_nodes_draining{{{T}}})", "draining"),
+                    Query(f"max(muster_tainter_nodes_under_repair{{{T}}})", "under repair"),
+                    Query(f'max(muster_tainter_ipus_quarantined{{{T},state="held"}})', "IPUs in quarantine"),
+                    Query(f'max(muster_tainter_ipus_quarantined{{{T},state="withheld"}})', "IPUs withheld"),
+                ],
+                "What is kept from work now. Draining for hours: a pod's budget refuses its eviction.",
+                colours={"tainted": HELD, "draining": WITHHELD, "under repair": WARN, "IPUs withheld": UNKNOWN},
+                width=8,
+                decimals=0,
+            ),
+        ],
+        "What comes and goes",
+        [
+            graph(
+                "Faults",
+                [Query(rises("muster_tainter_fault_transitions_total", T, "step"), "{{step}}")],
+                "`over`: it is over, and its node is held, as it comes and goes. `raised`: it fired anew while it was "
+                "open.",
+                colours={"opened": FAIL, "raised": WITHHELD, "over": HELD, "closed": PASS},
+                bars=True,
+                width=8,
+            ),
+            graph(
+                "Flaps: faults opened within an hour",
+                [
+                    Query(
+                        "topk(10, "
+                        + rises("muster_tainter_fault_transitions_total", f'{T},step="opened"', "check", "1h")
+                        + ")",
+                        "{{check}}",
+                    )
+                ],
+                "By check. A check far above its usual level is an incident, or judges too sharply.",
+                width=8,
+            ),
+            graph(
+                "Taints",
+                [
+                    Query(rises("muster_tainter_taint_changes_total", T, "what"), "{{what}}"),
+                    Query(rises("muster_tainter_taints_put_back_total", T), "put back"),
+                ],
+                "`put back`: another controller had dropped them; if that goes on, name it in listedControllers.",
+                colours={"set": HELD, "removed": PASS, "put back": WITHHELD},
+                bars=True,
+                width=8,
+            ),
+        ],
+        "Heavy checks",
+        [
+            graph(
+                "Tests",
+                [
+                    Query(f"sum(max by (check) (muster_tainter_tests_running{{{T}}}))", "running"),
+                    Query(f"sum(max by (check) (muster_tainter_tests_waiting{{{T}}}))", "waiting"),
+                    Query(f"max(muster_tainter_tests_cap{{{T}}})", "cap"),
+                    Query(f"max(muster_tainter_tests_beyond_coverage{{{T}}})", "not tested for too long"),
+                    Query(f"max(muster_tainter_tests_short_of_places{{{T}}})", "idle, and no place under the cap"),
+                ],
+                "Idle nodes without a place: raise testing.atOnce. Not tested for too long, and no idle ones: nodes "
+                "are always at work.",
+                colours={"running": HELD, "waiting": SKIP, "cap": PASS, "not tested for too long": WARN},
+                width=8,
+                decimals=0,
+            ),
+            graph(
+                "Asked for, and answers",
+                [
+                    Query(rises("muster_tainter_tests_asked_total", T), "asked"),
+                    Query(rises("muster_tainter_tests_answered_total", T, "verdict"), "{{verdict}}"),
+                ],
+                "`none`: the agent never answered.",
+                colours={"asked": SKIP, "FAIL": FAIL, "WARN": WARN, "UNKNOWN": UNKNOWN, "PASS": PASS, "none": WITHHELD},
+                bars=True,
+                width=8,
+            ),
+            graph(
+                "Evictions and repairs",
+                [
+                    Query(rises("muster_tainter_evictions_total", T, "result"), "eviction {{result}}"),
+                    Query(rises("muster_tainter_repair_attempts_total", T, "result"), "repair {{result}}"),
+                ],
+                "Only with rules that drain or repair. `refused`: by a budget of the pods; it is tried again.",
+                bars=True,
+                width=8,
+            ),
+        ],
+        "The process",
+        [
+            graph(
+                "Writes",
+                [Query(rises("muster_tainter_writes_total", T, "what"), "{{what}}")],
+                "What the API server took. None while nothing happens.",
+                bars=True,
+                width=6,
+            ),
+            graph(
+                "Writes that failed",
+                [
+                    Query(rises("muster_tainter_write_errors_total", T, "what, reason"), "{{what}}: {{reason}}"),
+                    Query(rises("muster_tainter_conflicts_total", T), "decided again (409)"),
+                    Query(rises("muster_tainter_healths_unusable_total", T), "NodeHealths that make no sense"),
+                ],
+                "Conflicts are normal under load. Errors that last: rights (`forbidden`), or the API server.",
+                bars=True,
+                width=6,
+            ),
+            graph(
+                "Queues",
+                [Query(f"max by (queue) (muster_tainter_queue_depth{{{T}}})", "{{queue}}")],
+                "`urgent` nodes go first: faults. `announcer`: Events and conditions, behind the taints.",
+                width=6,
+                decimals=0,
+            ),
+            graph(
+                "Sources (Loki)",
+                [
+                    Query(f"min by (source) (muster_tainter_source_up{{{T}}})", "{{source}} answers"),
+                    Query(
+                        f"sum by (source, what) (rate(muster_tainter_source_lines_total{{{T}}}[$__rate_interval]))",
+                        "{{source}} {{what}}/s",
+                    ),
+                ],
+                "Only with a source in the policy: 1 while it answers, and its lines a second. `homeless`: of no node "
+                "that exists.",
+                width=6,
+            ),
+        ],
+    ]
+    return assemble(
+        "muster-tainter",
+        "Muster / Tainter",
+        "The tainter itself: how fast each hop is, what its budgets hold back, what flaps, and whether it is well.",
+        rows,
+        [variable("namespace", "muster_tainter_leader", means="where agents and tainter run")],
+    )
