@@ -10,7 +10,6 @@ help:
 	@echo "make test      all tests, the cluster ones on a real API server"
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
-	@echo "make generate  reference pages, and the CRD of IPUJobs, made from the code"
 	@echo "make image IMAGE=NAME TAG=TAG   Muster's image, by docker or podman"
 	@echo "make manifests the chart as plain YAML in build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
 	@echo "make package   build/muster-vX.Y.Z: CRDs, docs, chart, image, wheel, SHA256SUMS; needs no docker"
