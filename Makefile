@@ -1,9 +1,9 @@
-# make sandbox | test | soak | lint | bench   (each makes the virtual environment first, and installs what is missing)
+# make sandbox | test | soak | lint | bench | manifests | package   (each makes the virtual environment first, and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=2
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test soak lint bench generate docs screenshots clean
+.PHONY: help sandbox test soak lint bench generate docs screenshots manifests package image clean
 
 help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
@@ -11,6 +11,9 @@ help:
 	@echo "make soak      500 IPUJobs under ten minutes of random faults; ARGS=\"--jobs 50 --minutes 1 --seed N\""
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
+	@echo "make image IMAGE=NAME TAG=TAG   Muster's image, by docker or podman"
+	@echo "make manifests the chart as plain YAML in build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
+	@echo "make package   build/muster-vX.Y.Z: CRDs, docs, chart, image, wheel, SHA256SUMS; needs no docker"
 	@echo "make generate  reference pages, dashboards, and the CRD of IPUJobs, made from the code"
 	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
 	@echo "make screenshots  docs/*.png: the fleet page, and the dashboards, by Debian's chromium"
@@ -56,6 +59,15 @@ docs: .venv/installed
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py
 	@$(BIN)/python tests/browser/dashboard_pictures.py
+
+manifests: .venv/installed
+	@$(BIN)/python -m release.manifests $(ARGS)
+
+package: .venv/installed
+	@$(BIN)/python -m release.package
+
+image:
+	@sh release/image.sh "$(IMAGE)" "$(TAG)"
 
 # the marker is newer than both lists, so an edited dependency installs itself at the next make
 .venv/installed: pyproject.toml constraints.txt

@@ -6,11 +6,13 @@ process, and so are all files that need the same thing of which a machine has on
 
 import os
 import signal
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
+
+from muster_testbed import oci, product
 
 # The same examples in every run, and no deadline: neither a die nor a loaded machine decides whether a change lands.
 # `pytest --hypothesis-profile=search` looks for new ones.
@@ -25,15 +27,18 @@ for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
     # in a pod, or where a person works: what is started here must not find a cluster that is somebody's
     os.environ.pop(name, None)
 
-# what a machine has once: files of a group are run one after the other
+# what a machine has once: files of a group are run one after the other. The real node is with the kernel log, as the
+# chart's agent on it reads that
 GROUPS = {
     "the kernel log": (
         "agent/test_rights.py",
         "checks/dmesg_reading/test_real_kmsg.py",
         "cluster/test_agent_publishing.py",
+        "cluster/test_chart_on_node.py",
+        "cluster/test_real_node.py",
+        "cluster/test_real_node_mpi.py",
         "cluster/test_sandbox.py",
     ),
-    "the real node": ("cluster/test_real_node.py", "cluster/test_real_node_mpi.py"),
 }
 _GROUP = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
 
@@ -57,3 +62,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         file = PurePath(item.path.relative_to(root)).as_posix()
         if item.get_closest_marker("kmsg") and _GROUP.get(file) != "the kernel log":
             raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/conftest.py")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Muster's, of this checkout."""
+    return product.build_wheel(tmp_path_factory.mktemp("wheel"), print)
+
+
+@pytest.fixture(scope="session")
+def image_archive(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Muster's image, under the name that the chart has for it."""
+    archive = tmp_path_factory.mktemp("image") / "muster.tar"
+    with archive.open("wb") as file:
+        oci.write_archive(product.image(print, wheel), file)
+    return archive

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
-from tests.cluster.cluster_dns import ServiceNames, question_of, reply
 from tests.cluster.cluster_network import API_SERVER, DNS
 
 from muster_kube.client import KubeClient
 from muster_kube.config import load_config
+from muster_testbed.cluster_dns import ServiceNames, question_of, reply
 
 _CLONE_NEWNET = 0x40000000  # setns(2)
 _CHUNK = 1 << 16

@@ -12,7 +12,7 @@ from tests.cluster.test_bed_binaries import played_tools
 
 from muster_testbed.images import Image, Layer, layer_of, muster_layer, write_archive
 from muster_testbed.packages import RUNTIME, NoPackages, Tree, place_of, unpacked
-from muster_testbed.passage import NoSuchName
+from muster_testbed.services import Port, ports_of, ready_backends
 
 ROOT = Path(__file__).parents[2]
 TREE = Tree("tools", {"tool": "1.2"})
@@ -83,20 +83,13 @@ def test_what_cannot_be_fetched_as_proven_is_an_error_and_leaves_nothing(
     assert [path.name for path in (tmp_path / "cache/muster/node").iterdir()] == ["lock"]
 
 
-class _Sent:
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-
-    def sendto(self, data: bytes, addr: tuple[str, int]) -> None:
-        self.sent.append(data)
-
-
-def test_the_machines_dns_knows_no_name_and_answers_no_garbage() -> None:
-    dns, wire = NoSuchName(), _Sent()
-    dns.connection_made(wire)  # type: ignore[arg-type] # as far as it is used
-    header = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
-    question = b"\x03job\x05local\x00\x00\x01\x00\x01"
-    for data in (header + question + b"more", header, b"", header + b"\x03job"):
-        dns.datagram_received(data, ("10.78.0.2", 5353))
-    # flags: an answer, authoritative, NXDOMAIN (RFC 1035, 4.1.1)
-    assert wire.sent == [b"\x12\x34\x85\x83\x00\x01\x00\x00\x00\x00\x00\x00" + question]
+def test_services_are_known_by_their_ports_and_lead_to_pods_that_are_ready() -> None:
+    ports = [{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"}]
+    service = {"metadata": {"namespace": "a", "name": "web"}, "spec": {"clusterIP": "10.96.0.7", "ports": ports}}
+    headless = {"metadata": {"namespace": "a", "name": "none"}, "spec": {"clusterIP": "None", "ports": ports}}
+    server = {"metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"clusterIP": "10.96.0.1"}}
+    assert ports_of([service, headless, server]) == {Port("a", "web", "10.96.0.7", 80, "http")}
+    subset = {"addresses": [{"ip": "10.78.0.2"}], "notReadyAddresses": [{"ip": "10.78.0.3"}]}
+    endpoints = {"subsets": [subset | {"ports": [{"name": "http", "port": 8080}, {"name": "other", "port": 1}]}]}
+    assert ready_backends(endpoints, "http") == [("10.78.0.2", 8080)]
+    assert ready_backends({}, "http") == []

@@ -222,7 +222,7 @@ def test_uninstall_frees_the_nodes_and_leaves_jobs_partitions_and_crds(clean: Cl
         "somebody/else"
     ]
     assert not [label for label in left["metadata"].get("labels", {}) if label.startswith("muster.dev/")]
-    assert "released 1 node" in printed[1]
+    assert "released 1 node" in printed[-1]
     now = admin.get(f"{IPUJOBS}/running")
     assert (now["metadata"]["uid"], now["metadata"]["generation"]) == (made["metadata"]["uid"], 1)
     assert admin.get(TRACKER)["data"] == {"p-running-default-0": "{}"}

@@ -6,7 +6,7 @@ from tests.soak.soak import CALL_S, SPACE, soak
 from muster_kube.config import load_config
 from muster_testbed.controlplane import ControlPlane
 
-JOBS, FAULTS_S, SEED = 20, 15.0, 59
+JOBS, FAULTS_S, SEED = 15, 10.0, 59
 
 
 @pytest.mark.timeout(1800)  # after the faults each job takes its time, on a slow machine much of it

@@ -1,7 +1,6 @@
 """The one scan over a line: which patterns, which groups, and its cost."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -83,33 +82,8 @@ def test_the_shipped_patterns_leave_users_most_of_the_room(catalogue):
     assert sum(Pattern(pattern).instructions for pattern in patterns) < SET_INSTRUCTIONS / 2
 
 
-def _us_a_line(call, items):
-    begin = time.perf_counter()
-    for item in items:
-        call(item)
-    return (time.perf_counter() - begin) / len(items) * 1e6
-
-
 def _rss_kib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
-def test_speed_of_ordinary_lines_and_of_a_flood(bench, samples, record_property):
-    """Prints; asserts only ten times the figure, as a guard against a pattern that has become slow."""
-    boring = [r.split(b";", 1)[1] for r in (samples / "kmsg.1.log").read_bytes().splitlines()] * 500
-    flood = [f"NVRM: Xid (PCI:0000:b3:00): 31, pid={n}, name=python, Ch 00000008" for n in range(20_000)]
-    bench.judge.interesting(boring[0])
-    bench.feed(flood[0])
-    figures = {
-        "ordinary line, us": _us_a_line(bench.judge.interesting, boring),
-        "Xid in a flood, us": _us_a_line(bench.feed, flood),
-        "Xid of interest, us": _us_a_line(bench.judge.interesting, [text.encode() for text in flood]),
-    }
-    for name, figure in figures.items():
-        record_property(name, round(figure, 2))
-        print(f"{name}: {figure:.2f}")
-    assert figures["ordinary line, us"] < 20
-    assert figures["Xid in a flood, us"] < 1000
 
 
 def test_matching_anything_at_all_takes_bounded_memory(bench):

@@ -152,12 +152,11 @@ async def test_a_caller_that_gives_up_does_not_end_the_reading_of_the_others(tmp
 
 def test_a_reading_that_died_with_its_event_loop_is_not_waited_for(tmp_path: Path) -> None:
     class Once:
-        def __init__(self) -> None:
-            self.asked = 0
+        asked: asyncio.Event | None = None
 
         async def run(self, argv: object, **_: object) -> Output:
-            self.asked += 1
-            if self.asked == 1:
+            if self.asked is not None and not self.asked.is_set():
+                self.asked.set()
                 await asyncio.Event().wait()
             return ended(stdout=answer(ONE))
 
@@ -165,11 +164,16 @@ def test_a_reading_that_died_with_its_event_loop_is_not_waited_for(tmp_path: Pat
             raise NotImplementedError
 
     put_gpus(tmp_path, "0000:53:00.0")
-    view = NodeView(tmp_path, Once())
+    once = Once()
+    view = NodeView(tmp_path, once)
 
     async def give_up() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(read_gpus(view), 0.01)
+        once.asked = asyncio.Event()
+        reading = asyncio.create_task(read_gpus(view))
+        await once.asked.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
 
     asyncio.run(give_up())
     assert asyncio.run(read_gpus(view)) == ONE

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from muster_testbed import requirements
+from muster_testbed import product, requirements
 from muster_testbed.binaries import NoControlPlane, find_or_build
 from muster_testbed.images import root_layer
 from muster_testbed.packages import RUNTIME, NoPackages, unpacked
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         if node:
             unpacked(RUNTIME, say)
             root_layer(say)
+            product.prepare(say)
     except (NoControlPlane, NoPackages) as error:
         print(f"muster: {error}", file=sys.stderr)
         return 1

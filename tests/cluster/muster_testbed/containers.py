@@ -12,32 +12,50 @@ import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 from muster_testbed.images import Image, write_archive
 from muster_testbed.processes import Component, Keeper, wait_for
 
 ADDRESS = "10.77.0.1"  # the machine's
+GATEWAY = "10.77.0.2"  # of Services
+SERVICES = "10.96.0.0/16"
 SERVICE = "10.96.0.1"  # the API server's Service
 DNS = "10.96.0.10"  # likewise
 PODS = "10.78.0.0/24"
 PAUSE = "localhost/muster-pause:1"
+KEPT = "/var/lib/muster /var/lib/kubelet"
+BEYOND = "services"  # a network namespace, as pods of the machine's network may want a Service's port
 READY = "machine is up"
 PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2"}
 _numbers = count(1)
 
-# The first process. /run and /var/log are its own, as programs write there whatever they are told. The veth pair gives
-# it a device that is up and is no loopback: MPI does not use that. A shell that waits sees orphans off.
+# The first process. /run, /var/log and what pods keep on their node are its own, as programs write there whatever they
+# are told; mounts are shared within, as systemd has it, so that pods may ask for what is mounted later. The veth pair
+# leads to Services, and gives the machine a device that is up and is no loopback: MPI does not use that. A shell that
+# waits sees orphans off.
 _FIRST = f"""
 set -eu
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/log
+mount --make-rshared /
+for place in {KEPT}; do
+  mkdir -p "$place"
+  mount -t tmpfs tmpfs "$place"
+done
 ip link set lo up
 ip addr add {SERVICE}/32 dev lo
 ip addr add {DNS}/32 dev lo
-ip link add eth0 type veth peer name wire
+ip netns add {BEYOND}
+ip link add eth0 type veth peer name wire netns {BEYOND}
 ip addr add {ADDRESS}/24 dev eth0
-ip link set wire up
 ip link set eth0 up
+ip -n {BEYOND} link set lo up
+ip -n {BEYOND} addr add {GATEWAY}/24 dev wire
+ip -n {BEYOND} link set wire up
+ip -n {BEYOND} route add local {SERVICES} dev lo
+ip -n {BEYOND} route add {PODS} via {ADDRESS}
+ip route add {SERVICES} via {GATEWAY}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 echo {READY}
 while :; do sleep 3600; done
@@ -149,6 +167,11 @@ class Machine:
         return int(Path(f"/proc/{outer}/task/{outer}/children").read_text().split()[0])
 
     @property
+    def services(self) -> Path:
+        """The network namespace that every Service's address leads to, but for the API server's and the DNS'."""
+        return Path(f"/proc/{self.pid}/root/run/netns/{BEYOND}")
+
+    @property
     def on_its_network(self) -> list[str]:
         """The beginning of a command line: the rest of it runs here, with the machine's network."""
         return ["nsenter", f"--net=/proc/{self.pid}/ns/net", "--"]
@@ -187,23 +210,21 @@ class Machine:
 
     def import_images(self, images: Sequence[Image], limit_s: float) -> None:
         """Raises RuntimeError."""
-        with subprocess.Popen(
-            [*self.inside, *self._to_containerd("images", "import", "-")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        ) as importing:
+        with self._importing() as importing:
             assert importing.stdin is not None
             with contextlib.suppress(BrokenPipeError), importing.stdin as pipe:  # it says below why it has gone
                 write_archive(images, pipe)
             importing.stdin = None  # else it would be flushed once more
-            try:
-                _, said = importing.communicate(timeout=limit_s)
-            except subprocess.TimeoutExpired:
-                importing.kill()
-                raise
-        if importing.returncode:
-            raise RuntimeError(f"ctr images import: {said.decode(errors='replace')}")
+            _ended(importing, limit_s)
+
+    def import_archive(self, archive: Path, limit_s: float) -> None:
+        """Images in a file, as ``ctr images import`` takes it. Raises RuntimeError."""
+        with archive.open("rb") as file, self._importing(file) as importing:
+            _ended(importing, limit_s)
+
+    def _importing(self, stdin: int | IO[bytes] = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+        command = [*self.inside, *self._to_containerd("images", "import", "-")]
+        return subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def components(self) -> list[Component]:
         return [self._first, *([self._containerd] if self._containerd else [])]
@@ -235,6 +256,16 @@ class Machine:
             check=False,
         )
         return "overlayfs" if tried.returncode == 0 else "native"
+
+
+def _ended(importing: "subprocess.Popen[bytes]", limit_s: float) -> None:
+    try:
+        _, said = importing.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        importing.kill()
+        raise
+    if importing.returncode:
+        raise RuntimeError(f"ctr images import: {said.decode(errors='replace')}")
 
 
 _NETWORK = """{{"cniVersion": "0.4.0", "name": "pods", "plugins": [{{"type": "ptp", "ipMasq": false, "ipam": {{

@@ -71,11 +71,11 @@ def _finish(root: Path, result: Path) -> None:
     subprocess.run([ldconfig, "-r", str(root)], check=True, timeout=120)
     layer = result / LAYER
     with layer.open("wb") as file:
-        _pack(root, file)
-    (result / "digest").write_text(_digest_of(layer))
+        pack(root, file)
+    (result / "digest").write_text(digest_of(layer))
 
 
-def _pack(root: Path, file: IO[bytes]) -> None:
+def pack(root: Path, file: IO[bytes]) -> None:
     """Always the same bytes for the same files, whoever owns them here."""
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as layer:
         for folder, directories, files in os.walk(root):
@@ -93,7 +93,7 @@ def _pack(root: Path, file: IO[bytes]) -> None:
                     layer.addfile(info)
 
 
-def _digest_of(file: Path) -> str:
+def digest_of(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

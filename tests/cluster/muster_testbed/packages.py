@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from muster_testbed.apt import apt_get, debian_mirrors, lock, remove_tree
 from muster_testbed.binaries import cache_directory
@@ -23,7 +24,7 @@ MADE_BY = 2  # rises with every change of what is done to the unpacked files: th
 STEP_LIMIT_S = 900
 _PYTHON_PATH = "usr/lib/python3/dist-packages"
 # of what Debian 12's own Python runs, wherever we run ourselves
-_WHEELS = (
+WHEELS = (
     *("--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--abi=cp311"),
     *("--platform=manylinux_2_28_x86_64", "--platform=manylinux_2_17_x86_64", "--platform=manylinux2014_x86_64"),
 )
@@ -36,16 +37,19 @@ class NoPackages(RuntimeError):
 @dataclass(frozen=True)
 class Tree:
     """versions: packages to unpack, each with what its version begins with ("": any), as the test bed was proven with.
-    whole: with all that they depend on, as a root file system. python: packages from PyPI in it, as here installed."""
+    whole: with all that they depend on, as a root file system. python: packages from PyPI in it, as here installed.
+    without: packages that others depend on for their installation only."""
 
     name: str
     versions: Mapping[str, str]
     whole: bool = False
     python: tuple[str, ...] = field(default=())
+    without: tuple[str, ...] = field(default=())
 
     @property
     def digest(self) -> str:
-        text = repr((MADE_BY, sorted(self.versions.items()), self.whole, _pins(self.python)))
+        parts = [MADE_BY, sorted(self.versions.items()), self.whole, _pins(self.python)]
+        text = repr(tuple([*parts, self.without] if self.without else parts))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
@@ -85,12 +89,43 @@ def unpacked(
 
     ``finish(root, result)`` makes of the unpacked files what is kept; by default they are. Raises NoPackages.
     """
-    target = place_of(tree, environ)
+
+    def make(work: Path) -> Path:
+        if missing := missing_packages():
+            raise NoPackages(f"unpacking Debian's packages needs {', '.join(missing)}: {install_command(missing)}")
+        fetched = _fetched(tree, work, progress, again_after_s)
+        debs = [each for each in fetched if each.name.partition("_")[0] not in tree.without]
+        progress(f"[{tree.name}] unpacking {len(debs)} packages")
+        root = work / "root"
+        _unpack(debs, root, whole=tree.whole)
+        if tree.python:
+            progress(f"[{tree.name}] fetching {', '.join(tree.python)} from PyPI")
+            _add_python(tree.python, root / _PYTHON_PATH, work)
+        if finish is None:
+            return root
+        result = work / "result"
+        result.mkdir()
+        finish(root, result)
+        return result
+
+    return made_once(tree.name, tree.digest, make, progress, environ)
+
+
+def made_once(
+    name: str,
+    digest: str,
+    make: Callable[[Path], Path],
+    progress: Callable[[str], None],
+    environ: Mapping[str, str] = os.environ,
+) -> Path:
+    """The folder ``NAME-DIGEST`` of the cache. Where it is not there, ``make`` makes it below the folder it is given.
+
+    Those of the same name and another digest go. Raises NoPackages, and what ``make`` does.
+    """
+    cache = cache_directory(environ).parent / "node"
+    target = cache / f"{name}-{digest}"
     if target.is_dir():
         return target
-    if missing := missing_packages():
-        raise NoPackages(f"unpacking Debian's packages needs {', '.join(missing)}: {install_command(missing)}")
-    cache = target.parent
     cache.mkdir(parents=True, exist_ok=True)
     with lock(cache / "lock", progress):
         if target.is_dir():
@@ -99,19 +134,8 @@ def unpacked(
             remove_tree(stale)
         work = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
         try:
-            debs = _fetched(tree, work, progress, again_after_s)
-            progress(f"[{tree.name}] unpacking {len(debs)} packages")
-            root = work / "root"
-            _unpack(debs, root, whole=tree.whole)
-            if tree.python:
-                progress(f"[{tree.name}] fetching {', '.join(tree.python)} from PyPI")
-                _add_python(tree.python, root / _PYTHON_PATH, work)
-            result = root
-            if finish is not None:
-                result = work / "result"
-                result.mkdir()
-                finish(root, result)
-            for old in cache.glob(f"{tree.name}-*"):
+            result = make(work)
+            for old in cache.glob(f"{name}-*"):
                 remove_tree(old)
             result.rename(target)
         finally:
@@ -139,14 +163,14 @@ def _fetched(tree: Tree, work: Path, progress: Callable[[str], None], again_afte
 def _fetched_from(mirror: str, tree: Tree, work: Path, progress: Callable[[str], None]) -> list[Path]:
     apt = apt_get(work / "apt", mirror)
     progress(f"[{tree.name}] fetching {', '.join(tree.versions)} from {mirror}")
-    _step([*apt, "update"], work)
+    step([*apt, "update"], work)
     archives = work / "apt/cache/archives"
     if tree.whole:
         # nothing counts as installed, so all that it needs comes along
         options = ["-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true", "--yes", "--download-only"]
-        _step([*apt, *options, "install", *tree.versions], work)
+        step([*apt, *options, "install", *tree.versions], work)
     else:
-        _step([*apt, "download", *tree.versions], archives)
+        step([*apt, "download", *tree.versions], archives)
     debs = sorted(archives.glob("*.deb"))
     for package, expected in tree.versions.items():
         found = [each.name for each in debs if each.name.startswith(f"{package}_")]
@@ -170,6 +194,20 @@ def _unpack(debs: Sequence[Path], root: Path, *, whole: bool) -> None:
             done = subprocess.run(tar, stdin=opened.stdout, capture_output=True, check=False, timeout=STEP_LIMIT_S)
         if done.returncode or opened.returncode:
             raise NoPackages(f"{deb.name} cannot be unpacked: {done.stderr.decode(errors='replace')[-500:]}")
+    if whole:
+        _record(debs, root / "var/lib/dpkg/status")
+
+
+def _record(debs: Sequence[Path], status: Path) -> None:
+    """What is in it, where dpkg keeps that and scanners of images look for it."""
+    status.parent.mkdir(parents=True, exist_ok=True)
+    fields = [
+        subprocess.run(
+            ["dpkg-deb", "--field", str(deb)], capture_output=True, text=True, check=True, timeout=STEP_LIMIT_S
+        )
+        for deb in debs
+    ]
+    status.write_text("\n".join(f"{each.stdout.strip()}\nStatus: install ok installed\n" for each in fields))
 
 
 def _add_python(packages: Sequence[str], folder: Path, work: Path) -> None:
@@ -181,17 +219,24 @@ def _add_python(packages: Sequence[str], folder: Path, work: Path) -> None:
     )
     folder.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    _step([*pip, *_WHEELS, "--target", str(folder), "--constraint", str(constraints), *packages], work)
+    step([*pip, *WHEELS, "--target", str(folder), "--constraint", str(constraints), *packages], work)
 
 
 def _pins(packages: Sequence[str]) -> list[str]:
     return [f"{package}=={importlib.metadata.version(package)}" for package in packages]
 
 
-def _step(command: Sequence[str], cwd: Path) -> None:
+def step(command: Sequence[str], cwd: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+    """environ: more of the environment. Raises NoPackages, with the end of what ``command`` printed."""
     try:
         done = subprocess.run(
-            command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=STEP_LIMIT_S, check=False
+            command,
+            cwd=cwd,
+            env={**os.environ, **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=STEP_LIMIT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoPackages(f"{Path(command[0]).name}: {error}") from error

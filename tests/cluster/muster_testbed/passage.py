@@ -2,9 +2,7 @@
 
 Whoever connects to 127.0.0.1:PORT here comes out at 127.0.0.1:PORT of the network namespace of process PID. No packet
 crosses: bytes are copied between sockets, so neither side gets a route, an address or a rule for it. Over there,
-``--service ADDRESS:PORT=PORT`` leads to 127.0.0.1:PORT, as kube-proxy would have it for the API server's Service; and
-``--dns ADDRESS`` answers, as a cluster's DNS does at once: no such name. Without one, programs that look up a name wait
-for half a minute.
+``--service ADDRESS:PORT=PORT`` leads to 127.0.0.1:PORT, as kube-proxy would have it for the API server's Service.
 """
 
 import argparse
@@ -15,12 +13,10 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import cast
 
 READY = "passage is open"
 _CLONE_NEWNET = 0x40000000  # setns(2); os.setns comes with Python 3.12
 _CHUNK = 1 << 16
-_HEADER = 12  # bytes
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -34,8 +30,6 @@ async def main(arguments: argparse.Namespace) -> None:
     if arguments.service:
         address, port, leads_to = re.split("[:=]", arguments.service)
         servers.append(await asyncio.start_server(Copier(int(leads_to)), address, int(port)))
-    if arguments.dns:
-        await asyncio.get_running_loop().create_datagram_endpoint(NoSuchName, local_addr=(arguments.dns, 53))
     print(READY, flush=True)
     await asyncio.gather(*(server.serve_forever() for server in servers))
 
@@ -49,23 +43,12 @@ class Copier:
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
-            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+            await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
         writer.close()
 
 
-class NoSuchName(asyncio.DatagramProtocol):
-    """RFC 1035, 4.1.1: the question with the bits of an authoritative answer, and NXDOMAIN."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.DatagramTransport", transport)
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        end = data.find(b"\0", _HEADER) + 1 + 4  # the name ends with a root label; type and class follow
-        if len(data) >= end > _HEADER + 4:
-            self._transport.sendto(data[:2] + b"\x85\x83" + b"\0\1" + bytes(6) + data[_HEADER:end], addr)
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """All that comes from ``reader`` until its end."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(_CHUNK):
             writer.write(chunk)
@@ -76,7 +59,6 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--service")
-    parser.add_argument("--dns")
     parser.add_argument("pid", type=int)
     parser.add_argument("ports", type=int, nargs="+")
     asyncio.run(main(parser.parse_args()))

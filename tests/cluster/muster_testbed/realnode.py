@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import yaml
 
-from muster_testbed import passage
+from muster_testbed import passage, services
 from muster_testbed.binaries import NoControlPlane, find_kubelet
 from muster_testbed.containers import ADDRESS, DNS, SERVICE, Machine, why_not
 from muster_testbed.controlplane import ControlPlane, free_ports, minor_version
@@ -134,17 +134,23 @@ class RealNode:
 
     def _start_plane(self, machine: Machine) -> None:
         etcd, api = free_ports(2)
-        services = [f"--service={SERVICE}:443={api}", f"--dns={DNS}"]
-        self._open_passage("way-in", [*_PASSAGE, *services, str(machine.pid), str(etcd), str(api)])
+        service = f"--service={SERVICE}:443={api}"
+        self._open_passage("way-in", [*_PASSAGE, service, str(machine.pid), str(etcd), str(api)])
         plane = ControlPlane(
             self._binaries,
             enter=machine.on_its_network,
             ports=(etcd, api),
             # names of nodes are in no DNS
-            extra_args={"kube-apiserver": ["--kubelet-preferred-address-types=InternalIP"]},
+            # and webhooks are called at their pods, as there is no kube-proxy
+            extra_args={
+                "kube-apiserver": ["--kubelet-preferred-address-types=InternalIP", "--enable-aggregator-routing=true"]
+            },
             start_timeout_s=self._limit_s,
         )
         self._plane = plane.start()
+        command = [*machine.on_its_network, sys.executable, "-m", services.__name__]
+        where = [str(plane.kubeconfig), DNS, str(machine.services)]
+        self._start_relay("services", [*command, *where], services.READY)
 
     def _start_kubelet(self, machine: Machine) -> None:
         config = self.data / "kubelet.yaml"
@@ -179,6 +185,7 @@ class RealNode:
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{machine.group.name}",
             "clusterDNS": [DNS],
+            "clusterDomain": "cluster.local",
             "failSwapOn": False,
             "healthzPort": 0,
             # the disk of a developer's machine may be full: that is not what is tested
@@ -200,8 +207,11 @@ class RealNode:
         return config
 
     def _open_passage(self, name: str, command: Sequence[str]) -> None:
+        self._start_relay(name, command, passage.READY)
+
+    def _start_relay(self, name: str, command: Sequence[str], ready: str) -> None:
         relay = self._component(name, command)
-        wait_for(lambda: passage.READY in relay.tail(), alive=[relay], timeout_s=self._limit_s, what=name)
+        wait_for(lambda: ready in relay.tail(), alive=[relay], timeout_s=self._limit_s, what=name)
 
     def _is_ready(self) -> bool:
         path = f"/api/v1/nodes/{self.name}"

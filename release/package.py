@@ -1,0 +1,76 @@
+"""``make package``: build/muster-vX.Y.Z, all that an installation needs where nothing is reachable, with checksums."""
+
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chart.charting import CHART, Helm, Refused
+
+from muster_testbed import oci, product
+from muster_testbed.packages import NoPackages
+
+ROOT = Path(__file__).resolve().parents[1]
+SUMS = "SHA256SUMS"
+_DOCUMENTS = (".md", ".png")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def fill(folder: Path, wheel: Path, home: Path) -> None:
+    """``folder`` must not be there. Raises NoPackages, Refused."""
+    version = product.version()
+    (folder / "images").mkdir(parents=True)
+    (folder / "wheels").mkdir()
+    for name in ("README.md", "LICENSE"):
+        shutil.copyfile(ROOT / name, folder / name)
+    _copy(CHART / "crds", folder / "CRDs", (".yaml",))
+    _copy(ROOT / "docs", folder / "docs", _DOCUMENTS)
+    Helm(home).run("package", str(CHART), "--destination", str(folder))
+    shutil.copyfile(wheel, folder / "wheels" / wheel.name)
+    shutil.copyfile(ROOT / "constraints.txt", folder / "wheels" / "constraints.txt")
+    with (folder / "images" / f"muster-{version}.tar").open("wb") as file:
+        oci.write_archive(product.image(say, wheel), file)
+    (folder / SUMS).write_text(sums(folder))
+
+
+def _copy(source: Path, target: Path, kinds: Sequence[str]) -> None:
+    for each in sorted(source.rglob("*")):
+        if each.is_file() and each.suffix in kinds:
+            place = target / each.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(each, place)
+
+
+def sums(folder: Path) -> str:
+    """As sha256sum prints them, for every file below ``folder``."""
+    lines = []
+    for each in sorted(folder.rglob("*")):
+        if each.is_file():
+            with each.open("rb") as file:
+                lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {each.relative_to(folder)}\n")
+    return "".join(lines)
+
+
+def main() -> int:
+    target = ROOT / "build" / f"muster-v{product.version()}"
+    try:
+        with tempfile.TemporaryDirectory(prefix="muster-package-") as place:
+            work = Path(place)
+            fill(work / target.name, product.build_wheel(work, say), work / "helm")
+            shutil.rmtree(target, ignore_errors=True)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copytree(work / target.name, target)
+    except (NoPackages, Refused) as error:
+        say(f"muster: {error}")
+        return 1
+    print(target.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
