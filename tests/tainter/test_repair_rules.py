@@ -71,7 +71,9 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, job: str, words: str)
 
 
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
-EXAMPLES = [file for file in FILES if "\nkind:" not in file.read_text()]  # the others are for kubectl
+EXAMPLES = [  # the others are for kubectl, and for Alertmanager
+    file for file in FILES if "\nkind:" not in file.read_text() and file.stem != "alertmanager"
+]
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda path: path.stem)
