@@ -18,6 +18,7 @@ def test_a_newcomers_tour_prints_what_the_page_says(binaries: Path) -> None:
 
 
 def test_times_addresses_and_widths_may_differ_and_words_may_not() -> None:
+    assert Step("c", "closed 5s ago, after 59s\n", 0, 1).says("closed 1m 5s ago, after 2h13m\n")
     step = Step("c", "sim-3  FAIL   12s  at 2026-11-22T01:07:18Z by 127.0.0.1:4\n", 0, 1)
     assert step.says("sim-3  FAIL  1m5s      at 2027-01-02T03:04:05Z by 127.0.0.1:65000")
     assert not step.says("sim-3  PASS   12s  at 2026-11-22T01:07:18Z by 127.0.0.1:4\n")

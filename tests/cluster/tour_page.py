@@ -22,7 +22,7 @@ _VARYING = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UID"),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\bv\d+\.\d+\.\d+\S*"), "VERSION"),
-    (re.compile(r"\b(\d+(\.\d+)?(ms|s|m|h|d))+\b"), "DURATION"),
+    (re.compile(r"\b\d+(ms|s|m|h|d)( ?\d+(ms|s|m|h|d))*\b"), "DURATION"),
     (re.compile(r" {2,}"), "  "),  # columns are as wide as what stands in them
 )
 
