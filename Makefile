@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=2
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test soak lint bench generate docs screenshots manifests package image clean
+.PHONY: help sandbox test soak lint bench generate docs tour screenshots manifests package image clean
 
 help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
@@ -16,6 +16,7 @@ help:
 	@echo "make package   build/muster-vX.Y.Z: CRDs, docs, chart, image, wheel, SHA256SUMS; needs no docker"
 	@echo "make generate  reference pages, dashboards, and the CRD of IPUJobs, made from the code"
 	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
+	@echo "make tour      docs/tour.md: types its commands beside a sandbox and writes down what they print"
 	@echo "make screenshots  docs/*.png: the fleet page, and the dashboards, by Debian's chromium"
 
 sandbox: .venv/installed
@@ -55,6 +56,10 @@ generate: .venv/installed
 docs: .venv/installed
 	@$(BIN)/python docs/pages.py
 	@echo build/docs/html/README.html
+
+tour: .venv/installed
+	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python tests/cluster/tour.py
 
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 START = "README"
 # what is read in which order; a page that stands in none of these lists comes after them
 CHAPTERS = {
+    "To begin with": ("tour",),
     "For operators": (
         "install",
         "operating",

@@ -38,6 +38,7 @@ GROUPS = {
         "cluster/test_real_node.py",
         "cluster/test_real_node_mpi.py",
         "cluster/test_sandbox.py",
+        "cluster/test_tour.py",
     ),
 }
 _GROUP = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}

@@ -46,8 +46,8 @@ def commands(page: Path) -> Iterator[Command]:
             for inline in _INLINE.findall(line) if not fenced else ():
                 yield from _split(inline, f"{where}:{number}", inline=True)
             continue
-        if fenced and not code:
-            continue
+        if fenced and (not code or (language == "console" and not line.startswith("$ "))):
+            continue  # what a command printed
         start, whole = number, line.strip()
         while whole.endswith("\\") and number < len(lines):
             whole = whole[:-1] + lines[number].strip()
