@@ -100,7 +100,9 @@ def _held(here: Standing, setup: Setup, found: Sequence[Fault]) -> Stays | None:
     if not _joins(here, found):
         recent = _recent(here)
         if len(recent) >= setup.moves_per_hour:
-            until = times.seconds(recent[-setup.moves_per_hour]) + HOUR_S if setup.moves_per_hour else now + HOUR_S
+            if not setup.moves_per_hour:
+                return Stays("it does not move: moves_per_hour is 0", waits=False)
+            until = times.seconds(recent[-setup.moves_per_hour]) + HOUR_S
             times_moved = f"{len(recent)} time{'' if len(recent) == 1 else 's'}"
             when = f"before {times.rfc3339_whole(until)}"
             return Stays(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)

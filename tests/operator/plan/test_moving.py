@@ -8,7 +8,7 @@ from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickClust
 
 from muster_operator.ipujob import Condition, IPUJob, Status
 from muster_operator.plan import plan
-from muster_operator.seen import BadNode, Tell
+from muster_operator.seen import BadNode, Setup, Tell
 
 MOVE = {"onFault": "Move"}
 UID = "uid-default-train"
@@ -130,6 +130,19 @@ def test_63_a_node_that_flaps_moves_a_job_three_times_an_hour_at_most() -> None:
     cluster.hour()
     cluster.live()
     assert said(cluster).moves == 4
+
+
+def test_63_with_no_moves_allowed_it_says_so_once() -> None:
+    cluster = SickCluster(setup=Setup(moves_per_hour=0))
+    cluster.add(make_job(workers=2, finalizers=(), healthPolicy=MOVE))
+    cluster.live()
+    cluster.bad["node-b"] = TAINTED
+    cluster.live()
+    written = cluster.writes
+    cluster.live()
+    assert cluster.writes == written
+    assert said(cluster).moves == 0
+    assert degraded(cluster).message.endswith("it does not move: moves_per_hour is 0")
 
 
 def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_room() -> None:
