@@ -211,10 +211,12 @@ class Standing:
         return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_now(pod)
 
     def is_of_now(self, pod: JobPod) -> bool:
-        """Of this attempt of the job, or of its instance."""
+        return pod.metadata.labels.get(names.ATTEMPT) == str(self._attempt_now(pod)) or self._is_kept(pod)
+
+    def _attempt_now(self, pod: JobPod) -> int:
+        """Of the job, or of the pod's instance."""
         instance = _number(pod.metadata.labels.get(names.INSTANCE, ""))
-        attempt = self.attempt if instance is None else self.attempt_of(instance)
-        return pod.metadata.labels.get(names.ATTEMPT) == str(attempt) or self._is_kept(pod)
+        return self.attempt if instance is None else self.attempt_of(instance)
 
     @cached_property
     def old(self) -> tuple[JobPod, ...]:
@@ -226,7 +228,7 @@ class Standing:
             pod
             for pod in self.pods.values()
             if not self.is_of_now(pod)
-            and ((made := _number(pod.metadata.labels.get(names.ATTEMPT, ""))) is None or made < self.attempt)
+            and ((made := _number(pod.metadata.labels.get(names.ATTEMPT, ""))) is None or made < self._attempt_now(pod))
         )
 
     @cached_property

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import msgspec
 from tests.operator.plan.played_cluster import Cluster, Died
 
+from muster_kube.times import rfc3339_whole
 from muster_operator import names
 from muster_operator.ipujob import IPUJob
 from muster_operator.partitions import Refusal
@@ -106,11 +107,12 @@ class SickCluster(Cluster):
         self.now += 3600.0
         self.rooms.clear()
 
-    def evict(self, name: str) -> None:
+    def evict(self, name: str, grace_s: int = 0) -> None:
         """As the node lifecycle controller does: the grace period ends at deletionTimestamp."""
+        at = rfc3339_whole(self.now + grace_s) if grace_s else "2023-11-14T22:13:20Z"
         for key, pod in list(self.pods.items()):
             if pod.spec.node_name == name and not pod.metadata.deletion_timestamp:
-                metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2023-11-14T22:13:20Z")
+                metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=at)
                 self.pods[key] = msgspec.structs.replace(pod, metadata=metadata)
 
     def where(self, *instances: int) -> dict[str, str]:

@@ -224,6 +224,22 @@ def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
     assert left == (set() if kind == "Never" else {"train-launcher", "train-worker-0", "train-worker-1"})
 
 
+def test_57_an_instance_that_has_moved_before_is_lost_once() -> None:
+    """Its pod's attempt is ahead of the job's, and it hangs on its node beyond the beginning of the next one."""
+    restarts = {"type": "OnFailure", "backOffLimit": 6}
+    cluster = begin(make_job(launcher=False, finalizers=(), healthPolicy=MOVE, restartPolicy=restarts))
+    cluster.bad["node-a"] = TAINTED
+    cluster.live()
+    assert said(cluster).instance_moves == {"0": 1}
+    cluster.edit(UID, health_policy=make_job(healthPolicy={"onFault": "Keep"}).spec.health_policy)
+    cluster.bad["node-b"] = NOT_READY
+    cluster.evict("node-b", grace_s=300)
+    cluster.live(80)
+    status = said(cluster)
+    assert (status.launcher_status, status.restart_count) == ("Running", 1)
+    assert cluster.where() == {"train-worker-0": "node-c"}
+
+
 def test_63_what_is_tolerated_is_no_fault() -> None:
     job = make_job(workers=2, finalizers=(), healthPolicy={"onFault": "Move", "tolerateFaulty": True})
     cluster = begin(job)
