@@ -146,14 +146,18 @@ class Standing:
         """Of partitions that may still be used as they are, by instance, as labels say it."""
         if not self.may_mix:
             return {}
-        move = self.job.status.last_move
-        moved = move.instances if move is not None and move.attempt == self.attempt else ()
         return {
             str(entry.instance): str(entry.attempt)
             for entry in self.entries.values()
             if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
-            if entry.instance not in moved
+            if entry.instance not in self.moved
         }
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Instances that move, or have moved, alone in this attempt: those of the last move."""
+        move = self.job.status.last_move
+        return move.instances if move is not None and move.attempt == self.attempt else ()
 
     def is_mixed(self, instance: int) -> bool:
         """Pods of another template are still there: none of the present one may stand beside them."""

@@ -194,6 +194,19 @@ def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
     assert labels == {"train-worker-0": "1", "train-worker-1": "2", "train-worker-2": "2"}
 
 
+def test_63_an_instance_has_moved_once_it_works_again_though_the_others_always_do() -> None:
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"))
+    cluster.add(make_job(launcher=False, instances=4, finalizers=(), healthPolicy=MOVE))
+    cluster.live()
+    cluster.bad["node-b"] = TAINTED
+    cluster.turn(UID)
+    assert (said(cluster).launcher_status, degraded(cluster).reason) == ("Running", "IPUJobMoving")
+    assert said(cluster).last_message.startswith("partition not ready yet!")
+    cluster.live()
+    assert degraded(cluster).reason == "IPUJobMoved"
+    assert degraded(cluster).message.startswith("moved from node-b to node-c: rank 1")
+
+
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
 def test_63_a_job_moves_off_a_node_that_is_lost_without_waiting_for_its_pods(bad: BadNode) -> None:
     cluster = begin()
