@@ -119,6 +119,7 @@ def _waiting(here: Standing, setup: Setup) -> dict[int, tuple[float, str]]:
     if not setup.hold_timeout_s or (here.with_launcher and (here.held_back or here.is_running)):
         return {}
     gangs = [range(here.instances)] if here.with_launcher else [(instance,) for instance in here.places]
+    hindered = bool(here.seen.refused) or waiting.obstacle(here, setup) is not None
     found: dict[int, tuple[float, str]] = {}
     for gang in gangs:
         if not any((entry := here.entry(each)) is not None and entry.state == "active" for each in gang):
@@ -126,24 +127,35 @@ def _waiting(here: Standing, setup: Setup) -> dict[int, tuple[float, str]]:
         pods = [pod for instance in gang for pod in here.there(instance)]
         if here.with_launcher and here.launcher is not None:
             pods.append(here.launcher)
-        if why := _lacks(here, gang, pods):
+        if why := _lacks(here, gang, pods, hindered=hindered):
             at = _since(here, gang, pods) + setup.hold_timeout_s
             found |= dict.fromkeys(gang, (at, why))
     return found
 
 
-def _lacks(here: Standing, gang: Iterable[int], pods: list[JobPod]) -> str:
-    """Empty: nothing."""
+def _lacks(here: Standing, gang: Iterable[int], pods: list[JobPod], *, hindered: bool) -> str:
+    """Empty: nothing, or what nobody has asked for yet: it is asked for now. hindered: the API server does not take
+    what the job asks for, or it cannot ask."""
     if unscheduled := [pod for pod in pods if _waits_for_node(pod)]:
         return waiting.why(unscheduled[0]) or f"pod {unscheduled[0].metadata.name} has not been scheduled"
     if status.is_true(here.job.status, RUNNING):
         return ""  # what it lost is only just being made again; if it cannot be, it is Pending from then on
-    if without := [each for each in gang if each not in here.ready]:
+    if without := [each for each in gang if _does_not_come(here, each, hindered=hindered)]:
         return f"partition {here.partition(without[0])} has not come"
+    if not hindered:
+        return ""
     missing = [name for instance in gang for name in here.workers_of(instance).values() if name not in here.pods]
     if here.with_launcher and here.launcher_name not in here.pods:
         missing.append(here.launcher_name)
     return f"pod {missing[0]} could not be made" if missing else ""
+
+
+def _does_not_come(here: Standing, instance: int, *, hindered: bool) -> bool:
+    if instance in here.is_ready:
+        return False
+    entry = here.entry(instance)
+    is_under_way = entry is not None and entry.state != "active"
+    return is_under_way or hindered or here.partition(instance) in here.seen.refusals
 
 
 def _since(here: Standing, gang: Iterable[int], pods: list[JobPod]) -> float:

@@ -132,6 +132,10 @@ class Standing:
         )
 
     @cached_property
+    def is_ready(self) -> frozenset[int]:
+        return frozenset(self.ready)
+
+    @cached_property
     def kept(self) -> frozenset[int]:
         """Instances that still have pods and partition of an earlier attempt than this."""
         found = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values() if self._is_kept(pod)}
