@@ -63,7 +63,7 @@ def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
     written, tells = health.told(here, decided.status, found, stays.why, here.seen.now)
     again_s = min((each for each in (decided.again_s, stays.again_s) if each is not None), default=None)
     return Plan(
-        (*decided.actions, *stays.actions, *tells),
+        (*stays.actions, *decided.actions, *tells),  # what is refused ends the others
         written,
         again_s=again_s,
         waits_for_room=decided.waits_for_room or stays.waits,

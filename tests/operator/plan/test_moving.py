@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.operator.plan.looking import decide, entries, workers
 from tests.operator.plan.made_jobs import make_job, partition_of
 from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
 
 from muster_operator.ipujob import Condition, IPUJob, Status
 from muster_operator.plan import plan
-from muster_operator.seen import BadNode, Setup, Tell
+from muster_operator.seen import AskRoom, BadNode, Setup, TakePartitions, Tell
 
 MOVE = {"onFault": "Move"}
 UID = "uid-default-train"
@@ -165,6 +166,14 @@ def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_roo
     assert (said(cluster).moves, degraded(cluster).status) == (1, "False")
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert set(cluster.where().values()) == {"node-a", "node-b"}, "its nodes are fine"
+
+
+def test_63_room_is_asked_for_though_another_instance_is_refused_its_partition() -> None:
+    job = make_job(launcher=False, instances=2, healthPolicy=MOVE)
+    bad = {partition_of(job): ("IPU 10.1.5.10/3 is quarantined",)}
+    decided = decide(job, pods=workers(job, "Running"), entries=entries(job, 0), bad_ipus=bad)
+    asked = [each for each in decided.actions if isinstance(each, AskRoom | TakePartitions)]
+    assert isinstance(asked[0], AskRoom), "what comes after a refusal is not done"
 
 
 def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
