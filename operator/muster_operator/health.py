@@ -155,7 +155,7 @@ def _in_order(here: Standing) -> list[JobPod]:
         for name in here.workers_of(instance).values()
         if name in here.pods
     ]
-    return [pod for pod in found if here.is_of_now(pod)]
+    return [pod for pod in found if here.is_of_now(pod) and not here.is_going(pod)]
 
 
 def instance_of(pod: JobPod) -> int | None:

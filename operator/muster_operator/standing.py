@@ -221,6 +221,10 @@ class Standing:
     def is_of_now(self, pod: JobPod) -> bool:
         return pod.metadata.labels.get(names.ATTEMPT) == str(self._attempt_now(pod)) or self._is_kept(pod)
 
+    def is_going(self, pod: JobPod) -> bool:
+        """It is on its way out, and its instance begins anew without it: as it is replaced, or moves."""
+        return bool(pod.metadata.deletion_timestamp) and self._is_kept(pod)
+
     def _attempt_now(self, pod: JobPod) -> int:
         """Of the job, or of the pod's instance."""
         instance = _number(pod.metadata.labels.get(names.INSTANCE, ""))
@@ -247,6 +251,7 @@ class Standing:
             pod
             for name, pod in sorted(self.pods.items())
             if self.seen.bad_nodes and name in wanted and self.is_of_now(pod) and losing.is_lost(pod, self.seen)
+            if not self.is_going(pod)
         )
 
     @cached_property
@@ -279,6 +284,7 @@ class Standing:
             if name not in wanted
             or self.misfits
             or not self.is_of_now(pod)
+            or self.is_going(pod)
             or pod.metadata.labels.get(names.INSTANCE) in replaced
             or self._is_scaled_away(pod)
         ]

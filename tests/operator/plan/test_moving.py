@@ -2,17 +2,20 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.operator.plan.looking import decide, entries, workers
-from tests.operator.plan.made_jobs import make_job, partition_of
+from tests.operator.plan.made_jobs import make_job, partition_of, template
 from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
 
-from muster_operator.ipujob import Condition, IPUJob, Status
+from muster_operator.ipujob import Condition, IPUJob, RollingUpdate, Status, Strategy
 from muster_operator.plan import plan
+from muster_operator.resources.template import digest
 from muster_operator.seen import AskRoom, BadNode, Setup, TakePartitions, Tell
 
 MOVE = {"onFault": "Move"}
 UID = "uid-default-train"
+ONE_MISSING = Strategy(rolling_update=RollingUpdate(max_surge=0, max_unavailable=1))
 
 
 def begin(job: IPUJob | None = None, dies_at: int = 0, **policy: Any) -> SickCluster:
@@ -214,6 +217,54 @@ def test_63_an_instance_has_moved_once_it_works_again_though_the_others_always_d
     cluster.live()
     assert degraded(cluster).reason == "IPUJobMoved"
     assert degraded(cluster).message.startswith("moved from node-b to node-c: rank 1")
+
+
+def leaving(instances: int = 4) -> SickCluster:
+    """Instance 1 moves; its pod hangs on its node until it is taken away by force, 130 s after that."""
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"), setup=Setup(moves_per_hour=2))
+    policy = {**MOVE, "gracePeriodSeconds": 100}
+    cluster.add(make_job(launcher=False, instances=instances, finalizers=(), healthPolicy=policy))
+    cluster.live()
+    cluster.bad["node-b"] = NOT_READY
+    cluster.live(15)
+    assert said(cluster).instance_moves == {"1": 1}
+    return cluster
+
+
+def test_63_an_instance_that_is_still_leaving_when_another_one_moves_is_not_hit_again() -> None:
+    cluster = leaving()
+    cluster.bad["node-c"] = TAINTED
+    cluster.live(40)
+    status = said(cluster)
+    assert (status.moves, status.instance_moves, status.launcher_status) == (2, {"1": 1, "2": 1}, "Running")
+    assert set(cluster.resets.values()) == {1}
+    assert set(cluster.where().values()) == {"node-a", "node-d", "node-e"}
+
+
+def test_51_a_template_that_changes_while_an_instance_leaves_a_dead_node_does_not_leave_it_there() -> None:
+    cluster = leaving()
+    workers_now = cluster.jobs[UID].spec.workers
+    pods = template(terminationGracePeriodSeconds=2)
+    cluster.edit(UID, workers=msgspec.structs.replace(workers_now, template=pods))
+    cluster.live(60)
+    status = said(cluster)
+    assert (status.moves, status.attempt, status.launcher_status) == (1, 1, "Running")
+    assert set(cluster.where().values()) <= {"node-a", "node-c", "node-d", "node-e"}
+    assert {pod.metadata.labels["muster.dev/template"] for pod in cluster.pods.values()} == {digest(cluster.jobs[UID])}
+
+
+@pytest.mark.parametrize("kind", ["Keep", "Move"])
+def test_51_an_instance_on_a_dead_node_is_replaced_and_ends_no_job(kind: str) -> None:
+    cluster = SickCluster()
+    cluster.add(make_job(launcher=False, finalizers=(), healthPolicy={"onFault": kind}))
+    cluster.live()
+    workers_now = cluster.jobs[UID].spec.workers
+    pods = template(terminationGracePeriodSeconds=2)
+    cluster.edit(UID, workers=msgspec.structs.replace(workers_now, template=pods, strategy=ONE_MISSING))
+    cluster.bad["node-a"] = NOT_READY
+    cluster.live(40)
+    assert said(cluster).launcher_status == "Running"
+    assert cluster.where() == {"train-worker-0": "node-b"}
 
 
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
