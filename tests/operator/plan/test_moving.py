@@ -313,6 +313,28 @@ def test_57_an_instance_that_has_moved_before_is_lost_once() -> None:
     assert cluster.where() == {"train-worker-0": "node-c"}
 
 
+@pytest.mark.parametrize("end", ["deleted", "suspended", "failed"])
+@pytest.mark.parametrize("bad", [NOT_READY, GONE])
+def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: BadNode, end: str) -> None:
+    cluster = begin(make_job(workers=2, finalizers=(), cleanPodPolicy="All"))
+    cluster.bad["node-b"] = bad
+    cluster.evict("node-b", grace_s=30)
+    if end == "deleted":
+        cluster.delete(UID)
+    elif end == "suspended":
+        cluster.edit(UID, suspend=True)
+    cluster.live(2)
+    job = cluster.jobs.get(UID)
+    if bad is NOT_READY:
+        assert job is not None
+        again_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+        assert again_s is not None
+        assert again_s <= 60
+    cluster.live(16)
+    assert (cluster.pods, cluster.tracker) == ({}, {})
+    assert (UID in cluster.jobs) == (end != "deleted")
+
+
 def test_63_what_is_tolerated_is_no_fault() -> None:
     job = make_job(workers=2, finalizers=(), healthPolicy={"onFault": "Move", "tolerateFaulty": True})
     cluster = begin(job)
