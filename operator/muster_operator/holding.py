@@ -30,6 +30,8 @@ def step(here: Standing, setup: Setup) -> Plan | None:
         return None
     if here.held_back and _may_try(here):
         return _tried_again(here)
+    if here.held_back and _is_edited(here) and here.seen.now < _until(here):
+        return _waits_no_longer(here)  # told now, as the edit is not seen any more once all is given back
     late = {instance: why for instance, (at, why) in _waiting(here, setup).items() if here.seen.now >= at}
     return _given_back(here, setup, late) if late else None
 
@@ -60,15 +62,29 @@ def forgiven(here: Standing) -> IPUJob:
 
 def _may_try(here: Standing) -> bool:
     """Once all is given back; at once if the job was edited, as that may be what it needs."""
-    given_back = here.job.status.given_back
-    until = times.seconds(given_back.until or "") if given_back is not None else 0.0
     held = {here.partition(instance) for instance in here.held_back}
     names = {name for instance in here.held_back for name in here.workers_of(instance).values()}
     if not held.isdisjoint(here.entries) or not names.isdisjoint(here.pods):
         return False
     if here.with_launcher and here.launcher_name in here.pods:
         return False
-    return here.seen.now >= until or here.job.metadata.generation != here.job.status.observed_generation
+    return here.seen.now >= _until(here) or _is_edited(here)
+
+
+def _until(here: Standing) -> float:
+    given_back = here.job.status.given_back
+    return times.seconds(given_back.until or "") if given_back is not None else 0.0
+
+
+def _is_edited(here: Standing) -> bool:
+    return here.job.metadata.generation != here.job.status.observed_generation
+
+
+def _waits_no_longer(here: Standing) -> Plan:
+    before, now = here.job.status, times.rfc3339_whole(here.seen.now)
+    assert before.given_back is not None  # noqa: S101 - something is held back
+    given_back = msgspec.structs.replace(before.given_back, until=now)
+    return Plan((), msgspec.structs.replace(before, given_back=given_back, last_reconcile_time=now))
 
 
 def _tried_again(here: Standing) -> Plan:

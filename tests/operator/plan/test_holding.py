@@ -153,6 +153,23 @@ def test_an_edit_ends_the_wait() -> None:
     assert list(cluster.tracker) == ["p-train-default-0"]
 
 
+def test_an_edit_ends_the_wait_though_what_was_held_is_still_going() -> None:
+    cluster = Crowded()
+    cluster.places = 0
+    job = make_job(launcher=False, finalizers=())
+    cluster.add(job)
+    uid = job.metadata.uid
+    while not cluster.jobs[uid].status.given_back:
+        cluster.step()
+    cluster.edit(uid, active_deadline_seconds=5000)
+    cluster.turn(uid)
+    assert [entry.state for entry in cluster.tracker.values()] == ["deleting"]
+    cluster.settle_partitions()
+    assert not cluster.tracker
+    cluster.turn(uid)
+    assert list(cluster.tracker) == ["p-train-default-0"]
+
+
 def waiting_instance(**spec: Any) -> tuple[IPUJob, dict[str, Any]]:
     """Instance 0 works, the pod of instance 1 has waited for a node for 400 s."""
     job = make_job(launcher=False, instances=2, **spec)
