@@ -306,7 +306,9 @@ class Hands:
         if early and (take.together or len(early) == len(wished)):
             return Did.WAITS
         wished = [(name, wish) for name, wish in wished if name not in early]
-        if take.together and (refusal := await self._no_room_for(len(wished), take.size)) is not None:
+        held = self._world.tracker.of_job(uid)  # those are only reset, where they are
+        new = sum(name not in held for name, _ in wished)
+        if take.together and new and (refusal := await self._no_room_for(new, take.size)) is not None:
             return self._note_refused(uid, wished, refusal)
         return await self._take_each(job, wished, together=take.together)
 

@@ -309,6 +309,7 @@ class Operator:
             pods=pods,
             objects=self.world.objects_of(uid),
             foreign=self._memory.foreign(uid),
+            refused=self._memory.refused(uid),
             entries=entries,
             refusals=self._held_up(uid, entries) if going else self._memory.refusals(uid, TAKING),
             placeable=self._placeable(job, list(entries.values())),

@@ -138,7 +138,11 @@ def nodes_of(pods: Sequence[JobPod]) -> tuple[str, ...]:
 
 
 def _has_arrived(here: Standing) -> bool:
-    return here.is_running and all(pod.status.phase != "Pending" for pod in _of_move(here))
+    """With all of its pods that are still wanted: while others work, a job runs though an instance is missing."""
+    move = here.job.status.last_move
+    moved = range(here.instances) if move is None or not move.instances else move.instances
+    wanted = [name for each in moved if each < here.instances for name in here.workers_of(each).values()]
+    return here.is_running and all(here.is_there(name) and here.pods[name].status.phase != "Pending" for name in wanted)
 
 
 def _of_move(here: Standing) -> list[JobPod]:
@@ -163,7 +167,7 @@ def _in_order(here: Standing) -> list[JobPod]:
         for name in here.workers_of(instance).values()
         if name in here.pods
     ]
-    return [pod for pod in found if here.is_of_now(pod)]
+    return [pod for pod in found if here.is_of_now(pod) and not here.is_going(pod)]
 
 
 def instance_of(pod: JobPod) -> int | None:

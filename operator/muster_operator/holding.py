@@ -30,6 +30,8 @@ def step(here: Standing, setup: Setup) -> Plan | None:
         return None
     if here.held_back and _may_try(here):
         return _tried_again(here)
+    if here.held_back and _is_edited(here) and here.seen.now < _until(here):
+        return _waits_no_longer(here)  # told now, as the edit is not seen any more once all is given back
     late = {instance: why for instance, (at, why) in _waiting(here, setup).items() if here.seen.now >= at}
     return _given_back(here, setup, late) if late else None
 
@@ -60,15 +62,29 @@ def forgiven(here: Standing) -> IPUJob:
 
 def _may_try(here: Standing) -> bool:
     """Once all is given back; at once if the job was edited, as that may be what it needs."""
-    given_back = here.job.status.given_back
-    until = times.seconds(given_back.until or "") if given_back is not None else 0.0
     held = {here.partition(instance) for instance in here.held_back}
     names = {name for instance in here.held_back for name in here.workers_of(instance).values()}
     if not held.isdisjoint(here.entries) or not names.isdisjoint(here.pods):
         return False
     if here.with_launcher and here.launcher_name in here.pods:
         return False
-    return here.seen.now >= until or here.job.metadata.generation != here.job.status.observed_generation
+    return here.seen.now >= _until(here) or _is_edited(here)
+
+
+def _until(here: Standing) -> float:
+    given_back = here.job.status.given_back
+    return times.seconds(given_back.until or "") if given_back is not None else 0.0
+
+
+def _is_edited(here: Standing) -> bool:
+    return here.job.metadata.generation != here.job.status.observed_generation
+
+
+def _waits_no_longer(here: Standing) -> Plan:
+    before, now = here.job.status, times.rfc3339_whole(here.seen.now)
+    assert before.given_back is not None  # noqa: S101 - something is held back
+    given_back = msgspec.structs.replace(before.given_back, until=now)
+    return Plan((), msgspec.structs.replace(before, given_back=given_back, last_reconcile_time=now))
 
 
 def _tried_again(here: Standing) -> Plan:
@@ -119,6 +135,7 @@ def _waiting(here: Standing, setup: Setup) -> dict[int, tuple[float, str]]:
     if not setup.hold_timeout_s or (here.with_launcher and (here.held_back or here.is_running)):
         return {}
     gangs = [range(here.instances)] if here.with_launcher else [(instance,) for instance in here.places]
+    hindered = bool(here.seen.refused) or waiting.obstacle(here, setup) is not None
     found: dict[int, tuple[float, str]] = {}
     for gang in gangs:
         if not any((entry := here.entry(each)) is not None and entry.state == "active" for each in gang):
@@ -126,24 +143,35 @@ def _waiting(here: Standing, setup: Setup) -> dict[int, tuple[float, str]]:
         pods = [pod for instance in gang for pod in here.there(instance)]
         if here.with_launcher and here.launcher is not None:
             pods.append(here.launcher)
-        if why := _lacks(here, gang, pods):
+        if why := _lacks(here, gang, pods, hindered=hindered):
             at = _since(here, gang, pods) + setup.hold_timeout_s
             found |= dict.fromkeys(gang, (at, why))
     return found
 
 
-def _lacks(here: Standing, gang: Iterable[int], pods: list[JobPod]) -> str:
-    """Empty: nothing."""
+def _lacks(here: Standing, gang: Iterable[int], pods: list[JobPod], *, hindered: bool) -> str:
+    """Empty: nothing, or what nobody has asked for yet: it is asked for now. hindered: the API server does not take
+    what the job asks for, or it cannot ask."""
     if unscheduled := [pod for pod in pods if _waits_for_node(pod)]:
         return waiting.why(unscheduled[0]) or f"pod {unscheduled[0].metadata.name} has not been scheduled"
     if status.is_true(here.job.status, RUNNING):
         return ""  # what it lost is only just being made again; if it cannot be, it is Pending from then on
-    if without := [each for each in gang if each not in here.ready]:
+    if without := [each for each in gang if _does_not_come(here, each, hindered=hindered)]:
         return f"partition {here.partition(without[0])} has not come"
+    if not hindered:
+        return ""
     missing = [name for instance in gang for name in here.workers_of(instance).values() if name not in here.pods]
     if here.with_launcher and here.launcher_name not in here.pods:
         missing.append(here.launcher_name)
     return f"pod {missing[0]} could not be made" if missing else ""
+
+
+def _does_not_come(here: Standing, instance: int, *, hindered: bool) -> bool:
+    if instance in here.is_ready:
+        return False
+    entry = here.entry(instance)
+    is_under_way = entry is not None and entry.state != "active"
+    return is_under_way or hindered or here.partition(instance) in here.seen.refusals
 
 
 def _since(here: Standing, gang: Iterable[int], pods: list[JobPod]) -> float:

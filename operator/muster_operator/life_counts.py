@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from muster_kube.times import seconds
 from muster_operator import ending
 from muster_operator.ipujob import Condition, IPUJob, Status, instances, ipus_per_instance
+from muster_operator.losing import LOST
 from muster_operator.seen import JobPod
 from muster_operator.status import FAILED, RESTARTING, RUNNING, SUSPENDED, is_true
 
@@ -65,7 +66,7 @@ def counted(job: IPUJob, after: Status, pods: Iterable[JobPod], now: float, coun
     stops = since is not None and not is_true(after, RUNNING)
     lost = None
     if cause is not None and cause != "success" and since is not None:
-        concerned = len(after.last_move.instances) if moved and after.last_move is not None else 0
+        concerned = sum(count != before.instance_moves.get(each, 0) for each, count in after.instance_moves.items())
         lost = cause, (ipus if not concerned else concerned * ipus_per_instance(job.spec)) * _span(since, now)
     waits = _true_since(before, RESTARTING)
     return Counted(
@@ -112,9 +113,11 @@ def _true_since(status: Status, kind: str) -> float | None:
 
 
 def _cause(after: Status, pods: Iterable[JobPod], *, restarted: bool) -> Cause:
-    reasons: Mapping[str, str] = {each.type: each.reason for each in after.conditions if each.status == "True"}
-    if reasons.get(FAILED) == _DEADLINE:
-        return "deadline"
+    told: Mapping[str, Condition] = {each.type: each for each in after.conditions if each.status == "True"}
+    if FAILED in told and told[FAILED].reason in (_DEADLINE, DEGRADED):
+        return "deadline" if told[FAILED].reason == _DEADLINE else "fault"
+    if any(kind in told and LOST in told[kind].message for kind in (FAILED, RESTARTING)):
+        return "node"  # its pods say nothing any more
     failed = [pod for pod in ending.failed(pods) if not pod.metadata.deletion_timestamp]
     if not failed:
         return "success" if restarted else "other"

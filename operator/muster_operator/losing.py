@@ -11,6 +11,7 @@ from muster_kube import times
 from muster_operator import ending
 from muster_operator.seen import JobPod, Seen
 
+LOST = "was lost with node"
 FORCED_AFTER_S = 30.0  # beyond the end of its grace period, for a kubelet that is only slow
 
 
@@ -24,7 +25,7 @@ def is_lost(pod: JobPod, seen: Seen) -> bool:
 
 def why(pod: JobPod, seen: Seen) -> str:
     return ending.bounded(
-        f"pod {pod.metadata.name} was lost with node {pod.spec.node_name}: {seen.bad_nodes[pod.spec.node_name].what}"
+        f"pod {pod.metadata.name} {LOST} {pod.spec.node_name}: {seen.bad_nodes[pod.spec.node_name].what}"
     )
 
 

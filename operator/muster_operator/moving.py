@@ -64,7 +64,7 @@ def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
     moments = (decided.again_s, stays.again_s, health.over_s(here, found))
     again_s = min((each for each in moments if each is not None), default=None)
     return Plan(
-        (*decided.actions, *stays.actions, *tells),
+        (*stays.actions, *decided.actions, *tells),  # what is refused ends the others
         written,
         again_s=again_s,
         waits_for_room=decided.waits_for_room or stays.waits,
@@ -101,7 +101,9 @@ def _held(here: Standing, setup: Setup, found: Sequence[Fault]) -> Stays | None:
     if not _joins(here, found):
         recent = _recent(here)
         if len(recent) >= setup.moves_per_hour:
-            until = times.seconds(recent[-setup.moves_per_hour]) + HOUR_S if setup.moves_per_hour else now + HOUR_S
+            if not setup.moves_per_hour:
+                return Stays("it does not move: moves_per_hour is 0", waits=False)
+            until = times.seconds(recent[-setup.moves_per_hour]) + HOUR_S
             times_moved = f"{len(recent)} time{'' if len(recent) == 1 else 's'}"
             when = f"before {times.rfc3339_whole(until)}"
             return Stays(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)

@@ -80,7 +80,7 @@ def _planned(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
 def _delete(job: IPUJob, seen: Seen) -> Plan:
     """Pods, then partitions, then the finaliser (behaviours 34, 35); Kubernetes collects the rest by its owner."""
     if found := own_pods(job, seen):
-        return Plan(_removed(found.values()))
+        return Plan(_removed(found.values(), seen), again_s=_next_forced_s(found.values(), seen))
     entries = own_entries(job, seen)
     if not entries:
         return Plan((DropFinalizer(),))
@@ -107,7 +107,7 @@ def _clean_up(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
         or (job.spec.clean_pod_policy == "Workers" and pod in workers)
         or ((failed or setup.free_partitions_at_end) and not ending.has_ended(pod))
     ]
-    actions: tuple[Action, ...] = _removed(doomed)
+    actions: tuple[Action, ...] = _removed(doomed, seen)
     frees = everything or setup.free_partitions_at_end
     if not doomed and frees and all(ending.has_ended(pod) for pod in found.values()):
         actions = _freed(entries)
@@ -121,7 +121,8 @@ def _clean_up(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
         reason=ended.reason,
         message=ended.message,
     )
-    return Plan(actions, status.told(job, stand, workers, seen.now), again_s=timers.next_s(seen.now, expiry))
+    again_s = timers.next_s(seen.now, expiry, *losing.next_forced(doomed, seen))
+    return Plan(actions, status.told(job, stand, workers, seen.now), again_s=again_s)
 
 
 def _is_all_cleaned(job: IPUJob, *, success: bool) -> bool:
@@ -146,13 +147,14 @@ def _is_being_suspended(job: IPUJob, seen: Seen) -> bool:
 def _suspend(job: IPUJob, seen: Seen) -> Plan:
     """No pods, no partitions; the small objects may stay (behaviour 44)."""
     found = own_pods(job, seen)
-    actions = _removed(found.values()) if found else _freed(own_entries(job, seen))
+    actions = _removed(found.values(), seen) if found else _freed(own_entries(job, seen))
     queue = job.metadata.labels.get(QUEUE)
     stand = Stand(SUSPENDED, f"suspended, of queue {queue}" if queue else "suspended", desired=instances(job.spec))
     tells: tuple[Action, ...] = ()
     if not status.is_true(job.status, SUSPENDED):
         tells = (Tell("Normal", "IPUJobSuspended", "its pods are removed and its partitions freed"),)
-    return Plan((*actions, *tells), status.told(job, stand, (), seen.now))
+    again_s = _next_forced_s(found.values(), seen)
+    return Plan((*actions, *tells), status.told(job, stand, (), seen.now), again_s=again_s)
 
 
 def _pursue(here: Standing, setup: Setup) -> Plan:
@@ -342,8 +344,20 @@ def small_objects(job: IPUJob) -> list[Body]:
     return [config.config_map(job), access.service_account(job), access.role(job), access.role_binding(job)]
 
 
-def _removed(found: Iterable[JobPod]) -> tuple[RemovePod, ...]:
-    return tuple(RemovePod(pod.metadata.name, pod.metadata.uid) for pod in found if not pod.metadata.deletion_timestamp)
+def _removed(found: Iterable[JobPod], seen: Seen) -> tuple[RemovePod, ...]:
+    """Of a job that wants none of them any more; by force what is lost with its node."""
+    actions = []
+    for pod in found:
+        forced_at = losing.forced_at(pod, seen)
+        if forced_at is not None and seen.now >= forced_at:
+            actions.append(RemovePod(pod.metadata.name, pod.metadata.uid, 0))
+        elif not pod.metadata.deletion_timestamp:
+            actions.append(RemovePod(pod.metadata.name, pod.metadata.uid))
+    return tuple(actions)
+
+
+def _next_forced_s(found: Iterable[JobPod], seen: Seen) -> float | None:
+    return timers.next_s(seen.now, *losing.next_forced(found, seen))
 
 
 def _freed(entries: Mapping[str, Entry]) -> tuple[FreePartition, ...]:

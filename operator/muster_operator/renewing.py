@@ -68,7 +68,7 @@ def tells(here: Standing) -> tuple[Tell, ...]:
 def line(here: Standing) -> str:
     """lastMessage while a template is rolled out; empty: none is."""
     found = here.rollout
-    if found.limits is None and not (here.replaced and here.is_running):
+    if found.limits is None and not (here.replaced.difference(here.moved) and here.is_running):
         return ""
     text = f"rolling update: {found.done} of {here.instances} instances are of the changed template"
     if found.replace:

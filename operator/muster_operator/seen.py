@@ -82,8 +82,9 @@ class BadNode:
 @dataclass(frozen=True)
 class Seen:
     """now: seconds since the epoch. pods and objects: ours, by name and by (kind, name). foreign: what stands in the
-    way under a name of ours and belongs to others, by (kind, name): whose it is. entries: the tracker's of this job, by
-    partition name; refusals: the proxy's last ones, by partition name. placeable: None while nodes are not watched.
+    way under a name of ours and belongs to others, by (kind, name): whose it is. refused: what the API server did
+    not take of late, likewise: why. entries: the tracker's of this job, by partition name; refusals: the proxy's last
+    ones, likewise. placeable: None while nodes are not watched.
 
     bad_nodes: by name, of those under its pods; bad_ipus: by partition name, what is wrong with IPUs of it, for people;
     room: how many partitions more of its size there is room for, None: nobody has asked of late."""
@@ -92,6 +93,7 @@ class Seen:
     pods: Mapping[str, JobPod] = field(default_factory=dict)
     objects: Mapping[tuple[str, str], OwnedObject] = field(default_factory=dict)
     foreign: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
     entries: Mapping[str, Entry] = field(default_factory=dict)
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     placeable: Placeable | None = None

@@ -132,6 +132,10 @@ class Standing:
         )
 
     @cached_property
+    def is_ready(self) -> frozenset[int]:
+        return frozenset(self.ready)
+
+    @cached_property
     def kept(self) -> frozenset[int]:
         """Instances that still have pods and partition of an earlier attempt than this."""
         found = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values() if self._is_kept(pod)}
@@ -146,14 +150,18 @@ class Standing:
         """Of partitions that may still be used as they are, by instance, as labels say it."""
         if not self.may_mix:
             return {}
-        move = self.job.status.last_move
-        moved = move.instances if move is not None and move.attempt == self.attempt else ()
         return {
             str(entry.instance): str(entry.attempt)
             for entry in self.entries.values()
             if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
-            if entry.instance not in moved
+            if entry.instance not in self.moved
         }
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Instances that move, or have moved, alone in this attempt: those of the last move."""
+        move = self.job.status.last_move
+        return move.instances if move is not None and move.attempt == self.attempt else ()
 
     def is_mixed(self, instance: int) -> bool:
         """Pods of another template are still there: none of the present one may stand beside them."""
@@ -211,10 +219,16 @@ class Standing:
         return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_now(pod)
 
     def is_of_now(self, pod: JobPod) -> bool:
-        """Of this attempt of the job, or of its instance."""
+        return pod.metadata.labels.get(names.ATTEMPT) == str(self._attempt_now(pod)) or self._is_kept(pod)
+
+    def is_going(self, pod: JobPod) -> bool:
+        """It is on its way out, and its instance begins anew without it: as it is replaced, or moves."""
+        return bool(pod.metadata.deletion_timestamp) and self._is_kept(pod)
+
+    def _attempt_now(self, pod: JobPod) -> int:
+        """Of the job, or of the pod's instance."""
         instance = _number(pod.metadata.labels.get(names.INSTANCE, ""))
-        attempt = self.attempt if instance is None else self.attempt_of(instance)
-        return pod.metadata.labels.get(names.ATTEMPT) == str(attempt) or self._is_kept(pod)
+        return self.attempt if instance is None else self.attempt_of(instance)
 
     @cached_property
     def old(self) -> tuple[JobPod, ...]:
@@ -226,7 +240,7 @@ class Standing:
             pod
             for pod in self.pods.values()
             if not self.is_of_now(pod)
-            and ((made := _number(pod.metadata.labels.get(names.ATTEMPT, ""))) is None or made < self.attempt)
+            and ((made := _number(pod.metadata.labels.get(names.ATTEMPT, ""))) is None or made < self._attempt_now(pod))
         )
 
     @cached_property
@@ -237,6 +251,7 @@ class Standing:
             pod
             for name, pod in sorted(self.pods.items())
             if self.seen.bad_nodes and name in wanted and self.is_of_now(pod) and losing.is_lost(pod, self.seen)
+            if not self.is_going(pod)
         )
 
     @cached_property
@@ -269,6 +284,7 @@ class Standing:
             if name not in wanted
             or self.misfits
             or not self.is_of_now(pod)
+            or self.is_going(pod)
             or pod.metadata.labels.get(names.INSTANCE) in replaced
             or self._is_scaled_away(pod)
         ]

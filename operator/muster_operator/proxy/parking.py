@@ -104,13 +104,15 @@ class Parking:
             self._on_unanswered(park)
             raise
 
-    async def remove(self, name: str, controller: Measured) -> None:
+    async def remove(self, name: str, controller: Measured, in_time: Callable[[], bool] = lambda: True) -> bool:
+        """Whether it has gone, ``in_time``."""
         await controller.remove(name)
         waiting = Turns()
-        while True:
-            if await controller.partition(name) is None:
-                return
+        while await controller.partition(name) is not None:
+            if not in_time():
+                return False
             await asyncio.sleep(waiting.next_poll_s(self._pace))
+        return True
 
     async def appears(self, name: str, controller: Measured, is_wanted: Callable[[], bool]) -> tuple[Ipu, ...]:
         """On which IPUs it lies, once that is known, or what it makes way for is not wanted any more (then none)."""

@@ -116,7 +116,8 @@ class _Work:
         if entry is not None:
             gone = deleting(entry, "is made smaller")
             await self._store.change(name, lambda now: gone if now == entry else now)
-            await self._parking.remove(name, self._controller)
+            if not await self._parking.remove(name, self._controller, self._in_time):
+                raise _GivenUp(f"{name} is not gone yet")
             await self._store.change(name, lambda now: None if now is not None and now.state == "deleting" else now)
         self._pieces.pop(name, None)
 

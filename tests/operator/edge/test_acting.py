@@ -238,6 +238,17 @@ async def test_a_gang_is_asked_room_for_first(bench: Bench) -> None:
     assert said == "room for 1 of 2 partitions of 4 IPUs: fragmented"
 
 
+async def test_42_a_gang_that_begins_anew_needs_room_only_for_partitions_that_it_does_not_have(bench: Bench) -> None:
+    bench.world.tracker.hear(partition("ns", "train", 0), ENTRY)
+    bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": 0})
+    bench.played.on("PUT", FIRST, 202, msgspec.structs.replace(ENTRY, state="creating"))
+    assert await bench.hands.act(a_job(), take(0, together=True, attempt=1)) is Did.DONE
+    assert bench.played.asked == [("PUT", FIRST)]
+    assert await bench.hands.act(a_job(), take(0, 1, together=True, attempt=2)) is Did.REFUSED
+    [said] = {refusal.message for refusal in bench.memory.refusals("u1", TAKING).values()}
+    assert said == "room for 0 of 1 partitions of 4 IPUs"
+
+
 async def test_a_gang_that_gets_half_gives_it_back(bench: Bench) -> None:
     bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": 2})
     bench.played.on("PUT", FIRST, 200, ENTRY)

@@ -21,8 +21,8 @@ def at(seconds: float) -> str:
     return rfc3339_whole(T0 + seconds)
 
 
-def condition(kind: str, status: str = "True", since: float = 0.0, reason: str = "") -> Condition:
-    return Condition(type=kind, status=status, reason=reason, last_transition_time=at(since))
+def condition(kind: str, status: str = "True", since: float = 0.0, reason: str = "", message: str = "") -> Condition:
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=at(since))
 
 
 def job(*conditions: Condition, **status: Any) -> IPUJob:
@@ -94,7 +94,16 @@ def test_57_out_of_memory_is_a_cause_of_its_own() -> None:
     assert count(job(condition("Running")), pods=[pod], restart_count=1).restarted == "oom"
 
 
+@pytest.mark.parametrize("pods", [[], [failed_pod(exit_code=1)]])
+def test_57_a_restart_after_a_pod_was_lost_with_its_node_is_no_success(pods: list[JobPod]) -> None:
+    said = condition("Restarting", message="restart 1 of 3: pod p was lost with node n: it is not Ready")
+    found = count(job(condition("Running")), said, pods=pods, restart_count=1, attempt=1)
+    assert (found.restarted, found.lost_ipu_s) == ("node", ("node", 100.0 * IPUS))
+
+
 def test_a_job_that_fails_for_good_has_lost_what_it_ran() -> None:
+    bad = count(job(condition("Running")), condition("Failed", reason="HealthDegraded"))
+    assert bad.lost_ipu_s == ("fault", 100.0 * IPUS)
     found = count(job(condition("Running")), condition("Failed", reason="DeadlineExceeded"))
     assert found.lost_ipu_s == ("deadline", 100.0 * IPUS)
     done = count(job(condition("Running")), condition("Complete"))
@@ -122,6 +131,10 @@ def test_63_one_instance_that_moves_loses_its_own_work_only() -> None:
     running = condition("Running", since=40)
     found = count(job(running), running, moves=1, instance_moves={"1": 1}, last_move=Move(instances=(1,)))
     assert (found.lost_ipu_s, found.ran_ipu_s) == (("fault", 60.0 * 4), 0.0)
+    before = job(running, moves=1, instance_moves={"1": 1}, last_move=Move(instances=(1,)))
+    both = Move(instances=(0, 1))
+    joined = count(before, running, moves=1, instance_moves={"0": 1, "1": 1}, last_move=both)
+    assert joined.lost_ipu_s == ("fault", 60.0 * 4), "the other one is counted already"
 
 
 def test_what_was_held_between_two_attempts_is_counted_when_it_runs_again() -> None:

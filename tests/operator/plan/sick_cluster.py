@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import msgspec
 from tests.operator.plan.played_cluster import Cluster, Died
 
+from muster_kube.times import rfc3339_whole
 from muster_operator import names
 from muster_operator.ipujob import IPUJob
 from muster_operator.partitions import Refusal
@@ -60,7 +61,16 @@ class SickCluster(Cluster):
                 return True  # the watch tells
             if not pod.metadata.deletion_timestamp:
                 self.grace.append((action.name, action.grace_s))
+                if action.grace_s:
+                    self._goes_at(key, self.now + action.grace_s)
+                    self._wrote()
+                    return False
         return super().act(uid, action, foreign, refusals)
+
+    def _goes_at(self, key: tuple[str, str], at: float) -> None:
+        """The end of its grace period is its deletionTimestamp."""
+        metadata = msgspec.structs.replace(self.pods[key].metadata, deletion_timestamp=rfc3339_whole(at))
+        self.pods[key] = msgspec.structs.replace(self.pods[key], metadata=metadata)
 
     def place(self) -> None:
         """Workers of different indices on different nodes, as long as there are enough."""
@@ -106,12 +116,11 @@ class SickCluster(Cluster):
         self.now += 3600.0
         self.rooms.clear()
 
-    def evict(self, name: str) -> None:
-        """As the node lifecycle controller does: the grace period ends at deletionTimestamp."""
-        for key, pod in list(self.pods.items()):
+    def evict(self, name: str, grace_s: int = 0) -> None:
+        """As the node lifecycle controller does."""
+        for key, pod in self.pods.items():
             if pod.spec.node_name == name and not pod.metadata.deletion_timestamp:
-                metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2023-11-14T22:13:20Z")
-                self.pods[key] = msgspec.structs.replace(pod, metadata=metadata)
+                self._goes_at(key, self.now + grace_s)
 
     def where(self, *instances: int) -> dict[str, str]:
         """Nodes by pod; of these instances only, where some are given."""

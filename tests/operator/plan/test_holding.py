@@ -10,7 +10,7 @@ from tests.operator.plan.played_cluster import Cluster, Died
 
 from muster_kube.times import rfc3339_whole, seconds
 from muster_operator import status
-from muster_operator.ipujob import IPUJob
+from muster_operator.ipujob import IPUJob, Move
 from muster_operator.seen import RemovePod, Setup, TakePartitions, Tell
 
 STEP_S = 20.0
@@ -153,6 +153,23 @@ def test_an_edit_ends_the_wait() -> None:
     assert list(cluster.tracker) == ["p-train-default-0"]
 
 
+def test_an_edit_ends_the_wait_though_what_was_held_is_still_going() -> None:
+    cluster = Crowded()
+    cluster.places = 0
+    job = make_job(launcher=False, finalizers=())
+    cluster.add(job)
+    uid = job.metadata.uid
+    while not cluster.jobs[uid].status.given_back:
+        cluster.step()
+    cluster.edit(uid, active_deadline_seconds=5000)
+    cluster.turn(uid)
+    assert [entry.state for entry in cluster.tracker.values()] == ["deleting"]
+    cluster.settle_partitions()
+    assert not cluster.tracker
+    cluster.turn(uid)
+    assert list(cluster.tracker) == ["p-train-default-0"]
+
+
 def waiting_instance(**spec: Any) -> tuple[IPUJob, dict[str, Any]]:
     """Instance 0 works, the pod of instance 1 has waited for a node for 400 s."""
     job = make_job(launcher=False, instances=2, **spec)
@@ -207,3 +224,64 @@ def test_a_job_that_runs_keeps_what_it_has_while_a_lost_worker_is_made_again() -
     assert job.status.launcher_status == "Running"
     decided = decide(job, **seen)
     assert decided.status is None or decided.status.given_back is None
+
+
+def waiting_for_room() -> tuple[Cluster, str]:
+    """Instance 0 works, there has been no room for instance 1 for longer than anything may be held."""
+    cluster = Cluster(room=1)
+    job = make_job(launcher=False, instances=2, finalizers=())
+    cluster.add(job)
+    cluster.go_well(6)
+    cluster.now += 400
+    assert [name for _, name in cluster.pods] == ["train-worker-0"]
+    assert not status.is_true(cluster.jobs[job.metadata.uid].status, status.RUNNING)
+    return cluster, job.metadata.uid
+
+
+def test_28_a_pod_that_is_deleted_is_made_again_though_another_instance_has_long_waited() -> None:
+    cluster, uid = waiting_for_room()
+    del cluster.pods["default", "train-worker-0"]
+    cluster.turn(uid)
+    assert (cluster.jobs[uid].status.given_back, list(cluster.pods)) == (None, [("default", "train-worker-0")])
+
+
+def test_63_an_instance_moves_within_its_partition_though_another_one_has_long_waited() -> None:
+    cluster, uid = waiting_for_room()
+    job = cluster.jobs[uid]
+    moved = msgspec.structs.replace(job.status, instance_moves={"0": 1}, last_move=Move(instances=(0,)))
+    cluster.jobs[uid] = msgspec.structs.replace(job, status=moved)
+    cluster.go_well(4)
+    assert cluster.jobs[uid].status.given_back is None
+    assert {pod.metadata.labels["muster.dev/attempt"] for pod in cluster.pods.values()} == {"1"}
+
+
+def test_47_an_instance_more_is_asked_for_before_what_there_is_goes_back() -> None:
+    """The images of a gang may take longer to come than anything may be held."""
+    cluster = Cluster()
+    job = make_job(finalizers=())
+    cluster.add(job)
+    uid = job.metadata.uid
+    for _ in range(3):
+        cluster.turn(uid)
+        cluster.settle_partitions()
+    for key, pod in cluster.pods.items():
+        cluster.pods[key] = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="node1"))
+    cluster.now += 400
+    cluster.edit(uid, job_instances=2)
+    cluster.turn(uid)
+    assert cluster.jobs[uid].status.given_back is None
+    assert list(cluster.tracker) == ["p-train-default-0", "p-train-default-1"]
+
+
+@pytest.mark.parametrize("refused", [{}, {("Pod", "train-worker-1"): "exceeded quota"}])
+def test_a_pod_that_the_api_server_does_not_take_is_waited_for_no_longer(refused: dict[tuple[str, str], str]) -> None:
+    job = make_job(launcher=False, instances=2)
+    seen: dict[str, Any] = {
+        "pods": workers(job, "Running"),
+        "entries": entries(job, 0, 1, since=rfc3339_whole(NOW - 400)),
+        "refused": refused,
+    }
+    job = with_status(job, decide(job, now=NOW - 400, **seen))
+    decided = decide(job, **seen)
+    given_back = decided.status.given_back if decided.status is not None else None
+    assert (given_back.instances if given_back is not None else None) == ((1,) if refused else None)

@@ -2,17 +2,21 @@
 
 from typing import Any
 
+import msgspec
 import pytest
-from tests.operator.plan.made_jobs import make_job, partition_of
+from tests.operator.plan.looking import decide, entries, workers
+from tests.operator.plan.made_jobs import make_job, partition_of, template
 from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
 
 from muster_operator.health import OVER_S
-from muster_operator.ipujob import Condition, IPUJob, Status
+from muster_operator.ipujob import Condition, IPUJob, RollingUpdate, Status, Strategy
 from muster_operator.plan import plan
-from muster_operator.seen import BadNode, Tell
+from muster_operator.resources.template import digest
+from muster_operator.seen import AskRoom, BadNode, Setup, TakePartitions, Tell
 
 MOVE = {"onFault": "Move"}
 UID = "uid-default-train"
+ONE_MISSING = Strategy(rolling_update=RollingUpdate(max_surge=0, max_unavailable=1))
 
 
 def begin(job: IPUJob | None = None, dies_at: int = 0, **policy: Any) -> SickCluster:
@@ -165,6 +169,19 @@ def test_63_a_node_that_flaps_moves_a_job_three_times_an_hour_at_most() -> None:
     assert said(cluster).moves == 4
 
 
+def test_63_with_no_moves_allowed_it_says_so_once() -> None:
+    cluster = SickCluster(setup=Setup(moves_per_hour=0))
+    cluster.add(make_job(workers=2, finalizers=(), healthPolicy=MOVE))
+    cluster.live()
+    cluster.bad["node-b"] = TAINTED
+    cluster.live()
+    written = cluster.writes
+    cluster.live()
+    assert cluster.writes == written
+    assert said(cluster).moves == 0
+    assert degraded(cluster).message.endswith("it does not move: moves_per_hour is 0")
+
+
 def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_room() -> None:
     job = make_job(workers=2, finalizers=(), healthPolicy=MOVE)
     cluster = begin(job)
@@ -185,6 +202,14 @@ def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_roo
     assert (said(cluster).moves, degraded(cluster).status) == (1, "False")
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert set(cluster.where().values()) == {"node-a", "node-b"}, "its nodes are fine"
+
+
+def test_63_room_is_asked_for_though_another_instance_is_refused_its_partition() -> None:
+    job = make_job(launcher=False, instances=2, healthPolicy=MOVE)
+    bad = {partition_of(job): ("IPU 10.1.5.10/3 is quarantined",)}
+    decided = decide(job, pods=workers(job, "Running"), entries=entries(job, 0), bad_ipus=bad)
+    asked = [each for each in decided.actions if isinstance(each, AskRoom | TakePartitions)]
+    assert isinstance(asked[0], AskRoom), "what comes after a refusal is not done"
 
 
 def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
@@ -212,6 +237,67 @@ def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
     cluster.live()
     labels = {name: pod.metadata.labels["muster.dev/attempt"] for (_, name), pod in cluster.pods.items()}
     assert labels == {"train-worker-0": "1", "train-worker-1": "2", "train-worker-2": "2"}
+
+
+def test_63_an_instance_has_moved_once_it_works_again_though_the_others_always_do() -> None:
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"))
+    cluster.add(make_job(launcher=False, instances=4, finalizers=(), healthPolicy=MOVE))
+    cluster.live()
+    cluster.bad["node-b"] = TAINTED
+    cluster.turn(UID)
+    assert (said(cluster).launcher_status, degraded(cluster).reason) == ("Running", "IPUJobMoving")
+    assert said(cluster).last_message.startswith("partition not ready yet!")
+    cluster.live()
+    assert degraded(cluster).reason == "IPUJobMoved"
+    assert degraded(cluster).message.startswith("moved from node-b to node-c: rank 1")
+
+
+def leaving(instances: int = 4) -> SickCluster:
+    """Instance 1 moves; its pod hangs on its node until it is taken away by force, 130 s after that."""
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"), setup=Setup(moves_per_hour=2))
+    policy = {**MOVE, "gracePeriodSeconds": 100}
+    cluster.add(make_job(launcher=False, instances=instances, finalizers=(), healthPolicy=policy))
+    cluster.live()
+    cluster.bad["node-b"] = NOT_READY
+    cluster.live(15)
+    assert said(cluster).instance_moves == {"1": 1}
+    return cluster
+
+
+def test_63_an_instance_that_is_still_leaving_when_another_one_moves_is_not_hit_again() -> None:
+    cluster = leaving()
+    cluster.bad["node-c"] = TAINTED
+    cluster.live(40)
+    status = said(cluster)
+    assert (status.moves, status.instance_moves, status.launcher_status) == (2, {"1": 1, "2": 1}, "Running")
+    assert set(cluster.resets.values()) == {1}
+    assert set(cluster.where().values()) == {"node-a", "node-d", "node-e"}
+
+
+def test_51_a_template_that_changes_while_an_instance_leaves_a_dead_node_does_not_leave_it_there() -> None:
+    cluster = leaving()
+    workers_now = cluster.jobs[UID].spec.workers
+    pods = template(terminationGracePeriodSeconds=2)
+    cluster.edit(UID, workers=msgspec.structs.replace(workers_now, template=pods))
+    cluster.live(60)
+    status = said(cluster)
+    assert (status.moves, status.attempt, status.launcher_status) == (1, 1, "Running")
+    assert set(cluster.where().values()) <= {"node-a", "node-c", "node-d", "node-e"}
+    assert {pod.metadata.labels["muster.dev/template"] for pod in cluster.pods.values()} == {digest(cluster.jobs[UID])}
+
+
+@pytest.mark.parametrize("kind", ["Keep", "Move"])
+def test_51_an_instance_on_a_dead_node_is_replaced_and_ends_no_job(kind: str) -> None:
+    cluster = SickCluster()
+    cluster.add(make_job(launcher=False, finalizers=(), healthPolicy={"onFault": kind}))
+    cluster.live()
+    workers_now = cluster.jobs[UID].spec.workers
+    pods = template(terminationGracePeriodSeconds=2)
+    cluster.edit(UID, workers=msgspec.structs.replace(workers_now, template=pods, strategy=ONE_MISSING))
+    cluster.bad["node-a"] = NOT_READY
+    cluster.live(40)
+    assert said(cluster).launcher_status == "Running"
+    assert cluster.where() == {"train-worker-0": "node-b"}
 
 
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
@@ -242,6 +328,44 @@ def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
     assert f"pod train-worker-1 was lost with node node-b: {bad.what}" in message
     left = {name for (_, name), pod in cluster.pods.items() if not pod.metadata.deletion_timestamp}
     assert left == (set() if kind == "Never" else {"train-launcher", "train-worker-0", "train-worker-1"})
+
+
+def test_57_an_instance_that_has_moved_before_is_lost_once() -> None:
+    """Its pod's attempt is ahead of the job's, and it hangs on its node beyond the beginning of the next one."""
+    restarts = {"type": "OnFailure", "backOffLimit": 6}
+    cluster = begin(make_job(launcher=False, finalizers=(), healthPolicy=MOVE, restartPolicy=restarts))
+    cluster.bad["node-a"] = TAINTED
+    cluster.live()
+    assert said(cluster).instance_moves == {"0": 1}
+    cluster.edit(UID, health_policy=make_job(healthPolicy={"onFault": "Keep"}).spec.health_policy)
+    cluster.bad["node-b"] = NOT_READY
+    cluster.evict("node-b", grace_s=300)
+    cluster.live(80)
+    status = said(cluster)
+    assert (status.launcher_status, status.restart_count) == ("Running", 1)
+    assert cluster.where() == {"train-worker-0": "node-c"}
+
+
+@pytest.mark.parametrize("end", ["deleted", "suspended", "failed"])
+@pytest.mark.parametrize("bad", [NOT_READY, GONE])
+def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: BadNode, end: str) -> None:
+    cluster = begin(make_job(workers=2, finalizers=(), cleanPodPolicy="All"))
+    cluster.bad["node-b"] = bad
+    cluster.evict("node-b", grace_s=30)
+    if end == "deleted":
+        cluster.delete(UID)
+    elif end == "suspended":
+        cluster.edit(UID, suspend=True)
+    cluster.live(2)
+    job = cluster.jobs.get(UID)
+    if bad is NOT_READY:
+        assert job is not None
+        again_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+        assert again_s is not None
+        assert again_s <= 60
+    cluster.live(16)
+    assert (cluster.pods, cluster.tracker) == ({}, {})
+    assert (UID in cluster.jobs) == (end != "deleted")
 
 
 def test_63_what_is_tolerated_is_no_fault() -> None:

@@ -1,5 +1,6 @@
 """Parks are made as small as the quarantined IPUs need, whatever V-IPU chooses."""
 
+import asyncio
 import random
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ from tests.operator.proxy.world import World, called, quarantined, wish
 
 from muster_operator.names import PARKED_PREFIX, is_parked
 from muster_operator.partitions import Entry, Refusal
+from muster_operator.proxy import shrinking
 from muster_operator.vipu.controller import Ipu, NoRoom
 from muster_operator.vipu.simulator import fleet as core_of_sim
 
@@ -114,4 +116,35 @@ async def test_where_no_smaller_one_can_be_made_it_is_given_up_and_nothing_is_le
     assert isinstance(await core.taking.take(called(other), other), Entry)
     await world.quiet()
     assert parks(world) == [[0, 1, 2, 3]], "it is not tried again"
+    await world.kill()
+
+
+async def test_a_park_that_v_ipu_never_gets_rid_of_keeps_nobody_waiting_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shrinking, "LIMIT_S", 0.05)
+    world = World(16, knows_ipus=True)
+    vipu = world.vipus[0]
+    real, is_stuck, is_asked = vipu.remove, True, asyncio.Event()
+
+    async def remove(name: str) -> None:
+        if is_stuck and name.startswith(PARKED_PREFIX):
+            is_asked.set()
+        else:
+            await real(name)
+
+    vipu.remove = remove  # type: ignore[method-assign]
+    core = await world.start(quarantined(ipu(1)))
+    asked = wish(size=4)
+    assert isinstance(await core.taking.take(called(asked), asked), Entry)
+    other = wish("uid-2", name="other", size=4)
+    async with asyncio.timeout(20.0):
+        await is_asked.wait()
+        while True:
+            taken = await core.taking.take(called(other), other)
+            if isinstance(taken, Entry) and taken.state == "active":
+                break
+    is_stuck = False
+    await world.quiet()
+    world.assert_they_agree()
     await world.kill()
