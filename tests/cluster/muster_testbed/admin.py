@@ -123,9 +123,9 @@ class Admin:
         params: Mapping[str, str] | None = None,
     ) -> Object:
         content = None if body is None else json.dumps(body).encode()
-        answer = self._http.request(
-            method, path, content=content, params=dict(params or {}), headers={"content-type": kind}
-        )
+        # none, rather than no parameters: with these httpx would take away what the path has behind its "?"
+        given = dict(params) if params else None
+        answer = self._http.request(method, path, content=content, params=given, headers={"content-type": kind})
         if not answer.is_success:
             raise Refused(method, path, answer.status_code, answer.text)
         found: Object = answer.json()
