@@ -1,6 +1,5 @@
 """Days on which much goes wrong at once, on the real API server: nothing is made twice, and nobody is flooded (58)."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +8,6 @@ import httpx2
 import pytest
 from tests.cluster.embedded import Fate, Send
 from tests.cluster.lives import (
-    JOB,
     Ground,
     Life,
     ground_fixture,  # noqa: F401 - the fixture
@@ -19,7 +17,7 @@ from tests.cluster.operator_bed import inference, training
 from tests.cluster.weather import STORMS, Exposed, Weather
 
 from muster_operator.telling import BURST, REFILL_S
-from muster_testbed.nodes import NODES, each
+from muster_testbed.nodes import each
 
 MET = 6  # requests, of each storm
 GIVEN_UP_S = 2.0  # a call that hangs
@@ -108,24 +106,3 @@ async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few
         assert life.status().restart_count == STORM_OF_RESTARTS
         await ends_well(life)
     assert ground.made_twice() == {}
-
-
-async def test_a_node_that_flaps_is_told_of_once_moves_no_pod_and_lets_a_waiting_job_be(ground: Ground) -> None:
-    [node] = [each["metadata"]["name"] for each in (await ground.api.get(NODES))["items"]]
-    running, waiting = Counted(), Counted()
-    async with ground.life(running) as here, ground.life(waiting) as there:
-        await here.submit(inference())
-        await there.submit(training(ipus=64))
-        await here.until(runs(here), "it runs")
-        await there.until(lambda: "room for 0 of 1" in there.status().last_message, "it waits")
-        before = Counter(running.by), Counter(waiting.by)
-        pod = here.onlooker.pods(here.namespace)[f"{JOB}-worker-0"].metadata.uid
-        for status in ("False", "True") * 20:
-            body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
-            await ground.api.patch(f"{NODES}/{node}/status", body, kind="strategic")
-        await asyncio.sleep(1.5)  # in which nothing comes of it; whoever waits for room is woken once a second
-        assert here.onlooker.pods(here.namespace)[f"{JOB}-worker-0"].metadata.uid == pod
-        assert (running.by - before[0]).total() <= 4
-        assert (waiting.by - before[1]).total() <= 4
-        await ends_well(here)
-        await ends_well(there)
