@@ -1,7 +1,7 @@
 """What all tests share: none of them hangs on chance, nor on where this process was started.
 
 `make test` runs two files at a time, as most tests on a cluster wait more than they compute. A file is run by one
-process, and so are all files that need the same thing of which a machine has one.
+process, and so are all files that need the same thing of which a machine has one. What is marked `alone` comes last.
 """
 
 import os
