@@ -48,7 +48,8 @@ def main() -> int:
         say(f"{number:5}  {kind}")
     say(f"{tally.processes} processes ended and followed, {tally.met} requests met a fault")
     ends = ", ".join(f"{number} {how}" for how, number in sorted(tally.ends.items()))
-    say(f"{tally.jobs} jobs: {ends}; {tally.restarts} restarts; all at rest {tally.settled_s:.0f} s after the faults")
+    say(f"{tally.jobs} jobs: {ends}; {tally.restarts} restarts, {tally.moves} moves")
+    say(f"all at rest {tally.settled_s:.0f} s after the faults")
     for line in tally.wrong:
         say(f"WRONG: {line}")
     return 1 if tally.wrong else 0

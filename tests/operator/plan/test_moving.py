@@ -111,8 +111,29 @@ def test_63_fail_ends_the_job_with_the_fault_and_restarts_nothing() -> None:
     failed = next(each for each in said(cluster).conditions if each.type == "Failed")
     assert failed.reason == "HealthDegraded"
     assert "node node-a: check pciebw: LowBandwidth" in failed.message
-    assert degraded(cluster).status == "True"
+    assert not [each for each in said(cluster).conditions if each.type == "HealthDegraded"], "it is over"
     assert cluster.pods == {}
+
+
+@pytest.mark.parametrize(("phase", "ends"), [("Succeeded", "Completed"), ("Failed", "Failed")])
+def test_63_a_job_that_ends_on_bad_hardware_is_told_so_by_the_write_that_ends_it(phase: str, ends: str) -> None:
+    def lived(bad: bool) -> tuple[SickCluster, int]:
+        cluster = begin(onFault="Keep")
+        if bad:
+            cluster.bad["node-b"] = TAINTED
+        cluster.live()
+        cluster.set_phase(("default", "train-launcher"), phase)
+        before = cluster.writes
+        cluster.live()
+        return cluster, cluster.writes - before
+
+    cluster, writes = lived(bad=True)
+    assert said(cluster).launcher_status == ends
+    condition = degraded(cluster)
+    assert (condition.status, condition.reason) == ("False", "IPUJobEnded")
+    assert "until then: rank 1 (pod train-worker-1) is on node node-b: check pciebw: LowBandwidth" in condition.message
+    assert condition.last_transition_time == said(cluster).completion_time
+    assert writes == lived(bad=False)[1], "it costs no write of its own"
 
 
 def test_63_a_job_moves_off_a_bad_node_and_tells_from_where_to_where() -> None:
