@@ -377,6 +377,20 @@ def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partiti
     assert f"rank 1 (pod train-worker-1) is on node node-b: {bad.what}" in degraded(cluster).message
 
 
+@pytest.mark.parametrize("launcher", [True, False])
+def test_57_a_pod_that_ended_as_it_was_deleted_on_a_node_that_is_away_then_is_made_again(launcher: bool) -> None:
+    """Nothing is lost with it, and its kubelet will not take it away."""
+    cluster = begin(make_job(launcher=launcher, workers=2, finalizers=(), healthPolicy={"onFault": "Keep"}))
+    cluster.evict("node-b", grace_s=5)
+    cluster.set_phase(("default", "train-worker-1"), "Failed")
+    cluster.bad["node-b"] = NOT_READY
+    cluster.live(6)
+    assert cluster.where()["train-worker-1"] == "node-b", "it has its time"
+    cluster.live(12)
+    assert cluster.where()["train-worker-1"] != "node-b"
+    assert (said(cluster).launcher_status, said(cluster).attempt, said(cluster).moves) == ("Running", 0, 0)
+
+
 def test_57_what_is_tainted_beside_an_instance_that_is_lost_stays_where_it_is() -> None:
     cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
     cluster.add(make_job(launcher=False, instances=3, finalizers=(), healthPolicy={"onFault": "Keep"}))
