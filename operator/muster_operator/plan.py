@@ -64,7 +64,8 @@ def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     """Of a job whose spec admission lets through, defaults filled in."""
     decided = _planned(job, seen, setup)
     if not (job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or status.finished(job.status)):
-        decided = moving.with_health(Standing(job, seen), setup, decided)
+        here = Standing(job, seen)
+        decided = renewing.with_adopted(here, moving.with_health(here, setup, decided))
     withdrawn = preflight.withdrawn(job, seen)
     return replace(decided, actions=(*withdrawn, *decided.actions)) if withdrawn else decided
 

@@ -24,6 +24,7 @@ from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.errors import ApiError, Conflict, NotFound
 from muster_kube.times import seconds
+from muster_operator.health import DEGRADED
 from muster_operator.ipujob import API_VERSION, IPUJob, collection
 from muster_operator.names import JOB_UID, LAUNCHER, ROLE
 from muster_operator.seen import Setup
@@ -41,6 +42,7 @@ SETTLE_S = 600.0  # after the faults, until all is at rest: far more than it tak
 REST_S = 3.0
 _FAILED = re.compile(r"pod (\S+)(?: on node \S+)? failed: .*?(?:exit code (\d+)|nothing says why)")
 _LOST = re.compile(r"pod (\S+) was lost with node (\S+): ")
+_DEGRADED = re.compile(r" is on node (\S+): ")
 
 Object = dict[str, Any]
 
@@ -54,6 +56,7 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
     jobs: int = 0
     restarts: int = 0
+    moves: int = 0
     processes: int = 0
     met: int = 0
     settled_s: float = 0.0
@@ -72,6 +75,7 @@ class Soak:
     given_up: set[str] = field(default_factory=set)  # names of jobs that their users deleted before they ended
     codes: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # exit codes given, by (job uid, pod)
     lost: set[str] = field(default_factory=set)  # nodes that were not Ready, or gone, at any time
+    tainted: set[str] = field(default_factory=set)  # nodes that had our taint at any time
     kubelets: Kubelets = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +84,7 @@ class Soak:
             self.config,
             SPACE,
             self.vipu,
-            setup=Setup(restart_delay_s=0.2, restart_delay_limit_s=2.0),
+            setup=Setup(restart_delay_s=0.2, restart_delay_limit_s=2.0, moves_per_hour=8),
             operator_fate=Exposed(self.weather),
             proxy_fate=Exposed(self.weather),
             fate=lambda: Exposed(self.weather),
@@ -118,6 +122,12 @@ class Soak:
             more["ttlSecondsAfterFinished"] = rng.randint(0, 5)
         if rng.random() < 0.1:
             more["activeDeadlineSeconds"] = rng.randint(2, 20)
+        if rng.random() < 0.6:
+            more["healthPolicy"] = rng.choice((
+                {"onFault": "Fail"},
+                {"onFault": "Move"},
+                {"onFault": "Move", "gracePeriodSeconds": 1, "checkpoint": {"signal": "SIGUSR1"}},
+            ))  # fmt: skip
         template: Object = {"spec": {"containers": [{"name": "worker", "image": "poplar:1"}]}}
         if rng.random() < 0.6:
             template["metadata"] = {"annotations": {"soak": "launcher"}}
@@ -157,7 +167,7 @@ class Soak:
 
     async def _meddle(self, job: IPUJob) -> None:
         path = _path(job)
-        match self.rng.choice(("nothing", "nothing", "delete", "suspend", "scale")):
+        match self.rng.choice(("nothing", "nothing", "delete", "suspend", "scale", "edit")):
             case "delete":
                 self.given_up.add(job.metadata.name)
                 await self._tried(self.api.delete(path))
@@ -167,6 +177,10 @@ class Soak:
                 await self._tried(self.api.patch(path, {"spec": {"suspend": False}}))
             case "scale" if isinstance(job.spec.launcher, msgspec.UnsetType):
                 await self._tried(self.api.patch(f"{path}/scale", {"spec": {"replicas": self.rng.randint(1, 4)}}))
+            case "edit" if isinstance(job.spec.launcher, msgspec.UnsetType):
+                containers = [{"name": "worker", "image": f"poplar:{self.rng.randint(1, 9)}"}]
+                anew = {"spec": {"workers": {"template": {"spec": {"containers": containers}}}}}
+                await self._tried(self.api.patch(path, anew))
 
     async def _tried(self, call: Any) -> None:
         with suppress(NotFound, Conflict):
@@ -178,7 +192,7 @@ class Soak:
         """Pods, nodes and IPUs; for ever."""
         kinds: list[Callable[[], Any]] = [
             self._kill_pod, self._kill_pod, self._delete_pod, self._node_not_ready, self._node_tainted,
-            self._node_deleted, self._ipu_fails,
+            self._node_tainted, self._node_tainted, self._node_deleted, self._ipu_fails,
         ]  # fmt: skip
         while True:
             await asyncio.sleep(self.rng.uniform(0.2, 1.5))
@@ -256,11 +270,13 @@ class Soak:
             await asyncio.sleep(self.rng.uniform(0.2, 2.0))
 
     async def _node_tainted(self) -> None:
-        path = f"{NODES}/{self._a_node()}"
+        name = self._a_node()
+        self.tainted.add(name)
+        path = f"{NODES}/{name}"
         taints: list[Object] = [{"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}]
         for wanted in (taints, []):
             await self._tried(self.api.patch(path, {"spec": {"taints": wanted}}))
-            await asyncio.sleep(self.rng.uniform(0.2, 2.0))
+            await asyncio.sleep(self.rng.uniform(0.2, 1.0))
 
     async def _node_deleted(self) -> None:
         name = self._a_node()
@@ -308,6 +324,7 @@ class Soak:
         for name, uid in self.wanted.items():
             job = self.onlooker.last[uid]
             self.tally.restarts += job.status.restart_count
+            self.tally.moves += job.status.moves
             if not finished(job.status):
                 self.tally.ends["given up by its user"] += 1
                 continue
@@ -332,6 +349,12 @@ class Soak:
             assert isinstance(limit_s, int)
             ran_s = seconds(said.completion_time or "") - seconds(said.start_time or "")
             return "" if ran_s >= limit_s else f"late after {ran_s:g} s"
+        if failed.reason == DEGRADED:
+            blamed, asked = set(_DEGRADED.findall(failed.message)), job.spec.health_policy
+            wants = not isinstance(asked, msgspec.UnsetType) and asked.on_fault == "Fail"
+            if not wants or not blamed or blamed - self.tainted - self.lost:
+                return f"failed for the health of nodes {blamed}, which were well, or it had not asked for that"
+            return ""
         # lastMessage may be about its deletion by now
         if lost := _LOST.search(failed.message):
             return "" if lost[2] in self.lost else f"node {lost[2]} was always there and Ready"
