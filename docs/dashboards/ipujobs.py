@@ -104,6 +104,47 @@ def dashboard() -> Object:
                 decimals=0,
             ),
         ],
+        "How jobs fare",
+        [
+            graph(
+                "Waiting",
+                [
+                    *_percentiles("muster_operator_job_queue_seconds", "its partitions, "),
+                    *_percentiles("muster_operator_job_first_running_seconds", "its first run, "),
+                ],
+                "From submission until a job had all of its partitions, and until it ran. The first is room on "
+                "the IPUs, what lies between nodes, images and the scheduler.",
+                unit="s",
+                width=8,
+            ),
+            events(
+                "Restarts and moves",
+                S,
+                {
+                    "restarted: {{cause}}": "muster_operator_job_restarts_total",
+                    "moved: {{fault}}": "muster_operator_job_moves_total",
+                },
+                "By what ended the attempt, and by what was bad under the job. `exit` and `oom` are the job's own, "
+                "`node` and all moves the hardware's: the fleet's dashboard shows which.",
+                width=8,
+            ),
+            graph(
+                "IPU-hours",
+                [
+                    Query(f"{rises(metric, S, by)} / 3600", legend)
+                    for metric, by, legend in (
+                        ("muster_operator_ipu_seconds_used_total", "", "used"),
+                        ("muster_operator_ipu_seconds_lost_total", "cause", "lost: {{cause}}"),
+                        ("muster_operator_ipu_seconds_between_attempts_total", "", "between attempts"),
+                    )
+                ],
+                "What running jobs used; of it, what came to nothing as the attempt failed or moved (what a checkpoint "
+                "saved is not known, and counts as lost); and what jobs waited for their next attempt.",
+                colours={"used": PLAIN, "between attempts": WITHHELD},
+                bars=True,
+                width=8,
+            ),
+        ],
         "V-IPU and its proxy",
         [
             graph(
@@ -146,14 +187,7 @@ def dashboard() -> Object:
         [
             graph(
                 "One look at a job",
-                [
-                    Query(
-                        f"histogram_quantile({part}, sum by (le) "
-                        f"(rate(muster_operator_reconcile_seconds_bucket{{{S}}}[$__rate_interval]))) >= 0",
-                        f"{percent} %",
-                    )
-                    for part, percent in ((0.5, 50), (0.99, 99))
-                ],
+                _percentiles("muster_operator_reconcile_seconds"),
                 "How long the operator takes to look at a job and to write what follows. Seconds: the API server or "
                 "the proxy is slow.",
                 unit="s",
@@ -227,3 +261,8 @@ def dashboard() -> Object:
         rows,
         [variable("namespace", "muster_operator_leader", means="where operator and proxy run")],
     )
+
+
+def _percentiles(histogram: str, of: str = "") -> list[Query]:
+    per_s = f"sum by (le) (rate({histogram}_bucket{{{S}}}[$__rate_interval]))"
+    return [Query(f"histogram_quantile({part / 100}, {per_s}) >= 0", f"{of}{part} %") for part in (50, 99)]
