@@ -5,6 +5,7 @@ No kubelet runs here, so no pod does. The chart's own jobs are carried out by th
 
 import base64
 import contextlib
+import shutil
 import subprocess
 import sys
 import time
@@ -306,6 +307,29 @@ def test_crds_that_are_too_old_are_brought_up_to_date(clean: Cluster) -> None:
     assert clean.admin.get(path)["spec"] == fresh
     clean.upgrade()  # and now there is nothing to do, so no job to wait for
     assert not clean.admin.exists("/api/v1/namespaces/default/serviceaccounts/gc-ipu-operator-crds")
+
+
+def test_values_of_an_older_chart_are_refused_with_what_to_type_instead(clean: Cluster) -> None:
+    """The older one has no dashboards, and so no value for them."""
+    older = clean.folder / "older" / CHART.name
+    shutil.copytree(CHART, older)
+    values = yaml.safe_load((older / "values.yaml").read_text())
+    del values["grafana"]
+    (older / "values.yaml").write_text(yaml.safe_dump(values))
+    (older / "values.schema.json").unlink()
+    (older / "templates" / "dashboards.yaml").unlink()
+    given = ("--set", "vipuControllers=pod1:8090:ipunode=pod1")
+    clean.helm.run("install", "gc", str(older), "--namespace", "default", *given)
+    kept = clean.objects()
+
+    with pytest.raises(Refused, match=r"(?s)\(root\): grafana is required.*--reset-then-reuse-values, in place of"):
+        clean.upgrade("gc", "--reuse-values")
+    assert rest(clean.objects()) == rest(kept)
+
+    clean.upgrade("gc", "--reset-then-reuse-values")
+
+    assert ("configmaps", "autopilot", "muster-fleet-dashboard") in clean.objects()
+    assert clean.admin.get(CONTROLLERS)["data"] == {"controllers.yaml": "pod1:8090:ipunode=pod1"}
 
 
 def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None:

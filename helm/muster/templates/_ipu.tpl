@@ -59,7 +59,7 @@
 {{- if not $hooks.certificateSecret }}{{ fail "\n\nadmissionWebhooks.patch.enabled is false, so somebody else makes the certificate of the webhooks: set admissionWebhooks.certificateSecret to the Secret that has it (tls.crt, tls.key)\n" }}{{ end -}}
 {{- $_ := set $settings "cert_dir" "/etc/muster/certificate" -}}
 {{- end -}}
-{{- toYaml (mustMergeOverwrite $settings (deepCopy $own.config)) -}}
+{{- toYaml (mustMergeOverwrite $settings (deepCopy ($own.config | default dict))) -}}
 {{- end -}}
 
 {{- define "muster.quarantineNamespace" -}}
@@ -82,7 +82,7 @@
   "idle_timeout" $own.proxyIdleTimeoutSeconds
   "log_level" (int $own.logLevel)
   "log_format" .Values.logFormat -}}
-{{- toYaml (mustMergeOverwrite $settings (deepCopy $own.config)) -}}
+{{- toYaml (mustMergeOverwrite $settings (deepCopy ($own.config | default dict))) -}}
 {{- end -}}
 
 {{/* Its container's security context: the chart's own, and the given one over it. arguments: given */}}

@@ -26,12 +26,12 @@ app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end -}}
 
 {{- define "muster.controllerAccount" -}}
-{{- $old := .Values.controllers.serviceAccount -}}{{- $own := .Values.controller.serviceAccount -}}
+{{- $old := .Values.controllers.serviceAccount | default dict -}}{{- $own := .Values.controller.serviceAccount -}}
 {{- $name := $own.name | default $old.name -}}
 {{- if eq (include "muster.controllerAccountMade" .) "true" }}{{ $name | default (include "muster.controller" .) }}{{ else }}{{ $name | default "default" }}{{ end -}}
 {{- end -}}
 {{- define "muster.controllerAccountMade" -}}
-{{- and .Values.controller.serviceAccount.create (ne (toString .Values.controllers.serviceAccount.create) "false") -}}
+{{- and .Values.controller.serviceAccount.create (ne (toString (.Values.controllers.serviceAccount | default dict).create) "false") -}}
 {{- end -}}
 {{- define "muster.proxyAccount" -}}
 {{- if .Values.vipuProxy.serviceAccount.create }}{{ .Values.vipuProxy.serviceAccount.name | default (include "muster.proxy" .) }}{{ else }}{{ .Values.vipuProxy.serviceAccount.name | default "default" }}{{ end -}}
