@@ -55,6 +55,7 @@ SPLIT = ":[0-9]+:"
 PERIOD: Schema = {
     "type": ["number", "string"],
     "minimum": 0,
+    "maximum": 8784,  # hours: 366 days, as the agent has it
     "pattern": r"^[0-9]{1,9}(\.[0-9]{1,9})?\s*[smhd]?$",
 }
 UNKNOWN = "a value of this chart (helm show values lists them all)"
@@ -74,6 +75,7 @@ DEFINITIONS: Schema = {
     "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 86400},
     "period": PERIOD,
     "name": {"type": "string", "pattern": NAME},
+    "image": {"type": "string", "pattern": r"^\S*$"},
     "nameOrNone": {"type": "string", "pattern": f"^$|{NAME}"},
     "subdomain": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$"},
     "labelValue": {"type": "string", "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"},

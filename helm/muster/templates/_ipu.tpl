@@ -33,6 +33,16 @@
 {{- ternary "ClusterFirst" $own.dnsPolicy (and (not $own.hostNetwork) (eq $own.dnsPolicy "ClusterFirstWithHostNet")) -}}
 {{- end -}}
 
+{{/* The operator's port for metrics, in its pod: its Service's, unless the pod has that for something else. */}}
+{{- define "muster.metricsPort" -}}
+{{- $health := 8081 -}}
+{{- $webhook := int .Values.admissionWebhooks.port -}}
+{{- if eq $webhook $health }}{{ fail "\n\nadmissionWebhooks.port: 8081 is where the operator tells of its health: choose another port\n" }}{{ end -}}
+{{- $free := list -}}
+{{- range list (int .Values.controller.service.port) 8443 8444 }}{{ if not (or (lt . 1024) (eq . $health) (eq . $webhook)) }}{{ $free = append $free . }}{{ end }}{{ end -}}
+{{- first $free -}}
+{{- end -}}
+
 {{- define "muster.operatorSettings" -}}
 {{- if not .Values.vipuProxy.enabled }}{{ fail "\n\ncontroller.enabled: the operator needs the V-IPU proxy: set vipuProxy.enabled=true, or controller.enabled=false, too\n" }}{{ end -}}
 {{- $own := .Values.controller -}}{{- $hooks := .Values.admissionWebhooks -}}{{- $jobs := .Values.ipuJobs -}}
@@ -42,7 +52,7 @@
   "quarantine_namespace" (include "muster.quarantineNamespace" .)
   "namespace" .Release.Namespace
   "scope" (include "muster.scope" . | fromJsonArray)
-  "metrics_port" (int $own.service.port)
+  "metrics_port" (int (include "muster.metricsPort" .))
   "webhook_port" (int $hooks.port)
   "webhook_name" (include "muster.webhook" .)
   "launcher_image" .Values.global.launcherImage

@@ -1,6 +1,11 @@
 {{/* Names. Those of agent and tainter are fixed, as there is one of each in a cluster; those of the IPU parts begin as the guide's. */}}
 {{- define "muster.prefix" -}}
-{{- .Values.fullNameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "ipu-operator")) | trunc 36 | trimSuffix "-" -}}
+{{- $name := .Values.fullNameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "ipu-operator")) -}}
+{{- $name = $name | replace "." "-" | trunc 36 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]" $name) -}}
+{{- fail (printf "\n\nthe names of Services begin with a letter, and %q does not: add, for example, --set fullNameOverride=ipu-operator\n" $name) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 {{- define "muster.controller" -}}{{ include "muster.prefix" . }}-controller-manager{{- end -}}
 {{- define "muster.proxy" -}}{{ include "muster.prefix" . }}-vipu-proxy{{- end -}}
@@ -120,5 +125,8 @@ podAntiAffinity:
 {{- else if eq $mode "auto" -}}
 {{- if include "muster.since" (dict "root" . "minor" 30) }}policy
 {{- else if .Values.tainter.enabled }}webhook{{ else }}none{{ end -}}
+{{- else if and (eq $mode "webhook") (not .Values.tainter.enabled) }}none
+{{- else if and (eq $mode "policy") (not (include "muster.since" (dict "root" . "minor" 30))) -}}
+{{- fail (printf "\n\nownNode.mode: policy takes Kubernetes 1.30, and this is %s: leave it out, so that the tainter sees to it\n" .Capabilities.KubeVersion.Version) -}}
 {{- else }}{{ $mode }}{{ end -}}
 {{- end -}}
