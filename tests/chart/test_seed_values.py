@@ -143,6 +143,8 @@ def test_a_value_has_the_effect_of_its_row(
         ({"pullSecrets": {"imagePullSecretData": "<encoded-key>"}}, "is neither base64 nor JSON"),
         ({}, "no V-IPU controller is known"),
         ({"ownNode": {"mode": "none"}}, "a stolen token"),
+        ({"namespace": {"create": False, "name": "ours"}}, "kubectl label --overwrite namespace ours pod-security"),
+        ({"namespace": {"name": "default"}}, "namespace default is not the chart's"),
         ({"ownNode": {"mode": "webhook"}, "tainter": {"enabled": False}}, "a stolen token"),
     ],
 )

@@ -248,8 +248,11 @@ def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster) -> No
     with pytest.raises(Refused, match=r"namespace autopilot is there already.*--set namespace.create=false"):
         clean.install()
 
-    clean.install("gc", "--set", "namespace.create=false")
+    printed = clean.install("gc", "--set", "namespace.create=false")
 
+    said = printed.partition("kubectl label --overwrite namespace autopilot ")[2].split()[:2]
+    clean.admin.patch("/api/v1/namespaces/autopilot", {"metadata": {"labels": dict(s.split("=") for s in said)}})
+    assert "kubectl label" not in clean.upgrade("gc", "--set", "namespace.create=false")
     clean.uninstall("gc", "--no-hooks")
     assert clean.admin.exists("/api/v1/namespaces/autopilot")
 
@@ -302,9 +305,19 @@ def test_crds_that_are_too_old_are_brought_up_to_date(clean: Cluster) -> None:
     status["forgotten"] = {"type": "string"}
     clean.admin.patch(path, {"spec": {"versions": old["versions"]}})
 
-    clean.beside(clean.upgrade, "default", "gc-ipu-operator-crds")
+    private = ("--set", "pullSecrets.imagePullSecretData=e30=")
+    clean.beside(lambda: clean.upgrade("gc", *private), "default", "gc-ipu-operator-crds")
 
     assert clean.admin.get(path)["spec"] == fresh
+    hooks = list(yaml.safe_load_all(clean.helm.run("get", "hooks", "gc", "--namespace", "default")))
+    (pod,) = (
+        each["spec"]["template"]["spec"]
+        for each in hooks
+        if (each["kind"], each["metadata"]["name"]) == ("Job", "gc-ipu-operator-crds")
+    )
+    (secret,) = (each for each in hooks if each["kind"] == "Secret")
+    assert pod["imagePullSecrets"] == [{"name": secret["metadata"]["name"]}]
+    assert not clean.admin.exists(f"/api/v1/namespaces/default/secrets/{secret['metadata']['name']}")
     clean.upgrade()  # and now there is nothing to do, so no job to wait for
     assert not clean.admin.exists("/api/v1/namespaces/default/serviceaccounts/gc-ipu-operator-crds")
 

@@ -50,7 +50,15 @@ image: {{ printf "%s:%s" ($own.repository | default $all.repository) $tag | quot
 imagePullPolicy: {{ $own.pullPolicy | default $all.pullPolicy }}
 {{- end -}}
 
-{{/* Pull secrets. arguments: root, nodes: in the namespace of agent and tainter */}}
+{{/* What the pull secret holds, encoded; empty: it is not made. */}}
+{{- define "muster.pullSecretData" -}}
+{{- $own := .Values.pullSecrets -}}
+{{- if and $own.create $own.imagePullSecretData -}}
+{{- $isEncoded := regexMatch "^[A-Za-z0-9+/\\s]+=*\\s*$" $own.imagePullSecretData -}}
+{{- ternary ($own.imagePullSecretData | nospace) (b64enc $own.imagePullSecretData) $isEncoded -}}
+{{- end -}}
+{{- end -}}
+{{/* Pull secrets. arguments: root; own: the part's image, where it may have one of its own; as: another name of ours */}}
 {{- define "muster.pullSecrets" -}}
 {{- $names := list -}}
 {{- $given := .root.Values.global.imagePullSecrets -}}
@@ -59,8 +67,8 @@ imagePullPolicy: {{ $own.pullPolicy | default $all.pullPolicy }}
 {{- if $name }}{{ $names = append $names $name }}{{ end -}}
 {{- end -}}
 {{- $own := .root.Values.pullSecrets -}}
-{{- if and .nodes (or (not $own.create) $own.imagePullSecretData) -}}
-{{- $names = append $names $own.name -}}
+{{- if and (or (not $own.create) $own.imagePullSecretData) (not (.own | default dict).repository) -}}
+{{- $names = append $names (.as | default $own.name) -}}
 {{- end -}}
 {{- with $names | uniq }}
 imagePullSecrets:
