@@ -1,6 +1,6 @@
 """The Grafana dashboards, as Python: `docs/generate.py` writes their JSON to grafana/ and into the chart.
 
-One module a dashboard; what they share (colours, units, the form of a panel) is in model.py.
+One module a dashboard. They share colours.py, the form of each kind of panel (model.py), and whole panels (shapes.py).
 """
 
 import json

@@ -1,25 +1,8 @@
 """What is wrong in the fleet, at a glance."""
 
-from dashboards.model import (
-    FAIL,
-    GOOD_AT_0,
-    HELD,
-    PASS,
-    SKIP,
-    UNKNOWN,
-    WARN,
-    WITHHELD,
-    Column,
-    Object,
-    Query,
-    assemble,
-    graph,
-    rises,
-    stat,
-    table,
-    variable,
-    warns_at,
-)  # fmt: skip
+from dashboards.colours import FAIL, HELD, PASS, SKIP, UNKNOWN, WARN, WITHHELD, from_1, warns_at
+from dashboards.model import Column, Object, Query, assemble, graph, rises, stat, table, variable
+from dashboards.shapes import budgets, lowest, new_taints, withheld, worst_first
 
 T = 'namespace=~"$namespace"'
 A = 'namespace=~"$namespace",node=~"$node",check=~"$check"'
@@ -34,20 +17,18 @@ def dashboard() -> Object:
                 Query(f'max(muster_tainter_nodes{{{T},health="fail"}}) or vector(0)'),
                 "Nodes with a check that FAILs. They are tainted unless a rule only tells, a budget withholds, or "
                 "somebody has paused. What is wrong with each: the list below, or `muster status`.",
-                steps=GOOD_AT_0,
+                steps=from_1(FAIL),
             ),
             stat(
                 "Tainted",
                 Query(f"sum(max by (taint) (muster_tainter_taints{{{T}}})) or vector(0)"),
                 "Taints of Muster's on nodes: nothing new is scheduled there. Why: `muster explain NODE`.",
-                steps=((None, PASS), (1, HELD)),
+                steps=from_1(HELD),
             ),
-            stat(
-                "Withheld",
-                Query(f"sum(max by (why) (muster_tainter_nodes_withheld{{{T}}}))"),
+            withheld(
+                T,
                 "Nodes with a fault that wants a taint and has none: a budget is full, or Muster is paused. They still "
                 "get work. Raise the budget if the faults are real; look for a common cause if they are many.",
-                steps=((None, PASS), (1, WITHHELD)),
             ),
             stat(
                 "Warned",
@@ -60,50 +41,43 @@ def dashboard() -> Object:
                 Query(f'max(muster_tainter_nodes{{{T},health="unknown"}}) or vector(0)'),
                 "Nodes whose agent is silent, or where something could not be measured. Nothing is tainted for that by "
                 "default.",
-                steps=((None, PASS), (1, UNKNOWN)),
+                steps=from_1(UNKNOWN),
             ),
             stat(
                 "Silent agents",
                 Query(f"max(muster_tainter_agents_silent{{{T}}})"),
                 "Nodes without a ready agent beyond the grace. `kubectl get pods -n autopilot -o wide` shows what "
                 "ails it.",
-                steps=((None, PASS), (1, UNKNOWN)),
+                steps=from_1(UNKNOWN),
             ),
             stat(
                 "Incidents",
                 Query(f"sum(max by (check) (muster_tainter_incidents{{{T}}})) or vector(0)"),
                 "The same fault on many nodes at once: a switch, a power feed, a driver rolled out. Look for what "
                 "those nodes share before any of them.",
-                steps=GOOD_AT_0,
+                steps=from_1(FAIL),
             ),
-            stat(
-                "New taints",
-                Query(f"max(muster_tainter_paused{{{T}}})"),
+            new_taints(
+                T,
                 "Whether somebody has paused Muster: then nothing new is tainted, drained or repaired, recovery goes "
                 "on. `muster resume` ends it.",
-                values={0: ("allowed", PASS), 1: ("PAUSED", WITHHELD)},
             ),
         ],
         [
-            table(
+            worst_first(
                 "What is wrong now",
-                [
-                    Query(
-                        "topk(200, sum by (verdict, node, check, reason) "
-                        f'(muster_agent_findings{{{A},verdict=~"FAIL|WARN|UNKNOWN"}}))',
-                        column="findings",
-                    )
-                ],
+                Query(
+                    "topk(200, sum by (verdict, node, check, reason) "
+                    f'(muster_agent_findings{{{A},verdict=~"FAIL|WARN|UNKNOWN"}}))',
+                    column="findings",
+                ),
                 "Open findings by node, what FAILs first; at most 200 rows. A node leads to all that its agent says.",
                 columns={
-                    "verdict": Column(words=True, width=90),
                     "node": Column(to_node=True),
                     "check": Column(width=110),
                     "reason": Column(),
                     "findings": Column(width=90),
                 },
-                sort="verdict",
-                descending=False,
                 width=14,
                 height=12,
             ),
@@ -135,26 +109,10 @@ def dashboard() -> Object:
                 sort="faults",
                 width=7,
             ),
-            table(
-                "Budgets",
-                [
-                    Query(f"max by (pool, domain, budget) (muster_tainter_budget_used{{{T}}})", column="used"),
-                    Query(f"max by (pool, domain, budget) (muster_tainter_budget_limit{{{T}}})", column="limit"),
-                    Query(f"min by (pool, domain, budget) (muster_tainter_budget_left{{{T}}})", column="left"),
-                ],
+            budgets(
+                T,
                 "How many nodes each budget has taken and may still take. A failure domain is listed while it is full "
                 "or somebody waits. At left 0 further faults are withheld.",
-                columns={
-                    "pool": Column(),
-                    "domain": Column(),
-                    "budget": Column(),
-                    "used": Column(width=70),
-                    "limit": Column(width=70),
-                    "left": Column(width=70, steps=((None, FAIL), (1, WITHHELD), (2, PASS))),
-                },
-                sort="left",
-                descending=False,
-                width=8,
             ),
             graph(
                 "Faults and taints",
@@ -194,11 +152,11 @@ def dashboard() -> Object:
                 "the result is older than three of its periods.",
                 columns={
                     "check": Column(),
-                    "FAIL": Column(width=80, steps=((None, SKIP), (1, FAIL))),
-                    "WARN": Column(width=80, steps=((None, SKIP), (1, WARN))),
-                    "UNKNOWN": Column(width=100, steps=((None, SKIP), (1, UNKNOWN))),
-                    "PASS": Column(width=80, steps=((None, SKIP), (1, PASS))),
-                    "stale": Column(width=80, steps=((None, SKIP), (1, WITHHELD))),
+                    "FAIL": Column(width=80, steps=from_1(FAIL, SKIP)),
+                    "WARN": Column(width=80, steps=from_1(WARN, SKIP)),
+                    "UNKNOWN": Column(width=100, steps=from_1(UNKNOWN, SKIP)),
+                    "PASS": Column(width=80, steps=from_1(PASS, SKIP)),
+                    "stale": Column(width=80, steps=from_1(WITHHELD, SKIP)),
                 },
                 sort="FAIL",
                 width=10,
@@ -223,24 +181,13 @@ def dashboard() -> Object:
                 width=7,
                 height=10,
             ),
-            table(
+            lowest(
                 "Slowest PCIe, host to device",
-                [
-                    Query(
-                        'bottomk(20, muster_agent_measured_bytes_per_second{check="pciebw",measurement="to_device",'
-                        f'{T},node=~"$node"}})',
-                        column="bandwidth",
-                    )
-                ],
+                f'muster_agent_measured_bytes_per_second{{check="pciebw",measurement="to_device",{T},node=~"$node"}}',
                 "The 20 slowest GPUs of the last runs. Below 4 GB/s the check fails. A GPU far below its siblings has "
                 "a link that trained down: reseat it, or look at `pcielink`.",
-                columns={
-                    "node": Column(to_node=True),
-                    "component": Column(),
-                    "bandwidth": Column(unit="Bps", width=110, steps=((None, FAIL), (4e9, PASS))),
-                },
-                sort="bandwidth",
-                descending=False,
+                called="bandwidth",
+                value=Column(unit="Bps", width=110, steps=((None, FAIL), (4e9, PASS))),
                 width=7,
                 height=10,
             ),

@@ -1,25 +1,8 @@
 """IPUJobs, and the IPUs that they run on."""
 
-from dashboards.model import (
-    FAIL,
-    GOOD_AT_0,
-    HELD,
-    PASS,
-    PLAIN,
-    SKIP,
-    WARN,
-    WITHHELD,
-    Column,
-    Object,
-    Query,
-    assemble,
-    graph,
-    rises,
-    stat,
-    table,
-    variable,
-    warns_at,
-)  # fmt: skip
+from dashboards.colours import FAIL, HELD, JUST_1, PASS, PLAIN, SKIP, WARN, WITHHELD, from_1, warns_at
+from dashboards.model import Column, Object, Query, assemble, graph, rises, stat, table, variable
+from dashboards.shapes import events
 
 S = 'namespace=~"$namespace"'
 
@@ -35,7 +18,7 @@ def dashboard() -> Object:
                 steps=steps,
             )
             for title, status, steps, means in (
-                ("Running", "Running", ((None, SKIP), (1, PASS)), "IPUJobs whose pods run."),
+                ("Running", "Running", from_1(PASS, SKIP), "IPUJobs whose pods run."),
                 (
                     "Waiting",
                     "Pending",
@@ -46,7 +29,7 @@ def dashboard() -> Object:
                 (
                     "Failed",
                     "Failed",
-                    GOOD_AT_0,
+                    from_1(FAIL),
                     "IPUJobs that have failed for good, until somebody deletes them. `kubectl describe ipujob NAME` "
                     "says why.",
                 ),
@@ -68,20 +51,20 @@ def dashboard() -> Object:
                 "IPUs in quarantine",
                 Query(f"max(muster_vipu_proxy_quarantined_ipus{{{S}}})"),
                 "IPUs kept out of new partitions for a fault. Which: ConfigMap muster-ipu-quarantine.",
-                steps=((None, PASS), (1, HELD)),
+                steps=from_1(HELD),
             ),
             stat(
                 "Operator leads",
                 Query(f"sum(muster_operator_leader{{{S}}})"),
                 "One replica leads. With none no job goes on: `kubectl get pods` shows what ails it; jobs that run do "
                 "not stop.",
-                steps=((None, FAIL), (1, PASS), (2, FAIL)),
+                steps=JUST_1,
             ),
             stat(
                 "Bad controllers",
                 Query(f'max(muster_vipu_proxy_controllers{{{S},entries="bad"}}) or vector(0)'),
                 "Entries of the list of V-IPU controllers that make no sense. The proxy's log names them.",
-                steps=GOOD_AT_0,
+                steps=from_1(FAIL),
             ),
         ],
         [
@@ -94,17 +77,17 @@ def dashboard() -> Object:
                 width=8,
                 decimals=0,
             ),
-            graph(
+            events(
                 "What came of them",
-                [
-                    Query(rises("muster_operator_jobs_created_total", S), "taken on"),
-                    Query(rises("muster_operator_jobs_succeeded_total", S), "completed"),
-                    Query(rises("muster_operator_jobs_failed_total", S), "failed"),
-                    Query(rises("muster_operator_job_restarts_total", S), "restarted"),
-                ],
+                S,
+                {
+                    "taken on": "muster_operator_jobs_created_total",
+                    "completed": "muster_operator_jobs_succeeded_total",
+                    "failed": "muster_operator_jobs_failed_total",
+                    "restarted": "muster_operator_job_restarts_total",
+                },
                 "Restarts without end: the job's own error, or a node or an IPU that comes and goes.",
                 colours={"taken on": PLAIN, "completed": PASS, "failed": FAIL, "restarted": WITHHELD},
-                bars=True,
                 width=8,
             ),
             graph(
@@ -146,16 +129,16 @@ def dashboard() -> Object:
                 unit="s",
                 width=8,
             ),
-            graph(
+            events(
                 "Refused and unanswered",
-                [
-                    Query(rises("muster_vipu_proxy_vipu_errors_total", S, "call, kind"), "V-IPU {{call}}: {{kind}}"),
-                    Query(rises("muster_vipu_proxy_refusals_total", S, "why"), "proxy: {{why}}"),
-                    Query(rises("muster_vipu_proxy_vanished_total", S), "partitions vanished"),
-                ],
+                S,
+                {
+                    "V-IPU {{call}}: {{kind}}": "muster_vipu_proxy_vipu_errors_total",
+                    "proxy: {{why}}": "muster_vipu_proxy_refusals_total",
+                    "partitions vanished": "muster_vipu_proxy_vanished_total",
+                },
                 "`unreachable`: V-IPU or the way there. `vanished`: somebody took a partition away behind the proxy; "
                 "its job is restarted.",
-                bars=True,
                 width=8,
             ),
         ],
@@ -183,22 +166,22 @@ def dashboard() -> Object:
                 width=6,
                 decimals=0,
             ),
-            graph(
+            events(
                 "Writes",
-                [Query(rises("muster_operator_writes_total", S, "kind"), "{{kind}}")],
+                S,
+                {"{{kind}}": "muster_operator_writes_total"},
                 "What the API server took, by kind. None while nothing happens.",
-                bars=True,
                 width=6,
             ),
-            graph(
+            events(
                 "Calls that went wrong",
-                [
-                    Query(rises("muster_operator_reconcile_errors_total", S, "reason"), "look at a job: {{reason}}"),
-                    Query(rises("muster_operator_proxy_errors_total", S, "call, reason"), "proxy {{call}}: {{reason}}"),
-                    Query(rises("muster_operator_conflicts_total", S), "decided again (409)"),
-                ],
+                S,
+                {
+                    "look at a job: {{reason}}": "muster_operator_reconcile_errors_total",
+                    "proxy {{call}}: {{reason}}": "muster_operator_proxy_errors_total",
+                    "decided again (409)": "muster_operator_conflicts_total",
+                },
                 "Each is tried again, later each time. A reason that lasts is in the operator's log with its job.",
-                bars=True,
                 width=6,
             ),
         ],
@@ -231,7 +214,7 @@ def dashboard() -> Object:
                 Query(f"max(muster_vipu_proxy_tracker_unreadable{{{S}}})"),
                 "Somebody has edited ConfigMap ipu-partitions-tracker so that an entry makes no sense. The proxy "
                 "leaves it alone, and its IPUs too; its log names it.",
-                steps=GOOD_AT_0,
+                steps=from_1(FAIL),
                 width=8,
                 height=7,
             ),

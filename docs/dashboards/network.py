@@ -1,23 +1,8 @@
 """Links, peers and bandwidths: which node, NIC or peer is to blame."""
 
-from dashboards.model import (
-    FAIL,
-    GOOD_AT_0,
-    PASS,
-    SKIP,
-    UNKNOWN,
-    WARN,
-    WITHHELD,
-    Column,
-    Object,
-    Query,
-    assemble,
-    graph,
-    stat,
-    table,
-    variable,
-    warns_at,
-)  # fmt: skip
+from dashboards.colours import FAIL, PASS, SKIP, UNKNOWN, WARN, WITHHELD, from_1, warns_at
+from dashboards.model import Column, Object, Query, assemble, graph, stat, table, variable
+from dashboards.shapes import lowest, worst_first
 
 CHECKS = "nic|ib|nvlink|ping|iperf|nccl"
 A = 'namespace=~"$namespace",node=~"$node"'
@@ -31,7 +16,7 @@ def dashboard() -> Object:
                 title,
                 Query(f'sum(muster_agent_check_verdict{{{A},check=~"{checks}",verdict="FAIL"}}) or vector(0)'),
                 means,
-                steps=GOOD_AT_0,
+                steps=from_1(FAIL),
                 width=4,
             )
             for title, checks, means in (
@@ -71,30 +56,24 @@ def dashboard() -> Object:
                 "Not measured",
                 Query(f'sum(muster_agent_check_verdict{{{A},check=~"{CHECKS}",verdict="UNKNOWN"}}) or vector(0)'),
                 "Network checks that are UNKNOWN: a tool is missing, or no peer may be asked.",
-                steps=((None, PASS), (1, UNKNOWN)),
+                steps=from_1(UNKNOWN),
                 width=4,
             ),
         ],
         [
-            table(
+            worst_first(
                 "What is wrong now",
-                [
-                    Query(
-                        "topk(200, sum by (verdict, node, component, check) (muster_agent_component_verdict"
-                        f'{{{A},check=~"{CHECKS}",verdict=~"FAIL|WARN|UNKNOWN"}}))',
-                        column="is",
-                    )
-                ],
+                Query(
+                    "topk(200, sum by (verdict, node, component, check) (muster_agent_component_verdict"
+                    f'{{{A},check=~"{CHECKS}",verdict=~"FAIL|WARN|UNKNOWN"}}))',
+                    column="is",
+                ),
                 "Each link and peer that is not sound, what FAILs first; at most 200 rows.",
                 columns={
-                    "verdict": Column(words=True, width=90),
                     "node": Column(to_node=True),
                     "component": Column(),
                     "check": Column(width=90),
                 },
-                sort="verdict",
-                descending=False,
-                width=12,
                 height=10,
             ),
             graph(
@@ -149,49 +128,26 @@ def dashboard() -> Object:
                 unit="s",
                 width=8,
             ),
-            table(
+            lowest(
                 "Slowest between nodes",
-                [
-                    Query(
-                        "bottomk(20, muster_agent_measured_bytes_per_second"
-                        f'{{{A},check=~"iperf|nccl",measurement=~"bandwidth|bus_bandwidth"}})',
-                        column="bandwidth",
-                    )
-                ],
+                "muster_agent_measured_bytes_per_second"
+                f'{{{A},check=~"iperf|nccl",measurement=~"bandwidth|bus_bandwidth"}}',
                 "The last measurements of iperf and nccl, slowest first. They run on idle nodes, when somebody asks or "
                 "the policy plans it.",
-                columns={
-                    "node": Column(to_node=True),
-                    "check": Column(width=70),
-                    "component": Column(),
-                    "bandwidth": Column(unit="Bps", width=110),
-                },
-                sort="bandwidth",
-                descending=False,
-                width=8,
+                called="bandwidth",
+                value=Column(unit="Bps", width=110),
+                between={"check": Column(width=70)},
             ),
         ],
         "Ports",
         [
-            table(
+            lowest(
                 "Slowest links",
-                [
-                    Query(
-                        "bottomk(20, muster_agent_measured_bytes_per_second"
-                        f'{{{A},check=~"nic|ib",measurement=~"speed|rate"}})',
-                        column="speed",
-                    )
-                ],
+                f'muster_agent_measured_bytes_per_second{{{A},check=~"nic|ib",measurement=~"speed|rate"}}',
                 "What ports have agreed on with their switch, in bytes: 400 Gbit/s is 50 GB/s. One below its equals: "
                 "cable or transceiver.",
-                columns={
-                    "node": Column(to_node=True),
-                    "component": Column(),
-                    "speed": Column(unit="Bps", width=100),
-                },
-                sort="speed",
-                descending=False,
-                width=8,
+                called="speed",
+                value=Column(unit="Bps", width=100),
             ),
             graph(
                 "Ethernet: share of packets with errors",
@@ -232,22 +188,12 @@ def dashboard() -> Object:
                 "Rises of the counters that the check watches, of the ten worst.",
                 width=12,
             ),
-            table(
+            lowest(
                 "NVLinks that are up",
-                [
-                    Query(
-                        f'bottomk(20, muster_agent_measured{{{A},check="nvlink",measurement="links_up"}})',
-                        column="links up",
-                    )
-                ],
+                f'muster_agent_measured{{{A},check="nvlink",measurement="links_up"}}',
                 "GPUs with the fewest links. An H100 has 18; fewer than its siblings: a link is down.",
-                columns={
-                    "node": Column(to_node=True),
-                    "component": Column(),
-                    "links up": Column(width=100),
-                },
-                sort="links up",
-                descending=False,
+                called="links up",
+                value=Column(width=100),
                 width=12,
             ),
         ],

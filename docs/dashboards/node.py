@@ -1,27 +1,8 @@
 """All that one node's agent says."""
 
-from dashboards.model import (
-    FAIL,
-    GOOD_AT_0,
-    HELD,
-    PASS,
-    SKIP,
-    UNKNOWN,
-    VERDICTS,
-    WARN,
-    WITHHELD,
-    Column,
-    Object,
-    Query,
-    assemble,
-    graph,
-    rises,
-    stat,
-    table,
-    timeline,
-    variable,
-    warns_at,
-)  # fmt: skip
+from dashboards.colours import FAIL, HELD, PASS, SKIP, UNKNOWN, VERDICTS, WARN, WITHHELD, from_1, warns_at
+from dashboards.model import Column, Object, Panel, Query, assemble, graph, rises, stat, table, timeline, variable
+from dashboards.shapes import worst_first
 
 N = 'node="$node"'
 C = 'node="$node",check=~"$check"'
@@ -33,7 +14,15 @@ BY_NUMBER = " or ".join(
 WORST = " or ".join(
     f'{number} * max(muster_agent_check_verdict{{{N},verdict="{word}"}} == 1)' for number, (word, _) in VERDICTS.items()
 )
-MEASURED = "{{check}} {{component}} {{measurement}}"
+
+
+def _measured(
+    title: str, suffix: str, means: str, *, unit: str = "short", least: float | None = 0, most: int | None = None
+) -> Panel:
+    """What checks measure in one unit, over time. suffix: of the metric's name. most: the so many largest."""
+    expr = f"muster_agent_measured{suffix}{{{C}}}"
+    query = Query(f"topk({most}, {expr})" if most else expr, "{{check}} {{component}} {{measurement}}")
+    return graph(title, [query], means, unit=unit, least=least, width=8)
 
 
 def dashboard() -> Object:
@@ -51,7 +40,7 @@ def dashboard() -> Object:
                 "Findings that FAIL",
                 Query(f'sum(muster_agent_findings{{{N},verdict="FAIL"}}) or vector(0)'),
                 "How many components FAIL. What each says: the list below; the whole text: `muster explain NODE`.",
-                steps=GOOD_AT_0,
+                steps=from_1(FAIL),
                 width=4,
             ),
             stat(
@@ -96,90 +85,66 @@ def dashboard() -> Object:
             )
         ],
         [
-            table(
+            worst_first(
                 "Components that are not sound",
-                [
-                    Query(
-                        "max by (verdict, component, check) "
-                        f'(muster_agent_component_verdict{{{C},verdict=~"FAIL|WARN|UNKNOWN"}})',
-                        column="is",
-                    )
-                ],
+                Query(
+                    "max by (verdict, component, check) "
+                    f'(muster_agent_component_verdict{{{C},verdict=~"FAIL|WARN|UNKNOWN"}})',
+                    column="is",
+                ),
                 "Which part it is: a GPU by its place on the PCI bus, a NIC, a disk, a peer, or the host as a whole.",
-                columns={"verdict": Column(words=True, width=90), "component": Column(), "check": Column(width=110)},
-                sort="verdict",
-                descending=False,
+                columns={"component": Column(), "check": Column(width=110)},
                 height=9,
             ),
-            table(
+            worst_first(
                 "Findings",
-                [
-                    Query(
-                        f'sum by (verdict, check, reason) (muster_agent_findings{{{C},verdict=~"FAIL|WARN|UNKNOWN"}})',
-                        column="findings",
-                    )
-                ],
+                Query(
+                    f'sum by (verdict, check, reason) (muster_agent_findings{{{C},verdict=~"FAIL|WARN|UNKNOWN"}})',
+                    column="findings",
+                ),
                 "Why. The reasons of kernel lines: docs/kernel-log.md; those of checks: docs/checks.md.",
                 columns={
-                    "verdict": Column(words=True, width=90),
                     "check": Column(width=110),
                     "reason": Column(),
                     "findings": Column(width=90),
                 },
-                sort="verdict",
-                descending=False,
                 height=9,
             ),
         ],
         "What was measured",
         [
-            graph(
+            _measured(
                 "Bandwidths",
-                [Query(f"muster_agent_measured_bytes_per_second{{{C}}}", MEASURED)],
+                "_bytes_per_second",
                 "Of PCIe, memory and networks, in bytes: 100 Gbit/s is 12.5 GB/s. A line that fell and stayed there is "
                 "a link that trained down.",
                 unit="Bps",
-                width=8,
             ),
-            graph(
+            _measured(
                 "Temperatures",
-                [Query(f"muster_agent_measured_celsius{{{C}}}", MEASURED)],
+                "_celsius",
                 "Of GPUs, and what is left to the point where they slow down (margin). A margin that shrinks over days "
                 "is dust or a fan.",
                 unit="celsius",
-                width=8,
                 least=None,
             ),
-            graph(
+            _measured(
                 "Power",
-                [Query(f"muster_agent_measured_watts{{{C}}}", MEASURED)],
+                "_watts",
                 "What each GPU draws, and its limit. One limit below its siblings': somebody has set it.",
                 unit="watt",
-                width=8,
             ),
         ],
         [
-            graph(
-                "Shares",
-                [Query(f"muster_agent_measured_ratio{{{C}}}", MEASURED)],
-                "Free space and inodes, throttled time, lost packets.",
-                unit="percentunit",
-                width=8,
-            ),
-            graph(
+            _measured("Shares", "_ratio", "Free space and inodes, throttled time, lost packets.", unit="percentunit"),
+            _measured(
                 "Times",
-                [Query(f"muster_agent_measured_seconds{{{C}}}", MEASURED)],
+                "_seconds",
                 "Round trips to other nodes, the clock's offset, waiting times.",
                 unit="s",
-                width=8,
                 least=None,
             ),
-            graph(
-                "Counts",
-                [Query(f"topk(30, muster_agent_measured{{{C}}})", MEASURED)],
-                "Errors, links, retired pages and other plain numbers; the 30 largest.",
-                width=8,
-            ),
+            _measured("Counts", "", "Errors, links, retired pages and other plain numbers; the 30 largest.", most=30),
         ],
         [
             graph(
@@ -239,8 +204,8 @@ def dashboard() -> Object:
                     "took": Column(unit="s"),
                     "waits": Column(unit="s", decimals=0, steps=((None, SKIP), (7 * 86400, WARN))),
                     "runs": Column(),
-                    "time-outs": Column(steps=((None, SKIP), (1, WITHHELD))),
-                    "overruns": Column(steps=((None, SKIP), (1, WITHHELD))),
+                    "time-outs": Column(steps=from_1(WITHHELD, SKIP)),
+                    "overruns": Column(steps=from_1(WITHHELD, SKIP)),
                     "refused": Column(),
                     "gave way": Column(),
                 },

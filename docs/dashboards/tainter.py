@@ -2,25 +2,9 @@
 
 from collections.abc import Callable
 
-from dashboards.model import (
-    FAIL,
-    HELD,
-    PASS,
-    SKIP,
-    UNKNOWN,
-    WARN,
-    WITHHELD,
-    Column,
-    Object,
-    Query,
-    assemble,
-    graph,
-    rises,
-    stat,
-    table,
-    variable,
-    warns_at,
-)  # fmt: skip
+from dashboards.colours import FAIL, HELD, JUST_1, PASS, SKIP, UNKNOWN, WARN, WITHHELD, from_1, warns_at
+from dashboards.model import Column, Object, Query, assemble, graph, rises, stat, table, variable
+from dashboards.shapes import budgets, events, new_taints, withheld
 
 T = 'namespace=~"$namespace"'
 HOPS = (
@@ -49,7 +33,7 @@ def dashboard() -> Object:
                 "Leads",
                 Query(f"sum(muster_tainter_leader{{{T}}})"),
                 "One replica leads; another takes over within ten seconds. With none nothing is tainted or given back.",
-                steps=((None, FAIL), (1, PASS), (2, FAIL)),
+                steps=JUST_1,
             ),
             stat(
                 "Policy",
@@ -58,18 +42,14 @@ def dashboard() -> Object:
                 "the log says what is wrong with it.",
                 values={1: ("good", PASS), 0: ("BAD", FAIL)},
             ),
-            stat(
-                "New taints",
-                Query(f"max(muster_tainter_paused{{{T}}})"),
+            new_taints(
+                T,
                 "Whether somebody has paused Muster (`muster pause`); `muster resume` ends it.",
-                values={0: ("allowed", PASS), 1: ("PAUSED", WITHHELD)},
             ),
-            stat(
-                "Withheld",
-                Query(f"sum(max by (why) (muster_tainter_nodes_withheld{{{T}}}))"),
+            withheld(
+                T,
                 "Nodes with a fault that wants a taint and has none: they still get work. Which: the fleet page, or "
                 "`muster status`.",
-                steps=((None, PASS), (1, WITHHELD)),
             ),
             stat(
                 "Waiting",
@@ -86,7 +66,7 @@ def dashboard() -> Object:
                 "Agents silent",
                 Query(f"max(muster_tainter_agents_silent{{{T}}})"),
                 "Nodes whose agent is silent beyond the grace: their health is not known.",
-                steps=((None, PASS), (1, UNKNOWN)),
+                steps=from_1(UNKNOWN),
             ),
             stat(
                 "Most agents silent",
@@ -130,26 +110,10 @@ def dashboard() -> Object:
         ],
         "Budgets, and what is held back",
         [
-            table(
-                "Budgets",
-                [
-                    Query(f"max by (pool, domain, budget) (muster_tainter_budget_used{{{T}}})", column="used"),
-                    Query(f"max by (pool, domain, budget) (muster_tainter_budget_limit{{{T}}})", column="limit"),
-                    Query(f"min by (pool, domain, budget) (muster_tainter_budget_left{{{T}}})", column="left"),
-                ],
+            budgets(
+                T,
                 "What each budget has taken and may still take. `rate` fills up again with time; at left 0 further "
                 "faults are withheld, the worst first when there is room.",
-                columns={
-                    "pool": Column(),
-                    "domain": Column(),
-                    "budget": Column(),
-                    "used": Column(width=70),
-                    "limit": Column(width=70),
-                    "left": Column(width=70, steps=((None, FAIL), (1, WITHHELD), (2, PASS))),
-                },
-                sort="left",
-                descending=False,
-                width=8,
             ),
             graph(
                 "Withheld",
@@ -177,13 +141,13 @@ def dashboard() -> Object:
         ],
         "What comes and goes",
         [
-            graph(
+            events(
                 "Faults",
-                [Query(rises("muster_tainter_fault_transitions_total", T, "step"), "{{step}}")],
+                T,
+                {"{{step}}": "muster_tainter_fault_transitions_total"},
                 "`over`: it is over, and its node is held, as it comes and goes. `raised`: it fired anew while it was "
                 "open.",
                 colours={"opened": FAIL, "raised": WITHHELD, "over": HELD, "closed": PASS},
-                bars=True,
                 width=8,
             ),
             graph(
@@ -199,15 +163,15 @@ def dashboard() -> Object:
                 "By check. A check far above its usual level is an incident, or judges too sharply.",
                 width=8,
             ),
-            graph(
+            events(
                 "Taints",
-                [
-                    Query(rises("muster_tainter_taint_changes_total", T, "what"), "{{what}}"),
-                    Query(rises("muster_tainter_taints_put_back_total", T), "put back"),
-                ],
+                T,
+                {
+                    "{{what}}": "muster_tainter_taint_changes_total",
+                    "put back": "muster_tainter_taints_put_back_total",
+                },
                 "`put back`: another controller had dropped them; if that goes on, name it in listedControllers.",
                 colours={"set": HELD, "removed": PASS, "put back": WITHHELD},
-                bars=True,
                 width=8,
             ),
         ],
@@ -228,46 +192,46 @@ def dashboard() -> Object:
                 width=8,
                 decimals=0,
             ),
-            graph(
+            events(
                 "Asked for, and answers",
-                [
-                    Query(rises("muster_tainter_tests_asked_total", T), "asked"),
-                    Query(rises("muster_tainter_tests_answered_total", T, "verdict"), "{{verdict}}"),
-                ],
+                T,
+                {
+                    "asked": "muster_tainter_tests_asked_total",
+                    "{{verdict}}": "muster_tainter_tests_answered_total",
+                },
                 "`none`: the agent never answered.",
                 colours={"asked": SKIP, "FAIL": FAIL, "WARN": WARN, "UNKNOWN": UNKNOWN, "PASS": PASS, "none": WITHHELD},
-                bars=True,
                 width=8,
             ),
-            graph(
+            events(
                 "Evictions and repairs",
-                [
-                    Query(rises("muster_tainter_evictions_total", T, "result"), "eviction {{result}}"),
-                    Query(rises("muster_tainter_repair_attempts_total", T, "result"), "repair {{result}}"),
-                ],
+                T,
+                {
+                    "eviction {{result}}": "muster_tainter_evictions_total",
+                    "repair {{result}}": "muster_tainter_repair_attempts_total",
+                },
                 "Only with rules that drain or repair. `refused`: by a budget of the pods; it is tried again.",
-                bars=True,
                 width=8,
             ),
         ],
         "The process",
         [
-            graph(
+            events(
                 "Writes",
-                [Query(rises("muster_tainter_writes_total", T, "what"), "{{what}}")],
+                T,
+                {"{{what}}": "muster_tainter_writes_total"},
                 "What the API server took. None while nothing happens.",
-                bars=True,
                 width=6,
             ),
-            graph(
+            events(
                 "Writes that failed",
-                [
-                    Query(rises("muster_tainter_write_errors_total", T, "what, reason"), "{{what}}: {{reason}}"),
-                    Query(rises("muster_tainter_conflicts_total", T), "decided again (409)"),
-                    Query(rises("muster_tainter_healths_unusable_total", T), "NodeHealths that make no sense"),
-                ],
+                T,
+                {
+                    "{{what}}: {{reason}}": "muster_tainter_write_errors_total",
+                    "decided again (409)": "muster_tainter_conflicts_total",
+                    "NodeHealths that make no sense": "muster_tainter_healths_unusable_total",
+                },
                 "Conflicts are normal under load. Errors that last: rights (`forbidden`), or the API server.",
-                bars=True,
                 width=6,
             ),
             graph(

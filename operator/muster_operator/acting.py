@@ -23,6 +23,7 @@ from muster_operator.ipujob import collection as jobs_in
 from muster_operator.observing import World, collection, owner_of, whose
 from muster_operator.partitioning import Proxy
 from muster_operator.partitions import Entry, Refusal, Wish
+from muster_operator.promising import Promises
 from muster_operator.seen import (
     Action,
     AddFinalizer,
@@ -169,6 +170,7 @@ class Hands:
         self._world = world
         self._memory = memory
         self._wrote = wrote
+        self._promises = Promises()
 
     async def act(self, job: IPUJob, action: Action) -> Did:
         """Raises ApiError: the turn is over; Conflict, one of them: it was decided on the past."""
@@ -308,12 +310,16 @@ class Hands:
         wished = [(name, wish) for name, wish in wished if name not in early]
         held = self._world.tracker.of_job(uid)  # those are only reset, where they are
         new = sum(name not in held for name, _ in wished)
-        if take.together and new and (refusal := await self._no_room_for(new, take.size)) is not None:
+        if not (take.together and new):
+            return await self._take_each(job, wished, together=take.together)
+        if (refusal := await self._no_room_for(uid, new, take.size)) is not None:
             return self._note_refused(uid, wished, refusal)
-        return await self._take_each(job, wished, together=take.together)
+        with self._promises.made(uid, new, take.size):
+            return await self._take_each(job, wished, together=True)
 
     async def _take_each(self, job: IPUJob, wished: list[tuple[str, Wish]], *, together: bool) -> Did:
         uid = job.metadata.uid
+        held = self._world.tracker.of_job(uid)
         taken: list[str] = []
         did = Did.DONE
         for number, (name, wish) in enumerate(wished):
@@ -323,6 +329,8 @@ class Hands:
             if isinstance(answer, Entry):
                 self._memory.forget(uid, (TAKING, name))
                 self._world.tracker.hear(name, answer)
+                if name not in held:
+                    self._promises.kept(uid)
                 taken.append(name)
             elif together and answer.why == "NoRoom":
                 # two jobs that each hold half of what they need would wait for each other for ever
@@ -357,15 +365,20 @@ class Hands:
             else:
                 self._heard_freed(uid, name, gone=answer)
 
-    async def _no_room_for(self, number: int, size: int) -> Refusal | None:
+    async def _no_room_for(self, uid: str, number: int, size: int) -> Refusal | None:
+        before = self._promises.to_others(uid, size)
         answer = await self._proxy.room(size)
         if isinstance(answer, Refusal):
             return answer
         if not answer.available:
             return Refusal(why="Unreachable", message=answer.message or "no V-IPU controller answers")
-        if answer.num_of_partitions >= number:
+        # what was promised meanwhile is not in the answer, nor was all there that was promised before
+        now = self._promises.to_others(uid, size)
+        promised = sum(max(before.get(each, 0), now.get(each, 0)) for each in before.keys() | now.keys())
+        room = max(0, answer.num_of_partitions - promised)
+        if room >= number:
             return None
-        text = f"room for {answer.num_of_partitions} of {number} partitions of {size} IPUs"
+        text = f"room for {room} of {number} partitions of {size} IPUs"
         return Refusal(why="NoRoom", message=f"{text}: {answer.message}" if answer.message else text)
 
     async def _ask_room(self, uid: str, size: int) -> Did:

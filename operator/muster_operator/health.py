@@ -15,11 +15,13 @@ from muster_operator.ipujob import Condition, Status
 from muster_operator.resources import placement
 from muster_operator.seen import JobPod, Tell
 from muster_operator.standing import Standing
+from muster_operator.status import finished
 
 DEGRADED = "HealthDegraded"
 MOVING = "IPUJobMoving"
 MOVED = "IPUJobMoved"
 RESTORED = "HealthRestored"
+ENDED = "IPUJobEnded"
 _SHOWN = 4
 _TOLD = 8  # Events at once: a rack that goes is one story
 OVER_S = 10.0  # after it was told, at the earliest, a fault is over: one that comes and goes costs few writes
@@ -86,7 +88,13 @@ def told(
     known = next((each for each in base.conditions if each.type == DEGRADED), None)
     is_bad = known is not None and known.status == "True"
     tells: tuple[Tell, ...] = ()
-    if has_moved(here.job.status, base):
+    if finished(base):
+        # with the end itself: nobody looks at the hardware under a job that is over
+        tells = tuple(Tell("Warning", DEGRADED, ending.bounded(fault.text)) for fault in found[:_TOLD])
+        if known is None or not is_bad:
+            return status, tells
+        wanted = ("False", ENDED, ending.bounded(f"the job has ended; until then: {known.message}"))
+    elif has_moved(here.job.status, base):
         assert base.last_move is not None  # noqa: S101 - it has just been written there
         wanted = ("True", MOVING, base.last_move.message)
     elif found:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from tests.agent.kubelet_socket import Kubelet
 from tests.checks.nic.conftest import Node as Nics
+from tests.cluster.node_under_test import TRAINING, NodeUnderTest
 from tests.cluster.operator_bed import Bed, inference, training, until
 from tests.cluster.replaying_agent import FIRST, SECOND, FleetAgent
 from tests.cluster.test_tainter_end_to_end import HEALTHS, Replica, Tainters
@@ -134,7 +135,8 @@ def _network(root: Path) -> None:
 
 @dataclass
 class Stage:
-    """What runs. nodes: agents by node."""
+    """What runs. nodes: agents by node; beside them are one whose heavy check does not end, and one where it is due and
+    work never ends."""
 
     bed: Bed
     tainter: Replica
@@ -231,6 +233,8 @@ async def scraped_fleet(bed: Bed, found: Programs, folder: Path, *, nodes: int =
         names = await bed.fleet.create(nodes, prefix=f"gpu-{pool}", shape=shape)
         iperf = stack.enter_context(_iperf_server())
         account = plane.kubeconfig_for("muster-agent", "muster")
+        stack.push_async_callback(_forget_jobs, api)
+        await _heavy_checks_that_last(bed, stack, folder, account)
         agents: dict[str, NodeAgent] = {}
         for number, name in enumerate(names):
             await until(lambda name=name: api.get(f"{HEALTHS}/{name}"), f"{name} has its NodeHealth")  # type: ignore[misc]
@@ -239,13 +243,33 @@ async def scraped_fleet(bed: Bed, found: Programs, folder: Path, *, nodes: int =
             stack.callback(made.agent.close)
             made.agent.start()
         ports = {name: each.agent.port for name, each in agents.items()}
-        ready = {name: f"http://127.0.0.1:{port}/readyz" for name, port in ports.items()}
-        stack.push_async_callback(delete_agent_pods, api, names)
-        await create_agent_pods(api, names, ready_urls=ready)
-        stack.push_async_callback(_forget_jobs, api)
+        await _have_pods(api, stack, ports)
         scraped = _scraped(bed, tainter, ports, folder)
         prometheus = stack.enter_context(Prometheus(found, folder / "prometheus", scraped))
         yield Stage(bed, tainter, agents, prometheus, loki)
+
+
+async def _heavy_checks_that_last(bed: Bed, stack: contextlib.AsyncExitStack, folder: Path, account: Path) -> None:
+    """Until one runs and another waits, both for as long as the stage stands: the gauges of that are never empty."""
+    names = await bed.fleet.create(2, prefix=f"long-{bed.namespace}", shape=NodeShape())
+    nodes = [NodeUnderTest(bed.api, name, folder / name, account) for name in names]
+    tested, at_work = nodes
+    at_work.kubelet.answer = TRAINING
+    for node in nodes:
+        stack.callback(node.close)
+        stack.enter_context(node.kubelet.listens(node.socket))
+        await until(node.health, f"{node.name} has its NodeHealth")
+        node.agent.start()
+    await _have_pods(bed.api, stack, {node.name: node.agent.port for node in nodes})
+    await until(tested.is_under_test, "a heavy check runs")
+    await until(at_work.is_due, "another waits for an idle node")
+
+
+async def _have_pods(api: KubeClient, stack: contextlib.AsyncExitStack, ports: dict[str, int]) -> None:
+    """Agents' own, as ready as these are. ports: of agents, by node."""
+    stack.push_async_callback(delete_agent_pods, api, list(ports))
+    ready = {name: f"http://127.0.0.1:{port}/readyz" for name, port in ports.items()}
+    await create_agent_pods(api, list(ports), ready_urls=ready)
 
 
 def _scraped(bed: Bed, tainter: Replica, agents: dict[str, int], folder: Path) -> list[dict[str, Any]]:

@@ -17,10 +17,6 @@ from muster_testbed.prometheus import Programs, Prometheus, programs
 # counters whose first series comes with an error that nothing here makes: what docs/metrics.md says of them, which is
 # held to the code, has to do
 ONLY_WITH_AN_ERROR = {"muster_operator_reconcile_errors_total", "muster_tainter_write_errors_total"}
-# there while a heavy check waits or runs, which may lie between two scrapes
-ONLY_FOR_A_WHILE = {
-    "muster_tainter_tests_running", "muster_tainter_tests_waiting", "muster_tainter_tests_oldest_wait_seconds",
-}  # fmt: skip
 METRIC = re.compile(r"\b(?:muster|autopilot)_[a-z_]+\b")
 SUFFIX = re.compile(r"_(bucket|count|sum)$")
 
@@ -39,9 +35,7 @@ async def test_every_query_of_every_panel_finds_something(bed: Bed, found: Progr
     async with scraped_fleet(bed, found, tmp_path / "stage") as stage:
         await stage.a_bad_night()
         node = list(stage.nodes)[2]
-        left = [
-            each for each in targets() if not set(METRIC.findall(each.expr)) & (ONLY_WITH_AN_ERROR | ONLY_FOR_A_WHILE)
-        ]
+        left = [each for each in targets() if ONLY_WITH_AN_ERROR.isdisjoint(METRIC.findall(each.expr))]
 
         async def answered() -> bool:
             left[:] = [each for each in left if not _found(stage.prometheus, each, node, started)]

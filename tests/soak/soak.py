@@ -192,7 +192,7 @@ class Soak:
         """Pods, nodes and IPUs; for ever."""
         kinds: list[Callable[[], Any]] = [
             self._kill_pod, self._kill_pod, self._delete_pod, self._node_not_ready, self._node_tainted,
-            self._node_deleted, self._ipu_fails,
+            self._node_tainted, self._node_tainted, self._node_deleted, self._ipu_fails,
         ]  # fmt: skip
         while True:
             await asyncio.sleep(self.rng.uniform(0.2, 1.5))
@@ -276,7 +276,7 @@ class Soak:
         taints: list[Object] = [{"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}]
         for wanted in (taints, []):
             await self._tried(self.api.patch(path, {"spec": {"taints": wanted}}))
-            await asyncio.sleep(self.rng.uniform(0.2, 2.0))
+            await asyncio.sleep(self.rng.uniform(0.2, 1.0))
 
     async def _node_deleted(self) -> None:
         name = self._a_node()

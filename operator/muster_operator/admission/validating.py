@@ -236,6 +236,8 @@ def _changes(before: Spec, after: Spec) -> Iterator[Error]:
     if given(old, "launcher") and given(after, "launcher") and old["launcher"] != after["launcher"]:
         yield _fixed("spec.launcher", "changed")
     with_launcher = given(old, "launcher") or given(old, "interactive")
+    if after.get("suspend") is True:
+        return  # Kueue takes a job back, and what it had put into the template, by one update
     if with_launcher and mapping(old.get("workers")).get("template") != mapping(after.get("workers")).get("template"):
         yield _fixed("spec.workers.template", "changed, under a launcher that runs with all workers or none")
 

@@ -251,6 +251,7 @@ def test_13_under_a_launcher_the_template_changes_only_while_suspended() -> None
         [said] = changed(before, before | other)
         assert said.startswith("spec.workers.template: ")
         assert changed(before | {"suspend": True}, before | other) == []
+        assert changed(before, before | other | {"suspend": True}) == [], "as Kueue takes a job back"
 
 
 def test_13_the_time_of_a_session_can_be_changed() -> None:

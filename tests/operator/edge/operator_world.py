@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -138,14 +138,18 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench_around(on_change: Callable[[str], None] | None = None) -> AsyncIterator[Bench]:
+async def bench_around(
+    on_change: Callable[[str], None] | None = None,
+    answered_by: Callable[[httpx2.Request], Awaitable[httpx2.Response]] | None = None,
+) -> AsyncIterator[Bench]:
+    """answered_by: in place of the scripted proxy."""
     api = FakeApi()
     await api.start()
     bench = Bench(api)
     config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
     try:
         async with KubeClient(config, timeout_s=30.0) as client:
-            transport = httpx2.MockTransport(bench.played.handle)
+            transport = httpx2.MockTransport(answered_by or bench.played.handle)
             bench.client = client
             bench.proxy = Proxy("http://proxy", StaticToken("t"), may_write=bench.may_write, transport=transport)
             async with bench.proxy:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+import httpx2
 import msgspec
 import pytest
 from tests.kube.conftest import Reply
@@ -258,6 +259,44 @@ async def test_a_gang_that_gets_half_gives_it_back(bench: Bench) -> None:
     assert bench.played.asked[-1] == ("DELETE", FIRST)
     assert bench.world.tracker.of_job("u1") == {}
     assert len(bench.memory.refusals("u1", TAKING)) == 2
+
+
+class Narrow:
+    """A V-IPU with room for three partitions, which takes its time with each."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.held: dict[str, Entry] = {}
+
+    async def handle(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append((request.method, request.url.path))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if request.method == "POST":
+            return httpx2.Response(200, json={"available": True, "numOfPartitions": 3 - len(self.held)})
+        if request.method == "DELETE":
+            del self.held[request.url.path]
+            return httpx2.Response(200, json={})
+        if len(self.held) == 3:
+            return httpx2.Response(409, content=msgspec.json.encode(NO_ROOM))
+        wish = msgspec.json.decode(request.content)
+        made = msgspec.structs.replace(ENTRY, job=wish["job"], name=wish["name"], instance=wish["instance"])
+        self.held[request.url.path] = made
+        return httpx2.Response(200, content=msgspec.json.encode(made))
+
+
+async def test_49_of_two_gangs_that_begin_at_once_one_gets_all_it_wants_and_the_other_takes_nothing() -> None:
+    vipu = Narrow()
+    async with bench_around(answered_by=vipu.handle) as bench:
+        one, other = a_job("one", uid="u1"), a_job("other", uid="u2")
+        wish = take(0, 1, together=True)
+        assert await asyncio.gather(bench.hands.act(one, wish), bench.hands.act(other, wish)) == [Did.DONE, Did.REFUSED]
+        assert {entry.job for entry in vipu.held.values()} == {"u1"}
+        assert not [path for method, path in vipu.asked if method == "DELETE" or "other" in path]
+        [said] = {refusal.message for refusal in bench.memory.refusals("u2", TAKING).values()}
+        assert said == "room for 1 of 2 partitions of 4 IPUs"
+        bench.now += 60
+        assert await bench.hands.act(other, take(0, together=True)) is Did.DONE, "nothing is promised any more"
 
 
 async def test_freeing_is_done_when_it_is_gone_waited_for_when_under_way_and_tried_again_when_refused(
