@@ -63,6 +63,7 @@ class Node:
         self.busy = ""
         self.finds: dict[str, list[Verdict | Result]] = {}
         self.asked: list[tuple[str, Parameters, bool]] = []
+        self.beside: list[str] = []
         self.ran: list[str] = []
         self.hold = asyncio.Event()
         self.hold.set()
@@ -99,8 +100,9 @@ class Node:
             probe=probe,
         )
 
-    async def ask(self, running: Running, parameters: Parameters, force: bool) -> Answered:
+    async def ask(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
         self.asked.append((running.name, parameters, force))
+        self.beside.append(beside)
         await asyncio.sleep(0)
         if running.check.cost is Cost.HEAVY and self.busy and not force:
             return refused_by(running.name, self.busy, None, self.clock())
@@ -475,6 +477,11 @@ async def test_all_means_every_check(node: Node):
     assert sorted(node.ran) == ["dmesg", "heavy", "link", "other"]
 
 
+async def test_whose_devices_are_no_work_reaches_the_node(node: Node):
+    await node.answer(request("heavy", beside="team-a/train-"))
+    assert (node.beside, node.asked[0][2]) == (["team-a/train-"], False)
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -483,7 +490,7 @@ async def test_all_means_every_check(node: Node):
         (request("link", ""), "check: '': expected all or one of"),
         (
             request("link", nonsense="1"),
-            "params.nonsense: unknown parameter; expected one of runs, passes, interval_s, sees, ",
+            "params.nonsense: unknown parameter; expected one of runs, passes, interval_s, sees, beside, ",
         ),
         (request("link", **{"heavy.limit": "1"}), "params.heavy.limit: 'heavy' is none of the request's checks"),
         (request("link", **{"link.x": "1"}), "params.link.x: unknown parameter; expected one of runs"),
@@ -494,6 +501,7 @@ async def test_all_means_every_check(node: Node):
         (request("link", runs="2", passes="3"), "params.passes: '3': expected a whole number from 1 to 2"),
         (request("link", passes="0"), "params.passes: '0': expected a whole number from 1 to 1"),
         (request("link", sees="a,"), "params.sees: an empty component"),
+        *((request("link", beside=text), "params.beside: ") for text in ("team-a", "team-a/", "/train-0", "/")),
         *((request("link", interval_s=text), "params.interval_s: ") for text in ("x", "nan", "-1", "1e9", "inf", "")),
         (Request(id="r1", checks=("link",), expires="soon"), "expires: 'soon': expected a time such as"),
     ],
@@ -525,10 +533,10 @@ async def test_an_object_edited_by_hand_is_survived(node: Node):
 async def test_a_request_that_breaks_us_is_answered_and_others_go_on(node: Node, caplog):
     sound = node.ask
 
-    async def ask(running: Running, parameters: Parameters, force: bool) -> Answered:
+    async def ask(running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
         if running.name == "heavy":
             raise RuntimeError("ours")
-        return await sound(running, parameters, force)
+        return await sound(running, parameters, force, beside)
 
     node.ask = ask  # type: ignore[method-assign]
     async with node.at_work(request("heavy", name="r1"), request("link", name="r2")) as requests:
