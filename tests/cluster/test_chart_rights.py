@@ -77,6 +77,8 @@ MAY: dict[tuple[str, str], list[Call]] = {
     ],
     OPERATOR: [
         ("get", IPUJOBS, None),
+        ("get", HEALTHS, None),
+        ("patch", f"{HEALTHS}/n{DRY}", {"spec": {}}),
         ("get", f"{CORE}/nodes", None),
         ("create", f"{MINE}/pods{DRY}", POD),
         ("create", f"{MINE}/configmaps{DRY}", NAMED),
@@ -129,7 +131,9 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
         ("create", f"{RBAC}/clusterrolebindings{DRY}", NAMED),
         # no right is given on that it does not have
         ("create", f"{RBAC}/namespaces/default/roles{DRY}", NAMED | {"rules": [ANYTHING]}),
-        ("get", HEALTHS, None),
+        ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
+        ("create", f"{HEALTHS}{DRY}", NAMED),
+        ("delete", f"{HEALTHS}/n", None),
         ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
         ("get", f"{WEBHOOKS}/validatingwebhookconfigurations", None),
         ("create", f"{IPUJOBS}{DRY}", NAMED),
