@@ -104,6 +104,52 @@ def dashboard() -> Object:
                 decimals=0,
             ),
         ],
+        "How jobs fare",
+        [
+            graph(
+                "Waiting",
+                [
+                    Query(
+                        f"histogram_quantile({part}, sum by (le) "
+                        f"(rate(muster_operator_job_{what}_seconds_bucket{{{S}}}[$__rate_interval]))) >= 0",
+                        f"{until}, {percent} %",
+                    )
+                    for what, until in (("queue", "its partitions"), ("first_running", "its first run"))
+                    for part, percent in ((0.5, 50), (0.99, 99))
+                ],
+                "From submission until a job had all of its partitions, and until it ran. The first is room on "
+                "the IPUs, what lies between nodes, images and the scheduler.",
+                unit="s",
+                width=8,
+            ),
+            events(
+                "Restarts and moves",
+                S,
+                {
+                    "restarted: {{cause}}": "muster_operator_job_restarts_total",
+                    "moved: {{fault}}": "muster_operator_job_moves_total",
+                },
+                "By what ended the attempt, and by what was bad under the job. `exit` and `oom` are the job's own, "
+                "`node` and all moves the hardware's: the fleet's dashboard shows which.",
+                width=8,
+            ),
+            graph(
+                "IPU-hours",
+                [
+                    Query(f"{rises(metric, S, by)} / 3600", legend)
+                    for metric, by, legend in (
+                        ("muster_operator_ipu_seconds_used_total", "", "used"),
+                        ("muster_operator_ipu_seconds_lost_total", "cause", "lost: {{cause}}"),
+                        ("muster_operator_ipu_seconds_between_attempts_total", "", "between attempts"),
+                    )
+                ],
+                "What running jobs used; of it, what came to nothing as the attempt failed or moved (what a checkpoint "
+                "saved is not known, and counts as lost); and what jobs waited for their next attempt.",
+                colours={"used": PLAIN, "between attempts": WITHHELD},
+                bars=True,
+                width=8,
+            ),
+        ],
         "V-IPU and its proxy",
         [
             graph(

@@ -416,6 +416,7 @@ def _as_patch(status: Status) -> dict[str, object]:
     return patch | {
         "selector": status.selector or None,
         # kubectl describe breaks its columns at what is empty
+        "adoptedTemplate": status.adopted_template or None,
         "instanceMoves": status.instance_moves or None,
         "moveStarts": status.move_starts or None,
         "workersStatus": {name: number or None for name, number in counts.items()},

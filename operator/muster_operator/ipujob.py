@@ -280,8 +280,8 @@ class Move(Api, frozen=True, omit_defaults=False):
 
 
 class Status(Api, frozen=True, omit_defaults=False):
-    """How the job is. attempt, selector, firstRunningTime, nextAttemptTime, givenBack, observedGeneration and all about
-    moves are Muster's own."""
+    """How the job is. attempt, adoptedTemplate, selector, firstRunningTime, nextAttemptTime, givenBack,
+    observedGeneration and all about moves are Muster's own."""
 
     desired_replicas: Annotated[int, Meta(description="Instances that are wanted.")] = 0
     last_message: Annotated[str, Meta(description="What was last done, or is waited for.")] = ""
@@ -300,6 +300,13 @@ class Status(Api, frozen=True, omit_defaults=False):
         Meta(description="Rises with each restart and each change of template: partitions are reset once for each."),
     ] = 0
     moves: Annotated[int, Meta(description="How often it left bad hardware; no restart counts as one.")] = 0
+    adopted_template: Annotated[
+        str,
+        Meta(
+            description="Digest of the template that pods without the label muster.dev/template count as of: that of "
+            "when they were first seen. Empty: there are none."
+        ),
+    ] = ""
     move_starts: Annotated[tuple[str, ...], Meta(description="When the last of them were decided.")] = ()
     last_move: Annotated[Move | None, Meta(description="The last of them.")] = None
     instance_moves: Annotated[

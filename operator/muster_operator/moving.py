@@ -50,8 +50,19 @@ def decide(here: Standing, setup: Setup) -> Plan | Fails | Stays | None:
     if policy == "Fail":
         return Fails(f"{health.in_words(found)}; healthPolicy.onFault is Fail")
     if policy == "Keep":
+        if alone := _lost_alone(here, found):
+            return _held(here, setup, alone) or _move(here, setup, alone)
         return Stays("it stays there (healthPolicy.onFault Keep)", waits=False)
     return _held(here, setup, found) or _move(here, setup, found)
+
+
+def _lost_alone(here: Standing, found: Sequence[Fault]) -> tuple[Fault, ...]:
+    """Of instances that are lost with their nodes while others go on: there is no place to keep, and their kubelets may
+    never say that they have ended. With a launcher, and of the last one, that is the end of the attempt."""
+    if here.with_launcher or not here.lost or here.end is not None:
+        return ()
+    lost = {health.instance_of(pod) for pod in here.lost}
+    return tuple(fault for fault in found if fault.is_of_node and fault.instance in lost)
 
 
 def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:

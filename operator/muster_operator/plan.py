@@ -62,7 +62,8 @@ def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     decided = _planned(job, seen, setup)
     if job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or status.finished(job.status):
         return decided
-    return moving.with_health(Standing(job, seen), setup, decided)
+    here = Standing(job, seen)
+    return renewing.with_adopted(here, moving.with_health(here, setup, decided))
 
 
 def _planned(job: IPUJob, seen: Seen, setup: Setup) -> Plan:

@@ -6,6 +6,8 @@ where admission lets nobody change the template but while it is suspended; that 
 no operator looked. Either way a new attempt is in the status before anything is done, so that partitions are reset.
 """
 
+from dataclasses import replace
+
 import msgspec
 
 from muster_kube.times import rfc3339_whole
@@ -24,7 +26,7 @@ def begun(here: Standing) -> Plan | None:
         return None
     if here.with_launcher or rolling.is_recreated(here.job):
         found = (*here.workers, *([here.launcher] if here.launcher is not None else []))
-        if all(rolling.is_of(pod, here.digest) for pod in found):
+        if all(here.is_of_template(pod) for pod in found):
             return None
         return _anew(here)
     if not any(
@@ -34,6 +36,18 @@ def begun(here: Standing) -> Plan | None:
     ):
         return None
     return Plan((), _next_attempt(here))
+
+
+def with_adopted(here: Standing, decided: Plan) -> Plan:
+    """``decided``, with which template pods without a label count as of, as long as there are any.
+
+    No time moves with it: where the CRD is older than the field, what is written is nothing, and wakes nobody."""
+    are_there = any(names.TEMPLATE not in pod.metadata.labels for pod in here.pods.values())
+    adopted = (here.job.status.adopted_template or here.digest) if are_there else ""
+    base = decided.status or here.job.status
+    if base.adopted_template == adopted:
+        return decided
+    return replace(decided, status=msgspec.structs.replace(base, adopted_template=adopted))
 
 
 def _is_restarting(here: Standing) -> bool:
@@ -88,7 +102,7 @@ def line(here: Standing) -> str:
 
 def _failed(here: Standing) -> str:
     """Of the changed template only: the others are on their way out anyway."""
-    found = [pod for pod in _workers(here) if rolling.is_of(pod, here.digest)]
+    found = [pod for pod in _workers(here) if here.is_of_template(pod)]
     failed = ending.failed(found)
     return ending.why(failed[0]) if failed else ""
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from msgspec import UnsetType
 
-from muster_operator import names
 from muster_operator.ending import SUCCEEDED
 from muster_operator.ipujob import IPUJob, RollingUpdate, instances
 from muster_operator.seen import JobPod
@@ -69,20 +68,16 @@ def _share(said: int | str, count: int) -> float:
     return int(said.removesuffix("%")) * count / 100 if isinstance(said, str) else said
 
 
-def slot(index: int, there: Sequence[JobPod], workers: int, digest: str) -> Slot:
-    """there: its pods that are not on their way out. workers: how many it should have."""
+def slot(index: int, there: Sequence[JobPod], workers: int, *, current: bool) -> Slot:
+    """there: its pods that are not on their way out. workers: how many it should have. current: all of them are of the
+    template as it is now."""
     whole = len(there) == workers
     succeeded = whole and all(pod.status.phase == SUCCEEDED for pod in there)
     return Slot(
         index,
-        old=not succeeded and not all(is_of(pod, digest) for pod in there),
+        old=not succeeded and not current,
         available=whole and all(_works(pod) for pod in there),
     )
-
-
-def is_of(pod: JobPod, digest: str) -> bool:
-    """Pods from before there was this label count as of the present template: an upgrade replaces none."""
-    return pod.metadata.labels.get(names.TEMPLATE, digest) == digest
 
 
 def _works(pod: JobPod) -> bool:

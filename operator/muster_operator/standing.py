@@ -82,6 +82,11 @@ class Standing:
         """Of the workers' template as it is now."""
         return template.digest(self.job)
 
+    def is_of_template(self, pod: JobPod) -> bool:
+        """As it is now. Pods from before there was this label count as of the template at their first sight: an upgrade
+        of the operator replaces none, the first edit after it does."""
+        return pod.metadata.labels.get(names.TEMPLATE, self.job.status.adopted_template or self.digest) == self.digest
+
     @cached_property
     def may_mix(self) -> bool:
         """Whether instances of an earlier attempt may run beside those of this one: while a template is rolled out."""
@@ -101,7 +106,8 @@ class Standing:
         return rolling.rollout(slots, extras, limits)
 
     def _slot(self, instance: int) -> rolling.Slot:
-        return rolling.slot(instance, self.there(instance), self.workers_each, self.digest)
+        there = self.there(instance)
+        return rolling.slot(instance, there, self.workers_each, current=all(self.is_of_template(pod) for pod in there))
 
     @cached_property
     def held_back(self) -> frozenset[int]:
@@ -166,7 +172,7 @@ class Standing:
     def is_mixed(self, instance: int) -> bool:
         """Pods of another template are still there: none of the present one may stand beside them."""
         return any(
-            (pod := self.pods.get(name)) is not None and not rolling.is_of(pod, self.digest)
+            (pod := self.pods.get(name)) is not None and not self.is_of_template(pod)
             for name in self.workers_of(instance).values()
         )
 

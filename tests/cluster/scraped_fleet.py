@@ -185,6 +185,13 @@ class Stage:
         await late.until_says("partition not ready yet!")
         await self.bed.end_faults()
         await late.until_running()
+        moving = await self.bed.submit("moving", training(healthPolicy={"onFault": "Move", "gracePeriodSeconds": 1}))
+        await moving.until_running()
+        below = (await moving.pods())["moving-worker-0"]["spec"]["nodeName"]
+        for ready in ("False", "True"):
+            said = {"conditions": [{"type": "Ready", "status": ready, "reason": "Played"}]}
+            await self.bed.api.patch(f"/api/v1/nodes/{below}/status", {"status": said}, kind="strategic")
+            await moving.until("has moved", lambda s: (s.get("moves"), s["launcherStatus"]) == (1, "Running"))
         await self.bed.submit("large", training(ipus=64))
 
     async def _told(self, node: str) -> bool:
@@ -223,7 +230,7 @@ async def scraped_fleet(bed: Bed, found: Programs, folder: Path, *, nodes: int =
     async with contextlib.AsyncExitStack() as stack:
         loki = await stack.enter_async_context(serving(LokiServer()))
         loki.store.push("nothing yet", k8s_daemonset_name="dmesg")
-        await bed.start()
+        await bed.start(nodes=3)  # one more than a job is on: it can move
         tainters = Tainters(plane.kubeconfig_for("muster-tainter", "muster"), folder)
         rules = folder / "policy.yaml"
         rules.write_text(yaml.safe_dump(policy(loki.url, pool)))

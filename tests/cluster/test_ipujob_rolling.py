@@ -13,7 +13,7 @@ from tests.cluster.operator_bed import (
 )
 
 from muster_kube.errors import Invalid
-from muster_operator.names import partition
+from muster_operator.names import TEMPLATE, partition
 
 
 def with_image(image: str) -> dict[str, Any]:
@@ -75,7 +75,16 @@ async def test_51_a_changed_template_is_rolled_out_within_its_bounds_and_recreat
 
     await until(freed, "the extra partition is free")
 
-    did = await roll(bed, job, "poplar:4", by("Recreate"))
+    # as an operator left them that knew no such label
+    for name in workers:
+        path = f"/api/v1/namespaces/{bed.namespace}/pods/{name}"
+        await bed.api.patch(path, {"metadata": {"labels": {TEMPLATE: None}}})
+    await job.until("knows what they count as", lambda status: status.get("adoptedTemplate"))
+    did = await roll(bed, job, "poplar:4", by("RollingUpdate", unavailable=3))
+    assert sorted(did) == sorted(f"{verb} {name}" for verb in ("create", "delete") for name in workers)
+    await job.until("has forgotten it", lambda status: not status.get("adoptedTemplate"))
+
+    did = await roll(bed, job, "poplar:5", by("Recreate"))
     assert [each.partition(" ")[0] for each in did] == ["delete"] * 3 + ["create"] * 3
     assert "RollingUpdate" in await until(job.events, "an Event")
 

@@ -4,11 +4,13 @@
     --minutes M   of faults (default 10); jobs are submitted over the first four fifths of it
     --seed N      of the faults and the jobs; default: a new one, printed (the order of events stays the machine's)
 
-Ends by itself, some time after the faults: 0 when every job has ended with a true reason and nothing is left.
+Ends by itself, some time after the faults: 0 when every job has ended with a true reason and nothing is left. What
+operator and proxy have to say meanwhile goes to build/soak.log.
 """
 
 import argparse
 import asyncio
+import logging
 import random
 import sys
 import time
@@ -23,6 +25,8 @@ from muster_testbed.binaries import find_or_build
 from muster_testbed.controlplane import ControlPlane
 from muster_testbed.install import install
 
+LOG = Path(__file__).parents[2] / "build" / "soak.log"
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -31,6 +35,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     arguments = parser.parse_args()
     begun = time.monotonic()
+    LOG.parent.mkdir(exist_ok=True)
+    logging.basicConfig(filename=LOG, filemode="w", format="%(asctime)s %(name)s %(levelname)s %(message)s")
 
     def say(line: str) -> None:
         print(f"{time.monotonic() - begun:6.0f} s  {line}", flush=True)

@@ -39,7 +39,7 @@ IPUS, NODE_NUMBER = 128, 8
 SHAPE = NodeShape(labels={"ipunode": "rack1"}, gpus=0, pods=250)
 CALL_S = 5.0  # of the operator's and the proxy's calls: one that hangs is given up
 SETTLE_S = 600.0  # after the faults, until all is at rest: far more than it takes
-REST_S = 3.0
+REST_S, RESTS = 3.0, 5
 _FAILED = re.compile(r"pod (\S+)(?: on node \S+)? failed: .*?(?:exit code (\d+)|nothing says why)")
 _LOST = re.compile(r"pod (\S+) was lost with node (\S+): ")
 _DEGRADED = re.compile(r" is on node (\S+): ")
@@ -192,7 +192,7 @@ class Soak:
         """Pods, nodes and IPUs; for ever."""
         kinds: list[Callable[[], Any]] = [
             self._kill_pod, self._kill_pod, self._delete_pod, self._node_not_ready, self._node_tainted,
-            self._node_deleted, self._ipu_fails,
+            self._node_tainted, self._node_tainted, self._node_deleted, self._ipu_fails,
         ]  # fmt: skip
         while True:
             await asyncio.sleep(self.rng.uniform(0.2, 1.5))
@@ -276,7 +276,7 @@ class Soak:
         taints: list[Object] = [{"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}]
         for wanted in (taints, []):
             await self._tried(self.api.patch(path, {"spec": {"taints": wanted}}))
-            await asyncio.sleep(self.rng.uniform(0.2, 2.0))
+            await asyncio.sleep(self.rng.uniform(0.2, 1.0))
 
     async def _node_deleted(self) -> None:
         name = self._a_node()
@@ -414,10 +414,8 @@ async def soak(control_plane_config: ClusterConfig, *, jobs: int, faults_s: floa
             await it._tried(it.api.delete(_path(job)))
         await until(lambda: not it.left(), it.left, SETTLE_S)
         it.tally.settled_s = time.monotonic() - healed
-        before = len(it.runs.operator_fate.written), len(it.runs.proxy_fate.written)
-        await asyncio.sleep(REST_S)
-        if before != (len(it.runs.operator_fate.written), len(it.runs.proxy_fate.written)):
-            it.tally.wrong.append(f"written at rest: {it.runs.operator_fate.written[before[0] :]}")
+        if restless := await _written_at_rest(it.runs):
+            it.tally.wrong.append(f"written at rest: {restless}")
         it.tally.jobs, it.tally.processes, it.tally.met = len(it.wanted), it.runs.ends, it.weather.met
     return it.tally
 
@@ -446,6 +444,18 @@ async def _around(config: ClusterConfig, seed: int, say: Callable[[str], None]) 
             for number in range(NODE_NUMBER):
                 with suppress(ApiError):
                     await api.delete(f"{NODES}/soak-{number}")
+
+
+async def _written_at_rest(runs: Installation) -> list[str]:
+    """Empty once nothing was written for REST_S. The last write may be seen by all before its own answer comes."""
+    last: list[str] = []
+    for _ in range(RESTS):
+        before = len(runs.operator_fate.written), len(runs.proxy_fate.written)
+        await asyncio.sleep(REST_S)
+        last = [*runs.operator_fate.written[before[0] :], *runs.proxy_fate.written[before[1] :]]
+        if not last:
+            break
+    return last
 
 
 async def _cancelled(tasks: "list[asyncio.Task[None]]") -> None:

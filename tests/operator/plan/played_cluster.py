@@ -252,7 +252,7 @@ class Cluster:
             if _owner(pod) == job.metadata.uid:
                 labels = pod.metadata.labels
                 gang = "" if has_launcher(job.spec) else labels[names.INSTANCE]
-                gangs.setdefault(gang, set()).add((labels[names.ATTEMPT], labels[names.TEMPLATE]))
+                gangs.setdefault(gang, set()).add((labels[names.ATTEMPT], labels.get(names.TEMPLATE, "")))
         assert all(len(each) == 1 for each in gangs.values()), f"pods of two kinds at once: {gangs}"
 
     def _check_pod(self, job: IPUJob, make: Make) -> None:

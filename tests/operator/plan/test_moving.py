@@ -368,6 +368,65 @@ def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
     assert left == (set() if kind == "Never" else {"train-launcher", "train-worker-0", "train-worker-1"})
 
 
+def lost_alone(bad: BadNode, dies_at: int = 0, **policy: Any) -> SickCluster:
+    """Three instances without a launcher; that on node-b is lost with it, its kubelet never says that it has ended."""
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"), setup=Setup(moves_per_hour=1))
+    cluster.add(make_job(launcher=False, instances=3, finalizers=(), healthPolicy=policy or {"onFault": "Keep"}))
+    cluster.live()
+    cluster.dies_at = dies_at and cluster.writes + dies_at
+    cluster.bad["node-b"] = bad
+    if bad is NOT_READY:
+        cluster.evict("node-b")
+    cluster.live(24)
+    return cluster
+
+
+@pytest.mark.parametrize("bad", [NOT_READY, GONE])
+def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partition_that_was_reset(bad: BadNode) -> None:
+    cluster = lost_alone(bad)
+    status = said(cluster)
+    assert (status.launcher_status, status.moves, status.instance_moves) == ("Running", 1, {"1": 1})
+    assert (status.restart_count, status.attempt) == (0, 0)
+    assert cluster.where() == {"train-worker-0": "node-a", "train-worker-1": "node-c", "train-worker-2": "node-c"}
+    assert cluster.resets == {(UID, partition_of(cluster.jobs[UID], 1), 1): 1}
+    assert cluster.grace == [("train-worker-1", 0)], "nothing but what is lost goes"
+    assert (degraded(cluster).status, degraded(cluster).reason) == ("False", "IPUJobMoved")
+    assert f"rank 1 (pod train-worker-1) is on node node-b: {bad.what}" in degraded(cluster).message
+
+
+def test_57_what_is_tainted_beside_an_instance_that_is_lost_stays_where_it_is() -> None:
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
+    cluster.add(make_job(launcher=False, instances=3, finalizers=(), healthPolicy={"onFault": "Keep"}))
+    cluster.live()
+    cluster.bad |= {"node-a": TAINTED, "node-b": NOT_READY}
+    cluster.evict("node-b")
+    cluster.live(24)
+    assert said(cluster).instance_moves == {"1": 1}
+    assert cluster.where(0, 2) == {"train-worker-0": "node-a", "train-worker-2": "node-c"}
+    assert (degraded(cluster).status, degraded(cluster).reason) == ("True", "NodeFaulty")
+
+
+def test_57_instances_that_are_lost_again_and_again_are_bounded_as_moves_are() -> None:
+    cluster = lost_alone(GONE)
+    cluster.bad["node-c"] = GONE  # two of them are there by now
+    cluster.live(24)
+    assert said(cluster).instance_moves == {"1": 1}
+    assert "it does not move before" in degraded(cluster).message
+    cluster.hour()
+    cluster.live(24)
+    assert (said(cluster).moves, said(cluster).instance_moves) == (2, {"1": 2, "2": 1})
+    assert said(cluster).launcher_status == "Running"
+
+
+def test_59_wherever_the_operator_ends_an_instance_that_is_lost_begins_anew_once() -> None:
+    def look(cluster: SickCluster) -> object:
+        return cluster.where(), cluster.resets, said(cluster).moves, said(cluster).launcher_status
+
+    expected = look(lost_alone(NOT_READY))
+    for point in range(1, 8):
+        assert look(lost_alone(NOT_READY, dies_at=point)) == expected, point
+
+
 def test_57_an_instance_that_has_moved_before_is_lost_once() -> None:
     """Its pod's attempt is ahead of the job's, and it hangs on its node beyond the beginning of the next one."""
     restarts = {"type": "OnFailure", "backOffLimit": 6}

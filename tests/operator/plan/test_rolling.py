@@ -13,6 +13,7 @@ from tests.operator.plan.played_cluster import Cluster, Died
 
 from muster_operator import names, status
 from muster_operator.ipujob import INSTANCES_LIMIT, IPUJob, Strategy, Workers, instances
+from muster_operator.plan import plan
 from muster_operator.resources.template import digest
 from muster_operator.rolling import Bounds, Slot, bounds, rollout
 
@@ -47,7 +48,7 @@ class Service(Cluster):
         self.end_deletions()
         self.now += 5
         for key, pod in list(self.pods.items()):
-            is_broken = pod.metadata.labels[names.TEMPLATE] == self.broken
+            is_broken = bool(self.broken) and pod.metadata.labels[names.TEMPLATE] == self.broken
             self.set_phase(key, "Failed" if is_broken else "Running")
 
     def at_work(self) -> int:
@@ -180,6 +181,45 @@ def test_a_template_edited_back_replaces_only_what_had_changed() -> None:
     cluster.until_done(uid)
     after = {name: pod.metadata.uid for (_, name), pod in cluster.pods.items()}
     assert [name for name in sorted(after) if after[name] != before[name]] == ["train-worker-3"]
+
+
+def unlabelled(cluster: Service) -> None:
+    """As an operator left them that knew no such label."""
+    for key, pod in cluster.pods.items():
+        labels = {name: text for name, text in pod.metadata.labels.items() if name != names.TEMPLATE}
+        cluster.pods[key] = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
+
+
+@pytest.mark.parametrize("kind", [strategy(0, 1), strategy(1, 0), Strategy(type="Recreate")])
+def test_pods_from_before_the_label_are_kept_by_an_upgrade_and_replaced_by_the_first_edit_after_it(
+    kind: Strategy,
+) -> None:
+    job = service(3, 0, 1)
+    cluster, uid = begin(job)
+    cluster.edit(uid, workers=of(job, 1, kind))
+    cluster.until_done(uid)
+    unlabelled(cluster)
+    before, written = dict(cluster.pods), cluster.writes
+    cluster.turn(uid)
+    cluster.turn(uid)
+    assert (cluster.pods, cluster.writes - written) == (before, 1), "the upgrade costs one write"
+    first = digest(cluster.jobs[uid])
+    assert cluster.jobs[uid].status.adopted_template == first
+    cluster.edit(uid, workers=of(job, 2, kind))
+    cluster.until_done(uid)
+    assert {pod.metadata.labels[names.TEMPLATE] for pod in cluster.pods.values()} == {digest(cluster.jobs[uid])}
+    assert not {pod.metadata.uid for pod in cluster.pods.values()} & {pod.metadata.uid for pod in before.values()}
+    assert (cluster.jobs[uid].status.adopted_template, set(cluster.resets.values())) == ("", {1})
+
+
+def test_a_crd_that_does_not_know_the_adopted_template_yet_makes_no_write_that_changes_anything() -> None:
+    job = service(2, 0, 1)
+    cluster, uid = begin(job)
+    unlabelled(cluster)
+    decided = plan(cluster.jobs[uid], cluster.seen(cluster.jobs[uid], {}, {}), cluster.setup)
+    assert decided.status is not None
+    assert msgspec.structs.replace(decided.status, adopted_template="") == cluster.jobs[uid].status
+    assert not status.comes_first(cluster.jobs[uid].status, decided.status), "nothing waits for it"
 
 
 def test_an_instance_that_has_succeeded_is_not_repeated() -> None:
