@@ -92,7 +92,7 @@ class Agent:
         self._was_idle = self.occupancy.idle_since is not None
         self._look_at_plan = asyncio.Event()
         self._started = context.clock()
-        self._runs: dict[tuple[str, str, bool], _Run] = {}
+        self._runs: dict[tuple[str, str, bool, str], _Run] = {}
         self._told_boot = ""
         self._stopping = False
 
@@ -148,16 +148,16 @@ class Agent:
 
     # --- what people and Prometheus ask
 
-    async def ask(self, running: Running, parameters: Parameters, *, force: bool = False) -> Answered:
+    async def ask(self, running: Running, parameters: Parameters, *, force: bool = False, beside: str = "") -> Answered:
         """What the check finds now, in its turn.
 
         Callers who ask the same share a run, which is called off when the last of them has gone. A heavy check is
-        refused while somebody's work is on the node, unless ``force``.
+        refused while somebody's work is on the node, unless ``force``; pods whose name begins with ``beside`` do none.
         """
-        key = (running.name, repr(parameters), force)
+        key = (running.name, repr(parameters), force, beside)
         run = self._runs.get(key)
         if run is None or run.task.cancelling():
-            task = asyncio.create_task(self._run(running, parameters, force))
+            task = asyncio.create_task(self._run(running, parameters, force, beside))
             run = self._runs[key] = _Run(task)
         run.waiting += 1
         try:
@@ -181,7 +181,7 @@ class Agent:
             return Answered(running.result())
         return Answered(result, age_s=max(0.0, self.context.wall() - result.started))
 
-    async def _run(self, running: Running, parameters: Parameters, force: bool) -> Answered:
+    async def _run(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
         begun = False
 
         async def refresh() -> Result:
@@ -194,15 +194,15 @@ class Agent:
         if running.check.cost is Cost.LIGHT:
             return Answered(await self.turns.light(refresh))
         try:
-            return Answered(await self.turns.heavy(running.name, refresh, force=force))
+            return Answered(await self.turns.heavy(running.name, refresh, force=force, beside=beside))
         except Busy as busy:
             running.tallies["gave_way" if begun else "refused"] += 1
             return refused_by(running.name, str(busy), running.last, self.context.wall())
 
-    async def _ask_for_request(self, running: Running, parameters: Parameters, force: bool) -> Answered:
+    async def _ask_for_request(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
         if running.check.cost is Cost.LIGHT and running.check.stream is None:
             await self.turns.wait_for_processor(REQUEST_PATIENCE_S)
-        return await self.ask(running, parameters, force=force)
+        return await self.ask(running, parameters, force=force, beside=beside)
 
     # --- what runs by itself
 

@@ -88,11 +88,11 @@ class Idleness:
     def close(self) -> None:
         self._kubelet.close()
 
-    async def look(self) -> str:
+    async def look(self, beside: str = "", /) -> str:
         """Asks all witnesses. Takes what NVML takes: a second, DRIVER_S at worst."""
         try:
             holders, diagnosis = await asyncio.gather(self._ask_kubelet(), self._ask_processes())
-            if not (reason := self._decide(holders, driver=False) or diagnosis):
+            if not (reason := self._decide(holders, driver=False, beside=beside) or diagnosis):
                 await self._ask_drivers()
                 reason = self._driver
             self._settle(self._decide(holders))
@@ -100,11 +100,11 @@ class Idleness:
             reason = self._went_wrong(error)
         return reason
 
-    async def look_beside_test(self) -> str:
+    async def look_beside_test(self, beside: str = "", /) -> str:
         """The kubelet and foreign processes only: what a test holds is in NVML's figures, too. Takes answer_s."""
         try:
             holders, _ = await asyncio.gather(self._ask_kubelet(), self._ask_processes())
-            return self._decide(holders, driver=False)
+            return self._decide(holders, driver=False, beside=beside)
         except Exception as error:
             return self._went_wrong(error)
 
@@ -143,8 +143,7 @@ class Idleness:
         self._pods = ""
         self._alone = holders is None
         if holders:
-            more = f", and {len(holders) - 1} more pods have accelerators" if len(holders) > 1 else ""
-            self._pods = f"pod {holders[0].pod} holds {', '.join(holders[0].resources)}{more}"
+            self._pods = _held(holders)
         return holders
 
     async def _ask_processes(self) -> str:
@@ -185,16 +184,20 @@ class Idleness:
         async with asyncio.timeout(DRIVER_S):
             self._driver = await ask_drivers(self._view, sleep=self._sleep)
 
-    def _decide(self, holders: list[Holder] | None, *, driver: bool = True) -> str:
-        """Why the node is not idle: what is known outranks what cannot be told.
+    def _decide(self, holders: list[Holder] | None, *, driver: bool = True, beside: str = "") -> str:
+        """Why the node is not idle: what is known outranks what cannot be told. What pods whose name begins with
+        ``beside`` hold does not count, what a process has open does, whosever it is.
 
         Processes that cannot be seen matter only where no kubelet speaks for them.
         """
-        reasons = [self._pods, self._users, self._driver if driver else ""]
+        pods = self._pods
+        if holders and beside:
+            pods = _held([each for each in holders if not each.pod.startswith(beside)])
+        reasons = [pods, self._users, self._driver if driver else ""]
         known = [reason for reason in reasons if reason and not reason.startswith(UNTOLD)]
         if known:
             return known[0]
-        if self._pods or holders is None:
+        if pods or holders is None:
             return next(filter(None, reasons), "")
         return ""
 
@@ -221,6 +224,13 @@ class Idleness:
     def _went_wrong(self, error: Exception) -> str:
         log.error("whether the node is idle cannot be told: %r", error, exc_info=error)
         return f"{UNTOLD}{str(error) or type(error).__name__}"
+
+
+def _held(holders: list[Holder]) -> str:
+    if not holders:
+        return ""
+    more = f", and {len(holders) - 1} more pods have accelerators" if len(holders) > 1 else ""
+    return f"pod {holders[0].pod} holds {', '.join(holders[0].resources)}{more}"
 
 
 def _told(sight: Sight) -> str:

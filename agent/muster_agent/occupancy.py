@@ -19,11 +19,12 @@ class Occupancy(Protocol):
         """Why it is not idle, for people (``pod team-a/train-0 holds nvidia.com/gpu``); empty while it is."""
         ...
 
-    async def look(self) -> str:
-        """Look now; returns :attr:`busy`. Never raises; bounded in time."""
+    async def look(self, beside: str = "", /) -> str:
+        """Look now; returns :attr:`busy`, or what it would be without the devices of pods whose ``namespace/name``
+        begins with ``beside``. Never raises; bounded in time."""
         ...
 
-    async def look_beside_test(self) -> str:
+    async def look_beside_test(self, beside: str = "", /) -> str:
         """As ``look``, while a heavy check of ours runs: what it does itself is no work. Leaves idle_since alone."""
         ...
 
@@ -39,10 +40,10 @@ class Vacant:
         self.idle_since: float | None = since
         self.busy = ""
 
-    async def look(self) -> str:
+    async def look(self, _beside: str = "", /) -> str:
         return self.busy
 
-    async def look_beside_test(self) -> str:
+    async def look_beside_test(self, _beside: str = "", /) -> str:
         return self.busy
 
     async def run(self) -> None:

@@ -18,7 +18,7 @@ from muster_kube.times import seconds
 
 RUNS_LIMIT = 100
 LONGEST_INTERVAL_S = 86_400.0
-RESERVED = ("runs", "passes", "interval_s", "sees")
+RESERVED = ("runs", "passes", "interval_s", "sees", "beside")
 
 
 class BadRequest(ValueError):
@@ -33,6 +33,7 @@ class Series(msgspec.Struct, frozen=True):
     sees:       components that it is about: a run passes when it finds them well, whatever it finds of others
     expires:    seconds since the epoch by which it has to begin; 0: not said
     force:      heavy checks run beside somebody's work, too
+    beside:     they run beside pods whose ``namespace/name`` begins so: what those hold they do not use yet
     """
 
     checks: tuple[tuple[Running, Parameters], ...]
@@ -42,6 +43,7 @@ class Series(msgspec.Struct, frozen=True):
     sees: tuple[str, ...] = ()
     expires: float = 0.0
     force: bool = False
+    beside: str = ""
 
 
 def read_request(request: Request, running: Mapping[str, Running]) -> Series:
@@ -67,6 +69,7 @@ def read_request(request: Request, running: Mapping[str, Running]) -> Series:
         sees=_sees(request.params),
         expires=expires,
         force=request.force,
+        beside=_beside(request.params),
     )
 
 
@@ -123,6 +126,14 @@ def _sees(params: Mapping[str, str]) -> tuple[str, ...]:
     if "" in components:
         raise BadRequest("params.sees: an empty component; expected components with commas between them")
     return components
+
+
+def _beside(params: Mapping[str, str]) -> str:
+    text = params.get("beside", "")
+    namespace, slash, name = text.partition("/")
+    if text and not (namespace and slash and name):  # less would be the pods of others, too
+        raise BadRequest(f"params.beside: {text!r}: expected how the pods' NAMESPACE/NAME begins")
+    return text
 
 
 def _interval_s(text: str) -> float:

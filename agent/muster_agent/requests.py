@@ -34,8 +34,9 @@ REMEMBERED_S = 600.0
 REMEMBERED = 64
 STOPPING = "Stopping"  # the reason of a result that an agent gives because it ends: no word about the node
 
-Ask = Callable[[Running, Parameters, bool], Awaitable[Answered]]
-"""Runs a check in its turn; the last argument: heavy ones also beside somebody's work."""
+Ask = Callable[[Running, Parameters, bool, str], Awaitable[Answered]]
+"""Runs a check in its turn; heavy ones also beside somebody's work (the third argument), or beside that of pods whose
+``namespace/name`` begins so (the fourth)."""
 
 
 class _Entry:
@@ -221,7 +222,7 @@ class Requests:
             raise _Expired
         marking = asyncio.get_running_loop().call_later(MARK_S, self._mark_begun, entry)
         try:
-            answered = await self._ask(running, parameters, series.force)
+            answered = await self._ask(running, parameters, series.force, series.beside)
         finally:
             marking.cancel()
         entry.begun_here = entry.begun_here or not answered.refused

@@ -98,26 +98,29 @@ class Turns:
         async with self._light:
             return await work()
 
-    async def heavy(self, name: str, work: Callable[[], Awaitable[Result]], *, force: bool = False) -> Result:
-        """Runs ``work`` when the heavy checks before it are through. ``force``: also beside somebody's work.
+    async def heavy(
+        self, name: str, work: Callable[[], Awaitable[Result]], *, force: bool = False, beside: str = ""
+    ) -> Result:
+        """Runs ``work`` when the heavy checks before it are through. ``force``: also beside somebody's work;
+        ``beside``: see Occupancy.
 
         Raises Busy, also in the middle: ``work`` is then cancelled, its tools ended.
         """
         async with self._heavy:
-            if not force and (busy := await self._occupancy.look()):
+            if not force and (busy := await self._occupancy.look(beside)):
                 raise Busy(busy)
             self.testing = name
             try:
-                return await work() if force else await self._unless_busy(name, work)
+                return await work() if force else await self._unless_busy(name, work, beside)
             finally:
                 self.testing = ""
                 self._cpu.forgive()
 
-    async def _unless_busy(self, name: str, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def _unless_busy(self, name: str, work: Callable[[], Awaitable[Result]], beside: str) -> Result:
         running = asyncio.ensure_future(work())
         try:
             while not (await asyncio.wait([running], timeout=self._look_s))[0]:
-                if busy := await self._occupancy.look_beside_test():
+                if busy := await self._occupancy.look_beside_test(beside):
                     log.info("check %s gives way: %s", name, busy)
                     raise Busy(busy)
             return running.result()

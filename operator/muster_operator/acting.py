@@ -7,7 +7,7 @@ job's alone. What was refused is remembered with a back-off, so that a job that 
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -15,7 +15,7 @@ import msgspec
 
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from muster_kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from muster_kube.objects import Api
 from muster_operator import names
 from muster_operator.ipujob import FINALIZER, IPUJob
@@ -27,6 +27,7 @@ from muster_operator.promising import Promises
 from muster_operator.seen import (
     Action,
     AddFinalizer,
+    AskNode,
     AskRoom,
     Change,
     DeleteJob,
@@ -37,6 +38,7 @@ from muster_operator.seen import (
     RemoveObject,
     RemovePod,
     TakePartitions,
+    WithdrawRequests,
 )
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ log = logging.getLogger(__name__)
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
 AT_ONCE = 16  # partitions taken between two looks at a job that starts with some of them
 TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
+ASKING = "ask"  # likewise, where a node could not be asked
 ROOM_S = 25.0  # an answer about room is good for so long: shorter than a plan waits before it asks anew
 # HTTP statuses of a create that is not taken as it is; 400 is what does not decode, and the no of many webhooks
 NOT_TAKEN = frozenset({400, 403, 413, 422})
@@ -145,7 +148,11 @@ class Memory:
     def refused(self, uid: str) -> dict[tuple[str, str], str]:
         """Objects that the API server does not take, and its words."""
         held = self._by_job.get(uid, {})
-        return {k: v.what for k, v in held.items() if isinstance(v.what, str) and not v.foreign}
+        return {k: v.what for k, v in held.items() if isinstance(v.what, str) and not v.foreign and k[0] != ASKING}
+
+    def unasked(self, uid: str) -> dict[str, str]:
+        """Nodes that could not be asked for checks, and why."""
+        return {key[1]: str(each.what) for key, each in self._by_job.get(uid, {}).items() if key[0] == ASKING}
 
     def refusals(self, uid: str, what: str) -> dict[str, Refusal]:
         """The proxy's last ones to TAKING or to FREEING, by partition."""
@@ -193,6 +200,10 @@ class Hands:
                 return await self.free(job.metadata.uid, action.name)
             case AskRoom():
                 return await self._ask_room(job.metadata.uid, action.size)
+            case AskNode():
+                return await self._ask_node(job.metadata.uid, action)
+            case WithdrawRequests():
+                return await self.withdraw(job.metadata.uid, action.node, action.keep)
             case DeleteJob():
                 return await self._delete(job)
         raise TypeError(f"no action of these hands: {action!r}")
@@ -295,6 +306,34 @@ class Hands:
             await self._client.delete(_path(job), {"preconditions": _as_decided(job)}, type=msgspec.Raw)
             self._wrote("delete", "IPUJob")
         return Did.WAITS
+
+    # checks of nodes
+
+    async def _ask_node(self, uid: str, ask: AskNode) -> Did:
+        """One that cannot be asked holds up no other."""
+        key = (ASKING, ask.node)
+        if self._memory.waits(uid, key):
+            return Did.NOTHING
+        try:
+            refused = await self._world.requests.ask(ask.node, ask.request)
+        except Forbidden as error:
+            refused = error.message
+        if refused:
+            self._memory.note(uid, key, refused)
+            return Did.NOTHING
+        self._wrote("patch", "NodeHealth")
+        self._memory.forget(uid, key)
+        return Did.DONE
+
+    async def withdraw(self, uid: str, node: str, keep: Collection[str] = ()) -> Did:
+        try:
+            if not await self._world.requests.withdraw(node, uid, keep):
+                return Did.NOTHING
+        except Forbidden as error:  # it holds up nothing of the job
+            log.warning("a request for checks of node %s stays: %s", node, error)
+            return Did.NOTHING
+        self._wrote("patch", "NodeHealth")
+        return Did.DONE
 
     # partitions
 

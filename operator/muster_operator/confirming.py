@@ -9,7 +9,7 @@ from muster_kube.client import KubeClient
 from muster_kube.errors import NotFound
 from muster_operator.ipujob import IPUJob, collection
 from muster_operator.observing import World
-from muster_operator.seen import AddFinalizer, Make, Plan, TakePartitions
+from muster_operator.seen import AddFinalizer, AskNode, Make, Plan, TakePartitions
 
 
 class Confirming:
@@ -34,7 +34,7 @@ class Confirming:
         """Whether ``plan`` makes something for a job that is another one by now; it is decided about again then.
         Raises NotFound where it is gone, and only the watch can tell."""
         uid = job.metadata.uid
-        if uid in self._known or not any(isinstance(each, Make | TakePartitions) for each in plan.actions):
+        if uid in self._known or not any(isinstance(each, Make | TakePartitions | AskNode) for each in plan.actions):
             return False
         if isinstance(plan.actions[0], AddFinalizer):  # which is such a write itself
             return False

@@ -28,6 +28,7 @@ from muster_operator.observing import World
 from muster_operator.orphans import Orphans
 from muster_operator.partitioning import Proxy
 from muster_operator.partitions import Entry, Refusal
+from muster_operator.preflight import avoided
 from muster_operator.seen import AddFinalizer, FreePartition, Make, Placeable, Plan, Seen, Setup, TakePartitions, Tell
 from muster_operator.status import comes_first, finished, line_only
 from muster_operator.telling import Telling
@@ -145,7 +146,7 @@ class Operator:
         try:
             for job in sorted(self.world.jobs(), key=lambda each: each.metadata.creation_timestamp):
                 self._look(_key(job))
-            for key in self.world.tracker.job_keys():
+            for key in (*self.world.tracker.job_keys(), *(key for key, _ in self.world.requests.jobs())):
                 self._look(key)
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workers(queue, self._handle, workers=WORKERS))
@@ -323,6 +324,8 @@ class Operator:
             bad_nodes=self.world.beneath.bad_nodes(pods.values()),
             bad_ipus=self.world.beneath.bad_ipus(entries),
             room=self._memory.room(uid),
+            asked=self.world.requests.of_job(uid),
+            unasked=self._memory.unasked(uid),
         )
 
     def _held_up(self, uid: str, entries: Mapping[str, Entry]) -> dict[str, Refusal]:
@@ -345,7 +348,7 @@ class Operator:
             key, equals, value = controllers.pop().partition("=")
             if equals:
                 selector.setdefault(key, value)
-        return self.world.places.count(selector)
+        return self.world.places.count(selector, avoided(job, self._now()))
 
     def _explained(self, job: IPUJob, plan: Plan) -> Status | None:
         """What the API server does not take is what the job waits for, as long as it is asked for."""

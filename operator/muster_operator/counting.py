@@ -4,7 +4,7 @@ There are as many counts as there are node selectors in use, a handful in most c
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -138,8 +138,8 @@ class Places:
                     count.add(node, self._our_taints, by)
         self._on_room()
 
-    def count(self, selector: Mapping[str, str]) -> Placeable:
-        """Of the nodes with all these labels."""
+    def count(self, selector: Mapping[str, str], avoided: Iterable[str] = ()) -> Placeable:
+        """Of the nodes with all these labels. avoided: names of nodes that do not count as healthy."""
         key: Selector = frozenset(selector.items())
         count = self._counts.get(key)
         if count is None:
@@ -150,7 +150,12 @@ class Places:
             while len(self._counts) > SELECTORS_LIMIT:
                 self._counts.popitem(last=False)
         self._counts.move_to_end(key)
-        return Placeable(nodes=count.nodes, healthy=count.healthy)
+        out = len([name for name in set(avoided) if self._is_healthy_place(name, key)])
+        return Placeable(nodes=count.nodes, healthy=count.healthy - out, avoided=out)
+
+    def _is_healthy_place(self, name: str, selector: Selector) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and takes_pods(node) and _matches(selector, node) and is_healthy(node, self._our_taints)
 
     def _essence(self, node: FleetNode) -> tuple[object, ...]:
         return node.metadata.labels, takes_pods(node), is_healthy(node, self._our_taints)

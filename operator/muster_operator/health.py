@@ -29,12 +29,13 @@ _TOLD = 8  # Events at once: a rack that goes is one story
 OVER_S = 10.0
 _REASONS = {"Faulty": "NodeFaulty", "NotReady": "NodeNotReady", "Gone": "NodeGone"}
 QUARANTINED = "IPUQuarantined"
+UNFIT = "PreFlightFailed"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """reason: NodeFaulty, NodeNotReady, NodeGone, IPUQuarantined or PoplarRecovery. instance: None under the launcher.
-    nodes: where the pods concerned are."""
+    """reason: NodeFaulty, NodeNotReady, NodeGone, PreFlightFailed, IPUQuarantined or PoplarRecovery. instance: None
+    under the launcher. nodes: where the pods concerned are."""
 
     reason: str
     text: str
@@ -43,7 +44,7 @@ class Fault:
 
     @property
     def is_of_node(self) -> bool:
-        return self.reason in _REASONS.values()
+        return self.reason in (*_REASONS.values(), UNFIT)
 
 
 def faults(here: Standing) -> tuple[Fault, ...]:

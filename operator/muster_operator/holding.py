@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from muster_kube import times
-from muster_operator import ending, status, waiting
+from muster_operator import ending, preflight, status, waiting
 from muster_operator.ipujob import GivenBack, IPUJob
 from muster_operator.seen import JobPod, Plan, Setup, Tell
 from muster_operator.standing import Standing
@@ -110,7 +110,8 @@ def _given_back(here: Standing, setup: Setup, late: dict[int, str]) -> Plan:
     text = f"gives {whose} back, held for {setup.hold_timeout_s:g} s without a start; tries again at {until}"
     text = ending.bounded(f"{text}: {late[min(late)]}")
     given_back = GivenBack(instances=tuple(numbers), count=count, until=until, message=text)
-    job = msgspec.structs.replace(here.job, status=msgspec.structs.replace(before, given_back=given_back))
+    anew = msgspec.structs.replace(preflight.forgotten(before), given_back=given_back)
+    job = msgspec.structs.replace(here.job, status=anew)
     state = RUNNING if here.is_running and all(each >= here.instances for each in numbers) else PENDING
     stand = Stand(
         state,
@@ -158,6 +159,8 @@ def _lacks(here: Standing, gang: Iterable[int], pods: list[JobPod], *, hindered:
         return ""  # what it lost is only just being made again; if it cannot be, it is Pending from then on
     if without := [each for each in gang if _does_not_come(here, each, hindered=hindered)]:
         return f"partition {here.partition(without[0])} has not come"
+    if failed := preflight.faults(here):
+        return failed[0].text
     if not hindered:
         return ""
     missing = [name for instance in gang for name in here.workers_of(instance).values() if name not in here.pods]

@@ -125,6 +125,24 @@ class Checkpoint(Api, frozen=True):
     ) = UNSET
 
 
+class PreFlight(Api, frozen=True):
+    """Muster's own: checks of the nodes that a job with launcher or interactive was given, before the launcher is made:
+    its workers only wait then. A node that fails is left for another one."""
+
+    checks: Annotated[tuple[str, ...], Meta(description="Names of the agents' checks, 1 to 16; see docs/checks.md.")]
+    timeout_seconds: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=3600,
+            description="How long the answers are waited for; a node that has not answered by then is UNKNOWN.",
+        ),
+    ] = 300
+    must_pass: Annotated[
+        bool, Meta(description="A node that is UNKNOWN is left, too. By default the job starts, and an Event says so.")
+    ] = False
+
+
 class HealthPolicy(Api, frozen=True):
     """Muster's own: what bad hardware does to this job."""
 
@@ -151,6 +169,7 @@ class HealthPolicy(Api, frozen=True):
         ]
         | UnsetType
     ) = UNSET
+    pre_flight: PreFlight | UnsetType = UNSET
 
 
 class Spec(Api, frozen=True):
@@ -279,9 +298,42 @@ class Move(Api, frozen=True, omit_defaults=False):
     message: Annotated[str, Meta(description="Why.")] = ""
 
 
+class LeftNode(Api, frozen=True, omit_defaults=False):
+    """One that failed a pre-flight check."""
+
+    name: Annotated[str, Meta(description="Of the node.")]
+    found_time: Annotated[str, Meta(description="When it was found.")] = ""
+    message: Annotated[str, Meta(description="The checks, and what was found.")] = ""
+
+
+class Checked(Api, frozen=True, omit_defaults=False):
+    """Muster's own: how far the pre-flight checks are."""
+
+    # written, the message is never empty: an API server of 1.20 takes "" in a new object for null
+
+    state: Annotated[
+        Literal["Waiting", "Checking", "Passed", "Failed"],
+        Meta(description="Waiting for the workers, Checking their nodes, Passed, or Failed: those nodes are left."),
+    ] = "Waiting"
+    attempt: Annotated[int, Meta(description="The attempt that it is about.")] = 0
+    start_time: Annotated[str | None, Meta(description="When the nodes were asked.")] = None
+    end_time: Annotated[str | None, Meta(description="When it was decided.")] = None
+    message: Annotated[str, Meta(description="What came of it.")] = ""
+    left: Annotated[
+        tuple[LeftNode, ...], Meta(description="Nodes that failed; this job keeps away from each for an hour.")
+    ] = ()
+
+
+class Suspected(Api, frozen=True, omit_defaults=False):
+    """Muster's own: Poplar has asked for a FULL_RESET, and agents are asked what they find of their IPUs."""
+
+    start_time: Annotated[str, Meta(description="When they were asked.")] = ""
+    nodes: Annotated[tuple[str, ...], Meta(description="Theirs.")] = ()
+
+
 class Status(Api, frozen=True, omit_defaults=False):
-    """How the job is. attempt, adoptedTemplate, selector, firstRunningTime, nextAttemptTime, givenBack,
-    observedGeneration and all about moves are Muster's own."""
+    """How the job is. attempt, adoptedTemplate, selector, firstRunningTime, nextAttemptTime, givenBack, preFlight,
+    suspected, observedGeneration and all about moves are Muster's own."""
 
     desired_replicas: Annotated[int, Meta(description="Instances that are wanted.")] = 0
     last_message: Annotated[str, Meta(description="What was last done, or is waited for.")] = ""
@@ -323,6 +375,10 @@ class Status(Api, frozen=True, omit_defaults=False):
     ] = None
     given_back: Annotated[
         GivenBack | None, Meta(description="Partitions that were given back, as not all pods could start.")
+    ] = None
+    pre_flight: Annotated[Checked | None, Meta(description="The pre-flight checks of the last attempt.")] = None
+    suspected: Annotated[
+        Suspected | None, Meta(description="Nodes whose agents were asked last, as Poplar asked for a FULL_RESET.")
     ] = None
     completion_time: Annotated[str | None, Meta(description="When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, Meta(description="When this status last changed.")] = None

@@ -3,7 +3,8 @@
 A move is a new attempt that ``backOffLimit`` does not count: it is in the status before anything is done, so whoever
 goes on comes to the same end. Then the launcher ends first, with the workers still there for it to save its state;
 ours and the scheduler's taints keep the new pods off the bad node, and the proxy resets the partition, or, on a
-quarantined IPU, puts it elsewhere. Of a job without a launcher only the instances concerned move.
+quarantined IPU, puts it elsewhere. Of a job without a launcher only the instances concerned move. While its launcher
+waits for pre-flight checks a job loses nothing by moving, and does so whatever its policy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from muster_kube import times
-from muster_operator import checkpoint, ending, health, losing, names, recovery, status
+from muster_operator import checkpoint, ending, health, losing, names, preflight, recovery, status
 from muster_operator.health import Fault
 from muster_operator.ipujob import Move, ipus_per_instance
 from muster_operator.seen import Action, AskRoom, JobPod, Plan, RemovePod, Setup, Tell
@@ -46,7 +47,7 @@ def decide(here: Standing, setup: Setup) -> Plan | Fails | Stays | None:
     found = _found(here)
     if not found or (here.end is not None and here.end.success):
         return None
-    policy = checkpoint.policy_of(here.job).on_fault
+    policy = "Move" if preflight.is_open(here) else checkpoint.policy_of(here.job).on_fault
     if policy == "Fail":
         return Fails(f"{health.in_words(found)}; healthPolicy.onFault is Fail")
     if policy == "Keep":
@@ -85,6 +86,8 @@ def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
 def _found(here: Standing) -> tuple[Fault, ...]:
     """Of the hardware, and, of a job that moves, what Poplar says it recovers from (behaviour 60)."""
     found = health.faults(here)
+    told = {node for fault in found for node in fault.nodes}
+    found += tuple(fault for fault in preflight.faults(here) if told.isdisjoint(fault.nodes))
     if checkpoint.policy_of(here.job).on_fault != "Move":
         return found
     failed = ending.failed(here.workers) + ending.failed([here.launcher] if here.launcher is not None else [])

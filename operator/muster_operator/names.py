@@ -16,9 +16,13 @@ SURGE = "muster.dev/surge"  # of an instance that stands in while others are rep
 LAUNCHER = "launcher"
 WORKER = "worker"
 OWNED_SELECTOR = f"{MANAGED_BY}={MANAGER}"
+CHECKED = "muster.dev/ipujob-checks"  # label of a NodeHealth while a job asks for checks of it
+CHECKER = "muster-operator-checks"  # field manager of those requests
 TRACKER = "ipu-partitions-tracker"
 QUARANTINE = "muster-ipu-quarantine"
 PARKED_PREFIX = "p-muster-parked-"
+REQUEST = "ipujob-"
+ASKED_BY = "IPUJob "
 _PARKED = re.compile(rf"{PARKED_PREFIX}[0-9a-f]{{8}}")  # no job's: those end in an instance, of 4 digits at most
 _PARTITION_LIMIT = 200  # characters; ConfigMap keys end at 253
 
@@ -52,6 +56,15 @@ def partition(namespace: str, job: str, instance: int) -> str:
         return plain
     digest = hashlib.blake2b(f"{namespace}/{job}".encode(), digest_size=4).hexdigest()
     return f"p-{job[:80]}-{namespace[:80]}-X{digest}-{instance}"
+
+
+def request_prefix(job_uid: str) -> str:
+    """Of the ids of its requests in NodeHealths."""
+    return f"{REQUEST}{job_uid}-"
+
+
+def asked_by(namespace: str, job: str) -> str:
+    return f"{ASKED_BY}{namespace}/{job}"
 
 
 def is_parked(partition_name: str) -> bool:

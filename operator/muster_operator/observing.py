@@ -19,6 +19,7 @@ from muster_operator import names
 from muster_operator.beneath import Beneath
 from muster_operator.counting import FleetNode, Places, slim
 from muster_operator.ipujob import API_VERSION, GROUP, KIND, PLURAL, IPUJob
+from muster_operator.requesting import Requesting
 from muster_operator.seen import JobPod, OwnedObject
 from muster_operator.tracking import Tracker
 
@@ -146,6 +147,7 @@ class World:
         )
         self.places = Places(self.nodes.store, our_taints, on_room)
         quarantine = quarantine or (tracker[0], names.QUARANTINE)
+        self.requests = Requesting(client, on_change)
         self.beneath = Beneath(client, self.nodes, self.tracker, quarantine, our_taints, on_change, clock)
 
     def _reflector_of_jobs(self, namespace: str) -> Reflector[IPUJob]:
@@ -164,6 +166,8 @@ class World:
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors().values():
                 group.create_task(reflector.run())
+            # not among those that a replica has to have: without it jobs start unchecked, and say so
+            group.create_task(self.requests.reflector.run())
 
     async def wait_synced(self) -> None:
         """What may not be watched everywhere excepted: nodes are not counted then, and no quarantine is known."""

@@ -1,4 +1,5 @@
-"""Partitions whose job is no more (somebody took its finaliser off, or it went while nobody led) are given back."""
+"""Partitions whose job is no more (somebody took its finaliser off, or it went while nobody led) are given back; so are
+the requests for checks that it has left."""
 
 import logging
 
@@ -31,6 +32,7 @@ class Orphans:
         look; None: nothing is left to be done. Raises ApiError."""
         if key in self._world.unreadable:
             return None
+        await self._withdraw(key)
         job, again_s = self._world.job(key), None
         for uid in self._world.tracker.uids_at(key):
             if job is not None and job.metadata.uid == uid:
@@ -46,6 +48,15 @@ class Orphans:
                 log.warning("partition %s is given back: its IPUJob %s (%s) is no more", name, key, uid)
                 await self._hands.free(uid, name)
         return again_s
+
+    async def _withdraw(self, key: str) -> None:
+        job, requests = self._world.job(key), self._world.requests
+        for uid in sorted({uid for name, uid in requests.jobs() if name == key}):
+            if (job is not None and job.metadata.uid == uid) or await self._exists(key, uid):
+                continue
+            for node in requests.of_job(uid) or ():
+                log.warning("a request for checks of node %s goes: its IPUJob %s (%s) is no more", node, key, uid)
+                await self._hands.withdraw(uid, node)
 
     async def _exists(self, key: str, uid: str) -> bool:
         namespace, _, name = key.partition("/")

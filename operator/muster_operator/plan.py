@@ -1,7 +1,8 @@
 """What is to be done about one job now: a value from values. Doing it again changes nothing.
 
 In this order, each step only once what came before it is there: the finaliser (behaviour 16), partitions (29, 31), the
-ConfigMap and the launcher's rights (17, 19), workers (20, 28), and the launcher when all of its workers were made (21).
+ConfigMap and the launcher's rights (17, 19), workers (20, 28), and the launcher when all of its workers were made (21)
+and, where the job has pre-flight checks, no node of theirs has failed them.
 A restart is a new attempt, in the status before anything else: from then on pods of the attempt before it only go, and
 what is made, partitions reset first, is of the new one (42). So is a change of template; without a launcher its pods go
 instance by instance (51).
@@ -12,6 +13,7 @@ actions) may be told again: they say the same each time.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 from msgspec import UnsetType
@@ -24,10 +26,12 @@ from muster_operator import (
     losing,
     moving,
     names,
+    preflight,
     recovery,
     renewing,
     restarting,
     status,
+    suspecting,
     timers,
     waiting,
 )
@@ -52,6 +56,7 @@ from muster_operator.seen import (
     Setup,
     TakePartitions,
     Tell,
+    WithdrawRequests,
 )
 from muster_operator.standing import Standing, own_entries, own_pods
 from muster_operator.status import COMPLETE, FAILED, PENDING, RESTARTING, RUNNING, SUSPENDED, Stand
@@ -60,10 +65,22 @@ from muster_operator.status import COMPLETE, FAILED, PENDING, RESTARTING, RUNNIN
 def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     """Of a job whose spec admission lets through, defaults filled in."""
     decided = _planned(job, seen, setup)
-    if job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or status.finished(job.status):
-        return decided
-    here = Standing(job, seen)
-    return renewing.with_adopted(here, moving.with_health(here, setup, decided))
+    if not (job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or status.finished(job.status)):
+        here = Standing(job, seen)
+        decided = renewing.with_adopted(here, moving.with_health(here, setup, decided))
+    return _with_requests(job, seen, decided)
+
+
+def _with_requests(job: IPUJob, seen: Seen, decided: Plan) -> Plan:
+    """What is asked of agents whatever else is done; and what nobody waits for any more is withdrawn, as it would keep
+    its place among the few requests that a node has."""
+    kept = preflight.kept(job) | suspecting.kept(job, seen.now)
+    before: tuple[Action, ...] = tuple(
+        WithdrawRequests(node, kept) for node, asked in sorted((seen.asked or {}).items()) if set(asked) - kept
+    )
+    rests = [each for each in (decided.again_s, suspecting.rest_s(job, seen.now)) if each is not None]
+    actions = (*before, *suspecting.asking(job, seen), *decided.actions, *suspecting.told(job, seen))
+    return replace(decided, actions=actions, again_s=min(rests, default=None))
 
 
 def _planned(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
@@ -171,6 +188,8 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
         return decided
     if here.old or restarting.rest_s(here.job, here.seen.now, setup):
         return _between_attempts(here, setup)
+    if (decided := preflight.step(here)) is not None:
+        return decided
     job, seen = here.job, here.seen
     removals: tuple[Action, ...] = (*moving.removed(here, here.superfluous), *_surplus(here))
     making: tuple[Action, ...] = () if here.misfits else _making(here, setup)
@@ -181,7 +200,7 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
     held = holding.message(here)
     stand = Stand(
         RUNNING if here.is_running else PENDING,
-        held or renewing.line(here) or waiting.line(here, obstacle),
+        held or renewing.line(here) or preflight.line(here) or waiting.line(here, obstacle),
         desired=here.instances,
         current=len(here.made),
         partitions=bool(here.instances) and not here.unready,
@@ -194,11 +213,12 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
         tells.append(Tell("Normal", "IPUJobResumed", "its partitions and pods are made again"))
     if obstacle is not None and obstacle.event:
         tells.append(Tell("Warning", obstacle.event, ending.bounded(obstacle.text)))
-    actions = (*removals, *making, *taking, *tells, *_warned(here))
+    actions = (*removals, *making, *taking, *preflight.asking(here), *tells, *_warned(here))
     again_s = timers.next_s(
         seen.now,
         seen.now + (_next_s(here) or 0.0),
         holding.moment(here, setup),
+        preflight.until(here),
         *losing.next_forced(here.superfluous, seen),
     )
     return Plan(actions, written, again_s=again_s, waits_for_room=bool(here.unready or here.to_take))
@@ -273,6 +293,7 @@ def _restart(here: Standing, setup: Setup, end: End) -> Plan:
     stand = Stand(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
     tell = Tell("Warning", "IPUJobRestarting", message)
     tells = (tell, *recovery.told(here, end.pods))
+    anew = suspecting.begun(here, end.pods, anew)
     return Plan(tells, status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
 
 
@@ -289,7 +310,8 @@ def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) 
     why = f"{why}; {verdict.note}" if verdict.note else why
     stand = Stand(FAILED, why, here.instances, 0, partitions, verdict.reason, f"{why}; {fate}")
     tell = Tell("Warning", verdict.reason or "IPUJobFailed", why)
-    return Plan((tell, *recovery.told(here, end.pods)), status.told(job, stand, here.workers, here.seen.now))
+    known = msgspec.structs.replace(job, status=suspecting.begun(here, end.pods, job.status))
+    return Plan((tell, *recovery.told(here, end.pods)), status.told(known, stand, here.workers, here.seen.now))
 
 
 def _warned(here: Standing) -> tuple[Action, ...]:
@@ -315,6 +337,7 @@ def _making(here: Standing, setup: Setup) -> tuple[Action, ...]:
     if not here.ready:
         return ()
     found: list[Action] = []
+    avoid = preflight.avoided(here.job, here.seen.now)
     if here.with_launcher:
         for body in small_objects(here.job):
             kind, name = body["kind"], body["metadata"]["name"]
@@ -329,11 +352,13 @@ def _making(here: Standing, setup: Setup) -> tuple[Action, ...]:
             continue
         for index, name in here.workers_of(instance).items():
             if name not in here.pods:
-                found.append(Make("Pod", name, pods.worker(here.job, index, entry, entry.attempt, setup)))
+                body = pods.worker(here.job, index, entry, entry.attempt, setup, avoid=avoid)
+                found.append(Make("Pod", name, body))
     complete = here.instances and len(here.made) == here.instances and not found
-    if here.with_launcher and complete and here.launcher_name not in here.pods:
+    if here.with_launcher and complete and here.launcher_name not in here.pods and not preflight.is_open(here):
         entries = [entry for instance in here.ready if (entry := here.entry(instance)) is not None]
-        found.append(Make("Pod", here.launcher_name, pods.launcher(here.job, entries, here.attempt, setup)))
+        body = pods.launcher(here.job, entries, here.attempt, setup, avoid=avoid)
+        found.append(Make("Pod", here.launcher_name, body))
     if here.with_launcher and (taken := waiting.taken_names(here)):
         # half a job would only hold what others could use
         return tuple(each for each in found if isinstance(each, Make) and (each.kind, each.name) in taken)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from muster_kube.nodehealth import Answer, Request
 from muster_kube.objects import Api, Condition, Metadata
 from muster_operator.ipujob import Status
 from muster_operator.partitions import Entry, Refusal
@@ -65,10 +66,12 @@ class OwnedObject(Api, frozen=True):
 @dataclass(frozen=True)
 class Placeable:
     """nodes: that a worker of this job could go to by labels (its own and the controllers'), Ready and schedulable;
-    healthy: those of them that carry no taint of ours."""
+    healthy: those of them that carry no taint of ours, and that this job does not avoid; avoided: those that it does
+    and that would be healthy."""
 
     nodes: int = 0
     healthy: int = 0
+    avoided: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,10 @@ class Seen:
     ones, likewise. placeable: None while nodes are not watched.
 
     bad_nodes: by name, of those under its pods; bad_ipus: by partition name, what is wrong with IPUs of it, for people;
-    room: how many partitions more of its size there is room for, None: nobody has asked of late."""
+    room: how many partitions more of its size there is room for, None: nobody has asked of late.
+
+    asked: its requests in NodeHealths, by node and id, with their answers once they are final; None: not known yet.
+    unasked: nodes that could not be asked of late, and why."""
 
     now: float
     pods: Mapping[str, JobPod] = field(default_factory=dict)
@@ -100,6 +106,8 @@ class Seen:
     bad_nodes: Mapping[str, BadNode] = field(default_factory=dict)
     bad_ipus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     room: int | None = None
+    asked: Mapping[str, Mapping[str, Answer | None]] | None = None
+    unasked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -207,6 +215,22 @@ class AskRoom:
 
 
 @dataclass(frozen=True)
+class AskNode:
+    """Let the node's agent carry out ``request``. Asking for what stands there changes nothing."""
+
+    node: str
+    request: Request
+
+
+@dataclass(frozen=True)
+class WithdrawRequests:
+    """All of the job's in the NodeHealth of that node, but for those with an id of ``keep``."""
+
+    node: str
+    keep: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class DeleteJob:
     pass
 
@@ -230,6 +254,8 @@ Action = (
     | TakePartitions
     | FreePartition
     | AskRoom
+    | AskNode
+    | WithdrawRequests
     | DeleteJob
     | Tell
 )

@@ -61,7 +61,8 @@ def comes_first(before: Status, after: Status) -> bool:
     attempts = attempts or (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
     moved = any(is_true(before, kind) != is_true(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
     given_back = after.given_back is not None and before.given_back != after.given_back
-    return attempts or moved or given_back or (not before.conditions and bool(after.conditions))
+    checked = after.pre_flight is not None and before.pre_flight != after.pre_flight
+    return attempts or moved or given_back or checked or (not before.conditions and bool(after.conditions))
 
 
 def launcher_status(conditions: Iterable[Condition]) -> LauncherStatus:
@@ -91,6 +92,8 @@ def told(job: IPUJob, stand: Stand, workers: Iterable[JobPod], now: float) -> St
         first_running_time=_first_running(before, stand, at),
         next_attempt_time=stand.next_attempt,
         given_back=None if over or stand.state == SUSPENDED else before.given_back,
+        pre_flight=None if stand.state == SUSPENDED else before.pre_flight,
+        suspected=None if stand.state == SUSPENDED else before.suspected,
         completion_time=(before.completion_time or at) if over else None,
         observed_generation=job.metadata.generation,
         workers_status=_counts(workers, before.workers_status if over else None),

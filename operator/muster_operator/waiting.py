@@ -94,10 +94,12 @@ def _no_place(here: Standing, setup: Setup) -> str:
         return ""
     if not places.nodes:
         return "waits for a node: none matches that is Ready and schedulable"
-    if places.healthy or placement.tolerates_faulty(here.job):
+    if places.healthy or (placement.tolerates_faulty(here.job) and places.nodes > places.avoided):
         return ""
     match = "1 node matches" if places.nodes == 1 else f"{places.nodes} nodes match"
-    return f"waits for a healthy node: {match}, {places.nodes} tainted by {', '.join(setup.our_taints)}"
+    tainted = f"{places.nodes - places.avoided} tainted by {', '.join(setup.our_taints)}"
+    failed = f", {places.avoided} failed its pre-flight" if places.avoided else ""
+    return f"waits for a healthy node: {match}, {tainted}{failed}"
 
 
 def pods_wait(here: Standing) -> str:

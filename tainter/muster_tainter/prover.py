@@ -16,6 +16,7 @@ from typing import NamedTuple
 from muster_checks.declaration import Check, Cost
 from muster_checks.registry import SHIPPED
 from muster_kube import nodehealth
+from muster_kube.asking import Asker, Asking
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
@@ -30,13 +31,12 @@ from muster_tainter.planner import limit_s
 from muster_tainter.policy import Policy
 from muster_tainter.proving import LABEL, Ask, Costs, Proving, chosen, is_ours, prove
 from muster_tainter.recovery import MANAGER
-from muster_tainter.requesting import Asker, Asking
 from muster_tainter.rounds import Rounds, to_the_end
 from muster_tainter.tried import ANNOTATION, encode
 
 log = logging.getLogger(__name__)
 
-PROVER = Asker(MANAGER, ANNOTATION, LABEL, is_ours)
+PROVER = Asker(MANAGER, LABEL, is_ours, ANNOTATION)
 INTERVAL_S = 1.0
 _SLICE = 100  # nodes
 _LEFT_ALONE_S = 60.0  # a NodeHealth that takes no write of ours, or perhaps took one that we were not told of

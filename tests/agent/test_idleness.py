@@ -242,6 +242,21 @@ async def test_what_a_test_does_itself_is_no_work(world: World, kubelet: Kubelet
     assert await world.idleness.look_beside_test() == ""
 
 
+async def test_pods_that_wait_are_no_work_to_who_asks_beside_them_and_others_are(
+    world: World, kubelet: Kubelet
+) -> None:
+    kubelet.answer = GPU
+    for look in (world.idleness.look, world.idleness.look_beside_test):
+        assert await look("team-a/train-") == ""
+        assert await look("team-a/serve-") == HELD
+    assert world.idleness.idle_since is None, "the node is in use all the same"
+    kubelet.answer = GPU + pod("serve-0", devices("nvidia.com/gpu", "GPU-2"))
+    assert await world.idleness.look("team-a/train-") == "pod team-a/serve-0 holds nvidia.com/gpu"
+    kubelet.answer = GPU
+    world.node.process(5000, "python3", "/dev/nvidia0")
+    assert "process python3" in await world.idleness.look("team-a/train-"), "what uses a device does not wait"
+
+
 @pytest.mark.parametrize("comes", ["a pod", "a process"])
 async def test_work_that_comes_is_seen_beside_a_test(world: World, kubelet: Kubelet, comes: str) -> None:
     assert await world.idleness.look() == ""

@@ -46,10 +46,10 @@ class Busy:
     idle_since: float | None = 0.0
     busy = ""
 
-    async def look(self) -> str:
+    async def look(self, beside: str = "", /) -> str:
         return self.busy
 
-    async def look_beside_test(self) -> str:
+    async def look_beside_test(self, beside: str = "", /) -> str:
         return self.busy
 
     async def run(self) -> None:

@@ -18,7 +18,7 @@ class Occupied(Vacant):
         super().__init__()
         self.looks_beside = 0
 
-    async def look_beside_test(self) -> str:
+    async def look_beside_test(self, beside: str = "", /) -> str:
         self.looks_beside += 1
         return self.busy
 

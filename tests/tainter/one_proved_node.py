@@ -147,7 +147,7 @@ class ProvedNode:
         return prove(self.node, self.health, self.policy, self.now, COSTS)
 
     def delete(self, made: Proving) -> None:
-        """As :class:`muster_tainter.requesting.Asking` does."""
+        """As :class:`muster_kube.asking.Asking` does."""
         kept = {request.id for request in made.keep}
         requests = tuple(each for each in self.health.spec.requests if each.id in kept or not is_ours(each))
         clear = self.health.spec.clear if made.clear is None else made.clear

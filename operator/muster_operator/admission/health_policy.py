@@ -1,5 +1,6 @@
 """What is wrong with a job's healthPolicy, and what of it means nothing."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -11,7 +12,10 @@ from muster_operator.ipujob import CheckpointSignal
 GRACE_LIMIT_S = 86400
 WORDS_LIMIT = 64
 SIZE_LIMIT = 8192  # characters of a command
+CHECKS_LIMIT = 16
+TIMEOUT_S = 10, 3600
 _AT = "spec.healthPolicy"
+_CHECK = re.compile(r"[a-z][a-z0-9]{0,62}")
 _SIGNALS = get_args(CheckpointSignal)
 
 
@@ -22,6 +26,8 @@ def health_errors(spec: Spec) -> Iterator[Error]:
         yield wrong(f"{_AT}.gracePeriodSeconds", grace_s, f"a number of seconds from 1 to {GRACE_LIMIT_S}")
     if given(policy, "checkpoint"):
         yield from _checkpoint(spec, mapping(policy["checkpoint"]))
+    if given(policy, "preFlight"):
+        yield from _pre_flight(spec, mapping(policy["preFlight"]))
 
 
 def health_warnings(spec: Spec) -> Iterator[str]:
@@ -32,6 +38,25 @@ def health_warnings(spec: Spec) -> Iterator[str]:
             yield f"{_AT}.{key}: means nothing with onFault {shown(kind)}"
     if policy.get("tolerateFaulty") is True and kind != "Keep":
         yield f"{_AT}.onFault {kind}: with tolerateFaulty a tainted node is no fault; nodes that are lost and IPUs are"
+
+
+def _pre_flight(spec: Spec, found: Spec) -> Iterator[Error]:
+    at = f"{_AT}.preFlight"
+    if not given(spec, "launcher") and not given(spec, "interactive"):
+        # their workers begin as soon as they are there: nothing of theirs could be held up
+        yield Error(at, "given without launcher or interactive: expected a job whose workers wait for one of them")
+    checks = found.get("checks")
+    if not isinstance(checks, list) or not 0 < len(checks) <= CHECKS_LIMIT:
+        yield wrong(f"{at}.checks", checks, f"1 to {CHECKS_LIMIT} names of checks")
+    else:
+        for index, name in enumerate(checks):
+            if not isinstance(name, str) or not _CHECK.fullmatch(name):
+                yield wrong(f"{at}.checks[{index}]", name, "the name of a check: lower case letters and digits")
+            elif name in checks[:index]:
+                yield wrong(f"{at}.checks[{index}]", name, "each check once")
+    timeout_s = found.get("timeoutSeconds")
+    if timeout_s is not None and not (type(timeout_s) is int and TIMEOUT_S[0] <= timeout_s <= TIMEOUT_S[1]):
+        yield wrong(f"{at}.timeoutSeconds", timeout_s, f"a number of seconds from {TIMEOUT_S[0]} to {TIMEOUT_S[1]}")
 
 
 def _checkpoint(spec: Spec, found: Spec) -> Iterator[Error]:

@@ -33,16 +33,20 @@ def tolerations(users: Sequence[Mapping[str, Any]], setup: Setup, *, tolerate: b
     return [dict(each) for each in users if each.get("key") not in setup.our_taints]
 
 
-def node_affinity(users: Mapping[str, Any], *, tolerate: bool) -> dict[str, Any]:
-    """The template's nodeAffinity and ours. Its required terms are alternatives: ours goes into each of them."""
+def node_affinity(users: Mapping[str, Any], *, tolerate: bool, avoid: Iterable[str] = ()) -> dict[str, Any]:
+    """The template's nodeAffinity and ours. Its required terms are alternatives: ours goes into each of them. avoid:
+    names of nodes."""
     found = dict(users)
-    if not tolerate:
-        ours = {"key": FAULTY, "operator": "DoesNotExist"}
+    # by the name of a node Kubernetes takes one value a requirement
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in avoid]
+    labels = [] if tolerate else [{"key": FAULTY, "operator": "DoesNotExist"}]
+    ours = {key: found for key, found in (("matchExpressions", labels), ("matchFields", fields)) if found}
+    if ours:
         required = found.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
         terms = required.get("nodeSelectorTerms")
         found["requiredDuringSchedulingIgnoredDuringExecution"] = {
             **required,
-            "nodeSelectorTerms": [_and(term, ours) for term in terms] if terms else [{"matchExpressions": [ours]}],
+            "nodeSelectorTerms": [_and(term, ours) for term in terms] if terms else [ours],
         }
     healthy = {"matchExpressions": [{"key": HEALTH, "operator": "NotIn", "values": ["fail", "warn"]}]}
     preferred = found.get("preferredDuringSchedulingIgnoredDuringExecution") or []
@@ -71,8 +75,8 @@ def node_selector(users: Mapping[str, str], selectors: Iterable[str]) -> dict[st
     return {key: value, **users} if key else dict(users)
 
 
-def _and(term: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+def _and(term: Mapping[str, Any], ours: Mapping[str, Terms]) -> dict[str, Any]:
     # an empty term matches no node, and would match some with ours in it
     if not term.get("matchExpressions") and not term.get("matchFields"):
         return dict(term)
-    return {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), ours]}
+    return {**term, **{key: [*(term.get(key) or ()), *added] for key, added in ours.items()}}

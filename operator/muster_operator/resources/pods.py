@@ -56,10 +56,10 @@ _NOT_THE_LAUNCHERS = frozenset(
 )
 
 
-def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup) -> Body:
-    """index: instance x workers of an instance + worker; entry: its instance's partition."""
+def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup, *, avoid: Iterable[str] = ()) -> Body:
+    """index: instance x workers of an instance + worker; entry: its instance's partition; avoid: nodes."""
     instance, number = divmod(index, workers_per_instance(job.spec))
-    spec = _spec(job, setup, [entry.selector])
+    spec = _spec(job, setup, [entry.selector], avoid)
     spec.setdefault("restartPolicy", "Never")  # starting again is the job's own business
     env = environment.of_worker(job, instance, number, entry, setup)
     main = main_container(job)["name"]
@@ -82,11 +82,11 @@ def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup) ->
     return _pod(job, names.worker_pod(job.metadata.name, index), marks, spec)
 
 
-def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup) -> Body:
-    """entries: all of the job's partitions. Its main container is named as the workers' is."""
+def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup, *, avoid: Iterable[str] = ()) -> Body:
+    """entries: all of the job's partitions. Its main container is named as the workers' is. avoid: nodes."""
     spec = {
         key: value
-        for key, value in _spec(job, setup, [entry.selector for entry in entries]).items()
+        for key, value in _spec(job, setup, [entry.selector for entry in entries], avoid).items()
         if key not in _NOT_THE_LAUNCHERS
     }
     # workers that keep away from each other are no reason for the launcher to
@@ -134,7 +134,7 @@ def _pod(job: IPUJob, name: str, marks: Mapping[str, str], spec: Body) -> Body:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _spec(job: IPUJob, setup: Setup, selectors: Iterable[str]) -> Body:
+def _spec(job: IPUJob, setup: Setup, selectors: Iterable[str], avoid: Iterable[str]) -> Body:
     """The template's, with network, resolver and placement."""
     spec = copy.deepcopy(pod_spec(job))
     if setup.host_network:
@@ -146,7 +146,7 @@ def _spec(job: IPUJob, setup: Setup, selectors: Iterable[str]) -> Body:
     affinity = spec.get("affinity") or {}
     spec["affinity"] = {
         **affinity,
-        "nodeAffinity": placement.node_affinity(affinity.get("nodeAffinity") or {}, tolerate=tolerate),
+        "nodeAffinity": placement.node_affinity(affinity.get("nodeAffinity") or {}, tolerate=tolerate, avoid=avoid),
     }
     if found := placement.tolerations(spec.get("tolerations") or (), setup, tolerate=tolerate):
         spec["tolerations"] = found

@@ -122,3 +122,30 @@ def test_63_a_signal_is_sent_by_name_and_sigterm_by_nobody() -> None:
         [container] = launcher(job, [make_entry(job)], 0, Setup())["spec"]["containers"]
         found = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
         assert found == words
+
+
+def test_checks_before_the_launcher_are_taken_where_there_is_one() -> None:
+    policy = {"preFlight": {"checks": ["ipulink", "pciebw"], "timeoutSeconds": 3600, "mustPass": True}}
+    for there in ({"launcher": {"command": ["mpirun"]}}, {"interactive": {"ttl": 60}}):
+        assert judged(policy, **there) == ([], ())
+    path = "spec.healthPolicy.preFlight"
+    assert judged(policy)[0] == [
+        f"{path}: given without launcher or interactive: expected a job whose workers wait for one of them"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({}, "checks: null: expected 1 to 16 names of checks"),
+        ({"checks": []}, "checks: a list of 0: expected 1 to 16 names of checks"),
+        ({"checks": [f"c{n}" for n in range(17)]}, "checks: "),
+        ({"checks": ["ipu", "Dcgm"]}, 'checks[1]: "Dcgm": expected the name of a check: lower case letters and digits'),
+        ({"checks": ["ipu", "ipu"]}, 'checks[1]: "ipu": expected each check once'),
+        ({"checks": ["ipu"], "timeoutSeconds": 9}, "timeoutSeconds: 9: expected a number of seconds from 10 to 3600"),
+        ({"checks": ["ipu"], "timeoutSeconds": 1.5}, "timeoutSeconds: 1.5: expected a number of seconds from 10 to"),
+    ],
+)
+def test_what_checks_cannot_be_is_refused_with_its_path(given: dict[str, Any], error: str) -> None:
+    [said] = judged({"preFlight": given}, launcher={"command": ["mpirun"]})[0]
+    assert said.startswith(f"spec.healthPolicy.preFlight.{error}")

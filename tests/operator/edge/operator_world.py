@@ -32,6 +32,7 @@ LISTED = {
     "/apis/rbac.authorization.k8s.io/v1/rolebindings": "RoleBindingList",
     "/api/v1/namespaces/muster/configmaps": "ConfigMapList",
     "/api/v1/nodes": "NodeList",
+    "/apis/muster.dev/v1alpha1/nodehealths": "NodeHealthList",
 }
 
 Object = dict[str, Any]

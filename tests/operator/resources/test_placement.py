@@ -47,6 +47,18 @@ def test_what_the_template_requires_stays_and_every_alternative_leaves_faulty_no
     }
 
 
+def test_nodes_to_avoid_are_out_of_every_alternative_one_requirement_each() -> None:
+    avoided = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("n1", "n2")]
+    for tolerate, ours in ((True, {}), (False, {"matchExpressions": [NOT_FAULTY]})):
+        found = node_affinity({}, tolerate=tolerate, avoid=["n1", "n2"])[REQUIRED]
+        assert found == {"nodeSelectorTerms": [{**ours, "matchFields": avoided}]}
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n3"]}]
+    users = {REQUIRED: {"nodeSelectorTerms": [{"matchFields": fields}, {}]}}
+    assert node_affinity(users, tolerate=True, avoid=["n1", "n2"])[REQUIRED] == {
+        "nodeSelectorTerms": [{"matchFields": [*fields, *avoided]}, {}]
+    }
+
+
 def test_a_term_that_matches_no_node_still_matches_none() -> None:
     users = {REQUIRED: {"nodeSelectorTerms": [{}, {"matchExpressions": [zone("a")]}]}}
     assert node_affinity(users, tolerate=False)[REQUIRED]["nodeSelectorTerms"][0] == {}

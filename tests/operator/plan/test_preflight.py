@@ -1,0 +1,319 @@
+"""Pre-flight checks of one job: its launcher waits for them, and what fails is left."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET
+from tests.operator.plan.checked_cluster import CheckedCluster
+from tests.operator.plan.made_jobs import make_job
+from tests.operator.plan.sick_cluster import TAINTED
+
+from muster_kube.times import seconds
+from muster_operator.ipujob import Checked, IPUJob, RestartPolicy, Status
+from muster_operator.plan import plan
+from muster_operator.preflight import AVOIDED_S
+from muster_operator.seen import Make, Setup
+
+UID = "uid-default-train"
+LAUNCHER = ("default", "train-launcher")
+
+
+def checked_job(*, workers: int = 2, on_fault: str = "Keep", **policy: Any) -> IPUJob:
+    health = {"onFault": on_fault, "preFlight": {"checks": ["ipulink", "pciebw"], **policy}}
+    return make_job(workers=workers, finalizers=(), healthPolicy=health)
+
+
+def begin(
+    job: IPUJob | None = None, *, live: int = 8, dies_at: int = 0, setup: Setup | None = None, **says: str
+) -> CheckedCluster:
+    """Two workers on node-a and node-b, node-c free. says: verdicts of node_a, node_b, node_c."""
+    cluster = CheckedCluster(dies_at=dies_at, setup=setup or Setup())
+    cluster.says = {name.replace("_", "-"): verdict for name, verdict in says.items()}
+    cluster.add(job or checked_job())
+    cluster.live(live)
+    return cluster
+
+
+def status(cluster: CheckedCluster) -> Status:
+    return cluster.jobs[UID].status
+
+
+def checked(cluster: CheckedCluster) -> Checked:
+    found = status(cluster).pre_flight
+    assert found is not None
+    return found
+
+
+def until_asked(cluster: CheckedCluster) -> None:
+    for _ in range(8):
+        if len(cluster.asked_nodes()) == 2:
+            return
+        cluster.live(1)
+    raise AssertionError(status(cluster).last_message)
+
+
+def silent(**policy: Any) -> CheckedCluster:
+    """Both nodes are asked, and do not answer."""
+    cluster = begin(checked_job(**policy), live=0, node_a="", node_b="")
+    until_asked(cluster)
+    return cluster
+
+
+def test_the_launcher_comes_once_all_nodes_have_answered_and_nothing_is_left_of_the_question() -> None:
+    cluster = begin(live=0, node_b="")
+    until_asked(cluster)
+    cluster.live()
+    assert LAUNCHER not in cluster.pods
+    assert status(cluster).last_message == "pre-flight: waits for ipulink, pciebw on node-b"
+    [request] = cluster.requests["node-b"].values()
+    assert (request.checks, request.force, request.by) == (("ipulink", "pciebw"), False, "IPUJob default/train")
+    assert request.params == {"beside": "default/train-worker-"}
+    assert seconds(request.expires) == seconds(checked(cluster).start_time or "") + 300, "nobody waits for it then"
+    del cluster.says["node-b"]
+    cluster.live()
+    assert (status(cluster).launcher_status, checked(cluster).state) == ("Running", "Passed")
+    assert cluster.asked_nodes() == []
+    assert sorted(cluster.ran.values()) == [1, 1]
+    assert cluster.events("PreFlightPassed") == ["pre-flight of ipulink, pciebw: no node failed"]
+    written = cluster.writes
+    cluster.live()
+    assert cluster.writes == written, "what was checked costs nothing more"
+
+
+@pytest.mark.parametrize("verdict", ["WARN", "SKIP"])
+def test_what_is_no_failure_starts_the_job(verdict: str) -> None:
+    cluster = begin(node_a=verdict)
+    assert (status(cluster).launcher_status, status(cluster).moves) == ("Running", 0)
+
+
+@pytest.mark.parametrize("on_fault", ["Keep", "Fail", "Move"])
+def test_a_node_that_fails_is_left_and_avoided_though_nobody_taints_it(on_fault: str) -> None:
+    cluster = begin(checked_job(on_fault=on_fault), node_a="FAIL", live=24)
+    said = status(cluster)
+    assert (said.launcher_status, said.moves, said.attempt, said.restart_count) == ("Running", 1, 1, 0)
+    assert set(cluster.where().values()) == {"node-b", "node-c"}
+    text = "node node-a: pre-flight of ipulink, pciebw: FAIL: LowBandwidth: 3 GB/s"
+    assert cluster.events("PreFlightFailed") == [text]
+    [moving] = cluster.events("IPUJobMoving")
+    assert moving == f"it moves off bad hardware: rank 0 (pod train-worker-0) is on {text}"
+    assert said.last_move is not None
+    assert said.last_move.nodes == ("node-a",)
+    assert [each.name for each in checked(cluster).left] == ["node-a"]
+    assert cluster.asked_nodes() == []
+    assert not any(pod.metadata.deletion_timestamp for pod in cluster.pods.values())
+    assert cluster.ran.keys() & {("node-c", name) for _, name in cluster.ran}, "the new node is checked, too"
+
+
+def test_all_nodes_that_fail_are_left_in_one_move() -> None:
+    cluster = CheckedCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
+    cluster.says = {"node-a": "FAIL", "node-b": "FAIL"}
+    cluster.add(checked_job())
+    cluster.live(24)
+    assert (status(cluster).launcher_status, status(cluster).moves) == ("Running", 1)
+    assert set(cluster.where().values()) == {"node-c", "node-d"}
+
+
+def test_a_taint_that_comes_first_moves_the_job_whatever_its_policy() -> None:
+    for on_fault in ("Keep", "Fail"):
+        cluster = silent(on_fault=on_fault)
+        cluster.bad["node-b"] = TAINTED
+        cluster.says.clear()
+        cluster.live(16)
+        assert (status(cluster).launcher_status, status(cluster).moves) == ("Running", 1)
+        assert set(cluster.where().values()) == {"node-a", "node-c"}
+        cluster.bad["node-a"] = TAINTED
+        cluster.live()
+        assert status(cluster).launcher_status == ("Running" if on_fault == "Keep" else "Failed"), "it runs now"
+
+
+@pytest.mark.parametrize(("verdict", "why"), [("", "no answer within 60 s"), ("UNKNOWN", "UNKNOWN: LowBandwidth")])
+def test_what_is_not_known_holds_up_nothing_and_is_told(verdict: str, why: str) -> None:
+    cluster = begin(checked_job(timeoutSeconds=60), node_a=verdict)
+    cluster.waits_s(60)
+    cluster.live()
+    assert (status(cluster).launcher_status, status(cluster).moves) == ("Running", 0)
+    [told] = cluster.events("PreFlightUnknown")
+    assert told.startswith(f"node node-a: pre-flight of ipulink, pciebw: {why}")
+    assert told.endswith("; the job starts all the same")
+    assert cluster.asked_nodes() == []
+
+
+@pytest.mark.parametrize("verdict", ["", "UNKNOWN"])
+def test_a_job_that_must_pass_leaves_what_is_not_known(verdict: str) -> None:
+    cluster = begin(checked_job(timeoutSeconds=60, mustPass=True), node_a=verdict)
+    cluster.waits_s(60)
+    cluster.live(16)
+    assert (status(cluster).launcher_status, status(cluster).moves) == ("Running", 1)
+    assert set(cluster.where().values()) == {"node-b", "node-c"}
+
+
+def test_a_node_that_cannot_be_asked_is_told_with_the_reason() -> None:
+    cluster = CheckedCluster(full={"node-b"})
+    cluster.add(checked_job(timeoutSeconds=60))
+    cluster.live()
+    full = "its NodeHealth has 16 requests already"
+    assert status(cluster).last_message == f"pre-flight: waits for ipulink, pciebw on node-b ({full})"
+    cluster.waits_s(60)
+    cluster.live()
+    assert status(cluster).launcher_status == "Running"
+    assert [full in text for text in cluster.events("PreFlightUnknown")] == [True]
+
+
+def test_nothing_is_asked_before_it_is_known_what_stands_there() -> None:
+    cluster = CheckedCluster(readable=False)
+    cluster.add(checked_job(timeoutSeconds=60))
+    cluster.live(10)
+    assert (cluster.asked_nodes(), LAUNCHER in cluster.pods) == ([], False)
+    cluster.waits_s(60)
+    cluster.live()
+    assert status(cluster).launcher_status == "Running"
+    assert all("NodeHealths cannot be read" in text for text in cluster.events("PreFlightUnknown"))
+
+
+def test_moves_are_bounded_as_those_of_running_jobs_are() -> None:
+    cluster = CheckedCluster(nodes=tuple(f"node-{number}" for number in range(9)), setup=Setup(moves_per_hour=2))
+    cluster.says = dict.fromkeys(cluster.nodes, "FAIL")
+    cluster.add(checked_job())
+    cluster.live(40)
+    assert (status(cluster).moves, LAUNCHER in cluster.pods) == (2, False)
+    held = next(each for each in status(cluster).conditions if each.type == "HealthDegraded")
+    assert (held.status, held.reason) == ("True", "PreFlightFailed")
+    assert "it does not move before" in held.message
+    cluster.hour()
+    cluster.says.clear()
+    cluster.live(24)
+    assert status(cluster).launcher_status == "Running"
+
+
+def test_a_job_that_can_go_nowhere_gives_back_what_it_holds_and_starts_once_the_node_is_good() -> None:
+    cluster = CheckedCluster(nodes=("node-a",))
+    cluster.says = {"node-a": "FAIL"}
+    cluster.add(checked_job(workers=1))
+    cluster.live()
+    held = next(each for each in status(cluster).conditions if each.type == "HealthDegraded")
+    assert "it does not move yet: 0 healthy nodes for the 1 that it is on" in held.message
+    cluster.waits_s(300)
+    assert (cluster.tracker, status(cluster).moves) == ({}, 0)
+    given_back = status(cluster).given_back
+    assert given_back is not None
+    assert "pre-flight of ipulink, pciebw: FAIL" in given_back.message
+    del cluster.says["node-a"]
+    cluster.waits_s(AVOIDED_S + 600)
+    assert (status(cluster).launcher_status, set(cluster.where().values())) == ("Running", {"node-a"})
+
+
+def test_where_nothing_is_given_back_the_nodes_are_asked_again_after_an_hour() -> None:
+    cluster = CheckedCluster(nodes=("node-a", "node-b"), setup=Setup(hold_timeout_s=0))
+    cluster.says = {"node-a": "FAIL"}
+    cluster.add(checked_job())
+    cluster.live()
+    del cluster.says["node-a"]
+    cluster.live()
+    assert LAUNCHER not in cluster.pods
+    job = cluster.jobs[UID]
+    waits_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+    assert waits_s is not None
+    assert AVOIDED_S - 200 < waits_s <= AVOIDED_S
+    cluster.now += waits_s
+    cluster.live()
+    assert (status(cluster).launcher_status, status(cluster).moves) == ("Running", 0)
+
+
+@pytest.mark.parametrize("end", ["suspended", "deleted", "edited", "failed", "too late"])
+def test_requests_that_nobody_waits_for_any_more_are_withdrawn(end: str) -> None:
+    cluster = silent()
+    if end == "suspended":
+        cluster.edit(UID, suspend=True)
+    elif end == "deleted":
+        cluster.delete(UID)
+    elif end == "edited":
+        cluster.edit(UID, health_policy=UNSET)
+    elif end == "failed":
+        cluster.set_phase(("default", "train-worker-0"), "Failed")
+    else:
+        cluster.edit(UID, active_deadline_seconds=1)
+    cluster.live()
+    assert cluster.asked_nodes() == []
+    assert not cluster.ran
+    if end == "edited":
+        assert status(cluster).launcher_status == "Running"
+    if end == "suspended":
+        assert status(cluster).pre_flight is None
+        cluster.edit(UID, suspend=False)
+        cluster.says.clear()
+        cluster.live()
+        assert status(cluster).launcher_status == "Running"
+        assert len(cluster.ran) == 2, "it is asked anew"
+
+
+def test_an_attempt_that_ends_leaves_its_question_and_the_next_one_asks_its_own() -> None:
+    job = checked_job()
+    spec = msgspec.structs.replace(job.spec, restart_policy=RestartPolicy(type="OnFailure"))
+    cluster = begin(msgspec.structs.replace(job, spec=spec), live=0, node_a="", node_b="")
+    until_asked(cluster)
+    first = {name for held in cluster.requests.values() for name in held}
+    cluster.set_phase(("default", "train-worker-0"), "Failed")
+    cluster.live()
+    second = {name for held in cluster.requests.values() for name in held}
+    assert second
+    assert first.isdisjoint(second)
+    cluster.says.clear()
+    cluster.live()
+    assert (status(cluster).launcher_status, status(cluster).restart_count) == ("Running", 1)
+
+
+def test_a_running_job_to_which_checks_are_added_goes_on() -> None:
+    cluster = begin(make_job(workers=2, finalizers=()))
+    before = dict(cluster.pods)
+    cluster.edit(UID, health_policy=checked_job().spec.health_policy)
+    cluster.live()
+    assert (dict(cluster.pods), cluster.asked_nodes(), status(cluster).pre_flight) == (before, [], None)
+
+
+def test_other_jobs_requests_stay() -> None:
+    cluster = silent()
+    others = {name.replace("train", "other"): each for name, each in cluster.requests["node-a"].items()}
+    cluster.requests["node-a"] |= others
+    cluster.edit(UID, suspend=True)
+    cluster.live()
+    assert cluster.requests["node-a"] == others
+
+
+def lived(dies_at: int = 0) -> CheckedCluster:
+    """A life with one node that fails, and one that does not answer in time."""
+    cluster = begin(checked_job(timeoutSeconds=60), live=0, dies_at=dies_at, node_a="FAIL", node_c="")
+    cluster.live(40)
+    return cluster
+
+
+def outcome(cluster: CheckedCluster) -> tuple[object, ...]:
+    said = status(cluster)
+    counts = said.launcher_status, said.moves, said.attempt, said.restart_count, checked(cluster).state
+    return (*counts, cluster.where(), cluster.asked_nodes())
+
+
+def test_whenever_the_operator_dies_the_job_comes_to_the_same_end_and_no_agent_runs_twice() -> None:
+    whole = lived()
+    assert outcome(whole)[:5] == ("Running", 1, 1, 0, "Passed")
+    assert whole.asked_nodes() == []
+    for point in range(1, whole.writes + 1):
+        cluster = lived(point)
+        assert outcome(cluster) == outcome(whole), point
+        runs: dict[tuple[str, str], int] = {}
+        for (node, name), number in cluster.ran.items():
+            attempt = name.removeprefix(f"ipujob-{UID}-").split("-")[0]
+            runs[node, attempt] = runs.get((node, attempt), 0) + number
+        assert set(runs.values()) == {1}, (point, runs)
+
+
+def test_the_launcher_is_not_made_by_who_sees_the_answers_before_the_verdict_is_written() -> None:
+    cluster = begin(live=0)
+    until_asked(cluster)
+    cluster.answer()
+    job = cluster.jobs[UID]
+    decided = plan(job, cluster.seen(job, {}, {}), cluster.setup)
+    assert not [each for each in decided.actions if isinstance(each, Make)]
+    assert decided.status is not None
+    assert decided.status.pre_flight is not None
+    assert decided.status.pre_flight.state == "Passed"
