@@ -35,6 +35,7 @@ _WORDS = {
     "IPUQuarantined": "fault",
     "PoplarRecovery": "fault",
     "PreFlightPassed": "checked",
+    "FullResetChecked": "checked",
     "PreFlightFailed": "fault",
     "PreFlightUnknown": "unchecked",
     "IPUJobFailed": "failed",

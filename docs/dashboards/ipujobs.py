@@ -109,13 +109,8 @@ def dashboard() -> Object:
             graph(
                 "Waiting",
                 [
-                    Query(
-                        f"histogram_quantile({part}, sum by (le) "
-                        f"(rate(muster_operator_job_{what}_seconds_bucket{{{S}}}[$__rate_interval]))) >= 0",
-                        f"{until}, {percent} %",
-                    )
-                    for what, until in (("queue", "its partitions"), ("first_running", "its first run"))
-                    for part, percent in ((0.5, 50), (0.99, 99))
+                    *_percentiles("muster_operator_job_queue_seconds", "its partitions, "),
+                    *_percentiles("muster_operator_job_first_running_seconds", "its first run, "),
                 ],
                 "From submission until a job had all of its partitions, and until it ran. The first is room on "
                 "the IPUs, what lies between nodes, images and the scheduler.",
@@ -192,14 +187,7 @@ def dashboard() -> Object:
         [
             graph(
                 "One look at a job",
-                [
-                    Query(
-                        f"histogram_quantile({part}, sum by (le) "
-                        f"(rate(muster_operator_reconcile_seconds_bucket{{{S}}}[$__rate_interval]))) >= 0",
-                        f"{percent} %",
-                    )
-                    for part, percent in ((0.5, 50), (0.99, 99))
-                ],
+                _percentiles("muster_operator_reconcile_seconds"),
                 "How long the operator takes to look at a job and to write what follows. Seconds: the API server or "
                 "the proxy is slow.",
                 unit="s",
@@ -273,3 +261,8 @@ def dashboard() -> Object:
         rows,
         [variable("namespace", "muster_operator_leader", means="where operator and proxy run")],
     )
+
+
+def _percentiles(histogram: str, of: str = "") -> list[Query]:
+    per_s = f"sum by (le) (rate({histogram}_bucket{{{S}}}[$__rate_interval]))"
+    return [Query(f"histogram_quantile({part / 100}, {per_s}) >= 0", f"{of}{part} %") for part in (50, 99)]

@@ -7,7 +7,7 @@ job's alone. What was refused is remembered with a back-off, so that a job that 
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -325,7 +325,7 @@ class Hands:
         self._memory.forget(uid, key)
         return Did.DONE
 
-    async def withdraw(self, uid: str, node: str, keep: str = "") -> Did:
+    async def withdraw(self, uid: str, node: str, keep: Collection[str] = ()) -> Did:
         try:
             if not await self._world.requests.withdraw(node, uid, keep):
                 return Did.NOTHING

@@ -324,9 +324,16 @@ class Checked(Api, frozen=True, omit_defaults=False):
     ] = ()
 
 
+class Suspected(Api, frozen=True, omit_defaults=False):
+    """Muster's own: Poplar has asked for a FULL_RESET, and agents are asked what they find of their IPUs."""
+
+    start_time: Annotated[str, Meta(description="When they were asked.")] = ""
+    nodes: Annotated[tuple[str, ...], Meta(description="Theirs.")] = ()
+
+
 class Status(Api, frozen=True, omit_defaults=False):
     """How the job is. attempt, adoptedTemplate, selector, firstRunningTime, nextAttemptTime, givenBack, preFlight,
-    observedGeneration and all about moves are Muster's own."""
+    suspected, observedGeneration and all about moves are Muster's own."""
 
     desired_replicas: Annotated[int, Meta(description="Instances that are wanted.")] = 0
     last_message: Annotated[str, Meta(description="What was last done, or is waited for.")] = ""
@@ -370,6 +377,9 @@ class Status(Api, frozen=True, omit_defaults=False):
         GivenBack | None, Meta(description="Partitions that were given back, as not all pods could start.")
     ] = None
     pre_flight: Annotated[Checked | None, Meta(description="The pre-flight checks of the last attempt.")] = None
+    suspected: Annotated[
+        Suspected | None, Meta(description="Nodes whose agents were asked last, as Poplar asked for a FULL_RESET.")
+    ] = None
     completion_time: Annotated[str | None, Meta(description="When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, Meta(description="When this status last changed.")] = None
     observed_generation: Annotated[int, Meta(description="The generation of the spec that this follows.")] = 0

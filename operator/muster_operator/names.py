@@ -16,8 +16,8 @@ SURGE = "muster.dev/surge"  # of an instance that stands in while others are rep
 LAUNCHER = "launcher"
 WORKER = "worker"
 OWNED_SELECTOR = f"{MANAGED_BY}={MANAGER}"
-CHECKED = "muster.dev/ipujob-preflight"  # label of a NodeHealth while a job asks for checks of it
-CHECKER = "muster-operator-preflight"  # field manager of those requests
+CHECKED = "muster.dev/ipujob-checks"  # label of a NodeHealth while a job asks for checks of it
+CHECKER = "muster-operator-checks"  # field manager of those requests
 TRACKER = "ipu-partitions-tracker"
 QUARANTINE = "muster-ipu-quarantine"
 PARKED_PREFIX = "p-muster-parked-"

@@ -31,6 +31,7 @@ from muster_operator import (
     renewing,
     restarting,
     status,
+    suspecting,
     timers,
     waiting,
 )
@@ -55,6 +56,7 @@ from muster_operator.seen import (
     Setup,
     TakePartitions,
     Tell,
+    WithdrawRequests,
 )
 from muster_operator.standing import Standing, own_entries, own_pods
 from muster_operator.status import COMPLETE, FAILED, PENDING, RESTARTING, RUNNING, SUSPENDED, Stand
@@ -66,8 +68,19 @@ def plan(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
     if not (job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or status.finished(job.status)):
         here = Standing(job, seen)
         decided = renewing.with_adopted(here, moving.with_health(here, setup, decided))
-    withdrawn = preflight.withdrawn(job, seen)
-    return replace(decided, actions=(*withdrawn, *decided.actions)) if withdrawn else decided
+    return _with_requests(job, seen, decided)
+
+
+def _with_requests(job: IPUJob, seen: Seen, decided: Plan) -> Plan:
+    """What is asked of agents whatever else is done; and what nobody waits for any more is withdrawn, as it would keep
+    its place among the few requests that a node has."""
+    kept = preflight.kept(job) | suspecting.kept(job, seen.now)
+    before: tuple[Action, ...] = tuple(
+        WithdrawRequests(node, kept) for node, asked in sorted((seen.asked or {}).items()) if set(asked) - kept
+    )
+    rests = [each for each in (decided.again_s, suspecting.rest_s(job, seen.now)) if each is not None]
+    actions = (*before, *suspecting.asking(job, seen), *decided.actions, *suspecting.told(job, seen))
+    return replace(decided, actions=actions, again_s=min(rests, default=None))
 
 
 def _planned(job: IPUJob, seen: Seen, setup: Setup) -> Plan:
@@ -280,6 +293,7 @@ def _restart(here: Standing, setup: Setup, end: End) -> Plan:
     stand = Stand(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
     tell = Tell("Warning", "IPUJobRestarting", message)
     tells = (tell, *recovery.told(here, end.pods))
+    anew = suspecting.begun(here, end.pods, anew)
     return Plan(tells, status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
 
 
@@ -296,7 +310,8 @@ def _ended(here: Standing, setup: Setup, end: End, verdict: restarting.Verdict) 
     why = f"{why}; {verdict.note}" if verdict.note else why
     stand = Stand(FAILED, why, here.instances, 0, partitions, verdict.reason, f"{why}; {fate}")
     tell = Tell("Warning", verdict.reason or "IPUJobFailed", why)
-    return Plan((tell, *recovery.told(here, end.pods)), status.told(job, stand, here.workers, here.seen.now))
+    known = msgspec.structs.replace(job, status=suspecting.begun(here, end.pods, job.status))
+    return Plan((tell, *recovery.told(here, end.pods)), status.told(known, stand, here.workers, here.seen.now))
 
 
 def _warned(here: Standing) -> tuple[Action, ...]:

@@ -16,7 +16,7 @@ from muster_kube.nodehealth import Answer, Request
 from muster_operator import checkpoint, ending, health, names, status
 from muster_operator.health import Fault
 from muster_operator.ipujob import Checked, IPUJob, LeftNode, PreFlight, Status, has_launcher
-from muster_operator.seen import AskNode, Plan, Seen, Tell, WithdrawRequests
+from muster_operator.seen import AskNode, Plan, Tell
 from muster_operator.standing import Standing
 
 PASSED, UNKNOWN = "PreFlightPassed", "PreFlightUnknown"  # reasons of Events, beside health.UNFIT
@@ -107,12 +107,9 @@ def faults(here: Standing) -> tuple[Fault, ...]:
     )
 
 
-def withdrawn(job: IPUJob, seen: Seen) -> tuple[WithdrawRequests, ...]:
-    """Requests of this job that nobody waits for: they would keep their place among the few that a node has."""
-    kept = _request_id(job) if _is_wanted(job) else ""
-    return tuple(
-        WithdrawRequests(node, kept) for node, asked in sorted((seen.asked or {}).items()) if set(asked) - {kept}
-    )
+def kept(job: IPUJob) -> frozenset[str]:
+    """Ids of requests whose answers are waited for."""
+    return frozenset({_request_id(job)}) if _is_wanted(job) else frozenset()
 
 
 def forgotten(said: Status) -> Status:

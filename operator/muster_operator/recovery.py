@@ -2,8 +2,8 @@
 
 Where the words are is ours: a container's termination message, which is the end of its log where it wrote none
 (``terminationMessagePolicy``). IPU_RESET, LINK_RESET and PARTITION_RESET are done by every new attempt, as that begins
-with a reset of the partition. FULL_RESET is for people or an agent's proof: a pod's word alone takes no IPU-Machine
-from others.
+with a reset of the partition. FULL_RESET is for people, and a reason to ask agents (:mod:`muster_operator.suspecting`):
+a pod's word alone takes no IPU-Machine from others.
 """
 
 from collections.abc import Iterable
@@ -32,6 +32,10 @@ def is_enough(pods: Iterable[JobPod]) -> bool:
     return bool(actions & RECOVERED) and FULL not in actions
 
 
+def asks_for_full_reset(pod: JobPod) -> bool:
+    return any(error.action == FULL for error in errors(pod))
+
+
 def in_words(pod: JobPod) -> str:
     said = []
     for error in errors(pod):
@@ -42,7 +46,7 @@ def in_words(pod: JobPod) -> str:
 
 def told(here: Standing, pods: Iterable[JobPod]) -> tuple[Tell, ...]:
     """Of a FULL_RESET: which IPU-Machines it may be."""
-    asking = [pod for pod in pods if any(error.action == FULL for error in errors(pod))]
+    asking = [pod for pod in pods if asks_for_full_reset(pod)]
     if not asking:
         return ()
     machines = sorted({machine for entry in here.entries.values() for machine, _ in ipus_of(entry)})

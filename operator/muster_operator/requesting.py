@@ -5,7 +5,7 @@ who leads next finds what was asked. One field manager is for all jobs, and each
 decided on: two jobs on one node leave each other's requests alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from muster_kube import nodehealth
 from muster_kube.asking import Asker, Asking
@@ -77,15 +77,15 @@ class Requesting:
         await self._asking.ask(health, [*ours, request])
         return ""
 
-    async def withdraw(self, node: str, uid: str, keep: str = "") -> bool:
-        """All of that job's but the one with the id ``keep``. Whether there were any. Raises ApiError, likewise."""
+    async def withdraw(self, node: str, uid: str, keep: Collection[str] = ()) -> bool:
+        """All of that job's but those with an id of ``keep``. Whether there were any. Raises ApiError, likewise."""
         try:
             health = await self._client.get(f"{nodehealth.PATH}/{node}", type=NodeHealth)
         except NotFound:
             return False
         prefix = names.request_prefix(uid)
         ours = [each for each in health.spec.requests if is_ours(each)]
-        kept = [each for each in ours if not each.id.startswith(prefix) or each.id == keep]
+        kept = [each for each in ours if not each.id.startswith(prefix) or each.id in keep]
         if len(kept) == len(ours):
             return False  # the watch tells
         await self._asking.delete(health, keep=kept)

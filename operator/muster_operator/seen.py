@@ -224,10 +224,10 @@ class AskNode:
 
 @dataclass(frozen=True)
 class WithdrawRequests:
-    """All of the job's in the NodeHealth of that node, but for the one with the id ``keep``; empty: all."""
+    """All of the job's in the NodeHealth of that node, but for those with an id of ``keep``."""
 
     node: str
-    keep: str = ""
+    keep: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

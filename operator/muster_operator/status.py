@@ -93,6 +93,7 @@ def told(job: IPUJob, stand: Stand, workers: Iterable[JobPod], now: float) -> St
         next_attempt_time=stand.next_attempt,
         given_back=None if over or stand.state == SUSPENDED else before.given_back,
         pre_flight=None if stand.state == SUSPENDED else before.pre_flight,
+        suspected=None if stand.state == SUSPENDED else before.suspected,
         completion_time=(before.completion_time or at) if over else None,
         observed_generation=job.metadata.generation,
         workers_status=_counts(workers, before.workers_status if over else None),

@@ -2,14 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.agent.asked_node import NOON, Limits, Node, request, settle, until
 from tests.agent.conftest import LoopTime
 
-from muster_agent.answering import Answered, refused_by
+from muster_agent.answering import Answered
 from muster_agent.requests import (
     LOOK_S,
     MARK_S,
@@ -18,160 +18,18 @@ from muster_agent.requests import (
     REMEMBERED_S,
     STOPPING,
     TRIES,
-    Requests,
 )
-from muster_agent.running import Context, Running
-from muster_agent.snapshot import SnapshotCheck
+from muster_agent.running import Running
 from muster_agent.state import StoredRequest
-from muster_agent.streaming import StreamCheck
-from muster_checks.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.declaration import Parameters
 from muster_checks.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.nodehealth import Answer, Request
 from muster_kube.times import rfc3339
-
-NOON = 1_700_000_000.0
-
-
-class Limits(Parameters):
-    limit: float = 4.0
-    table: Path | None = None
-    depth: int = 1
-
-
-class Clock:
-    """Wall and steady time; sleeping passes it at once."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-        self.slept: list[float] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-        await asyncio.sleep(0)
-
-
-class Node:
-    """A node whose checks find what a test says. ``busy``: whose work refuses heavy checks; ``finds``: by check, what
-    its next runs come to (then PASS); ``hold``: set while runs may end."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.busy = ""
-        self.finds: dict[str, list[Verdict | Result]] = {}
-        self.asked: list[tuple[str, Parameters, bool]] = []
-        self.beside: list[str] = []
-        self.ran: list[str] = []
-        self.hold = asyncio.Event()
-        self.hold.set()
-        self.cancelled = 0
-        self.changes = 0
-        context = Context(node="node-1", view=NodeView(), boot_id="boot")
-        self.checks: dict[str, Running] = {
-            name: SnapshotCheck(self._check(name, cost), Limits(depth=3), context, None)
-            for name, cost in (("link", Cost.LIGHT), ("heavy", Cost.HEAVY), ("other", Cost.HEAVY))
-        }
-        stream = Check(
-            name="dmesg",
-            description="",
-            cost=Cost.LIGHT,
-            parameters=Limits,
-            timeout_s=1.0,
-            devices=(),
-            stream=lambda *_: Stream(),
-        )
-        self.checks["dmesg"] = StreamCheck(stream, Limits(), context, None)
-
-    def _check(self, name: str, cost: Cost) -> Check:
-        async def probe(_node: NodeView, _parameters: Limits) -> Sequence[Finding]:
-            return ()
-
-        return Check(
-            name=name,
-            description="",
-            cost=cost,
-            parameters=Limits,
-            timeout_s=1.0,
-            devices=(),
-            period_s=60.0,
-            probe=probe,
-        )
-
-    async def ask(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
-        self.asked.append((running.name, parameters, force))
-        self.beside.append(beside)
-        await asyncio.sleep(0)
-        if running.check.cost is Cost.HEAVY and self.busy and not force:
-            return refused_by(running.name, self.busy, None, self.clock())
-        try:
-            await self.hold.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        script = self.finds.get(running.name)
-        found = script.pop(0) if script else Verdict.PASS
-        if isinstance(found, Result):
-            return Answered(found)
-        self.ran.append(running.name)
-        reason = "" if found is Verdict.PASS else f"{found.capitalize()}ed"
-        return Answered(Result(check=running.name, verdict=found, reason=reason, message=f"{running.name} is {found}"))
-
-    def requests(self, stored: Sequence[StoredRequest] = ()) -> Requests:
-        return Requests(
-            self.ask,
-            self.checks,
-            wall=self.clock,
-            clock=self.clock,
-            on_change=self._changed,
-            sleep=self.clock.sleep,
-            stored=stored,
-        )
-
-    def _changed(self) -> None:
-        self.changes += 1
-
-    @asynccontextmanager
-    async def at_work(self, *asked: Request, stored: Sequence[StoredRequest] = ()) -> AsyncIterator[Requests]:
-        requests = self.requests(stored)
-        requests.take(asked)
-        task = asyncio.create_task(requests.run())
-        try:
-            yield requests
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def answer(self, request: Request, stored: Sequence[StoredRequest] = ()) -> Answer:
-        async with self.at_work(request, stored=stored) as requests:
-            await until(requests.answers)
-            [answer] = requests.answers()
-            return answer
-
-
-async def until(look) -> None:
-    """Turns of the loop, of which there are plenty: nothing here waits for the world."""
-    for _ in range(100_000):
-        if look():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("never")
-
-
-async def settle() -> None:
-    for _ in range(200):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
 async def node() -> Node:
     return Node()
-
-
-def request(*checks: str, name: str = "r1", force: bool = False, expires: float = 0.0, **params: str) -> Request:
-    return Request(id=name, checks=checks, params=params, by="ann", force=force, expires=rfc3339(expires))
 
 
 # --- once is once

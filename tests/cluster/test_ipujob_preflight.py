@@ -13,7 +13,7 @@ from tests.cluster.operator_bed import (
 )
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
-LABEL = "muster.dev/ipujob-preflight"
+LABEL = "muster.dev/ipujob-checks"
 ANN = {"id": "ann-1", "checks": ["pciebw"], "by": "ann"}
 
 
@@ -94,6 +94,31 @@ async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(b
         assert "no answer within 10 s; the job starts all the same" in await events(late, "PreFlightUnknown")
         await until(lambda: is_clean(bed), "nothing is asked any more")
         assert set(agents.ran.values()) == {1}
+
+
+async def test_60_after_a_full_reset_agents_are_asked_and_their_word_is_told(bed: Bed) -> None:
+    await bed.start(nodes=1)
+    [node] = bed.nodes
+    agents = AnsweringAgents(bed.api)
+    async with agents.at_work(bed.nodes):
+        agents.say(node, "FAIL")
+        job = await bed.submit("train", training())
+        await job.until_running()
+        name = "train-launcher"
+        [container] = (await job.pods())[name]["spec"]["containers"]
+        said = {"exitCode": 1, "message": "unrecoverable_runtime_error: [Recovery action: FULL_RESET] IPU 0"}
+        told = {"name": container["name"], "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        await bed.api.patch(
+            f"/api/v1/namespaces/{bed.namespace}/pods/{name}/status",
+            {"status": {"phase": "Failed", "containerStatuses": [told | {"state": {"terminated": said}}]}},
+        )
+        assert "FULL_RESET" in await events(job, "PoplarFullReset")
+        found = await events(job, "FullResetChecked")
+        assert found == f"what Poplar says is confirmed: check ipu: node {node}: LowBandwidth: 3 GB/s"
+        assert (await job.status())["launcherStatus"] == "Failed"
+        assert list(agents.ran.values()) == [1]
+        await job.delete()
+        await until(lambda: is_clean(bed), "it goes with the job")
 
 
 async def test_whoever_leads_next_goes_on_with_what_was_asked(bed: Bed) -> None:

@@ -76,7 +76,7 @@ async def test_only_nodes_of_which_something_is_asked_are_listed_and_watched() -
     async with watching() as bench:
         await until(lambda: bench.api.asked_for("WATCH", HEALTHS))
         asked = bench.api.asked_for("GET", HEALTHS) + bench.api.asked_for("WATCH", HEALTHS)
-        assert {each.query["labelSelector"] for each in asked} == {"muster.dev/ipujob-preflight"}
+        assert {each.query["labelSelector"] for each in asked} == {"muster.dev/ipujob-checks"}
         assert bench.world.requests.of_job("u1") == {}
 
 
@@ -86,13 +86,13 @@ async def test_a_node_is_asked_beside_what_others_ask_and_once() -> None:
         assert await bench.hands.act(a_job(), AskNode("node-a", OURS)) is Did.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7", "ipujob-u1-0-7"]
         [applied] = bench.written()
-        assert applied.query["fieldManager"] == "muster-operator-preflight"
-        assert json.loads(applied.body)["metadata"]["labels"] == {"muster.dev/ipujob-preflight": "true"}
+        assert applied.query["fieldManager"] == "muster-operator-checks"
+        assert json.loads(applied.body)["metadata"]["labels"] == {"muster.dev/ipujob-checks": "true"}
         assert bench.world.requests.of_job("u1") == {"node-a": {OURS.id: None}}
         await bench.hands.act(a_job(), AskNode("node-a", OURS))
         assert len(bench.written()) == 1
 
-        assert await bench.hands.act(a_job(), WithdrawRequests("node-a", keep=OURS.id)) is Did.NOTHING
+        assert await bench.hands.act(a_job(), WithdrawRequests("node-a", keep=frozenset({OURS.id}))) is Did.NOTHING
         assert await bench.hands.act(a_job(), WithdrawRequests("node-a")) is Did.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7"]
         assert bench.world.requests.of_job("u1") == {}

@@ -58,7 +58,7 @@ class CheckedCluster(SickCluster):
             return True
         if isinstance(action, WithdrawRequests):
             held = self.requests.get(action.node, {})
-            doomed = [name for name in held if name.startswith(names.request_prefix(uid)) and name != action.keep]
+            doomed = [name for name in held if name.startswith(names.request_prefix(uid)) and name not in action.keep]
             for name in doomed:
                 del held[name]
                 self.answers.pop((action.node, name), None)
