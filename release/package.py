@@ -1,6 +1,8 @@
 """``make package``: build/muster-vX.Y.Z, all that an installation needs where nothing is reachable, with checksums."""
 
 import hashlib
+import os
+import re
 import shutil
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from muster_testbed.packages import NoPackages
 ROOT = Path(__file__).resolve().parents[1]
 SUMS = "SHA256SUMS"
 _DOCUMENTS = (".md", ".png")
+_LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")  # to a file of ours
 
 
 def say(line: str) -> None:
@@ -30,6 +33,7 @@ def fill(folder: Path, wheel: Path, home: Path) -> None:
         shutil.copyfile(ROOT / name, folder / name)
     _copy(CHART / "crds", folder / "CRDs", (".yaml",))
     _copy(ROOT / "docs", folder / "docs", _DOCUMENTS)
+    _copy_linked(folder)
     Helm(home).run("package", str(CHART), "--destination", str(folder))
     shutil.copyfile(wheel, folder / "wheels" / wheel.name)
     shutil.copyfile(ROOT / "constraints.txt", folder / "wheels" / "constraints.txt")
@@ -44,6 +48,21 @@ def _copy(source: Path, target: Path, kinds: Sequence[str]) -> None:
             place = target / each.relative_to(source)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(each, place)
+
+
+def _copy_linked(folder: Path) -> None:
+    """What its documents link to, such as examples and dashboards, at the same place as here."""
+    pages = list(folder.rglob("*.md"))
+    while pages:
+        page = pages.pop()
+        for link in _LINK.findall(page.read_text()):
+            target = Path(os.path.normpath(page.parent / link))
+            if target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / target.relative_to(folder), target)
+            if target.suffix == ".md":
+                pages.append(target)
 
 
 def sums(folder: Path) -> str:

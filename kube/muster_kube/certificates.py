@@ -23,6 +23,7 @@ import msgspec
 
 from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
+from muster_kube.contest import BACKOFF, Contest, writers
 from muster_kube.errors import ApiError, ConfigError, Conflict, NotFound
 from muster_kube.keypairs import (
     AUTHORITIES,
@@ -36,7 +37,7 @@ from muster_kube.keypairs import (
     read_kept,
     renewed,
 )
-from muster_kube.objects import Api, Metadata
+from muster_kube.objects import Api, ManagedMetadata, Metadata
 from muster_kube.reflector import Reflector
 from muster_kube.times import rfc3339_whole
 
@@ -96,7 +97,7 @@ class _Webhook(Api, frozen=True):
 class _Configuration(Api, frozen=True):
     """A ValidatingWebhookConfiguration or a MutatingWebhookConfiguration."""
 
-    metadata: Metadata
+    metadata: ManagedMetadata
     webhooks: tuple[_Webhook, ...] = ()
 
     def trusts(self, bundle: bytes) -> bool:
@@ -138,6 +139,7 @@ class Certificates:
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._served = _Served()
         self._due = 0.0  # seconds since the epoch, of the next look if nobody changes anything
+        self._contests = {path: Contest(self._rng) for path in self._trusting}
         self._changed = asyncio.Event()
         self.ready = self._served.ready
 
@@ -204,19 +206,20 @@ class Certificates:
         """Read what is there, renew what is due, have it trusted, serve it. Raises ApiError, ConfigError, Unusable."""
         for attempt in range(1, TRIES + 1):
             try:
-                kept, unsaid = await self._agree()
+                kept, unsaid, rest_s = await self._agree()
             except Conflict:
                 if attempt == TRIES:
                     raise
                 continue
             self._served.load(kept.current.certificate, kept.current.key, kept.bundle)
-            self._due = max(next_due(kept), self._clock() + OVERDUE_S)
+            self._due = min(max(next_due(kept), self._clock() + OVERDUE_S), self._clock() + rest_s)
             if unsaid is not None:
                 raise unsaid
             return
 
-    async def _agree(self) -> tuple[Kept, ApiError | None]:
-        """What all replicas serve from now on, and why it could not be made known. Raises Conflict: look again.
+    async def _agree(self) -> tuple[Kept, ApiError | None, float]:
+        """What all replicas serve from now on, why it could not be made known, and in how many seconds to look again
+        because others write there, too. Raises Conflict: look again.
 
         The configurations are read before the Secret. Whoever writes both writes the Secret first, so a configuration
         that still has the version that was read never gets a bundle older than its own.
@@ -228,15 +231,15 @@ class Certificates:
         kept = renewed(before, self._hosts, self._clock(), trusted=trusted)
         if kept is not before:
             await self._write(secret, kept)
-        unsaid = None
+        unsaid, rest_s = None, math.inf
         for path, configuration in configurations:
             try:
-                await self._make_trust(path, configuration, kept.bundle)
+                rest_s = min(rest_s, await self._make_trust(path, configuration, kept.bundle))
             except Conflict:
                 raise
             except ApiError as error:
                 unsaid = error
-        return kept, unsaid
+        return kept, unsaid, rest_s
 
     async def _configuration(self, path: str) -> tuple[str, _Configuration] | None:
         try:
@@ -273,15 +276,30 @@ class Certificates:
             following,
         )
 
-    async def _make_trust(self, path: str, configuration: _Configuration, bundle: bytes) -> None:
+    async def _make_trust(self, path: str, configuration: _Configuration, bundle: bytes) -> float:
+        """In how many seconds to look again, as others have written there."""
         if configuration.trusts(bundle):
-            return
+            return math.inf
+        contest = self._contests[path]
+        if (rest_s := contest.wait_s(_encoded(bundle), self._clock())) > 0:
+            if contest.is_news():
+                log.warning(
+                    "%s: %s writes another caBundle over ours again and again: ours is written ever later, in the end "
+                    "about every %g s, and without it the webhook cannot be called. Let one of the two write it: take "
+                    "cert-manager's annotation off, or name its certificate here (--cert-dir)",
+                    path,
+                    ", ".join(writers(configuration.metadata.managed_fields, "caBundle")) or "somebody",
+                    BACKOFF.cap_s,
+                )
+            return rest_s
         webhooks = [
             {"name": webhook.name, "clientConfig": {"caBundle": _encoded(bundle)}} for webhook in configuration.webhooks
         ]
         body = {"metadata": {"resourceVersion": configuration.metadata.resource_version}, "webhooks": webhooks}
         await self._client.patch(path, body, kind="strategic", type=_Configuration)
         log.info("%s: caBundle written", path)
+        contest.wrote(self._clock())
+        return math.inf
 
 
 class CertificateFiles:

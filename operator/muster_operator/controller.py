@@ -19,6 +19,7 @@ from muster_kube.errors import ApiError, Conflict
 from muster_kube.fencing import NotLeading
 from muster_kube.workqueue import WorkQueue, run_workers
 from muster_operator.acting import FREEING, TAKING, Did, Hands, Memory
+from muster_operator.allowance import Allowance
 from muster_operator.confirming import Confirming
 from muster_operator.ending import bounded
 from muster_operator.ipujob import IPUJob, Status, WorkersStatus, collection
@@ -38,6 +39,10 @@ log = logging.getLogger(__name__)
 WORKERS = 8
 ROUNDS = 32  # decisions of one turn; each comes after something was done, and a job's life has fewer steps
 COUNTS_S = 1.0  # between two writes of a status of which only the numbers of workers are new
+# writes of one job's status of which only the line is new, at once, and then one in a while: what is waited for may
+# come and go with a node that flaps, many times a second
+LINES = 6
+LINE_S = 10.0
 ROOM_S = 1.0  # jobs that wait for room are woken together, and not more often
 CONFLICT_S = 1.0  # the watch brings the new version sooner
 
@@ -116,6 +121,7 @@ class Operator:
         self._wake: asyncio.TimerHandle | None = None
         self._woken_at = float("-inf")
         self._status_at: dict[str, float] = {}  # by job uid, while only its numbers may be held back
+        self._lines = Allowance(LINES, LINE_S, clock)
         metrics.watch(self.world.jobs, self._entries, lambda: len(self._queue) if self._queue is not None else 0, now)
 
     async def watch(self) -> None:
@@ -134,6 +140,7 @@ class Operator:
         self.world.tracker.forget_heard()
         self._waiting.clear()
         self._status_at.clear()
+        self._lines.clear()
         self._queue, self._telling = queue, telling
         self._metrics.leads(self._now())
         try:
@@ -362,6 +369,9 @@ class Operator:
             if rest_s > 0:
                 self._again(key, rest_s)
                 return
+        elif _essence(status, line=False) == _essence(job.status, line=False) and (rest_s := self._lines.take(uid)):
+            self._again(key, rest_s)
+            return
         await self._write_status(job, status)
 
     async def _write_status(self, job: IPUJob, status: Status) -> None:
@@ -393,10 +403,11 @@ def _path(job: IPUJob) -> str:
     return f"{collection(job.metadata.namespace)}/{job.metadata.name}"
 
 
-def _essence(status: Status, *, counts: bool = True) -> Status:
+def _essence(status: Status, *, counts: bool = True, line: bool = True) -> Status:
     """Without what moves only along with other things."""
-    workers = status.workers_status if counts else WorkersStatus()
-    return msgspec.structs.replace(status, last_reconcile_time=None, workers_status=workers)
+    workers = status.workers_status if counts and line else WorkersStatus()
+    said = status.last_message if line else ""
+    return msgspec.structs.replace(status, last_reconcile_time=None, workers_status=workers, last_message=said)
 
 
 def _as_patch(status: Status) -> dict[str, object]:

@@ -24,7 +24,9 @@ RESTORED = "HealthRestored"
 ENDED = "IPUJobEnded"
 _SHOWN = 4
 _TOLD = 8  # Events at once: a rack that goes is one story
-OVER_S = 10.0  # after it was told, at the earliest, a fault is over: one that comes and goes costs few writes
+# after it was told (in whole seconds, so up to one less), at the earliest, a fault is over: one that comes and goes
+# costs two writes in that time
+OVER_S = 10.0
 _REASONS = {"Faulty": "NodeFaulty", "NotReady": "NodeNotReady", "Gone": "NodeGone"}
 QUARANTINED = "IPUQuarantined"
 UNFIT = "PreFlightFailed"

@@ -14,6 +14,7 @@ from muster_kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotF
 from muster_kube.objects import Event, EventMetadata, EventSource, ObjectReference
 from muster_kube.times import rfc3339_whole
 from muster_kube.workqueue import WorkQueue, run_workers
+from muster_operator.allowance import Allowance
 from muster_operator.ipujob import API_VERSION, KIND, IPUJob
 from muster_operator.names import MANAGER
 from muster_operator.seen import Tell
@@ -40,11 +41,10 @@ class Telling:
         note: Callable[[str], None] = lambda _outcome: None,
     ) -> None:
         self._client = client
-        self._clock = clock
         self._now = now
         self._note = note
         self._told: OrderedDict[str, None] = OrderedDict()
-        self._spent: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by job: Events spent, and as of when
+        self._allowed = Allowance(BURST, REFILL_S, clock)
         self._waiting: dict[str, tuple[str, Event]] = {}
         self._queue: WorkQueue[str] = WorkQueue()
 
@@ -55,7 +55,7 @@ class Telling:
         if name in self._told:
             self._told.move_to_end(name)
             return
-        if not self._may_speak(job.metadata.uid):
+        if self._allowed.take(job.metadata.uid):
             self._note("left out")
             return
         self._told[name] = None
@@ -87,16 +87,6 @@ class Telling:
             raise
         else:
             self._note("written")
-
-    def _may_speak(self, uid: str) -> bool:
-        at = self._clock()
-        spent, since = self._spent.pop(uid, (0.0, at))
-        spent = max(0.0, spent - (at - since) / REFILL_S)
-        allowed = spent + 1 <= BURST
-        self._spent[uid] = spent + 1 if allowed else spent, at
-        while len(self._spent) > KNOWN_LIMIT:
-            self._spent.popitem(last=False)
-        return allowed
 
     def _event(self, job: IPUJob, tell: Tell) -> Event:
         meta, now = job.metadata, rfc3339_whole(self._now())

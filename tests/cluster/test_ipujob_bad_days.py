@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from tests.cluster.embedded import Fate, Send
 from tests.cluster.lives import (
+    JOB,
     Ground,
     Life,
     ground_fixture,  # noqa: F401 - the fixture
@@ -16,8 +17,10 @@ from tests.cluster.lives import (
 from tests.cluster.operator_bed import inference, training
 from tests.cluster.weather import STORMS, Exposed, Weather
 
+from muster_operator.controller import LINE_S, LINES
+from muster_operator.health import DEGRADED, OVER_S, RESTORED
 from muster_operator.telling import BURST, REFILL_S
-from muster_testbed.nodes import each
+from muster_testbed.nodes import NODES, each
 
 MET = 6  # requests, of each storm
 GIVEN_UP_S = 2.0  # a call that hangs
@@ -106,3 +109,34 @@ async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few
         assert life.status().restart_count == STORM_OF_RESTARTS
         await ends_well(life)
     assert ground.made_twice() == {}
+
+
+async def test_a_node_that_flaps_costs_few_writes_moves_no_pod_and_lets_a_waiting_job_be(ground: Ground) -> None:
+    running, waiting = Counted(), Counted()
+    async with ground.life(running) as here, ground.life(waiting) as there:
+        await here.submit(inference())
+        await there.submit(training(ipus=64))
+        await here.until(runs(here), "it runs")
+        await there.until(lambda: "room for 0 of 1" in there.status().last_message, "it waits")
+        before, begun = (Counter(running.by), Counter(waiting.by)), time.monotonic()
+        pod = here.onlooker.pods(here.namespace)[f"{JOB}-worker-0"]
+        for status in ("False", "True") * 20:
+            body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+            await ground.api.patch(f"{NODES}/{pod.spec.node_name}/status", body, kind="strategic")
+
+        def is_over() -> bool:
+            said = {each.type: each.reason for each in here.status().conditions}
+            return said.get(DEGRADED) == RESTORED
+
+        await here.until(is_over, "what was bad is good again")
+        assert here.onlooker.pods(here.namespace)[f"{JOB}-worker-0"].metadata.uid == pod.metadata.uid
+        # that it is bad, and, OVER_S later by the whole seconds of times in conditions, that it is good
+        lasted_s = time.monotonic() - begun
+        assert (running.by - before[0])["PATCH ipujobs"] <= 2 * (1 + lasted_s // (OVER_S - 1))
+        assert (running.by - before[0])["POST events"] == 2
+        # whether there is a node at all is what it waits for; one Event of it
+        assert (waiting.by - before[1])["PATCH ipujobs"] <= LINES + 1 + lasted_s // LINE_S
+        assert (waiting.by - before[1])["POST events"] <= 1
+        await there.until(lambda: "room for 0 of 1" in there.status().last_message, "it waits as before")
+        await ends_well(here)
+        await ends_well(there)

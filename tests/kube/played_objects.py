@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -42,6 +42,18 @@ class Cluster:
     def configure(self, *names: str, path: str = CONFIGURATION) -> None:
         self._keep(path, {"webhooks": [{"name": name, "clientConfig": {}} for name in names]})
 
+    def inject(self, bundle: bytes, manager: str) -> None:
+        """Somebody's caBundle, as cert-manager's cainjector writes it."""
+        found = self.objects[CONFIGURATION]
+        config = {"caBundle": base64.b64encode(bundle).decode()}
+        webhooks = [each | {"clientConfig": config} for each in found["webhooks"]]
+        owned = {f'k:{{"name":"{each["name"]}"}}': {"f:clientConfig": {"f:caBundle": {}}} for each in webhooks}
+        entries = [
+            {"manager": "helm", "operation": "Update", "fieldsV1": {"f:webhooks": {".": {}}}},
+            {"manager": manager, "operation": "Update", "fieldsV1": {"f:webhooks": owned}},
+        ]
+        self._keep(CONFIGURATION, {"webhooks": webhooks}, managed=entries)
+
     @property
     def bundle(self) -> bytes:
         found = {each["clientConfig"].get("caBundle", "") for each in self.objects[CONFIGURATION]["webhooks"]}
@@ -64,11 +76,12 @@ class Cluster:
         self._cuts += 1
         self._wake()
 
-    def _keep(self, path: str, found: dict[str, Any]) -> None:
+    def _keep(self, path: str, found: dict[str, Any], managed: Sequence[dict[str, Any]] = ()) -> None:
         self._version += 1
         name = path.rpartition("/")[2]
         kind = "MODIFIED" if path in self.objects else "ADDED"
-        self.objects[path] = found | {"metadata": {"name": name, "resourceVersion": str(self._version)}}
+        metadata = {"name": name, "resourceVersion": str(self._version), "managedFields": list(managed)}
+        self.objects[path] = found | {"metadata": metadata}
         self._tell(kind, path, self.objects[path])
 
     def _tell(self, kind: str, path: str, found: dict[str, Any]) -> None:

@@ -13,10 +13,13 @@ from tests.kube.test_certificates import HOSTS, NOW, shake_hands
 
 from muster_kube.certificates import CLOCK_LOOK_S, SPREAD_S, Certificates
 from muster_kube.client import KubeClient
+from muster_kube.contest import BACKOFF, QUIET_S
 from muster_kube.errors import Forbidden, Unreachable
 from muster_kube.keypairs import DAY_S, OVERLAP_S, RENEW_S, VALID_S, Kept, make, next_due, renewed
 
 SECONDS = 5.0  # within which a change is made good
+REACTS_S = 2.0  # who writes another bundle than ours
+LONG_S = 6 * 3600.0
 FORBIDDEN = Forbidden(403, "Forbidden", "no right", SECRET)
 
 
@@ -175,6 +178,50 @@ def test_without_the_right_to_watch_it_is_served_and_renewed_all_the_same(
         wire.run_virtually(live())
     told = [record.getMessage() for record in caplog.records if "is down" in record.getMessage()]
     assert len(told) == 4, "each replica's two watches, once"
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_who_writes_another_bundle_again_and_again_is_named_once_and_met_ever_later(
+    wire: Any, caplog: pytest.LogCaptureFixture, replicas: int
+) -> None:
+    theirs = make(HOSTS, NOW).certificate
+
+    async def live() -> None:
+        async with World(replicas).running() as world:
+
+            async def cainjector() -> None:
+                while True:
+                    if world.cluster.bundle != theirs:
+                        world.cluster.inject(theirs, "cainjector")
+                    await asyncio.sleep(REACTS_S)
+
+            def ours() -> int:
+                return world.cluster.writes.count(("PATCH", CONFIGURATION))
+
+            injecting = asyncio.create_task(cainjector())
+            before = ours()
+            await asyncio.sleep(1800.0)
+            in_half_an_hour = ours() - before
+            await asyncio.sleep(LONG_S)
+            later = ours() - before - in_half_an_hour
+            injecting.cancel()
+            assert 6 <= in_half_an_hour <= 20 * replicas
+            assert (
+                LONG_S / (1.5 * BACKOFF.cap_s + 2 * SECONDS) - 1 <= later <= replicas * LONG_S / (0.5 * BACKOFF.cap_s)
+            )
+
+            await asyncio.sleep(1.5 * BACKOFF.cap_s + SECONDS)
+            world.check()
+            await asyncio.sleep(QUIET_S)
+            world.cluster.inject(theirs, "cainjector")
+            await asyncio.sleep(SECONDS)
+            world.check()
+
+    with caplog.at_level(logging.WARNING):
+        wire.run_virtually(live())
+    told = [record.getMessage() for record in caplog.records if "caBundle" in record.getMessage()]
+    assert len(told) == replicas
+    assert all(text.startswith(f"{CONFIGURATION}: cainjector writes another caBundle over ours") for text in told)
 
 
 def test_the_same_trouble_is_logged_once_and_tried_again(wire: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """`make package`: one folder with all that an installation needs, and checksums that hold."""
 
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -38,6 +39,13 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path, wheel: 
         "LICENSE",
     ):
         assert name in listed
+    dead = [
+        f"{page.relative_to(folder)}: {link}"
+        for page in folder.rglob("*.md")
+        for link in re.findall(r"\]\(([^)#:\s]+)", page.read_text())
+        if not (page.parent / link).is_file()
+    ]
+    assert dead == []
     with tarfile.open(folder / f"muster-{version()}.tgz") as chart:
         assert {"muster/Chart.yaml", "muster/values.schema.json"} <= set(chart.getnames())
     with tarfile.open(folder / f"images/muster-{version()}.tar") as image:

@@ -10,7 +10,7 @@ import msgspec
 from tests.kube.conftest import Asked, Reply
 from tests.operator.edge.operator_world import JOBS, NS, Bench, Object, bench_around, failure, job_object, until
 
-from muster_operator.controller import COUNTS_S, REFUSED_LINE, Operator
+from muster_operator.controller import COUNTS_S, LINE_S, LINES, REFUSED_LINE, Operator
 from muster_operator.ipujob import Condition, IPUJob, Status, WorkersStatus
 from muster_operator.metrics import Metrics
 from muster_operator.partitions import Entry
@@ -171,6 +171,23 @@ async def test_a_status_of_which_only_numbers_are_new_is_held_back_for_a_moment(
         it.bench.now += COUNTS_S
         it.operator._look(f"{NS}/train")
         await until(lambda: len(it.sent(STATUS)) == 2)
+
+
+async def test_a_line_that_is_another_at_each_look_is_written_a_few_times_and_then_once_in_a_while() -> None:
+    looks = iter(range(1000))
+
+    def decide(job: IPUJob, _: Seen) -> Plan:
+        return Plan(status=status(last_message=f"look {next(looks)}"))
+
+    async with leading(decide) as it:
+        for _ in range(3 * LINES):
+            turns = it.turns
+            it.operator._look(f"{NS}/train")
+            await until(lambda turns=turns: it.turns > turns and it.at_rest())  # type: ignore[misc]
+        assert len(it.sent(STATUS)) == 1 + LINES  # the first says more than its line
+        it.bench.now += LINE_S
+        it.operator._look(f"{NS}/train")
+        await until(lambda: len(it.sent(STATUS)) == 2 + LINES)
 
 
 async def test_a_number_that_is_none_any_more_is_taken_away() -> None:

@@ -87,6 +87,23 @@ def test_63_a_fault_that_comes_and_goes_is_told_once_and_over_only_a_while_later
     assert degraded(cluster).reason == "HealthRestored"
 
 
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.99])
+def test_63_a_fault_that_comes_and_goes_for_minutes_costs_two_writes_each_ten_seconds(fraction: float) -> None:
+    """Times in conditions are whole seconds, so each of them may be a second short."""
+    cluster = begin(onFault="Keep")
+    cluster.now = begun = int(cluster.now) + fraction
+    written = cluster.writes
+    while cluster.now < begun + 120.0:
+        cluster.bad["node-b"] = NOT_READY
+        cluster.turn(UID)
+        cluster.now += 0.25
+        del cluster.bad["node-b"]
+        cluster.turn(UID)
+        cluster.now += 0.25
+    periods = (cluster.now - begun) // (OVER_S - 1)
+    assert 2 * periods * 0.75 < cluster.writes - written <= 2 * (1 + periods)
+
+
 def test_63_a_clock_that_was_set_back_keeps_no_fault_alive() -> None:
     cluster = begin(onFault="Keep")
     cluster.bad["node-b"] = TAINTED
