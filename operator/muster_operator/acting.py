@@ -2,18 +2,15 @@
 
 Nothing is read before it is written: a create that meets an object looks whose that is, and leaves what is not this
 job's alone. What was refused is remembered with a back-off, so that a job that cannot go on costs a call a minute.
+Partitions are the proxy's: :mod:`muster_operator.taking`.
 """
 
 import contextlib
 import logging
-import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from enum import Enum, auto
 
 import msgspec
 
-from muster_kube.backoff import Backoff
 from muster_kube.client import KubeClient
 from muster_kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from muster_kube.objects import Api
@@ -22,8 +19,7 @@ from muster_operator.ipujob import FINALIZER, IPUJob
 from muster_operator.ipujob import collection as jobs_in
 from muster_operator.observing import World, collection, owner_of, whose
 from muster_operator.partitioning import Proxy
-from muster_operator.partitions import Entry, Refusal, Wish
-from muster_operator.promising import Promises
+from muster_operator.remembering import ASKING, Memory
 from muster_operator.seen import (
     Action,
     AddFinalizer,
@@ -31,6 +27,7 @@ from muster_operator.seen import (
     AskRoom,
     Change,
     DeleteJob,
+    Did,
     DropFinalizer,
     FreePartition,
     Make,
@@ -40,27 +37,13 @@ from muster_operator.seen import (
     TakePartitions,
     WithdrawRequests,
 )
+from muster_operator.taking import Taking
 
 log = logging.getLogger(__name__)
 
-AGAIN = Backoff(base_s=2.0, cap_s=60.0)
-AT_ONCE = 16  # partitions taken between two looks at a job that starts with some of them
-TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
-ASKING = "ask"  # likewise, where a node could not be asked
-ROOM_S = 25.0  # an answer about room is good for so long: shorter than a plan waits before it asks anew
 # HTTP statuses of a create that is not taken as it is; 400 is what does not decode, and the no of many webhooks
 NOT_TAKEN = frozenset({400, 403, 413, 422})
 LETTING_GO = ("IPUJob", FINALIZER)  # asked, and not confirmed by the watch yet
-
-
-class Did(Enum):
-    """What came of an action. DONE: there is news. REFUSED: there is news, and it ends what was decided with it. WAITS:
-    nothing was tried, as it was refused a moment ago; it ends what was decided, too."""
-
-    NOTHING = auto()
-    DONE = auto()
-    REFUSED = auto()
-    WAITS = auto()
 
 
 class _Some(Api, frozen=True):
@@ -70,94 +53,6 @@ class _Some(Api, frozen=True):
 class _Typed(Api, frozen=True):
     kind: str = ""
     metadata: _Some = _Some()
-
-
-@dataclass
-class Trouble:
-    """Something refused. what: a Refusal of the proxy's, words, or None: it is under way. at: on the clock, when it may
-    be tried again."""
-
-    what: Refusal | str | None
-    at: float
-    tries: int = 1
-    foreign: bool = False
-
-
-class Memory:
-    """What was refused to jobs, by (kind, name) or (TAKING or FREEING, partition). It is only ever a reason to wait:
-    who begins without it asks once more."""
-
-    def __init__(self, clock: Callable[[], float], rng: random.Random) -> None:
-        self._clock = clock
-        self._rng = rng
-        self._by_job: dict[str, dict[tuple[str, str], Trouble]] = {}
-        self._rooms: dict[str, tuple[int, float]] = {}  # by job: what the proxy said of room, and until when it counts
-
-    def note(self, uid: str, key: tuple[str, str], what: Refusal | str | None, *, foreign: bool = False) -> None:
-        held = self._by_job.setdefault(uid, {})
-        tries = held[key].tries if key in held else 0
-        at = self._clock() + min(AGAIN.cap_s, AGAIN.delay_s(tries, self._rng))
-        held[key] = Trouble(what, at, tries + 1, foreign)
-
-    def forget(self, uid: str, key: tuple[str, str]) -> None:
-        if (held := self._by_job.get(uid)) is not None:
-            held.pop(key, None)
-            if not held:
-                del self._by_job[uid]
-
-    def forget_job(self, uid: str) -> None:
-        self._by_job.pop(uid, None)
-        self._rooms.pop(uid, None)
-
-    def clear(self) -> None:
-        self._by_job.clear()
-        self._rooms.clear()
-
-    def note_room(self, uid: str, partitions: int) -> None:
-        self._rooms[uid] = partitions, self._clock() + ROOM_S
-
-    def room(self, uid: str) -> int | None:
-        """How many partitions there is room for, as was said of late; None: nobody has asked."""
-        said = self._rooms.get(uid)
-        return said[0] if said is not None and self._clock() < said[1] else None
-
-    def waits(self, uid: str, key: tuple[str, str]) -> bool:
-        """It was refused, and it is too early to try again."""
-        trouble = self._by_job.get(uid, {}).get(key)
-        return trouble is not None and self._clock() < trouble.at
-
-    def again_s(self, uid: str) -> float | None:
-        """Until the next of them may be tried again; what nobody asks for any more stays passed over."""
-        now = self._clock()
-        return min((each.at - now for each in self._by_job.get(uid, {}).values() if each.at > now), default=None)
-
-    def room_came(self, uid: str) -> None:
-        """Partitions may be asked for at once; how often they were refused still counts."""
-        self._rooms.pop(uid, None)
-        for key, trouble in self._by_job.get(uid, {}).items():
-            if key[0] == TAKING:
-                trouble.at = self._clock()
-
-    def is_foreign(self, uid: str, key: tuple[str, str]) -> bool:
-        trouble = self._by_job.get(uid, {}).get(key)
-        return trouble is not None and trouble.foreign
-
-    def foreign(self, uid: str) -> dict[tuple[str, str], str]:
-        return {k: str(v.what) for k, v in self._by_job.get(uid, {}).items() if v.foreign}
-
-    def refused(self, uid: str) -> dict[tuple[str, str], str]:
-        """Objects that the API server does not take, and its words."""
-        held = self._by_job.get(uid, {})
-        return {k: v.what for k, v in held.items() if isinstance(v.what, str) and not v.foreign and k[0] != ASKING}
-
-    def unasked(self, uid: str) -> dict[str, str]:
-        """Nodes that could not be asked for checks, and why."""
-        return {key[1]: str(each.what) for key, each in self._by_job.get(uid, {}).items() if key[0] == ASKING}
-
-    def refusals(self, uid: str, what: str) -> dict[str, Refusal]:
-        """The proxy's last ones to TAKING or to FREEING, by partition."""
-        held = self._by_job.get(uid, {})
-        return {key[1]: each.what for key, each in held.items() if key[0] == what and isinstance(each.what, Refusal)}
 
 
 class Hands:
@@ -173,11 +68,10 @@ class Hands:
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> None:
         self._client = client
-        self._proxy = proxy
         self._world = world
         self._memory = memory
         self._wrote = wrote
-        self._promises = Promises()
+        self.partitions = Taking(proxy, world, memory)
 
     async def act(self, job: IPUJob, action: Action) -> Did:
         """Raises ApiError: the turn is over; Conflict, one of them: it was decided on the past."""
@@ -195,11 +89,11 @@ class Hands:
             case RemoveObject():
                 return await self._remove(job, action.kind, action.name, action.uid, None)
             case TakePartitions():
-                return await self._take(job, action)
+                return await self.partitions.take(job, action)
             case FreePartition():
-                return await self.free(job.metadata.uid, action.name)
+                return await self.partitions.free(job.metadata.uid, action.name)
             case AskRoom():
-                return await self._ask_room(job.metadata.uid, action.size)
+                return await self.partitions.ask_room(job.metadata.uid, action.size)
             case AskNode():
                 return await self._ask_node(job.metadata.uid, action)
             case WithdrawRequests():
@@ -335,136 +229,6 @@ class Hands:
         self._wrote("patch", "NodeHealth")
         return Did.DONE
 
-    # partitions
-
-    async def _take(self, job: IPUJob, take: TakePartitions) -> Did:
-        uid = job.metadata.uid
-        wished = [
-            (names.partition(job.metadata.namespace, job.metadata.name, instance), _wish(job, take, instance))
-            for instance in take.instances
-        ]
-        early = [name for name, _ in wished if self._memory.waits(uid, (TAKING, name))]
-        if early and (take.together or len(early) == len(wished)):
-            return Did.WAITS
-        wished = [(name, wish) for name, wish in wished if name not in early]
-        held = self._world.tracker.of_job(uid)  # those are only reset, where they are
-        new = sum(name not in held for name, _ in wished)
-        if not (take.together and new):
-            return await self._take_each(job, wished, together=take.together)
-        if (refusal := await self._no_room_for(uid, new, take.size)) is not None:
-            return self._note_refused(uid, wished, refusal)
-        with self._promises.made(uid, new, take.size):
-            return await self._take_each(job, wished, together=True)
-
-    async def _take_each(self, job: IPUJob, wished: list[tuple[str, Wish]], *, together: bool) -> Did:
-        uid = job.metadata.uid
-        held = self._world.tracker.of_job(uid)
-        taken: list[str] = []
-        did = Did.DONE
-        for number, (name, wish) in enumerate(wished):
-            if number and self._is_given_up(job):
-                return Did.REFUSED  # each may take V-IPU seconds: what was taken goes back
-            answer = await self._proxy.take(name, wish)
-            if isinstance(answer, Entry):
-                self._memory.forget(uid, (TAKING, name))
-                self._world.tracker.hear(name, answer)
-                if name not in held:
-                    self._promises.kept(uid)
-                taken.append(name)
-            elif together and answer.why == "NoRoom":
-                # two jobs that each hold half of what they need would wait for each other for ever
-                await self._give_back(uid, taken)
-                return self._note_refused(uid, wished, answer)
-            elif answer.why in ("NoRoom", "Unreachable"):  # nor will the others be taken
-                return self._note_refused(uid, wished[number:], answer)
-            else:
-                did = self._note_refused(uid, [(name, wish)], answer)
-            if not together and len(taken) == AT_ONCE:
-                break
-        return did
-
-    def _is_given_up(self, job: IPUJob) -> bool:
-        """By now, whatever was decided before: all of its partitions are to go."""
-        now = self._world.job(f"{job.metadata.namespace}/{job.metadata.name}")
-        if now is None:
-            return False  # not seen yet
-        another = now.metadata.uid != job.metadata.uid
-        return another or bool(now.metadata.deletion_timestamp) or (now.spec.suspend and not job.spec.suspend)
-
-    def _note_refused(self, uid: str, wished: list[tuple[str, Wish]], refusal: Refusal) -> Did:
-        for name, _ in wished:
-            self._memory.note(uid, (TAKING, name), refusal)
-        return Did.REFUSED
-
-    async def _give_back(self, uid: str, taken: list[str]) -> None:
-        for name in taken:
-            answer = await self._proxy.free(name, uid)
-            if isinstance(answer, Refusal):
-                log.warning("partition %s, taken for a job that there is no room for, stays: %s", name, answer.message)
-            else:
-                self._heard_freed(uid, name, gone=answer)
-
-    async def _no_room_for(self, uid: str, number: int, size: int) -> Refusal | None:
-        before = self._promises.to_others(uid, size)
-        answer = await self._proxy.room(size)
-        if isinstance(answer, Refusal):
-            return answer
-        if not answer.available:
-            return Refusal(why="Unreachable", message=answer.message or "no V-IPU controller answers")
-        # what was promised meanwhile is not in the answer, nor was all there that was promised before
-        now = self._promises.to_others(uid, size)
-        promised = sum(max(before.get(each, 0), now.get(each, 0)) for each in before.keys() | now.keys())
-        room = max(0, answer.num_of_partitions - promised)
-        if room >= number:
-            return None
-        text = f"room for {room} of {number} partitions of {size} IPUs"
-        return Refusal(why="NoRoom", message=f"{text}: {answer.message}" if answer.message else text)
-
-    async def _ask_room(self, uid: str, size: int) -> Did:
-        """Nothing but the answer is kept: no answer is no room."""
-        if self._memory.room(uid) is not None:
-            return Did.NOTHING
-        answer = await self._proxy.room(size)
-        self._memory.note_room(uid, 0 if isinstance(answer, Refusal) else answer.num_of_partitions)
-        return Did.DONE
-
-    async def free(self, uid: str, name: str) -> Did:
-        """Give back a partition of the job ``uid``, which may be gone; one that is not there is given back."""
-        key = (FREEING, name)
-        if self._memory.waits(uid, key):
-            return Did.WAITS
-        known = name in self._world.tracker.of_job(uid)
-        answer = await self._proxy.free(name, uid)
-        if isinstance(answer, Refusal) and answer.why != "NotOurs":
-            self._memory.note(uid, key, answer)
-            return Did.REFUSED
-        if answer is False and not known:
-            self._memory.note(uid, key, None)
-            return Did.REFUSED
-        self._memory.forget(uid, key)
-        self._heard_freed(uid, name, gone=answer is not False)
-        if answer is False:
-            return Did.REFUSED  # under way, which ends what was decided
-        return Did.DONE if known else Did.NOTHING
-
-    def _heard_freed(self, uid: str, name: str, *, gone: bool) -> None:
-        if gone:
-            self._world.tracker.hear(name, None)
-        elif (entry := self._world.tracker.of_job(uid).get(name)) is not None:
-            self._world.tracker.hear(name, msgspec.structs.replace(entry, state="deleting"))
-
-
-def _wish(job: IPUJob, take: TakePartitions, instance: int) -> Wish:
-    return Wish(
-        job=job.metadata.uid,
-        namespace=job.metadata.namespace,
-        name=job.metadata.name,
-        instance=instance,
-        attempt=take.attempt,
-        size=take.size,
-        gcds=take.gcds,
-    )
-
 
 def _as_decided(job: IPUJob) -> dict[str, str]:
     """A job that has been edited since, to live longer for one, is decided about again."""
@@ -479,6 +243,3 @@ def _left(raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw | None:
 
 def _path(job: IPUJob) -> str:
     return f"{jobs_in(job.metadata.namespace)}/{job.metadata.name}"
-
-
-__all__ = ["AGAIN", "FREEING", "TAKING", "Did", "Hands", "Memory", "Trouble"]

@@ -18,7 +18,7 @@ from muster_kube.client import KubeClient
 from muster_kube.errors import ApiError, Conflict
 from muster_kube.fencing import NotLeading
 from muster_kube.workqueue import WorkQueue, run_workers
-from muster_operator.acting import FREEING, TAKING, Did, Hands, Memory
+from muster_operator.acting import Hands
 from muster_operator.allowance import Allowance
 from muster_operator.confirming import Confirming
 from muster_operator.ending import bounded
@@ -29,7 +29,19 @@ from muster_operator.orphans import Orphans
 from muster_operator.partitioning import Proxy
 from muster_operator.partitions import Entry, Refusal
 from muster_operator.preflight import avoided
-from muster_operator.seen import AddFinalizer, FreePartition, Make, Placeable, Plan, Seen, Setup, TakePartitions, Tell
+from muster_operator.remembering import FREEING, TAKING, Memory
+from muster_operator.seen import (
+    AddFinalizer,
+    Did,
+    FreePartition,
+    Make,
+    Placeable,
+    Plan,
+    Seen,
+    Setup,
+    TakePartitions,
+    Tell,
+)
 from muster_operator.status import comes_first, finished, line_only
 from muster_operator.telling import Telling
 from muster_operator.tracking import job_key

@@ -46,7 +46,7 @@ class Orphans:
                 continue
             for name in entries:
                 log.warning("partition %s is given back: its IPUJob %s (%s) is no more", name, key, uid)
-                await self._hands.free(uid, name)
+                await self._hands.partitions.free(uid, name)
         return again_s
 
     async def _withdraw(self, key: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Literal
 
 from muster_kube.nodehealth import Answer, Request
@@ -271,3 +272,16 @@ class Plan:
     status: Status | None = None
     again_s: float | None = None
     waits_for_room: bool = False
+
+
+# --- what comes of it
+
+
+class Did(Enum):
+    """What came of an action. DONE: there is news. REFUSED: there is news, and it ends what was decided with it. WAITS:
+    nothing was tried, as it was refused a moment ago; it ends what was decided, too."""
+
+    NOTHING = auto()
+    DONE = auto()
+    REFUSED = auto()
+    WAITS = auto()

@@ -14,11 +14,12 @@ from tests.kube.conftest import Asked, FakeApi, Reply, Stream
 from muster_kube.client import KubeClient
 from muster_kube.config import ClusterConfig
 from muster_kube.credentials import StaticToken
-from muster_operator.acting import Hands, Memory
+from muster_operator.acting import Hands
 from muster_operator.ipujob import API_VERSION, FINALIZER, IPUJob, decode
 from muster_operator.observing import World
 from muster_operator.partitioning import Proxy
 from muster_operator.partitions import Entry, Refusal
+from muster_operator.remembering import Memory
 
 NS = "ns"
 JOBS = f"/apis/graphcore.ai/v1alpha1/namespaces/{NS}/ipujobs"

@@ -11,13 +11,14 @@ from tests.kube.conftest import Reply
 from tests.operator.edge.operator_world import JOBS, PODS, Bench, a_job, bench_around, failure, job_object, pod_object
 
 from muster_kube.errors import Conflict, Unreachable
-from muster_operator.acting import AT_ONCE, FREEING, TAKING, Did
 from muster_operator.ipujob import FINALIZER
 from muster_operator.names import partition
 from muster_operator.partitions import Entry, Refusal
+from muster_operator.remembering import FREEING, TAKING
 from muster_operator.seen import (
     AddFinalizer,
     Change,
+    Did,
     DropFinalizer,
     FreePartition,
     Make,
@@ -25,6 +26,7 @@ from muster_operator.seen import (
     RemovePod,
     TakePartitions,
 )
+from muster_operator.taking import AT_ONCE
 
 POD = Make("Pod", "train-worker-0", {"metadata": {"name": "train-worker-0"}})
 ENTRY = Entry(job="u1", namespace="ns", name="train", size=4, gcds=2, state="active")

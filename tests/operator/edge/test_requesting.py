@@ -12,9 +12,8 @@ from tests.operator.edge.operator_world import Bench, Object, a_job, bench_aroun
 
 from muster_kube.errors import Conflict
 from muster_kube.nodehealth import REQUESTS_LIMIT, Request
-from muster_operator.acting import Did
 from muster_operator.orphans import Orphans
-from muster_operator.seen import AskNode, WithdrawRequests
+from muster_operator.seen import AskNode, Did, WithdrawRequests
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 PATH = f"{HEALTHS}/node-a"
