@@ -55,9 +55,14 @@ SPLIT = ":[0-9]+:"
 PERIOD: Schema = {
     "type": ["number", "string"],
     "minimum": 0,
+    "maximum": 8784,  # hours: 366 days, as the agent has it
     "pattern": r"^[0-9]{1,9}(\.[0-9]{1,9})?\s*[smhd]?$",
 }
 UNKNOWN = "a value of this chart (helm show values lists them all)"
+MISSING = (
+    "all values of this chart. Those of an older release lack some: helm upgrade --reset-then-reuse-values, in place "
+    "of --reuse-values (before helm 3.14: -f with your own). null takes one away: leave it out"
+)
 
 DEFINITIONS: Schema = {
     "strings": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -70,6 +75,7 @@ DEFINITIONS: Schema = {
     "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 86400},
     "period": PERIOD,
     "name": {"type": "string", "pattern": NAME},
+    "image": {"type": "string", "pattern": r"^\S*$"},
     "nameOrNone": {"type": "string", "pattern": f"^$|{NAME}"},
     "subdomain": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$"},
     "labelValue": {"type": "string", "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"},
@@ -197,6 +203,7 @@ def schema(values: Mapping[str, Value], checks: Mapping[str, Check]) -> Schema:
             "properties": {name: _check(checks[name]) for name in sorted(checks)},
         },
     }
+    definitions["whole"] = _whole(values)
     definitions["agentSettings"]["properties"]["checks"] = {
         "type": "object",
         "description": "settings of plug-ins' checks, as `checks`",
@@ -207,11 +214,21 @@ def schema(values: Mapping[str, Value], checks: Mapping[str, Check]) -> Schema:
         "title": "Values of the chart muster",
         "type": "object",
         "properties": {name: _schema(value) for name, value in values.items()},
+        "allOf": [{"$ref": "#/definitions/whole"}],  # names what is missing
+        "if": {"$ref": "#/definitions/whole"},
+        "else": {"const": MISSING},
         # a comma in --set cuts a list of controllers; what it leaves at the top is joined again by the chart
         "patternProperties": {SPLIT: {"type": ["string", "number", "boolean", "object"]}},
         "additionalProperties": {"if": {"$ref": "#/definitions/split"}, "else": {"const": UNKNOWN}},
         "definitions": definitions,
     }
+
+
+def _whole(values: Mapping[str, Value]) -> Schema:
+    """Nothing that templates go by is missing. Maps and lists may be: none is the same as an empty one."""
+    needed = [name for name, value in values.items() if value.section or not isinstance(value.default, dict | list)]
+    inner = {name: _whole(value.inner) for name, value in values.items() if value.section}
+    return {"required": needed, "properties": inner}
 
 
 def _schema(value: Value) -> Schema:

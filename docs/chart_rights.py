@@ -34,6 +34,7 @@ VALUES = (
     "ownNode.mode=policy",
     "admissionWebhooks.patch.enabled=false",
 )
+MOST = ("--set", "ownNode.mode=webhook")  # the tainter has all its rights
 BESIDE = {"admissionWebhooks.patch.enabled=false": "admissionWebhooks.certificateSecret=s"}
 # what Kubernetes' own role holds
 DELEGATOR = (("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"))
@@ -79,12 +80,12 @@ def text() -> str:
         raise SystemExit(f"{PROGRAM} is not the helm that was pinned: sha256 {found}")
     with tempfile.TemporaryDirectory() as home:
         helm = Helm(Path(home))
-        everything = rows(helm.template(version="1.20.0"))
+        everything = rows(helm.template(*MOST))
         unless: dict[Row, str] = {}
         for value in VALUES:
             given = [value, *([BESIDE[value]] if value in BESIDE else [])]
             flags = [word for each in given for word in ("--set", each)]
-            for row in everything - rows(helm.template(*flags, version="1.20.0")):
+            for row in everything - rows(helm.template(*MOST, *flags)):
                 unless[row] = value
     made: dict[str, list[dict[str, Any]]] = {part: [] for part in PARTS.values()}
     grouped: dict[tuple[str, ...], list[str]] = {}

@@ -74,9 +74,13 @@ class Helm:
     home: Path
     environ: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        homes = {f"HELM_{name}_HOME": str(self.home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
+        return {"PATH": os.environ["PATH"], "HOME": str(self.home), **homes, **self.environ}
+
     def run(self, *words: str, stdin: str | None = None) -> str:
         """Standard output. Raises Refused."""
-        homes = {f"HELM_{name}_HOME": str(self.home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
         ended = subprocess.run(
             [str(PROGRAM), *words],
             input=stdin,
@@ -84,7 +88,7 @@ class Helm:
             text=True,
             timeout=300,
             check=False,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.home), **homes, **self.environ},
+            env=self.environment,
         )
         if ended.returncode:
             raise Refused(ended.stdout + ended.stderr)

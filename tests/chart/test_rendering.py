@@ -1,6 +1,7 @@
 """Whatever the values and the version of Kubernetes, what is rendered is what that version takes, field by field."""
 
 import json
+import re
 from typing import Any
 
 import jsonschema
@@ -79,6 +80,14 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "networkPolicy": {"apiServer": ["10.0.0.1/32"]},
         "monitoring": {"labels": {"release": "prometheus"}},
+    },
+    "names that YAML takes for something else": {
+        "namespace": {"name": "123"},
+        "agent": {"priorityClassName": "1", "runtimeClassName": "true"},
+        "controller": {"serviceAccount": {"name": "1"}},
+        "vipuProxy": {"serviceAccount": {"name": "0x1"}, "proxyPartitionTrackerConfigMap": "123"},
+        "admissionWebhooks": {"patch": {"enabled": False}, "certificateSecret": "null"},
+        "pullSecrets": {"name": "1", "imagePullSecretData": "e30="},
     },
     "little access": {"checks": {"dmesg": {"parameters": {"source": "journal"}}}, "agent": {"runAs": ""}},
 }
@@ -176,12 +185,16 @@ def test_a_cluster_that_is_too_old_is_refused(helm: Helm) -> None:
         helm.template(version="1.19.0")
 
 
-def test_names_stay_within_what_kubernetes_takes(helm: Helm) -> None:
-    release = "r" * 53  # the longest that helm takes
+@pytest.mark.parametrize("release", ["r" * 53, "my.release", f"r{'.r' * 26}"], ids=["long", "dot", "dots"])
+def test_names_are_what_kubernetes_takes(helm: Helm, release: str) -> None:
+    """53 characters are the most that helm takes."""
     rendered = helm.template(release=release)
 
     for each in rendered.objects:
         limit = 63 if each["kind"] in ("Service", "Deployment", "DaemonSet", "Job", "ConfigMap") else 253
-        assert len(each["metadata"]["name"]) <= limit, each["metadata"]["name"]
+        name = each["metadata"]["name"]
+        assert len(name) <= limit, name
+        assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", name), name
+        assert each["kind"] != "Service" or "." not in name
         for value in each["metadata"].get("labels", {}).values():
             assert len(value) <= 63

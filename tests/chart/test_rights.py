@@ -73,7 +73,7 @@ def test_they_are_those_of_the_test_bed(helm: Helm, bed: tuple[Object, ...]) -> 
         (
             {
                 "admissionWebhooks": {"patch": {"enabled": False}, "certificateSecret": "s"},
-                "ownNode": {"mode": "policy"},
+                "ownNode": {"mode": "none"},
             },
             {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
         ),

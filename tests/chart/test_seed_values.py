@@ -61,6 +61,14 @@ ROWS: list[tuple[dict[str, Any], str, str, str, Any]] = [
     ({"controller": {"hostNetwork": False}}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirst"),
     ({"controller": {"dnsPolicy": "Default"}}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "Default"),
     ({"controller": {"service": {"port": 9}}}, "Service", f"{MANAGER}-metrics", "spec/ports/0/port", 9),
+    # 8443 is the webhooks' port in alpha-5, and the metrics' since
+    *(
+        ({"admissionWebhooks": {"port": 8443}}, RUN, MANAGER, f"spec/template/spec/containers/0/ports/{place}", port)
+        for place, port in (("2/containerPort", 8443), ("1/containerPort", 8444))
+    ),
+    ({"admissionWebhooks": {"port": 8443}}, "Service", f"{MANAGER}-metrics", "spec/ports/0/port", 8443),
+    ({"controller": {"service": {"port": 443}}}, RUN, MANAGER,
+     "spec/template/spec/containers/0/ports/1/containerPort", 8443),
     ({"controller": {"service": {"type": "NodePort"}}}, "Service", f"{MANAGER}-metrics", "spec/type", "NodePort"),
     ({"controller": {"serviceAccount": {"name": "a"}}}, RUN, MANAGER, "spec/template/spec/serviceAccountName", "a"),
     ({"controller": {"serviceAccount": {"create": False}}}, RUN, MANAGER,
@@ -135,6 +143,9 @@ def test_a_value_has_the_effect_of_its_row(
         ({"pullSecrets": {"imagePullSecretData": "<encoded-key>"}}, "is neither base64 nor JSON"),
         ({}, "no V-IPU controller is known"),
         ({"ownNode": {"mode": "none"}}, "a stolen token"),
+        ({"namespace": {"create": False, "name": "ours"}}, "kubectl label --overwrite namespace ours pod-security"),
+        ({"namespace": {"name": "default"}}, "namespace default is not the chart's"),
+        ({"ownNode": {"mode": "webhook"}, "tainter": {"enabled": False}}, "a stolen token"),
     ],
 )
 def test_what_has_no_effect_is_told(helm: Helm, values: dict[str, Any], said: str) -> None:
@@ -163,6 +174,18 @@ def test_nothing_is_told_where_all_is_well(helm: Helm) -> None:
         ("admissionWebhooks.patch.enabled=false", "set admissionWebhooks.certificateSecret to the Secret"),
         ("vipuProxy.enabled=false", "the operator needs the V-IPU proxy"),
         ("admissionWebhooks.scope=A!", "expected names of namespaces with commas"),
+        ("admissionWebhooks.port=8081", "8081 is where the operator tells of its health"),
+        ("nameOverride=My_IPUs", "nameOverride: Does not match pattern"),
+        ("image.repository=one two", "image.repository: Does not match pattern"),
+        ("global.launcherImage=", "global.launcherImage: String length"),
+        ("repeat=9999", "repeat: Must be less than or equal to 8784"),
+        ("agent.maxUnavailable=0", "agent.maxUnavailable: Must be greater than or equal to 1"),
+        ("agent.maxUnavailable=some", "agent.maxUnavailable: Does not match pattern"),
+        ("agent.podLabels.app=mine", 'Property name of "app" does not match'),
+        ("ipuJobs.maxIPUs=48", "ipuJobs.maxIPUs must be one of the following: 1, 2, 4"),
+        ("networkPolicy.apiServer={10.0.0.1}", "networkPolicy.apiServer.0: Does not match pattern"),
+        ("vipuControllers=a:99999:k=v", "expected a port from 1 to 65535"),
+        ("tainter.policy=rules: [", "tainter.policy is no YAML"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_and_named(helm: Helm, typed: str, said: str) -> None:
@@ -170,3 +193,28 @@ def test_a_value_that_cannot_be_is_refused_and_named(helm: Helm, typed: str, sai
         helm.template("--set", typed)
 
     assert said in str(error.value)
+
+
+def test_a_release_whose_name_cannot_begin_a_services_is_told_what_to_add(helm: Helm) -> None:
+    with pytest.raises(Refused, match=r"begin with a letter.*--set fullNameOverride=ipu-operator"):
+        helm.template(release="1gc")
+
+    assert helm.template("--set", "fullNameOverride=ipu-operator", release="1gc").has("Service", "ipu-operator-webhook")
+
+
+def test_a_rule_that_the_cluster_does_not_know_is_refused_with_what_does_the_same(helm: Helm) -> None:
+    with pytest.raises(Refused, match=r"ownNode.mode: policy takes Kubernetes 1.30, and this is v1.24.0"):
+        helm.template("--set", "ownNode.mode=policy", version="1.24.0")
+
+
+def test_one_account_for_both_ipu_parts_is_made_once(helm: Helm) -> None:
+    both = {part: {"serviceAccount": {"name": "ours"}} for part in ("controller", "vipuProxy")}
+
+    rendered = helm.template(values=both)
+
+    made = [
+        each for each in rendered.objects if each["kind"] == "ServiceAccount" and each["metadata"]["name"] == "ours"
+    ]
+    assert len(made) == 1
+    assert rendered.pod("Deployment", MANAGER)["serviceAccountName"] == "ours"
+    assert rendered.pod("Deployment", PROXY)["serviceAccountName"] == "ours"

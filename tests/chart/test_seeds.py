@@ -124,6 +124,30 @@ def test_a_pull_secret_is_taken_encoded_or_plain(helm: Helm, data: str) -> None:
     assert base64.b64decode(stored, validate=True) == b'{"auths": {}}'
 
 
+def test_every_pod_of_the_image_that_all_parts_share_is_pulled_alike(helm: Helm) -> None:
+    """The page's file names one private image; the IPU parts run in the release's namespace."""
+    rendered = helm.template(values=AUTOPILOT)
+
+    made = [each["metadata"] for each in rendered.objects if each["kind"] == "Secret"]
+    assert {(each["namespace"], each["name"]) for each in made} == {
+        (namespace, "autopilot-pull-secret") for namespace in ("default", "autopilot")
+    }
+    for each in rendered.objects:
+        if each["kind"] in ("Deployment", "DaemonSet", "Job"):
+            assert each["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "autopilot-pull-secret"}], each
+
+
+def test_an_ipu_part_of_another_image_is_pulled_without_it(helm: Helm) -> None:
+    own = {"image": {"repository": "elsewhere.example.com/part"}}
+    rendered = helm.template(
+        values={"pullSecrets": {"imagePullSecretData": "e30="}, "controller": own, "vipuProxy": own}
+    )
+
+    assert [each["metadata"]["namespace"] for each in rendered.objects if each["kind"] == "Secret"] == ["autopilot"]
+    for name in ("gc-ipu-operator-controller-manager", "gc-ipu-operator-vipu-proxy"):
+        assert "imagePullSecrets" not in rendered.pod("Deployment", name)
+
+
 def test_a_pull_secret_that_is_there_is_named_and_not_made(helm: Helm) -> None:
     rendered = helm.template(values={"pullSecrets": {"create": False, "name": "ours"}})
 

@@ -1,10 +1,11 @@
-"""The chart, installed by the real helm on a real API server: what helm does to it over time, and who may do what then.
+"""The chart, installed by the real helm on a real API server: what helm does to it over time.
 
 No kubelet runs here, so no pod does. The chart's own jobs are carried out by the tests, with their accounts' rights.
 """
 
 import base64
 import contextlib
+import shutil
 import subprocess
 import sys
 import time
@@ -12,18 +13,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from tests.chart.charting import CHART, SHA256, Helm, Object, Refused, checked
+from tests.chart.charting import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
 
 from muster_testbed.admin import Admin
-from muster_testbed.admin import Refused as Denied
 from muster_testbed.controlplane import ControlPlane
 from muster_testbed.kubeconfig import bearer_user, write_kubeconfig
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NODEHEALTHS = f"{CRDS}/nodehealths.muster.dev"
 IPUJOBS = "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs"
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
@@ -130,9 +130,10 @@ class Cluster:
     def beside(self, act: Callable[[], str], namespace: str, job: str) -> list[str]:
         """``act`` (a helm that waits for its hook) and the job that it waits for. Returns what the job printed."""
         path = f"{JOBS.format(namespace)}/{job}"
+        left = self._uid(path)  # of a helm that was killed
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(act)
-            until(lambda: waiting.done() or self.admin.exists(path), f"{job} or the end of helm")
+            until(lambda: waiting.done() or self._uid(path) not in ("", left), f"{job} or the end of helm")
             if waiting.done():
                 waiting.result()
                 raise AssertionError(f"helm ended without the job {job}")
@@ -143,6 +144,19 @@ class Cluster:
                 raise
             waiting.result(timeout=PATIENCE_S)
         return printed
+
+    def _uid(self, path: str) -> str:
+        return str(self.admin.get(path)["metadata"]["uid"]) if self.admin.exists(path) else ""
+
+    def killed_at(self, namespace: str, job: str, *words: str) -> None:
+        """helm, while it waits for one of the chart's jobs."""
+        command = [str(PROGRAM), *words, "--namespace", "default"]
+        path = f"{JOBS.format(namespace)}/{job}"
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=self.helm.environment) as helm:
+            try:
+                until(lambda: self.admin.exists(path), job)
+            finally:
+                helm.kill()
 
     def wait_until_gone(self, *paths: str) -> None:
         until(lambda: not any(self.admin.exists(path) for path in paths), f"the end of {', '.join(paths)}")
@@ -227,7 +241,7 @@ def test_uninstall_frees_the_nodes_and_leaves_jobs_partitions_and_crds(clean: Cl
     assert (now["metadata"]["uid"], now["metadata"]["generation"]) == (made["metadata"]["uid"], 1)
     assert admin.get(TRACKER)["data"] == {"p-running-default-0": "{}"}
     assert admin.exists(f"{CRDS}/ipujobs.graphcore.ai")
-    assert admin.exists(f"{CRDS}/nodehealths.muster.dev")
+    assert admin.exists(NODEHEALTHS)
     clean.wait_until_gone("/api/v1/namespaces/autopilot")
     assert not clean.objects()
     admin.delete("/api/v1/nodes/bad-1")
@@ -247,8 +261,11 @@ def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster) -> No
     with pytest.raises(Refused, match=r"namespace autopilot is there already.*--set namespace.create=false"):
         clean.install()
 
-    clean.install("gc", "--set", "namespace.create=false")
+    printed = clean.install("gc", "--set", "namespace.create=false")
 
+    said = printed.partition("kubectl label --overwrite namespace autopilot ")[2].split()[:2]
+    clean.admin.patch("/api/v1/namespaces/autopilot", {"metadata": {"labels": dict(s.split("=") for s in said)}})
+    assert "kubectl label" not in clean.upgrade("gc", "--set", "namespace.create=false")
     clean.uninstall("gc", "--no-hooks")
     assert clean.admin.exists("/api/v1/namespaces/autopilot")
 
@@ -293,19 +310,86 @@ def test_the_bundle_that_a_webhook_is_trusted_by_outlives_an_upgrade(clean: Clus
 
 def test_crds_that_are_too_old_are_brought_up_to_date(clean: Cluster) -> None:
     clean.install()
-    path = f"{CRDS}/nodehealths.muster.dev"
-    fresh = clean.admin.get(path)["spec"]
-    old = clean.admin.get(path)["spec"]
+    fresh = make_old(clean.admin)
+
+    private = ("--set", "pullSecrets.imagePullSecretData=e30=")
+    clean.beside(lambda: clean.upgrade("gc", *private), "default", "gc-ipu-operator-crds")
+
+    assert clean.admin.get(NODEHEALTHS)["spec"] == fresh
+    hooks = list(yaml.safe_load_all(clean.helm.run("get", "hooks", "gc", "--namespace", "default")))
+    (pod,) = (
+        each["spec"]["template"]["spec"]
+        for each in hooks
+        if (each["kind"], each["metadata"]["name"]) == ("Job", "gc-ipu-operator-crds")
+    )
+    (secret,) = (each for each in hooks if each["kind"] == "Secret")
+    assert pod["imagePullSecrets"] == [{"name": secret["metadata"]["name"]}]
+    assert not clean.admin.exists(f"/api/v1/namespaces/default/secrets/{secret['metadata']['name']}")
+    clean.upgrade()  # and now there is nothing to do, so no job to wait for
+    assert not clean.admin.exists("/api/v1/namespaces/default/serviceaccounts/gc-ipu-operator-crds")
+
+
+def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Cluster) -> None:
+    """docs/install.md, "helm was interrupted": at a first install, and at an upgrade."""
+    clean.install()
+    clean.uninstall("gc", "--no-hooks")
+    clean.wait_until_gone("/api/v1/namespaces/autopilot")
+    make_old(clean.admin)
+    clean.killed_at("default", "gc-ipu-operator-crds", "install", "gc", str(CHART))
+
+    with pytest.raises(Refused, match=r"another operation .* is in progress"):
+        clean.upgrade()
+    clean.uninstall("gc", "--no-hooks")
+    clean.beside(clean.upgrade, "default", "gc-ipu-operator-crds")
+
+    installed = clean.objects()
+    assert ("daemonsets", "autopilot", "autopilot-daemon-gc") in installed
+
+    make_old(clean.admin)
+    clean.killed_at("default", "gc-ipu-operator-crds", "upgrade", "gc", str(CHART), "--set", "tainter.replicas=3")
+
+    with pytest.raises(Refused, match=r"another operation .* is in progress"):
+        clean.upgrade()
+    clean.helm.run("rollback", "gc", "--namespace", "default")
+    assert rest(installed).items() <= rest(clean.objects()).items()
+    clean.beside(lambda: clean.upgrade("gc", "--set", "tainter.replicas=3"), "default", "gc-ipu-operator-crds")
+    tainter = clean.admin.get("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
+    assert tainter["spec"]["replicas"] == 3
+    assert not [name for _, _, name in clean.objects() if name.endswith("-crds")], "of the helm that was killed"
+
+
+def make_old(admin: Admin) -> Object:
+    """The CRD of NodeHealths as an older chart may have had it. Returns the spec that it should have."""
+    fresh: Object = admin.get(NODEHEALTHS)["spec"]
+    old = admin.get(NODEHEALTHS)["spec"]
     old["versions"][0]["additionalPrinterColumns"].pop()
     status = old["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     status["forgotten"] = {"type": "string"}
-    clean.admin.patch(path, {"spec": {"versions": old["versions"]}})
+    admin.patch(NODEHEALTHS, {"spec": {"versions": old["versions"]}})
+    return fresh
 
-    clean.beside(clean.upgrade, "default", "gc-ipu-operator-crds")
 
-    assert clean.admin.get(path)["spec"] == fresh
-    clean.upgrade()  # and now there is nothing to do, so no job to wait for
-    assert not clean.admin.exists("/api/v1/namespaces/default/serviceaccounts/gc-ipu-operator-crds")
+def test_values_of_an_older_chart_are_refused_with_what_to_type_instead(clean: Cluster) -> None:
+    """The older one has no dashboards, and so no value for them."""
+    older = clean.folder / "older" / CHART.name
+    shutil.copytree(CHART, older)
+    values = yaml.safe_load((older / "values.yaml").read_text())
+    del values["grafana"]
+    (older / "values.yaml").write_text(yaml.safe_dump(values))
+    (older / "values.schema.json").unlink()
+    (older / "templates" / "dashboards.yaml").unlink()
+    given = ("--set", "vipuControllers=pod1:8090:ipunode=pod1")
+    clean.helm.run("install", "gc", str(older), "--namespace", "default", *given)
+    kept = clean.objects()
+
+    with pytest.raises(Refused, match=r"(?s)\(root\): grafana is required.*--reset-then-reuse-values, in place of"):
+        clean.upgrade("gc", "--reuse-values")
+    assert rest(clean.objects()) == rest(kept)
+
+    clean.upgrade("gc", "--reset-then-reuse-values")
+
+    assert ("configmaps", "autopilot", "muster-fleet-dashboard") in clean.objects()
+    assert clean.admin.get(CONTROLLERS)["data"] == {"controllers.yaml": "pod1:8090:ipunode=pod1"}
 
 
 def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None:
@@ -320,200 +404,3 @@ def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None
 
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.splitlines()) > 40
-
-
-@pytest.fixture(scope="module")
-def parts(cluster: Cluster) -> Iterator[Cluster]:
-    """Installed for all tests of rights; those above are done with by then."""
-    cluster.upgrade("gc", "--set", "admissionWebhooks.failurePolicy=Ignore")
-    cluster.admin.create(
-        HEALTHS, {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": "n"}}
-    )
-    cluster.admin.create("/api/v1/nodes", {"metadata": {"name": "n"}})
-    yield cluster
-    cluster.admin.delete("/api/v1/nodes/n")
-    cluster.admin.delete(f"{HEALTHS}/n")
-    cluster.uninstall("gc", "--no-hooks")
-
-
-AGENT, TAINTER = ("autopilot", "muster-agent"), ("autopilot", "muster-tainter")
-OPERATOR, PROXY = ("default", "gc-ipu-operator-controller-manager"), ("default", "gc-ipu-operator-vipu-proxy")
-DRY = "?dryRun=All"
-ONLY = "fieldSelector=metadata.name="  # as the watches of single objects select
-CORE, AUTO, MINE = "/api/v1", "/api/v1/namespaces/autopilot", "/api/v1/namespaces/default"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
-TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
-Call = tuple[str, str, Any]
-NAMED: Object = {"metadata": {"name": "x"}}
-POD: Object = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-LEASE: Object = {"metadata": {"name": "x"}, "spec": {}}
-REVIEW: Object = {"spec": {"token": "t"}}
-EVENT: Object = {
-    "metadata": {"name": "x"}, "reason": "R", "message": "m", "type": "Normal",
-    "involvedObject": {"kind": "Node", "name": "n", "namespace": ""},
-}  # fmt: skip
-ROLE: Object = {
-    "metadata": {"name": "x"},
-    "rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}],
-}
-ANYTHING: Object = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
-
-MAY: dict[tuple[str, str], list[Call]] = {
-    AGENT: [
-        ("get", HEALTHS, None),
-        ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
-        ("get", "/apis/discovery.k8s.io/v1beta1/namespaces/autopilot/endpointslices", None),
-        ("create", TOKENS, REVIEW),
-    ],
-    TAINTER: [
-        ("get", HEALTHS, None),
-        ("patch", f"{HEALTHS}/n{DRY}", {"spec": {}}),
-        ("get", f"{CORE}/nodes", None),
-        ("patch", f"{CORE}/nodes/n{DRY}", {"metadata": {"labels": {"muster.dev/health": "pass"}}}),
-        ("patch", f"{CORE}/nodes/n/status{DRY}", {"status": {}}),
-        ("get", f"{CORE}/pods", None),
-        ("create", f"{MINE}/events{DRY}", EVENT),
-        ("create", LEASES.format("autopilot") + DRY, LEASE),
-        ("create", f"{AUTO}/configmaps{DRY}", NAMED),
-        ("create", f"{AUTO}/secrets{DRY}", NAMED),
-        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
-        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations?{ONLY}muster-own-node", None),
-        ("get", f"{AUTO}/secrets?{ONLY}muster-own-node", None),
-        ("create", TOKENS, REVIEW),
-    ],
-    OPERATOR: [
-        ("get", IPUJOBS, None),
-        ("get", f"{CORE}/nodes", None),
-        ("create", f"{MINE}/pods{DRY}", POD),
-        ("create", f"{MINE}/configmaps{DRY}", NAMED),
-        ("create", f"{MINE}/serviceaccounts{DRY}", NAMED),
-        ("create", f"{RBAC}/namespaces/default/roles{DRY}", ROLE),
-        ("create", f"{MINE}/events{DRY}", EVENT | {"involvedObject": {"kind": "IPUJob", "namespace": "default"}}),
-        ("create", LEASES.format("default") + DRY, LEASE),
-        ("create", f"{MINE}/secrets{DRY}", NAMED),
-        ("get", f"{WEBHOOKS}/mutatingwebhookconfigurations/gc-ipu-operator-webhook", None),
-        ("get", f"{WEBHOOKS}/mutatingwebhookconfigurations?{ONLY}gc-ipu-operator-webhook", None),
-        ("get", f"{MINE}/secrets?{ONLY}gc-ipu-operator-webhook", None),
-        ("create", TOKENS, REVIEW),
-    ],
-    PROXY: [
-        ("create", f"{MINE}/configmaps{DRY}", NAMED),
-        ("create", TOKENS, REVIEW),
-    ],
-}
-MAY_NOT: dict[tuple[str, str], list[Call]] = {
-    AGENT: [
-        ("get", f"{CORE}/nodes", None),
-        ("get", f"{CORE}/pods", None),
-        ("get", f"{CORE}/secrets", None),
-        ("get", f"{AUTO}/configmaps", None),
-        ("patch", f"{CORE}/nodes/n{DRY}", {"metadata": {"labels": {"a": "b"}}}),
-        ("patch", f"{HEALTHS}/n{DRY}", {"spec": {}}),
-        ("create", f"{HEALTHS}{DRY}", NAMED),
-        ("delete", f"{HEALTHS}/n", None),
-        ("create", f"{MINE}/events{DRY}", EVENT),
-        ("get", "/apis/discovery.k8s.io/v1beta1/endpointslices", None),
-    ],
-    TAINTER: [
-        ("get", f"{AUTO}/secrets", None),
-        ("get", f"{AUTO}/secrets/autopilot-pull-secret", None),
-        ("get", f"{AUTO}/secrets?{ONLY}autopilot-pull-secret", None),
-        ("create", f"{MINE}/secrets{DRY}", NAMED),
-        ("create", f"{MINE}/configmaps{DRY}", NAMED),
-        ("create", f"{MINE}/pods{DRY}", POD),
-        ("delete", f"{CORE}/nodes/n", None),
-        ("delete", f"{MINE}/pods/x", None),
-        ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
-        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/gc-ipu-operator-webhook", None),
-        ("create", f"{RBAC}/clusterroles{DRY}", NAMED),
-        ("get", IPUJOBS, None),
-    ],
-    OPERATOR: [
-        ("get", f"{MINE}/secrets", None),
-        ("create", f"{AUTO}/secrets{DRY}", NAMED),
-        ("patch", f"{CORE}/nodes/n{DRY}", {"metadata": {"labels": {"a": "b"}}}),
-        ("create", f"{RBAC}/clusterrolebindings{DRY}", NAMED),
-        # no right is given on that it does not have
-        ("create", f"{RBAC}/namespaces/default/roles{DRY}", NAMED | {"rules": [ANYTHING]}),
-        ("get", HEALTHS, None),
-        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
-        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations", None),
-        ("create", f"{IPUJOBS}{DRY}", NAMED),
-        ("patch", f"{CRDS}/ipujobs.graphcore.ai{DRY}", {"metadata": {"labels": {"a": "b"}}}),
-    ],
-    PROXY: [
-        ("get", f"{MINE}/configmaps", None),
-        ("get", f"{MINE}/secrets", None),
-        ("create", f"{AUTO}/configmaps{DRY}", NAMED),
-        ("get", f"{CORE}/nodes", None),
-        ("get", f"{CORE}/pods", None),
-        ("get", IPUJOBS, None),
-        ("create", f"{MINE}/pods{DRY}", POD),
-        ("create", LEASES.format("default") + DRY, LEASE),
-    ],
-}  # fmt: skip
-
-
-def allowed(client: Admin, call: Call) -> bool:
-    """Whether the API server lets it through; what it then makes of it is not asked."""
-    method, path, body = call
-    words = (path,) if body is None else (path, body)
-    try:
-        getattr(client, method)(*words)
-    except Denied as error:
-        return error.status != 403
-    return True
-
-
-@pytest.mark.parametrize("account", MAY, ids=lambda account: account[1])
-def test_a_part_may_do_what_it_does(parts: Cluster, account: tuple[str, str]) -> None:
-    with parts.as_account(*account) as client:
-        assert [call[:2] for call in MAY[account] if not allowed(client, call)] == []
-
-
-@pytest.mark.parametrize("account", MAY_NOT, ids=lambda account: account[1])
-def test_a_part_may_do_nothing_else(parts: Cluster, account: tuple[str, str]) -> None:
-    with parts.as_account(*account) as client:
-        assert [call[:2] for call in MAY_NOT[account] if allowed(client, call)] == []
-
-
-def test_the_tracker_is_the_proxys(parts: Cluster) -> None:
-    with parts.as_account(*PROXY) as client:
-        client.create(f"{MINE}/configmaps", {"metadata": {"name": "ipu-partitions-tracker"}})
-        try:
-            client.patch(TRACKER, {"data": {"p": "{}"}})
-            assert client.get(TRACKER)["data"] == {"p": "{}"}
-            assert not allowed(client, ("delete", TRACKER, None))
-        finally:
-            parts.admin.delete(TRACKER)
-
-
-def test_metrics_may_be_read_once_the_guides_line_is_typed(parts: Cluster) -> None:
-    parts.admin.create(f"{MINE}/serviceaccounts", {"metadata": {"name": "prometheus"}})
-
-    def may_read() -> bool:
-        attributes = {"path": "/metrics", "verb": "get"}
-        spec = {"user": "system:serviceaccount:default:prometheus", "nonResourceAttributes": attributes}
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = parts.admin.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
-        return bool(answer["status"]["allowed"])
-
-    assert not may_read()
-    kubectl = ["kubectl", "--kubeconfig", str(parts.plane.kubeconfig)]
-    found = subprocess.run(
-        [*kubectl, "get", "clusterrole", "-l", "component=metrics-reader"], capture_output=True, text=True, check=True
-    )
-    assert "gc-metrics-reader" in found.stdout
-    line = [
-        "create",
-        "clusterrolebinding",
-        "metrics",
-        "--clusterrole=gc-metrics-reader",
-        "--serviceaccount=default:prometheus",
-    ]
-    subprocess.run([*kubectl, *line], capture_output=True, check=True)
-    until(may_read, "the right to read metrics")
-    parts.admin.delete(f"{RBAC}/clusterrolebindings/metrics")
-    parts.admin.delete(f"{MINE}/serviceaccounts/prometheus")

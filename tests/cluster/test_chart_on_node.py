@@ -4,7 +4,10 @@ that the chart gives them and no other. The agent reads this machine's /dev/kmsg
 
 import contextlib
 import json
+import os
 import random
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +31,7 @@ AUTOPILOT = "autopilot"
 IPUJOBS = "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PODS = {"muster-agent": 1, "muster-tainter": 2, "muster-operator": 1, "muster-vipu-proxy": 1}
+IPU_PARTS = ("controller-manager", "vipu-proxy")
 VALUES = {
     # other tests write to this machine's log, too: what is from before is not of interest
     "checks": {"dmesg": {"parameters": {"start": "now"}}},
@@ -45,6 +49,18 @@ class Release:
         """Returns once every pod that it made is ready."""
         self.helm.run("install", "gc", str(CHART), "--namespace", "default", "-f", "-", stdin=json.dumps(VALUES))
         until(lambda: all(self.ready(app) == count for app, count in PODS.items()), self.state)
+
+    def upgrade(self, values: Object) -> None:
+        """With ``values`` over those of the installation. Returns once a new agent is ready."""
+        before = [pod["metadata"]["uid"] for pod in self.pods("muster-agent")]
+        words = ("upgrade", "gc", str(CHART), "--namespace", "default", "--reset-then-reuse-values", "-f", "-")
+        self.helm.run(*words, stdin=json.dumps(values))
+
+        def renewed() -> bool:
+            now = [pod["metadata"]["uid"] for pod in self.pods("muster-agent")]
+            return not set(before) & set(now) and self.ready("muster-agent") == PODS["muster-agent"]
+
+        until(renewed, self.state)
 
     def uninstall(self) -> None:
         try:
@@ -175,6 +191,102 @@ def test_a_kernel_line_keeps_pods_off_the_node_until_it_is_cleared(release: Rele
     release.clear()
     until(lambda: admin.get(f"{pods}/job")["status"]["phase"] == "Running", release.state)
     assert admin.get(f"{pods}/job")["spec"]["nodeName"] == release.node.name
+
+
+def typed(release: Release, line: str, **environ: str) -> str:
+    """What the line prints, typed as an administrator on the machine's network."""
+    words = [*release.node.machine.on_its_network, *shlex.split(line)]
+    known = os.environ | {"KUBECONFIG": str(release.node.plane.kubeconfig)} | environ
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=known)
+    assert done.returncode == 0, f"{line}: {done.stderr}\n{release.state()}"
+    return done.stdout
+
+
+def test_the_guides_lines_are_answered_as_they_stand(release: Release) -> None:
+    """Of both IPU Operator guides, "Verify the installation" and "Debugging"; a guide's placeholders are filled in."""
+    assert "ipujobs.graphcore.ai" in typed(release, f"kubectl apply -f {CHART}/crds/graphcore.ai_ipujobs.yaml")
+    assert "ipujobs.graphcore.ai" in typed(release, "kubectl get crd")
+    listed = release.helm.run("ls", "-n", "default").splitlines()
+    assert [line.split()[0] for line in listed[1:]] == ["gc"]
+    assert "deployed" in listed[1]
+    pods = typed(release, "kubectl get pods -n default")
+    found = [re.search(rf"^(gc-ipu-operator-{part}-\S+) +1/1 +Running", pods, re.MULTILINE) for part in IPU_PARTS]
+    assert all(found), pods
+    for pod in found:
+        assert pod
+        assert typed(release, f"kubectl logs {pod[1]} -n default")
+    assert "gc-metrics-reader" in typed(release, "kubectl get clusterrole -l component=metrics-reader")
+
+
+def asked_in(release: Release, pod: str, url: str, body: str = "") -> str:
+    """What a POST of ``body``, or else a GET, is answered in a pod. Its image has no curl."""
+    program = (
+        "import sys; from urllib.request import Request, urlopen; url, body = sys.argv[1:];"
+        "asked = Request(url, body.encode() or None, {'Content-Type': 'application/json'});"
+        "print(urlopen(asked).read().decode())"
+    )
+    done = release.node.kubectl("exec", "-n", "default", pod, "--", "python3", "-c", program, url, body)
+    assert done.returncode == 0, f"{url}: {done.stderr}\n{release.state()}"
+    return done.stdout
+
+
+def test_a_controller_that_is_edited_in_is_asked(release: Release, tmp_path: Path) -> None:
+    """The guide gives it 60 seconds; the kubelet brings a ConfigMap within a minute and some."""
+    typed(release, f"kubectl label nodes {release.node.name} ipunode=node1")
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nexec sed -i 's/^\\( *controllers.yaml:\\).*/\\1 pod001:8090:ipunode=node1/' \"$1\"\n")
+    editor.chmod(0o755)
+    typed(release, "kubectl edit configmap gc-ipu-operator-vipu-controllers", KUBE_EDITOR=str(editor))
+    path = "/api/v1/namespaces/default/configmaps/gc-ipu-operator-vipu-controllers"
+    assert release.node.plane.admin.get(path)["data"] == {"controllers.yaml": "pod001:8090:ipunode=node1"}
+
+    proxy = "deploy/gc-ipu-operator-vipu-proxy"
+    assert asked_in(release, proxy, "http://gc-ipu-operator-vipu-proxy/stats")
+    query = "http://gc-ipu-operator-vipu-proxy/query"
+    until(lambda: "pod001:8090" in asked_in(release, proxy, query, '{"size":2}'), release.state)
+
+
+def test_the_pages_lines_are_answered_as_they_stand(release: Release) -> None:
+    """Of Autopilot's, "Query with Port-Forward" and "Query from a pod"; the image of the pod is one that is here."""
+    line = "kubectl port-forward service/autopilot-healthchecks 3333:3333 -n autopilot"
+    words = [*release.node.machine.on_its_network, *shlex.split(line)]
+    known = os.environ | {"KUBECONFIG": str(release.node.plane.kubeconfig)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=known) as forward:
+        try:
+            assert forward.stdout
+            assert forward.stdout.readline() == "Forwarding from 127.0.0.1:3333 -> 3333\n", release.state()
+            said = typed(release, 'curl "http://127.0.0.1:3333/status?check=pciebw"')
+        finally:
+            forward.terminate()
+    assert said.startswith("Checking status on all nodes\n")
+    assert f"Node: {release.node.name}\n" in said
+
+    typed(release, f"kubectl create job curl-pod --image={IMAGE} -- sleep inf")
+    try:
+        typed(release, f"kubectl wait --for=condition=Ready pod -l job-name=curl-pod --timeout={LIMIT_S:g}s")
+        url = "http://autopilot-healthchecks.autopilot.svc:3333/status?check=pciebw"
+        again = asked_in(release, "jobs/curl-pod", url)
+    finally:
+        typed(release, "kubectl delete job curl-pod --wait=false")
+    assert f"Node: {release.node.name}\n" in again
+
+
+def test_a_check_of_ones_own_comes_with_an_upgrade(release: Release, tmp_path: Path) -> None:
+    """docs/plugins.md as it stands: both files of its first example, and its values."""
+    page = (CHART.parents[1] / "docs" / "plugins.md").read_text()
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    for name, text in re.findall(r"`/etc/muster/plugins/(uptime\.\w+)`[^\n]*:\n\n```\w+\n(.*?)```", page, re.DOTALL):
+        (folder / name).write_text(text)
+    assert len(list(folder.iterdir())) == 2
+    typed(release, f"kubectl create configmap muster-plugins -n autopilot --from-file={folder}")
+    (values,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("agent:"))
+
+    release.upgrade(yaml.safe_load(values))
+
+    url = "http://autopilot-healthchecks.autopilot.svc:3333/status?check=uptimemonitor"
+    said = asked_in(release, "deploy/gc-ipu-operator-vipu-proxy", url)
+    assert "[[ UPTIMEMONITOR ]] SUCCESS" in said, said
 
 
 def test_uninstalling_takes_everything_off_the_node(release: Release) -> None:

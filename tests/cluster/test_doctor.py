@@ -96,7 +96,7 @@ def test_it_finds_what_is_broken_and_only_that(cluster: Cluster, capsys: pytest.
     assert broken.says("pause", "WARN", "paused by ada")
     assert broken.says("policy", "FAIL", "NoShedule")
     assert broken.says("v-ipu", "FAIL", "entry 1, 'pod1'")
-    assert broken.says("agents", "FAIL", "1 node (bare): no agent: agent.nodeSelector wants gpu=a")
+    assert broken.says("agents", "WARN", "1 node (bare): no agent: agent.nodeSelector wants gpu=a")
 
     person = cluster.plane.kubeconfig_for_user("somebody")
     partial = doctor(person, capsys)

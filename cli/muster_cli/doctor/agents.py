@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from muster_checks.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Template, Toleration, Workload
@@ -9,9 +10,18 @@ from muster_cli.doctor.findings import Finding, counted, some
 from muster_cli.doctor.parts import INSTALL, trouble
 from muster_kube.objects import Node, Taint
 from muster_kube.times import seconds
+from muster_tainter.desired import MANAGED_LABEL, is_managed
 
 AREA = "agents"
 SETTLING_S = 180.0  # a new pod's image is pulled, its agent reads the kernel log to its end, and reports
+
+
+class Ailment(NamedTuple):
+    """What is wrong with a node's agent, and how to mend it."""
+
+    why: str
+    mend: str
+    verdict: Verdict = Verdict.FAIL
 
 
 def judge(
@@ -25,24 +35,27 @@ def judge(
     """daemon: the agents' DaemonSet; None: started by other means. pods: of agents. now: by the API server's clock."""
     if not nodes:
         return [Finding(AREA, Verdict.WARN, "the cluster has no nodes")]
+    alone = [node.metadata.name for node in nodes if not is_managed(node)]
     by_node = {pod.node: pod for pod in sorted(pods, key=lambda pod: pod.status.ready)}  # a ready one counts
     groups: dict[str, list[str]] = defaultdict(list)
-    mends: dict[str, str] = {}
+    told: dict[str, Ailment] = {}
     well = 0
     for node in nodes:
         name = node.metadata.name
-        why, mend = _ails(node, by_node.get(name), daemon, events, healths.get(name), now)
-        if why:
-            groups[why].append(name)
-            mends.setdefault(why, mend)
+        if name in alone:
+            continue
+        if ailment := _ails(node, by_node.get(name), daemon, events, healths.get(name), now):
+            groups[ailment.why].append(name)
+            told.setdefault(ailment.why, ailment)
         else:
             well += 1
     found = [
-        Finding(AREA, Verdict.FAIL, f"{counted(len(names), 'node')} ({some(names)}): {why}", mends[why])
+        Finding(AREA, told[why].verdict, f"{counted(len(names), 'node')} ({some(names)}): {why}", told[why].mend)
         for why, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     found += _of_the_set(daemon, events, bool(pods))
-    return found or [Finding(AREA, Verdict.PASS, f"{counted(well, 'node')}: each has an agent that reports")]
+    left = f"; {counted(len(alone), 'node')} left alone ({MANAGED_LABEL}=false)" if alone else ""
+    return found or [Finding(AREA, Verdict.PASS, f"{counted(well, 'node')}: each has an agent that reports{left}")]
 
 
 def _ails(
@@ -52,8 +65,7 @@ def _ails(
     events: Sequence[EventFacts],
     health: HealthFacts | None,
     now: float,
-) -> tuple[str, str]:
-    """What is wrong with this node's agent, and how to mend it; empty: nothing."""
+) -> Ailment | None:
     name = node.metadata.name
     if pod is None:
         return _without_pod(node, daemon)
@@ -61,48 +73,52 @@ def _ails(
     since = now - seconds(pod.metadata.creation_timestamp)
     if not pod.status.ready:
         if since < SETTLING_S and not any(each.restart_count for each in pod.status.container_statuses):
-            return "", ""
+            return None
         why = trouble(pod, events)
-        return (
+        return Ailment(
             f"its agent is not ready: {why}",
             f"kubectl -n {namespace} logs {pod.metadata.name}; muster explain {name}",
         )
     if since < SETTLING_S:
-        return "", ""
+        return None
     if health is None:
-        return (
+        return Ailment(
             "an agent, and no NodeHealth: the tainter makes one for each node of its pools",
             "muster policy check of the policy in force (its pools); is a tainter leading?",
         )
     if not health.status.verdict:
-        return "its agent is ready and has never reported", f"kubectl -n {namespace} logs {pod.metadata.name}"
+        logs = f"kubectl -n {namespace} logs {pod.metadata.name}"
+        return Ailment("its agent is ready and has never reported", logs)
     said, uid = health.status.agent.pod_uid, pod.metadata.uid
     if said and uid and said != uid:
-        return (
+        return Ailment(
             "its NodeHealth is stale: what stands there was said by a pod that is gone",
             f"kubectl -n {namespace} logs {pod.metadata.name} (two agents that claim one node say so)",
         )
-    return "", ""
+    return None
 
 
-def _without_pod(node: Node, daemon: Workload | None) -> tuple[str, str]:
+def _without_pod(node: Node, daemon: Workload | None) -> Ailment:
     if daemon is None:
-        return "no agent", INSTALL
+        return Ailment("no agent", INSTALL)
     template = daemon.spec.template.spec
     where = f"kubectl -n {daemon.metadata.namespace} describe daemonset {daemon.metadata.name}"
     wrong = [
         f"{key}={value}" for key, value in template.node_selector.items() if node.metadata.labels.get(key) != value
     ]
     if wrong:
-        return (
+        return Ailment(
             f"no agent: agent.nodeSelector wants {', '.join(wrong)}",
-            "label the nodes, or change agent.nodeSelector; nodes that Muster shall leave alone: ignore this",
+            "label the nodes, or change agent.nodeSelector; nodes that are to have none: "
+            f"kubectl label node {node.metadata.name} {MANAGED_LABEL}=false",
+            Verdict.WARN,  # as it was told to be, or a label that was forgotten
         )
     refused = [taint for taint in node.spec.taints if not tolerated(taint, template.tolerations)]
     if refused:
         keys = some(f"{taint.key}:{taint.effect}" for taint in refused)
-        return f"no agent: the taint {keys} is not tolerated", "agent.tolerations: [{operator: Exists}] (the default)"
-    return "no agent, and neither selector nor taints say why", where
+        mend = "agent.tolerations: [{operator: Exists}] (the default)"
+        return Ailment(f"no agent: the taint {keys} is not tolerated", mend)
+    return Ailment("no agent, and neither selector nor taints say why", where)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

@@ -38,11 +38,12 @@ services: [dbus]
 {{/* The needs of what is enabled, as JSON. */}}
 {{- define "muster.agentNeeds" -}}
 {{- $needs := list -}}
+{{- $checks := .Values.checks | default dict -}}
 {{- range $name, $of := include "muster.checkNeeds" . | fromYaml -}}
-{{- if ne (toString (dig $name "enabled" true $.Values.checks)) "false" }}{{ $needs = concat $needs $of }}{{ end -}}
+{{- if ne (toString (dig $name "enabled" true $checks)) "false" }}{{ $needs = concat $needs $of }}{{ end -}}
 {{- end -}}
-{{- if ne (toString (dig "dmesg" "enabled" true .Values.checks)) "false" -}}
-{{- $source := dig "dmesg" "parameters" "source" "auto" .Values.checks -}}
+{{- if ne (toString (dig "dmesg" "enabled" true $checks)) "false" -}}
+{{- $source := dig "dmesg" "parameters" "source" "auto" $checks -}}
 {{- if has $source (list "auto" "kmsg") }}{{ $needs = concat $needs (list "dev" "kmsg") }}{{ end -}}
 {{- if eq $source "journal" }}{{ $needs = append $needs "journal" }}{{ end -}}
 {{- end -}}
@@ -51,10 +52,11 @@ services: [dbus]
 
 {{/* The settings of the agent. */}}
 {{- define "muster.agentSettings" -}}
+{{- $config := deepCopy (.Values.agent.config | default dict) -}}
 {{- $checks := dict "pciebw" (dict "parameters" (dict "min_bandwidth_gb_per_s" .Values.PCIeBW)) -}}
-{{- $checks = mustMergeOverwrite $checks (deepCopy .Values.checks) (deepCopy (.Values.agent.config.checks | default dict)) -}}
+{{- $checks = mustMergeOverwrite $checks (deepCopy (.Values.checks | default dict)) ($config.checks | default dict) -}}
 {{- $settings := dict "repeat" .Values.repeat "root" "/host" "state_dir" "/var/lib/muster" "namespace" .Values.namespace.name "log_format" .Values.logFormat "checks" $checks -}}
 {{- if .Values.tainter.enabled }}{{ $_ := set $settings "tainter_url" (printf "http://muster-tainter.%s.svc:3334" .Values.namespace.name) }}{{ else }}{{ $_ := set $settings "plan" "local" }}{{ end -}}
 {{- with .Values.agent.runAs }}{{ $_ := set $settings "run_as" . }}{{ end -}}
-{{- toYaml (mustMergeOverwrite $settings (omit (deepCopy .Values.agent.config) "checks")) -}}
+{{- toYaml (mustMergeOverwrite $settings (omit $config "checks")) -}}
 {{- end -}}

@@ -33,6 +33,16 @@
 {{- ternary "ClusterFirst" $own.dnsPolicy (and (not $own.hostNetwork) (eq $own.dnsPolicy "ClusterFirstWithHostNet")) -}}
 {{- end -}}
 
+{{/* The operator's port for metrics, in its pod: its Service's, unless the pod has that for something else. */}}
+{{- define "muster.metricsPort" -}}
+{{- $health := 8081 -}}
+{{- $webhook := int .Values.admissionWebhooks.port -}}
+{{- if eq $webhook $health }}{{ fail "\n\nadmissionWebhooks.port: 8081 is where the operator tells of its health: choose another port\n" }}{{ end -}}
+{{- $free := list -}}
+{{- range list (int .Values.controller.service.port) 8443 8444 }}{{ if not (or (lt . 1024) (eq . $health) (eq . $webhook)) }}{{ $free = append $free . }}{{ end }}{{ end -}}
+{{- first $free -}}
+{{- end -}}
+
 {{- define "muster.operatorSettings" -}}
 {{- if not .Values.vipuProxy.enabled }}{{ fail "\n\ncontroller.enabled: the operator needs the V-IPU proxy: set vipuProxy.enabled=true, or controller.enabled=false, too\n" }}{{ end -}}
 {{- $own := .Values.controller -}}{{- $hooks := .Values.admissionWebhooks -}}{{- $jobs := .Values.ipuJobs -}}
@@ -42,7 +52,7 @@
   "quarantine_namespace" (include "muster.quarantineNamespace" .)
   "namespace" .Release.Namespace
   "scope" (include "muster.scope" . | fromJsonArray)
-  "metrics_port" (int $own.service.port)
+  "metrics_port" (int (include "muster.metricsPort" .))
   "webhook_port" (int $hooks.port)
   "webhook_name" (include "muster.webhook" .)
   "launcher_image" .Values.global.launcherImage
@@ -59,7 +69,7 @@
 {{- if not $hooks.certificateSecret }}{{ fail "\n\nadmissionWebhooks.patch.enabled is false, so somebody else makes the certificate of the webhooks: set admissionWebhooks.certificateSecret to the Secret that has it (tls.crt, tls.key)\n" }}{{ end -}}
 {{- $_ := set $settings "cert_dir" "/etc/muster/certificate" -}}
 {{- end -}}
-{{- toYaml (mustMergeOverwrite $settings (deepCopy $own.config)) -}}
+{{- toYaml (mustMergeOverwrite $settings (deepCopy ($own.config | default dict))) -}}
 {{- end -}}
 
 {{- define "muster.quarantineNamespace" -}}
@@ -82,7 +92,7 @@
   "idle_timeout" $own.proxyIdleTimeoutSeconds
   "log_level" (int $own.logLevel)
   "log_format" .Values.logFormat -}}
-{{- toYaml (mustMergeOverwrite $settings (deepCopy $own.config)) -}}
+{{- toYaml (mustMergeOverwrite $settings (deepCopy ($own.config | default dict))) -}}
 {{- end -}}
 
 {{/* Its container's security context: the chart's own, and the given one over it. arguments: given */}}

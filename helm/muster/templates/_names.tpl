@@ -1,6 +1,11 @@
 {{/* Names. Those of agent and tainter are fixed, as there is one of each in a cluster; those of the IPU parts begin as the guide's. */}}
 {{- define "muster.prefix" -}}
-{{- .Values.fullNameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "ipu-operator")) | trunc 36 | trimSuffix "-" -}}
+{{- $name := .Values.fullNameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "ipu-operator")) -}}
+{{- $name = $name | replace "." "-" | trunc 36 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]" $name) -}}
+{{- fail (printf "\n\nthe names of Services begin with a letter, and %q does not: add, for example, --set fullNameOverride=ipu-operator\n" $name) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 {{- define "muster.controller" -}}{{ include "muster.prefix" . }}-controller-manager{{- end -}}
 {{- define "muster.proxy" -}}{{ include "muster.prefix" . }}-vipu-proxy{{- end -}}
@@ -26,12 +31,12 @@ app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end -}}
 
 {{- define "muster.controllerAccount" -}}
-{{- $old := .Values.controllers.serviceAccount -}}{{- $own := .Values.controller.serviceAccount -}}
+{{- $old := .Values.controllers.serviceAccount | default dict -}}{{- $own := .Values.controller.serviceAccount -}}
 {{- $name := $own.name | default $old.name -}}
 {{- if eq (include "muster.controllerAccountMade" .) "true" }}{{ $name | default (include "muster.controller" .) }}{{ else }}{{ $name | default "default" }}{{ end -}}
 {{- end -}}
 {{- define "muster.controllerAccountMade" -}}
-{{- and .Values.controller.serviceAccount.create (ne (toString .Values.controllers.serviceAccount.create) "false") -}}
+{{- and .Values.controller.serviceAccount.create (ne (toString (.Values.controllers.serviceAccount | default dict).create) "false") -}}
 {{- end -}}
 {{- define "muster.proxyAccount" -}}
 {{- if .Values.vipuProxy.serviceAccount.create }}{{ .Values.vipuProxy.serviceAccount.name | default (include "muster.proxy" .) }}{{ else }}{{ .Values.vipuProxy.serviceAccount.name | default "default" }}{{ end -}}
@@ -45,7 +50,15 @@ image: {{ printf "%s:%s" ($own.repository | default $all.repository) $tag | quot
 imagePullPolicy: {{ $own.pullPolicy | default $all.pullPolicy }}
 {{- end -}}
 
-{{/* Pull secrets. arguments: root, nodes: in the namespace of agent and tainter */}}
+{{/* What the pull secret holds, encoded; empty: it is not made. */}}
+{{- define "muster.pullSecretData" -}}
+{{- $own := .Values.pullSecrets -}}
+{{- if and $own.create $own.imagePullSecretData -}}
+{{- $isEncoded := regexMatch "^[A-Za-z0-9+/\\s]+=*\\s*$" $own.imagePullSecretData -}}
+{{- ternary ($own.imagePullSecretData | nospace) (b64enc $own.imagePullSecretData) $isEncoded -}}
+{{- end -}}
+{{- end -}}
+{{/* Pull secrets. arguments: root; own: the part's image, where it may have one of its own; as: another name of ours */}}
 {{- define "muster.pullSecrets" -}}
 {{- $names := list -}}
 {{- $given := .root.Values.global.imagePullSecrets -}}
@@ -54,8 +67,8 @@ imagePullPolicy: {{ $own.pullPolicy | default $all.pullPolicy }}
 {{- if $name }}{{ $names = append $names $name }}{{ end -}}
 {{- end -}}
 {{- $own := .root.Values.pullSecrets -}}
-{{- if and .nodes (or (not $own.create) $own.imagePullSecretData) -}}
-{{- $names = append $names $own.name -}}
+{{- if and (or (not $own.create) $own.imagePullSecretData) (not (.own | default dict).repository) -}}
+{{- $names = append $names (.as | default $own.name) -}}
 {{- end -}}
 {{- with $names | uniq }}
 imagePullSecrets:
@@ -120,5 +133,8 @@ podAntiAffinity:
 {{- else if eq $mode "auto" -}}
 {{- if include "muster.since" (dict "root" . "minor" 30) }}policy
 {{- else if .Values.tainter.enabled }}webhook{{ else }}none{{ end -}}
+{{- else if and (eq $mode "webhook") (not .Values.tainter.enabled) }}none
+{{- else if and (eq $mode "policy") (not (include "muster.since" (dict "root" . "minor" 30))) -}}
+{{- fail (printf "\n\nownNode.mode: policy takes Kubernetes 1.30, and this is %s: leave it out, so that the tainter sees to it\n" .Capabilities.KubeVersion.Version) -}}
 {{- else }}{{ $mode }}{{ end -}}
 {{- end -}}

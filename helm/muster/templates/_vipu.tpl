@@ -43,6 +43,8 @@ nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPo
 {{- if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\\[[0-9A-Fa-f:.%]{2,60}\\]):[0-9]{1,5}:([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?=([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" .) -}}
 {{- fail (printf "\n\nvipuControllers: %q: expected host:port:key=value, such as pod001:8090:ipunode=node1\n" .) -}}
 {{- end -}}
+{{- $port := regexFind ":[0-9]+:" (regexReplaceAll "^\\[.*\\]" . "") | trimAll ":" | int -}}
+{{- if or (lt $port 1) (gt $port 65535) }}{{ fail (printf "\n\nvipuControllers: %q: expected a port from 1 to 65535\n" .) }}{{ end -}}
 {{- end -}}
 {{- join "," ($given | uniq) -}}
 {{- end -}}

@@ -60,6 +60,16 @@ def test_nodes_whose_agents_report_are_fine() -> None:
 def test_a_node_that_the_selector_leaves_out_is_told_with_the_label_it_lacks() -> None:
     (found,) = judge([node("a")], [], [], daemon=daemon(nodeSelector={"gpu": "yes"}))
     assert "1 node (a): no agent: agent.nodeSelector wants gpu=yes" in found.what
+    assert found.verdict is Verdict.WARN
+    assert "kubectl label node a muster.dev/managed=false" in found.mend
+
+
+def test_a_node_that_is_left_alone_is_to_have_no_agent() -> None:
+    alone = node("b", **{"muster.dev/managed": "false"})
+    chosen = daemon(nodeSelector={"gpu": "yes"})
+    (found,) = judge([node("a", gpu="yes"), alone], [agent("a")], [health("a")], daemon=chosen)
+    assert found.verdict is Verdict.PASS
+    assert found.what == "1 node: each has an agent that reports; 1 node left alone (muster.dev/managed=false)"
 
 
 def test_a_taint_that_keeps_the_agent_off_is_named() -> None:

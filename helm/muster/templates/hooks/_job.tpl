@@ -1,12 +1,12 @@
 {{/* What the chart's own jobs have in common. arguments: root, account */}}
 {{- define "muster.jobPod" -}}
 {{- $own := .root.Values.admissionWebhooks.patch -}}
-serviceAccountName: {{ .account }}
+serviceAccountName: {{ .account | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 restartPolicy: Never
 {{- with $own.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $own.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}

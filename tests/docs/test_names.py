@@ -1,0 +1,155 @@
+"""What the documents name is there: values of the chart, metrics, and objects where the chart puts them."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.chart.charting import Helm, Rendered
+from tests.docs.blocks import ROOT, Command, commands, documents
+
+SCHEMA: dict[str, Any] = json.loads((ROOT / "helm/muster/values.schema.json").read_text())
+METRICS = (ROOT / "docs/metrics.md").read_text()
+OTHERS = {"grafana.sidecar.dashboards.searchNamespace", "controllers.yaml"}  # of another chart; a key of a ConfigMap
+ROOMS = {path.name for path in ROOT.glob("*/muster_*")} | {"muster_testbed", "muster_loadavg"}  # and a plug-in's file
+# made while the parts run: kind, name, namespace
+MADE = {
+    ("configmap", "muster-pause", "autopilot"),
+    ("configmap", "muster-ipu-quarantine", "autopilot"),
+    ("configmap", "ipu-partitions-tracker", "default"),
+    ("lease", "muster-tainter", "autopilot"),
+    ("lease", "muster-operator", "default"),
+    ("secret", "muster-own-node", "autopilot"),
+}
+SELECTED = {"-l", "--selector"}
+GIVEN = {"-n", "--namespace", "-o", "-c", "-f", "-p", "--type", "--field-selector", "-L", "--kubeconfig"}
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
+    """With the own-node webhook, which pages tell of."""
+    return Helm(tmp_path_factory.mktemp("helm")).template("--set", "ownNode.mode=webhook")
+
+
+def values() -> Iterator[tuple[str, str]]:
+    """Where, and a path that begins like one of the chart's sections."""
+    for page in documents():
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            for path in re.findall(r"`([A-Za-z]+(?:\.[A-Za-z_]+)+)(?:[=:][^`]*)?`", line):
+                if path.partition(".")[0] in SCHEMA["properties"] and path not in OTHERS:
+                    yield f"{page.relative_to(ROOT)}:{number}", path.replace(".NAME.", ".ping.")
+
+
+def is_value(path: str) -> bool:
+    node = SCHEMA
+    for key in path.split("."):
+        if "properties" not in node and "$ref" in (refers := next(iter(node.get("allOf", [])), {})):
+            node = SCHEMA["definitions"][refers["$ref"].rpartition("/")[2]]
+        if "properties" not in node:
+            return True  # free: labels, resources
+        if key not in node["properties"]:
+            return False
+        node = node["properties"][key]
+    return True
+
+
+def test_a_value_that_a_page_names_is_one_of_the_chart() -> None:
+    named = list(values())
+    assert len(named) > 100
+    assert not [f"{where}: {path}" for where, path in named if not is_value(path)]
+    assert not is_value("ipuJobs.scope")
+
+
+def test_a_metric_that_a_page_names_is_one_of_a_part() -> None:
+    for page in documents():
+        for name in set(re.findall(r"\b(?:muster|autopilot)_[a-z_]*[a-z]\b", page.read_text())) - ROOMS:
+            known = {name, re.sub(r"_(total|bucket|sum|count)$", "", name)}
+            assert any(each in METRICS for each in known), f"{page.relative_to(ROOT)}: {name}"
+
+
+class Asked:
+    """What a kubectl line asks for. namespace: "" where it names none; selector: its labels."""
+
+    def __init__(self, command: Command) -> None:
+        self.namespace, self.selector = "", {}
+        plain: list[str] = []
+        words = list(command.words[1:])
+        while words:
+            word = words.pop(0)
+            flag, equals, text = word.partition("=")
+            if word.startswith("-") and (flag in SELECTED | GIVEN):
+                text = text if equals else (words.pop(0) if words else "")
+                if flag in SELECTED:
+                    self.selector = dict(each.partition("=")[::2] for each in text.split(","))
+                if flag in ("-n", "--namespace"):
+                    self.namespace = text
+            elif word == "--":
+                break
+            elif not word.startswith("-"):
+                plain.append(word)
+        self.verb = plain[0] if plain else ""
+        kind, _, name = (plain[1] if len(plain) > 1 else "").partition("/")
+        self.kind = _singular("pod" if self.verb == "logs" and not name else kind)
+        self.names = [name] if name else plain[2:3]
+
+
+def _singular(kind: str) -> str:
+    kind = {"deploy": "deployment", "svc": "service", "ds": "daemonset", "po": "pod"}.get(kind, kind)
+    return kind.lower().removesuffix("s")
+
+
+def labels(rendered: Rendered, kind: str) -> list[dict[str, str]]:
+    if kind == "pod":
+        return [
+            each["spec"]["template"]["metadata"]["labels"] for each in rendered.objects if "template" in _spec(each)
+        ]
+    return [each["metadata"].get("labels", {}) for each in rendered.objects if each["kind"].lower() == kind]
+
+
+def _spec(body: dict[str, Any]) -> dict[str, Any]:
+    return body.get("spec") or {}
+
+
+def wrong(command: Command, rendered: Rendered) -> str:
+    """Why the line finds nothing where release `gc` is installed; empty: it does, or it asks for other things."""
+    asked = Asked(command)
+    ours = {key: value for key, value in asked.selector.items() if key.startswith("app") or key == "component"}
+    if ours and not any(ours.items() <= each.items() for each in labels(rendered, asked.kind)):
+        return f"no {asked.kind} has the labels {ours}"
+    places = {
+        (each["kind"].lower(), each["metadata"]["name"], each["metadata"].get("namespace", ""))
+        for each in rendered.objects
+    } | MADE
+    for name in asked.names:
+        there = [place for kind, named, place in places if (kind, named) == (asked.kind, name)]
+        if asked.verb == "create" or not re.match(r"(muster|gc|autopilot|ipu)-", name):
+            continue
+        if not there:
+            return f"there is no {asked.kind} {name}"
+        if (
+            asked.namespace
+            and {"NAMESPACE": "default", "RELEASE-NAMESPACE": "default"}.get(asked.namespace, asked.namespace)
+            not in there
+        ):
+            return f"{asked.kind} {name} is in {there[0]}"
+    return ""
+
+
+def test_a_kubectl_line_finds_what_the_chart_makes(rendered: Rendered) -> None:
+    lines = [each for page in documents() for each in commands(page) if each.words[0] == "kubectl"]
+    assert not [f"{each.where}: {' '.join(each.words)}: {why}" for each in lines if (why := wrong(each, rendered))]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("kubectl get configmap -A -l app=muster-vipu-proxy", "has the labels"),
+        ("kubectl logs -n autopilot -l app=muster-operators", "has the labels"),
+        ("kubectl -n muster port-forward deployment/muster-tainter 3334", "is in autopilot"),
+        ("kubectl get configmap muster-ipu-quarantine -n RELEASE-NAMESPACE -o yaml", "is in autopilot"),
+        ("kubectl logs -n NAMESPACE deploy/gc-controller", "there is no deployment"),
+    ],
+)
+def test_a_line_that_finds_nothing_is_found(rendered: Rendered, line: str, why: str) -> None:
+    assert why in wrong(Command(tuple(line.split()), "here"), rendered)
