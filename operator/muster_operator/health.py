@@ -174,7 +174,7 @@ def _in_order(here: Standing) -> list[JobPod]:
     found = [launcher] if launcher is not None else []
     found += [
         here.pods[name]
-        for instance in range(here.instances)
+        for instance in (*range(here.instances), *sorted(here.rollout.extras))
         for name in here.workers_of(instance).values()
         if name in here.pods
     ]

@@ -50,14 +50,11 @@ def message(here: Standing) -> str:
     return given_back.message if here.held_back and given_back is not None else ""
 
 
-def forgiven(here: Standing) -> IPUJob:
-    """The job, its back-off forgotten once all of it has started."""
-    before = here.job.status
-    if before.given_back is None or here.held_back or not here.is_running:
-        return here.job
-    if any(_waits_for_node(pod) for instance in here.places for pod in here.there(instance)):
-        return here.job
-    return msgspec.structs.replace(here.job, status=msgspec.structs.replace(before, given_back=None))
+def is_forgotten(here: Standing) -> bool:
+    """The back-off is, once all of the job has started."""
+    if here.held_back or not here.is_running:
+        return False
+    return not any(_waits_for_node(pod) for instance in here.places for pod in here.there(instance))
 
 
 def _may_try(here: Standing) -> bool:

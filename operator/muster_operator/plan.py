@@ -206,8 +206,9 @@ def _pursue(here: Standing, setup: Setup) -> Plan:
         partitions=bool(here.instances) and not here.unready,
         reason="GaveBack" if held and not here.is_running else "",
         message=held if not here.is_running else "",
+        started=holding.is_forgotten(here),
     )
-    written = status.told(holding.forgiven(here), stand, here.workers, seen.now)
+    written = status.told(job, stand, here.workers, seen.now)
     tells: list[Action] = [*renewing.tells(here)]
     if status.is_true(job.status, SUSPENDED):
         tells.append(Tell("Normal", "IPUJobResumed", "its partitions and pods are made again"))

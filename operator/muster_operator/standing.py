@@ -291,6 +291,7 @@ class Standing:
             or self.misfits
             or not self.is_of_now(pod)
             or self.is_going(pod)
+            or (pod.metadata.deletion_timestamp and ending.has_ended(pod))  # a kubelet that is away takes none away
             or pod.metadata.labels.get(names.INSTANCE) in replaced
             or self._is_scaled_away(pod)
         ]

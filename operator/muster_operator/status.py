@@ -35,7 +35,7 @@ DONE = "All instances done"
 class Stand:
     """Where a job stands. state: one of the conditions above; reason and message: of that condition, "" for the usual
     ones. desired, current: instances. partitions: every instance has its own. line: lastMessage. next_attempt: when one
-    that restarts goes on."""
+    that restarts goes on. started: all of it, so that it is forgotten what it gave back before."""
 
     state: str
     line: str
@@ -45,6 +45,7 @@ class Stand:
     reason: str = ""
     message: str = ""
     next_attempt: str | None = None
+    started: bool = False
 
 
 def is_true(status: Status, kind: str) -> bool:
@@ -91,7 +92,7 @@ def told(job: IPUJob, stand: Stand, workers: Iterable[JobPod], now: float) -> St
         start_time=None if stand.state == SUSPENDED else before.start_time or at,
         first_running_time=_first_running(before, stand, at),
         next_attempt_time=stand.next_attempt,
-        given_back=None if over or stand.state == SUSPENDED else before.given_back,
+        given_back=None if over or stand.started or stand.state == SUSPENDED else before.given_back,
         pre_flight=None if stand.state == SUSPENDED else before.pre_flight,
         suspected=None if stand.state == SUSPENDED else before.suspected,
         completion_time=(before.completion_time or at) if over else None,

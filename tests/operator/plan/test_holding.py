@@ -10,7 +10,7 @@ from tests.operator.plan.played_cluster import Cluster, Died
 
 from muster_kube.times import rfc3339_whole, seconds
 from muster_operator import status
-from muster_operator.ipujob import IPUJob, Move
+from muster_operator.ipujob import GivenBack, IPUJob, Move
 from muster_operator.seen import RemovePod, Setup, TakePartitions, Tell
 
 STEP_S = 20.0
@@ -285,3 +285,17 @@ def test_a_pod_that_the_api_server_does_not_take_is_waited_for_no_longer(refused
     decided = decide(job, **seen)
     given_back = decided.status.given_back if decided.status is not None else None
     assert (given_back.instances if given_back is not None else None) == ((1,) if refused else None)
+
+
+def test_the_back_off_is_forgotten_though_the_last_pod_that_starts_changes_nothing_else() -> None:
+    """Instance 0 works, so the job runs; only then instance 1 gets the node that it had waited for."""
+    waits, seen = waiting_instance()
+    assert waits.status.launcher_status == "Running"
+    given_back = GivenBack(count=1, message="gave the partition of instance 1 back")
+    waits = msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, given_back=given_back))
+    assert decide(waits, **seen, setup=Setup(hold_timeout_s=0.0)).status is None, "it still waits"
+    bound = seen | {"pods": seen["pods"] | {"train-worker-1": make_pod(waits, "train-worker-1", "Pending")}}
+    decided = decide(waits, **bound)
+    assert decided.status is not None
+    assert decided.status.given_back is None
+    assert decide(with_status(waits, decided), **bound).status is None

@@ -394,6 +394,40 @@ def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partiti
     assert f"rank 1 (pod train-worker-1) is on node node-b: {bad.what}" in degraded(cluster).message
 
 
+@pytest.mark.parametrize("launcher", [True, False])
+def test_57_a_pod_that_ended_as_it_was_deleted_on_a_node_that_is_away_then_is_made_again(launcher: bool) -> None:
+    """Nothing is lost with it, and its kubelet will not take it away."""
+    cluster = begin(make_job(launcher=launcher, workers=2, finalizers=(), healthPolicy={"onFault": "Keep"}))
+    cluster.evict("node-b", grace_s=5)
+    cluster.set_phase(("default", "train-worker-1"), "Failed")
+    cluster.bad["node-b"] = NOT_READY
+    cluster.live(6)
+    assert cluster.where()["train-worker-1"] == "node-b", "it has its time"
+    cluster.live(12)
+    assert cluster.where()["train-worker-1"] != "node-b"
+    assert (said(cluster).launcher_status, said(cluster).attempt, said(cluster).moves) == ("Running", 0, 0)
+
+
+def test_51_an_extra_instance_that_is_lost_holds_up_no_rollout() -> None:
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
+    surge = Strategy(rolling_update=RollingUpdate(max_surge=1, max_unavailable=0))
+    cluster.add(make_job(launcher=False, instances=2, finalizers=(), healthPolicy={"onFault": "Keep"}))
+    workers_now = cluster.jobs[UID].spec.workers
+    cluster.live()
+    changed = msgspec.structs.replace(workers_now, template=template(terminationGracePeriodSeconds=2), strategy=surge)
+    cluster.edit(UID, workers=changed)
+    while cluster.where(2) != {"train-worker-2": "node-c"}:
+        cluster.turn(UID)
+        cluster.settle_partitions()
+        cluster.place()
+    cluster.bad["node-c"] = NOT_READY
+    cluster.evict("node-c")
+    cluster.live(40)
+    assert {pod.metadata.labels["muster.dev/template"] for pod in cluster.pods.values()} == {digest(cluster.jobs[UID])}
+    assert (said(cluster).launcher_status, sorted(cluster.where())) == ("Running", ["train-worker-0", "train-worker-1"])
+    assert cluster.resets[UID, partition_of(cluster.jobs[UID], 2), 1] == 1, "before it stood in again"
+
+
 def test_57_what_is_tainted_beside_an_instance_that_is_lost_stays_where_it_is() -> None:
     cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
     cluster.add(make_job(launcher=False, instances=3, finalizers=(), healthPolicy={"onFault": "Keep"}))
