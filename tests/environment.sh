@@ -24,3 +24,6 @@ fi
 say "installing the pinned packages into .venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 sh tests/again.sh .venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+# schemas of Kubernetes 1.20 to 1.24, which later versions of that package lack: 23 MB on disk, beside the one that runs
+older=.venv/kubernetes-validate-1.28.3
+[ -d "$older" ] || sh tests/again.sh .venv/bin/pip install --quiet --no-deps --target "$older" kubernetes-validate==1.28.3

@@ -4,12 +4,12 @@ import json
 import re
 from typing import Any
 
-import kubernetes_validate
+import jsonschema
 import pytest
+from tests.chart import kubernetes_schemas
 from tests.chart.charting import CHART, Helm, Object, Refused
 
 VERSIONS = ("1.20.0", "1.24.0", "1.30.0", "1.36.0")
-OLDEST_SCHEMAS = "1.25"  # of kubernetes-validate 1.37; tests/cluster applies what is rendered on a real server of 1.20
 MONITORS = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor")
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -119,23 +119,32 @@ _known_good: set[str] = set()
 
 
 def validate(body: Object, version: str) -> None:
-    """Raises kubernetes_validate.ValidationError. What is the same in several cases is looked at once."""
-    if float(version.partition(".")[2]) < float(OLDEST_SCHEMAS.partition(".")[2]):
-        version = OLDEST_SCHEMAS
-        if body["apiVersion"] == "policy/v1beta1":  # of the same form as its successor
-            body = body | {"apiVersion": "policy/v1"}
+    """Raises jsonschema.ValidationError. What is the same in several cases is looked at once."""
     text = f"{version} {json.dumps(body, sort_keys=True)}"
     if text not in _known_good:
-        kubernetes_validate.validate(body, version, strict=True)
+        kubernetes_schemas.validate(body, version)
         _known_good.add(text)
 
 
-def test_a_field_that_does_not_exist_is_found(helm: Helm) -> None:
-    tainter = helm.template().one("Deployment", "muster-tainter")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_field_that_does_not_exist_is_found(helm: Helm, version: str) -> None:
+    tainter = helm.template(version=version).one("Deployment", "muster-tainter")
     wrong = tainter | {"spec": tainter["spec"] | {"replica": 2}}
 
-    with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
-        validate(wrong, "1.20")
+    with pytest.raises(jsonschema.ValidationError, match="replica"):
+        validate(wrong, version.removesuffix(".0"))
+
+
+def test_a_field_of_a_later_kubernetes_is_found(helm: Helm) -> None:
+    """From 1.25 on."""
+    agent = helm.template(version="1.20.0").agent
+    spec = agent["spec"]["template"]["spec"] | {"hostUsers": False}
+    later = agent | {"spec": agent["spec"] | {"template": agent["spec"]["template"] | {"spec": spec}}}
+
+    validate(later, "1.30")
+    for version in ("1.20", "1.24"):
+        with pytest.raises(jsonschema.ValidationError, match="hostUsers"):
+            validate(later, version)
 
 
 @pytest.mark.parametrize(

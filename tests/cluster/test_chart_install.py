@@ -255,6 +255,12 @@ def test_uninstall_frees_the_nodes_and_leaves_jobs_partitions_and_crds(clean: Cl
     admin.delete(f"{IPUJOBS}/running")
     admin.delete(TRACKER)
 
+    # as an uninstall leaves it that was killed half way
+    admin.delete("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
+    clean.wait_until_gone("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
+    clean.beside(lambda: clean.uninstall("other"), "autopilot", "muster-release")
+    assert not clean.objects()
+
 
 def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster) -> None:
     clean.admin.create("/api/v1/namespaces", {"metadata": {"name": "autopilot"}})
