@@ -259,6 +259,7 @@ def test_uninstall_frees_the_nodes_and_leaves_jobs_partitions_and_crds(clean: Cl
     admin.delete("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
     clean.wait_until_gone("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
     clean.beside(lambda: clean.uninstall("other"), "autopilot", "muster-release")
+    clean.wait_until_gone("/api/v1/namespaces/autopilot")
     assert not clean.objects()
 
 
