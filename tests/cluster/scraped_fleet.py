@@ -253,6 +253,8 @@ async def scraped_fleet(bed: Bed, found: Programs, folder: Path, *, nodes: int =
         await _have_pods(api, stack, ports)
         scraped = _scraped(bed, tainter, ports, folder)
         prometheus = stack.enter_context(Prometheus(found, folder / "prometheus", scraped))
+        # the rate of a histogram without labels does not show what it counted before
+        await asyncio.to_thread(prometheus.until_scraped)
         yield Stage(bed, tainter, agents, prometheus, loki)
 
 
