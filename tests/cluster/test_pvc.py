@@ -99,8 +99,13 @@ async def test_a_claim_is_bound_and_written_and_nothing_is_left(
 async def test_a_claim_that_nothing_fits_is_unbound_and_the_cluster_says_why(
     api: KubeClient, namespace: str, node: str
 ):
-    passed_s = 0.0
-    trials = VolumeTrials(api, namespace, clock=lambda: time.monotonic() + passed_s)
+    passed_s, begun = 0.0, asyncio.Event()
+
+    def clock() -> float:
+        begun.set()
+        return time.monotonic() + passed_s
+
+    trials = VolumeTrials(api, namespace, clock=clock)
     trying = asyncio.create_task(
         trials.try_claim(
             NODE, storage_class="no-such-class", size_mib=8, image="x", bind_timeout_s=3600, write_timeout_s=1
@@ -109,6 +114,7 @@ async def test_a_claim_that_nothing_fits_is_unbound_and_the_cluster_says_why(
     place = f"/api/v1/namespaces/{namespace}"
     claim = await first(api, f"{place}/persistentvolumeclaims")
     await first(api, f"{place}/events?fieldSelector=involvedObject.name={claim}")
+    await begun.wait()  # of the claim the cluster may speak before the trial's time begins
     passed_s = 3600.0
     await api.patch(f"{place}/persistentvolumeclaims/{claim}", {"metadata": {"labels": {"a": "change"}}})
     trial = await trying
