@@ -146,7 +146,8 @@ class Cluster:
         return printed
 
     def _uid(self, path: str) -> str:
-        return str(self.admin.get(path)["metadata"]["uid"]) if self.admin.exists(path) else ""
+        found = self.admin.found(path)
+        return str(found["metadata"]["uid"]) if found is not None else ""
 
     def killed_at(self, namespace: str, job: str, *words: str) -> None:
         """helm, while it waits for one of the chart's jobs."""

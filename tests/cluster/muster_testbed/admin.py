@@ -66,13 +66,16 @@ class Admin:
         return self._call("GET", path, params=params)
 
     def exists(self, path: str) -> bool:
+        return self.found(path) is not None
+
+    def found(self, path: str) -> Object | None:
+        """None: it is not there."""
         try:
-            self.get(path)
+            return self.get(path)
         except Refused as error:
             if error.status == 404:
-                return False
+                return None
             raise
-        return True
 
     def create(self, path: str, body: Object, *, exist_ok: bool = False) -> Object:
         deadline = time.monotonic() + 60.0
