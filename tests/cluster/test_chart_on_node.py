@@ -18,6 +18,7 @@ import pytest
 import yaml
 from tests.chart.charting import CHART, SHA256, Helm, Object, Refused, checked
 from tests.cluster.real_node_jobs import LIMIT_S, until
+from tests.docs.blocks import commands
 
 from muster_testbed import product
 from muster_testbed.admin import Refused as Denied
@@ -287,6 +288,57 @@ def test_a_check_of_ones_own_comes_with_an_upgrade(release: Release, tmp_path: P
     url = "http://autopilot-healthchecks.autopilot.svc:3333/status?check=uptimemonitor"
     said = asked_in(release, "deploy/gc-ipu-operator-vipu-proxy", url)
     assert "[[ UPTIMEMONITOR ]] SUCCESS" in said, said
+
+
+LOOKS = {"kubectl": ("get", "describe", "logs", "auth"), "muster": ("status", "explain", "doctor", "checks")}
+# objects of the runbooks that are there only when their alert is: the line is right if nothing else is missing
+ONLY_THEN = ("muster-policy", "muster-ipu-quarantine", "podmonitors", "jobs.batch", "muster-pause")
+
+
+def test_the_runbooks_lines_that_look_are_answered_as_they_stand(release: Release) -> None:
+    job = {"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": "looked-at"}}
+    workers = {"replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": IMAGE}]}}}
+    spec = {"jobInstances": 1, "ipusPerJobInstance": "1", "workers": workers}
+    release.node.plane.admin.create(IPUJOBS, job | {"spec": spec})
+    (agent,) = release.pods("muster-agent")
+    names = {
+        "NAMESPACE": "default",
+        "RELEASE-NAMESPACE": "default",
+        "JOB": "looked-at",
+        "POD": agent["metadata"]["name"],
+    }
+    names |= dict.fromkeys(("NODE", "node-1"), release.node.name)
+    known = re.compile(rf"(?<![\w-])({'|'.join(sorted(names, key=len, reverse=True))})(?![\w-])")
+    looked, missing = set(), []
+    for page in sorted((CHART.parents[1] / "docs" / "runbooks").glob("*.md")):
+        for command in commands(page):
+            program, *words = [known.sub(lambda match: names[match[1]], word) for word in command.words]
+            verb = next((word for word in words if not word.startswith("-")), "")
+            if verb not in LOOKS.get(program, ()) or (program == "kubectl" and len(words) == 1):
+                continue
+            start = [sys.executable, "-m", "muster_cli"] if program == "muster" else [program]
+            done = subprocess.run(
+                [*release.node.machine.on_its_network, *start, *words],
+                capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                env=os.environ | {"KUBECONFIG": str(release.node.plane.kubeconfig)},
+            )  # fmt: skip
+            if not _is_answered(program, words, done):
+                said = f"{done.returncode}: {done.stderr}"
+                missing.append(f"{command.where}: {' '.join(command.words)}: {said}")
+            looked.add(f"{program} {verb}")
+    release.node.plane.admin.delete(f"{IPUJOBS}/looked-at")
+    assert not missing, "\n".join(missing)
+    assert looked >= {"kubectl get", "kubectl describe", "kubectl logs", "kubectl auth", "muster status"}
+
+
+def _is_answered(program: str, words: list[str], done: "subprocess.CompletedProcess[str]") -> bool:
+    if program == "muster":
+        return done.returncode in (0, 1, 2, 3)  # the worst verdict
+    if done.returncode:
+        is_absent = "not found" in done.stderr or "doesn't have a resource type" in done.stderr
+        return is_absent and any(name in done.stderr for name in ONLY_THEN)
+    chooses_our_pods = any(word.startswith("app=muster-") for word in words)
+    return not (chooses_our_pods and "No resources found" in done.stderr)
 
 
 def test_uninstalling_takes_everything_off_the_node(release: Release) -> None:
