@@ -4,7 +4,6 @@ parameters of the agent, targets of make.
 
 import argparse
 import importlib
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 from tests.docs.blocks import ROOT, Command, commands, documents
+from tests.docs.chart_values import is_value
 
 from muster_agent import asking
 from muster_checks.registry import registry
@@ -114,9 +114,7 @@ def test_a_helm_line_sets_values_that_there_are(command: Command) -> None:
     words = command.words[1:]
     assert words[0] in SUBCOMMANDS, f"{command.where}: helm {words[0]}"
     for name in _set(words):
-        assert _known(name.split("."), json.loads((CHART / "values.schema.json").read_text())), (
-            f"{command.where}: the chart has no value {name}"
-        )
+        assert is_value(name), f"{command.where}: the chart has no value {name}"
 
 
 def _set(words: tuple[str, ...]) -> Iterator[str]:
@@ -124,16 +122,6 @@ def _set(words: tuple[str, ...]) -> Iterator[str]:
         text = given if flag in ("--set", "--set-string", "--set-file") else flag.partition("--set=")[2]
         if "=" in text:
             yield re.sub(r"\[\d+\]", "", text.partition("=")[0])
-
-
-def _known(path: list[str], node: dict[str, Any]) -> bool:
-    for key in path:
-        if "properties" not in node:
-            return True  # free: labels, resources
-        if key not in node["properties"]:
-            return False
-        node = node["properties"][key]
-    return True
 
 
 @pytest.mark.parametrize("command", of("kubectl"), ids=ids)

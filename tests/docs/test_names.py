@@ -1,6 +1,5 @@
 """What the documents name is there: values of the chart, metrics, and objects where the chart puts them."""
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import pytest
 from tests.chart.charting import Helm, Rendered
 from tests.docs.blocks import ROOT, Command, commands, documents
+from tests.docs.chart_values import SCHEMA, is_value
 
-SCHEMA: dict[str, Any] = json.loads((ROOT / "helm/muster/values.schema.json").read_text())
 METRICS = (ROOT / "docs/metrics.md").read_text()
 OTHERS = {"grafana.sidecar.dashboards.searchNamespace", "controllers.yaml"}  # of another chart; a key of a ConfigMap
 ROOMS = {path.name for path in ROOT.glob("*/muster_*")} | {"muster_testbed", "muster_loadavg"}  # and a plug-in's file
@@ -39,19 +38,6 @@ def values() -> Iterator[tuple[str, str]]:
             for path in re.findall(r"`([A-Za-z]+(?:\.[A-Za-z_]+)+)(?:[=:][^`]*)?`", line):
                 if path.partition(".")[0] in SCHEMA["properties"] and path not in OTHERS:
                     yield f"{page.relative_to(ROOT)}:{number}", path.replace(".NAME.", ".ping.")
-
-
-def is_value(path: str) -> bool:
-    node = SCHEMA
-    for key in path.split("."):
-        if "properties" not in node and "$ref" in (refers := next(iter(node.get("allOf", [])), {})):
-            node = SCHEMA["definitions"][refers["$ref"].rpartition("/")[2]]
-        if "properties" not in node:
-            return True  # free: labels, resources
-        if key not in node["properties"]:
-            return False
-        node = node["properties"][key]
-    return True
 
 
 def test_a_value_that_a_page_names_is_one_of_the_chart() -> None:

@@ -1,0 +1,21 @@
+"""The chart's values, as its schema has them."""
+
+import json
+from typing import Any
+
+from tests.docs.blocks import ROOT
+
+SCHEMA: dict[str, Any] = json.loads((ROOT / "helm/muster/values.schema.json").read_text())
+
+
+def is_value(path: str) -> bool:
+    node = SCHEMA
+    for key in path.split("."):
+        if "properties" not in node and "$ref" in (refers := next(iter(node.get("allOf", [])), {})):
+            node = SCHEMA["definitions"][refers["$ref"].rpartition("/")[2]]
+        if "properties" not in node:
+            return True  # free: labels, resources
+        if key not in node["properties"]:
+            return False
+        node = node["properties"][key]
+    return True
