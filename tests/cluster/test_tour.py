@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 from tests.cluster.tour import PAGE, walking
 from tests.cluster.tour_page import BadPage, Step, steps, written
+from tests.docs.blocks import commands
+from tests.docs.stages import allotted
 
 
 @pytest.mark.timeout(1800)  # a guard against hanging: each step has a limit of its own
 def test_a_newcomers_tour_prints_what_the_page_says(binaries: Path) -> None:
     typed = steps(PAGE.read_text())
     assert len(typed) > 15
+    assert allotted(__file__) <= {" ".join(each.words) for each in commands(PAGE)}, "the page types all of its commands"
     with walking(binaries, compare=True) as walk:
         for step in typed:
             walk.step(step)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ("muster", "helm", "kubectl", "curl", "make")
+PROGRAMS = ("muster", "helm", "kubectl", "curl", "make", "sha256sum", "ctr", "pip", "journalctl", "dmesg")
 _INLINE = re.compile(r"`([^`\n]+)`")
 _PLACE = re.compile(r"\$\([^)]*\)|\$\{?[A-Za-z_]+\}?|\$!")
 _OPTIONAL = re.compile(r"\[[^\]]*\]")
