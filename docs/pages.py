@@ -18,6 +18,7 @@ CHAPTERS = {
     "To begin with": ("tour",),
     "For operators": (
         "install",
+        "coming-from",
         "operating",
         "fleet",
         "dashboards",

@@ -20,7 +20,7 @@ from muster_checks.registry import registry
 from muster_cli.__main__ import COMMANDS
 
 CHART = ROOT / "helm" / "muster"
-SUBCOMMANDS = {"install", "upgrade", "uninstall", "rollback", "template", "show", "get", "list", "lint", "repo"}
+SUBCOMMANDS = {"install", "upgrade", "uninstall", "rollback", "template", "show", "get", "list", "lint", "repo", "ls"}
 KUBECTL = {
     "annotate", "api-resources", "apply", "auth", "cordon", "create", "delete", "describe", "edit", "exec", "explain",
     "get", "label", "logs", "patch", "port-forward", "rollout", "run", "scale", "taint", "uncordon", "wait",

@@ -1,0 +1,293 @@
+"""docs/coming-from.md on a real node: what the pages of the three founding systems have people type does here what it
+promises there. The real helm, kubelet, API server and containers; IPUs are simulated.
+"""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.chart.charting import CHART, PROGRAM, SHA256, checked
+from tests.chart.test_seeds import AUTOPILOT as YOUR_CONFIG
+from tests.cluster.real_node_images import MPI
+from tests.cluster.real_node_jobs import LIMIT_S, printed_by, ranks, training_job, until
+from tests.cluster.test_chart_on_node import IMAGE, VALUES
+from tests.docs.blocks import ROOT, commands
+from tests.docs.stages import allotted
+
+from muster_testbed.containers import ADDRESS
+from muster_testbed.install import install
+from muster_testbed.realnode import RealNode
+
+pytestmark = pytest.mark.kmsg
+PAGE = ROOT / "docs" / "coming-from.md"
+AUTOPILOT, KONDUKTOR, IPU_OPERATOR = "## From IBM Autopilot", "## From Konduktor", "## From Graphcore"
+SAMPLES = ROOT / "tests/operator/samples"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+V_IPU_PORT = 8090
+FAULTY = "trainy.konduktor.ai/faulty"
+HERE = ("-f", "here.yml")  # what a machine without a registry needs
+XID_14 = "NVRM: Xid (0000:03:00): 14, Channel 00000001\n"  # as the Konduktor page writes it
+
+
+def section(title: str) -> set[str]:
+    """The commands that stand below the heading which begins so."""
+    lines = PAGE.read_text().splitlines()
+    first = next(number for number, line in enumerate(lines, 1) if line.startswith(title))
+    after = next(
+        (number for number, line in enumerate(lines, 1) if number > first and line.startswith("## ")), len(lines)
+    )
+    return {" ".join(each.words) for each in commands(PAGE) if first < int(each.where.rpartition(":")[2]) <= after}
+
+
+@dataclass
+class Desk:
+    """Where lines are typed: a folder with the files that they name, on the machine's network, by an administrator."""
+
+    node: RealNode
+    folder: Path
+    typed: set[str] = field(default_factory=set)
+
+    def type(self, line: str, *more: str, **environ: str) -> str:
+        """What it prints. more: words that the machine needs after those of the line."""
+        done = subprocess.run(
+            self._words(line, *more), cwd=self.folder, env=self._environment | environ,
+            capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}: {done.stderr}\n{self.state()}"
+        return done.stdout
+
+    @contextlib.contextmanager
+    def typing(self, line: str, terminal: int = subprocess.DEVNULL) -> Iterator["subprocess.Popen[str]"]:
+        """While it goes on running. terminal: that it is typed at."""
+        process = subprocess.Popen(
+            self._words(line), cwd=self.folder, env=self._environment, stdin=terminal, stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.terminate()
+
+    def _words(self, line: str, *more: str) -> list[str]:
+        (words,) = {each.words for each in commands(PAGE) if " ".join(each.words) == line}
+        self.typed.add(line)
+        known = {"NODE": self.node.name, "NAMESPACE": "default", "RELEASE": "autopilot"}
+        filled = [known.get(word, word).replace("pod1:8090", f"{ADDRESS}:{V_IPU_PORT}") for word in words]
+        filled = [str(PROGRAM) if word == "helm" else word for word in filled[:1]] + filled[1:]
+        return [*self.node.machine.on_its_network, *filled, *more]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {"KUBECONFIG": str(self.node.plane.kubeconfig), "HOME": str(self.folder)}
+
+    def ready(self, namespace: str, *begins: str) -> bool:
+        """Whether every pod of these names is there and ready."""
+        printed = self.node.kubectl("get", "pods", "-n", namespace).stdout
+        return all(re.search(rf"^{name}\S* +1/1 +Running", printed, re.MULTILINE) for name in begins)
+
+    def state(self) -> str:
+        """For a test that failed."""
+        told = self.node.kubectl("get", "pods,ipujobs", "--all-namespaces", "-o", "wide").stdout
+        for namespace in ("default", "autopilot"):
+            told += self.node.kubectl("describe", "pods", "-n", namespace).stdout
+            told += self.node.kubectl("logs", "-n", namespace, "-l", "app", "--prefix", "--tail=40").stdout
+        return f"{told}\n{self.node.log()}"
+
+
+@pytest.fixture(scope="module")
+def desk(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    assert checked() == SHA256
+    real_node.machine.import_archive(image_archive, LIMIT_S)
+    admin = real_node.plane.admin
+    for kind in ("clusterroles", "clusterrolebindings"):
+        # the test bed's own have the chart's names; helm takes over nothing that is not its own
+        for each in admin.get(f"{RBAC}/{kind}")["items"]:
+            if (name := each["metadata"]["name"]).startswith("muster-"):
+                admin.delete(f"{RBAC}/{kind}/{name}")
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "helm").symlink_to(CHART.parent)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "your-config.yml").write_text(YOUR_CONFIG)
+    repository, _, tag = IMAGE.rpartition(":")
+    secret = {"imagePullSecretData": "e30="}
+    here = {"image": {"repository": repository, "tag": tag}, "pullSecrets": secret}
+    (folder / "here.yml").write_text(yaml.safe_dump(VALUES | here))
+    made = Desk(real_node, folder)
+    try:
+        yield made
+    finally:
+        for name in ("autopilot", "gc"):  # the tests have done it
+            words = [*real_node.machine.on_its_network, str(PROGRAM), "uninstall", name, "--no-hooks"]
+            subprocess.run(words, env=made._environment, capture_output=True, timeout=LIMIT_S, check=False)
+        until(lambda: not admin.exists("/api/v1/namespaces/autopilot"), made.state)
+        install(admin)
+
+
+@pytest.fixture(scope="module")
+def v_ipu(desk: Desk) -> Iterator[None]:
+    """A simulated controller where the lines look for pod1."""
+    words = [*desk.node.machine.on_its_network, sys.executable, "-m", "muster_cli", "vipu-sim", "--ipus", "16"]
+    place = ["--host", ADDRESS, "--port", str(V_IPU_PORT), "--state", str(desk.folder / "v-ipu")]
+    with subprocess.Popen([*words, *place], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as simulator:
+        try:
+            yield
+        finally:
+            simulator.terminate()
+
+
+def test_no_line_is_left_to_others() -> None:
+    assert allotted(__file__) <= section(AUTOPILOT) | section(KONDUKTOR) | section(IPU_OPERATOR)
+
+
+def test_autopilots_lines(desk: Desk) -> None:
+    desk.typed.clear()
+    desk.type("helm upgrade autopilot helm/muster --install --namespace=default -f your-config.yml", *HERE)
+    until(lambda: desk.ready("autopilot", "autopilot-daemon-autopilot-", "muster-tainter-"), desk.state)
+    printed = desk.type("kubectl get po -n autopilot")
+    assert re.search(r"^NAME +READY +STATUS +RESTARTS +AGE\n", printed)
+    assert re.search(r"^autopilot-daemon-autopilot-\w{5} +1/1 +Running ", printed, re.MULTILINE)
+    with desk.typing("kubectl port-forward service/autopilot-healthchecks 3333:3333 -n autopilot") as forward:
+        assert forward.stdout
+        assert forward.stdout.readline() == "Forwarding from 127.0.0.1:3333 -> 3333\n", desk.state()
+        said = desk.type("curl http://127.0.0.1:3333/status?check=pciebw")
+    assert said.startswith("Checking status on all nodes\n")
+    assert re.search(rf"^Node: {desk.node.name}\nurl\(s\): http://\S+:3333/status\?", said, re.MULTILINE), said
+    assert "[[ PCIEBW ]]" in said
+    assert "Node Summary:" in said
+
+
+def test_konduktors_lines(desk: Desk) -> None:
+    """On the release that the lines of Autopilot have installed: both systems at once."""
+    line = "helm upgrade RELEASE helm/muster --install --set-file tainter.policy=examples/konduktor.yaml"
+    desk.type(line, *HERE)
+    admin = desk.node.plane.admin
+    policy = admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
+    assert yaml.safe_load(policy) == yaml.safe_load((ROOT / "examples/konduktor.yaml").read_text())
+    until(lambda: _one_policy_everywhere(desk), desk.state)
+    with desk.typing("kubectl logs -f -l app=muster-tainter -n autopilot") as log:
+        assert log.stdout
+        with Path("/dev/kmsg").open("wb", buffering=0) as kernel:
+            kernel.write(XID_14.encode())
+        followed = _until_line(log, rf"Node {desk.node.name} tainted .*\n", desk)
+    assert "dmesg gpu/0000:03:00.0 Xid14: " in followed
+    described = desk.type("kubectl describe node NODE")
+    assert [line.split()[-1] for line in described.splitlines() if "trainy" in line] == [f"{FAULTY}=true:NoSchedule"]
+    desk.type(f"kubectl taint node NODE {FAULTY}:NoSchedule-")
+    assert FAULTY not in desk.type("kubectl describe node NODE")
+    desk.type("helm uninstall autopilot -n default")
+    assert desk.typed == section(AUTOPILOT) | section(KONDUKTOR)
+
+
+def _one_policy_everywhere(desk: Desk) -> bool:
+    """Whether only pods of the last upgrade are left, and ready."""
+    found = desk.node.plane.admin.get("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
+    status = found["status"]
+    rolled = status.get("observedGeneration") == found["metadata"]["generation"]
+    counts = {status.get(name) for name in ("replicas", "updatedReplicas", "readyReplicas")}
+    return rolled and counts == {found["spec"]["replicas"]}
+
+
+def _until_line(process: "subprocess.Popen[str]", pattern: str, desk: Desk) -> str:
+    """What it printed, until a line matches."""
+    assert process.stdout
+    printed = ""
+    ends = time.monotonic() + LIMIT_S
+    while not re.search(pattern, printed):
+        ready, _, _ = select.select([process.stdout], [], [], max(ends - time.monotonic(), 0))
+        piece = os.read(process.stdout.fileno(), 1 << 16).decode() if ready else ""
+        assert piece, f"never {pattern!r}, but:\n{printed}\n{desk.state()}"
+        printed += piece
+    return printed
+
+
+def job(sample: str, image: str = MPI) -> dict[str, Any]:
+    """The guide's, of an image that is here."""
+    body: dict[str, Any] = yaml.safe_load((SAMPLES / sample).read_text())
+    body["spec"]["workers"]["template"]["spec"]["containers"][0] |= {"image": image, "imagePullPolicy": "Never"}
+    return body
+
+
+def test_the_ipu_operators_lines(desk: Desk, v_ipu: None) -> None:
+    desk.typed.clear()
+    for name, body in (
+        ("single-gcd-sample.yaml", training_job("default", workers=1)),
+        ("interactive-job.yaml", job("ipujob_interactive.yaml")),
+        ("inference.yaml", job("ipujob_inference.yaml")),
+    ):
+        (desk.folder / name).write_text(yaml.safe_dump(body))
+    crd = desk.type("kubectl apply -f helm/muster/crds/graphcore.ai_ipujobs.yaml")
+    assert crd.startswith("customresourcedefinition.apiextensions.k8s.io/ipujobs.graphcore.ai ")
+    line = "helm install gc helm/muster --set global.vipuControllers="
+    desk.type(line + r"pod1:8090:ipunode=pod1\,pod2:8090:ipunode=pod2", *HERE)
+    desk.type("kubectl label nodes NODE ipunode=pod1")
+    parts = ("gc-ipu-operator-controller-manager-", "gc-ipu-operator-vipu-proxy-")
+    until(lambda: desk.ready("default", *parts) and desk.ready("autopilot", "muster-tainter-"), desk.state)
+    assert re.search(r"^ipujobs\.graphcore\.ai +\d{4}-", desk.type("kubectl get crd"), re.MULTILINE)
+    assert re.search(r"^gc\s+default\s+1\s.*\bdeployed\b", desk.type("helm ls -n NAMESPACE"), re.MULTILINE)
+    printed = desk.type("kubectl get pods -n NAMESPACE")
+    assert all(re.search(rf"^{part}\S+ +1/1 +Running ", printed, re.MULTILINE) for part in parts), printed
+    edited = desk.type(
+        "kubectl edit configmap gc-ipu-operator-vipu-controllers", KUBE_EDITOR="sed -i s/pod2:8090/pod3:8090/"
+    )
+    assert edited == "configmap/gc-ipu-operator-vipu-controllers edited\n"
+
+    created = desk.type("kubectl apply -f single-gcd-sample.yaml")
+    assert created == "ipujob.graphcore.ai/ipujob-sample created\n"
+    until(lambda: _status(desk, "ipujob-sample") in ("Completed", "Failed"), desk.state)
+    printed = desk.type("kubectl logs ipujob-sample-launcher -n NAMESPACE")
+    assert ranks(printed) == printed_by(1), desk.state()
+    assert re.search(r"^ipujob-sample-launcher +0/1 +Completed ", desk.type("kubectl get pods"), re.MULTILINE)
+    listed = desk.type("kubectl get ipujobs.graphcore.ai")
+    assert re.search(r"^NAME +STATUS +CURRENT +DESIRED +LASTMESSAGE +AGE\nipujob-sample +Completed +0 +1 ", listed), (
+        listed
+    )
+    described = desk.type("kubectl describe ipujobs.graphcore.ai ipujob-sample")
+    assert "IPUJob default/ipujob-sample is running." in described
+
+    assert "created" in desk.type("kubectl apply -f interactive-job.yaml")
+    until(lambda: desk.ready("default", "interactive-sample-job-launcher"), desk.state)
+    assert _asked_at_a_terminal(desk, "kubectl exec -it interactive-sample-job-launcher -- bash")
+
+    assert "created" in desk.type("kubectl apply -f inference.yaml")
+    until(lambda: _status(desk, "job-inference-1") == "Running", desk.state)
+    scaled = desk.type("kubectl scale ipujob.graphcore.ai/job-inference-1 --replicas 2")
+    assert scaled == "ipujob.graphcore.ai/job-inference-1 scaled\n"
+    until(lambda: desk.ready("default", "job-inference-1-worker-0", "job-inference-1-worker-1"), desk.state)
+    row = r"^ipujob\.graphcore\.ai/job-inference-1 +Running +2 +2 +Successfully reconciled IPUJob "
+    until(lambda: re.search(row, desk.type("kubectl get pods,ipujobs"), re.MULTILINE), desk.state)
+    assert "gc-metrics-reader" in desk.type("kubectl get clusterrole -l component=metrics-reader")
+
+    desk.node.kubectl("delete", "ipujobs", "--all", timeout_s=LIMIT_S)
+    desk.type("helm uninstall gc")
+    assert desk.type("kubectl delete configmap ipu-partitions-tracker -n NAMESPACE") == (
+        'configmap "ipu-partitions-tracker" deleted\n'
+    )
+    assert desk.typed == section(IPU_OPERATOR)
+
+
+def _status(desk: Desk, name: str) -> str:
+    return desk.node.kubectl("get", "ipujob", name, "-o", "jsonpath={.status.launcherStatus}").stdout
+
+
+def _asked_at_a_terminal(desk: Desk, line: str) -> bool:
+    """Whether what is typed there is carried out in the launcher, which reaches its worker."""
+    ours, theirs = pty.openpty()
+    try:
+        with desk.typing(line, theirs) as shell:
+            command = "mpirun --allow-run-as-root -np 1 sh -c 'echo ran on $(hostname)'; exit"
+            os.write(ours, f"{command}\n".encode())
+            return "ran on " in _until_line(shell, r"(?m)^ran on \S+", desk)
+    finally:
+        os.close(ours)
+        os.close(theirs)
