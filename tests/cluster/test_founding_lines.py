@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from tests.cluster.real_node_jobs import LIMIT_S, printed_by, ranks, training_jo
 from tests.cluster.test_chart_on_node import IMAGE, VALUES
 from tests.docs.blocks import ROOT, commands
 from tests.docs.stages import allotted
+from tests.docs.typist import Typist
 
 from muster_testbed.containers import ADDRESS
 from muster_testbed.install import install
@@ -50,46 +50,46 @@ def section(title: str) -> set[str]:
     return {" ".join(each.words) for each in commands(PAGE) if first < int(each.where.rpartition(":")[2]) <= after}
 
 
-@dataclass
 class Desk:
     """Where lines are typed: a folder with the files that they name, on the machine's network, by an administrator."""
 
-    node: RealNode
-    folder: Path
-    typed: set[str] = field(default_factory=set)
+    def __init__(self, node: RealNode, folder: Path) -> None:
+        self.node, self.folder = node, folder
+        self._within = node.machine.on_its_network
+        self._environ = {
+            "KUBECONFIG": str(node.plane.kubeconfig),
+            "HOME": str(folder),
+            "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}",
+            "KUBE_EDITOR": "sed -i s/pod2:8090/pod3:8090/",
+        }
+        # a label says pod1 as well, and so does what it is compared with
+        names = {"NODE": node.name, "NAMESPACE": "default", "RELEASE": "autopilot", "pod1": ADDRESS}
+        lines = section(AUTOPILOT) | section(KONDUKTOR) | section(IPU_OPERATOR)
+        self.typist = Typist(lines, names, self._environ, folder)
 
-    def type(self, line: str, *more: str, **environ: str) -> str:
-        """What it prints. more: words that the machine needs after those of the line."""
-        done = subprocess.run(
-            self._words(line, *more), cwd=self.folder, env=self._environment | environ,
-            capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{line}: {done.stderr}\n{self.state()}"
-        return done.stdout
+    def type(self, line: str, *more: str) -> str:
+        """What it prints. more: words that this machine needs after those of the line."""
+        return self.typist.type(line, *more, within=self._within)
 
     @contextlib.contextmanager
     def typing(self, line: str, terminal: int = subprocess.DEVNULL) -> Iterator["subprocess.Popen[str]"]:
         """While it goes on running. terminal: that it is typed at."""
-        process = subprocess.Popen(
-            self._words(line), cwd=self.folder, env=self._environment, stdin=terminal, stdout=subprocess.PIPE, text=True
-        )
-        with process:
+        words = [*self._within, *self.typist.words(line)]
+        self.typist.left.discard(line)
+        environ = os.environ | self._environ
+        with subprocess.Popen(
+            words, cwd=self.folder, env=environ, stdin=terminal, stdout=subprocess.PIPE, text=True
+        ) as process:
             try:
                 yield process
             finally:
                 process.terminate()
 
-    def _words(self, line: str, *more: str) -> list[str]:
-        (words,) = {each.words for each in commands(PAGE) if " ".join(each.words) == line}
-        self.typed.add(line)
-        known = {"NODE": self.node.name, "NAMESPACE": "default", "RELEASE": "autopilot"}
-        filled = [known.get(word, word).replace("pod1:8090", f"{ADDRESS}:{V_IPU_PORT}") for word in words]
-        filled = [str(PROGRAM) if word == "helm" else word for word in filled[:1]] + filled[1:]
-        return [*self.node.machine.on_its_network, *filled, *more]
-
-    @property
-    def _environment(self) -> dict[str, str]:
-        return os.environ | {"KUBECONFIG": str(self.node.plane.kubeconfig), "HOME": str(self.folder)}
+    def uninstall(self, release: str) -> None:
+        """Whether it is there or not."""
+        words = [*self._within, str(PROGRAM), "uninstall", release, "--no-hooks"]
+        environ = os.environ | self._environ
+        subprocess.run(words, env=environ, capture_output=True, timeout=LIMIT_S, check=False)
 
     def ready(self, namespace: str, *begins: str) -> bool:
         """Whether every pod of these names is there and ready."""
@@ -128,8 +128,7 @@ def desk(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.Temp
         yield made
     finally:
         for name in ("autopilot", "gc"):  # the tests have done it
-            words = [*real_node.machine.on_its_network, str(PROGRAM), "uninstall", name, "--no-hooks"]
-            subprocess.run(words, env=made._environment, capture_output=True, timeout=LIMIT_S, check=False)
+            made.uninstall(name)
         until(lambda: not admin.exists("/api/v1/namespaces/autopilot"), made.state)
         install(admin)
 
@@ -151,7 +150,6 @@ def test_no_line_is_left_to_others() -> None:
 
 
 def test_autopilots_lines(desk: Desk) -> None:
-    desk.typed.clear()
     desk.type("helm upgrade autopilot helm/muster --install --namespace=default -f your-config.yml", *HERE)
     until(lambda: desk.ready("autopilot", "autopilot-daemon-autopilot-", "muster-tainter-"), desk.state)
     printed = desk.type("kubectl get po -n autopilot")
@@ -186,7 +184,7 @@ def test_konduktors_lines(desk: Desk) -> None:
     desk.type(f"kubectl taint node NODE {FAULTY}:NoSchedule-")
     assert FAULTY not in desk.type("kubectl describe node NODE")
     desk.type("helm uninstall autopilot -n default")
-    assert desk.typed == section(AUTOPILOT) | section(KONDUKTOR)
+    assert not desk.typist.left & (section(AUTOPILOT) | section(KONDUKTOR))
 
 
 def _one_policy_everywhere(desk: Desk) -> bool:
@@ -219,7 +217,6 @@ def job(sample: str, image: str = MPI) -> dict[str, Any]:
 
 
 def test_the_ipu_operators_lines(desk: Desk, v_ipu: None) -> None:
-    desk.typed.clear()
     for name, body in (
         ("single-gcd-sample.yaml", training_job("default", workers=1)),
         ("interactive-job.yaml", job("ipujob_interactive.yaml")),
@@ -237,9 +234,7 @@ def test_the_ipu_operators_lines(desk: Desk, v_ipu: None) -> None:
     assert re.search(r"^gc\s+default\s+1\s.*\bdeployed\b", desk.type("helm ls -n NAMESPACE"), re.MULTILINE)
     printed = desk.type("kubectl get pods -n NAMESPACE")
     assert all(re.search(rf"^{part}\S+ +1/1 +Running ", printed, re.MULTILINE) for part in parts), printed
-    edited = desk.type(
-        "kubectl edit configmap gc-ipu-operator-vipu-controllers", KUBE_EDITOR="sed -i s/pod2:8090/pod3:8090/"
-    )
+    edited = desk.type("kubectl edit configmap gc-ipu-operator-vipu-controllers")
     assert edited == "configmap/gc-ipu-operator-vipu-controllers edited\n"
 
     created = desk.type("kubectl apply -f single-gcd-sample.yaml")
@@ -273,7 +268,7 @@ def test_the_ipu_operators_lines(desk: Desk, v_ipu: None) -> None:
     assert desk.type("kubectl delete configmap ipu-partitions-tracker -n NAMESPACE") == (
         'configmap "ipu-partitions-tracker" deleted\n'
     )
-    assert desk.typed == section(IPU_OPERATOR)
+    assert not desk.typist.left & section(IPU_OPERATOR)
 
 
 def _status(desk: Desk, name: str) -> str:

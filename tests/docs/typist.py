@@ -45,11 +45,16 @@ class Typist:
         return [placeholder.sub(lambda found: self.names[found[1]], word) for word in _words()[line]]
 
     def type(
-        self, line: str, *, within: Sequence[str] = (), stdin: str = "", judge: Callable[[Done], bool] = _ended_well
+        self,
+        line: str,
+        *more: str,
+        within: Sequence[str] = (),
+        stdin: str = "",
+        judge: Callable[[Done], bool] = _ended_well,
     ) -> str:
-        """What it prints. within: what is typed before it, so that it runs somewhere else."""
+        """What it prints. more: words after its own; within: words before it, so that it runs somewhere else."""
         done = subprocess.run(
-            [*within, *self.words(line)],
+            [*within, *self.words(line), *more],
             input=stdin, capture_output=True, text=True, timeout=LIMIT_S, check=False,
             env=self._environ, cwd=self._folder,
         )  # fmt: skip

@@ -65,6 +65,7 @@ ROOT_FILES = Tree(
         "python3-minimal": "3.11",
         "kubernetes-client": "1.20.5+really1.20.2",
         "coreutils": "",
+        "bash": "",
         "dash": "",
         "iproute2": "",
     },
