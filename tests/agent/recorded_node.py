@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -145,7 +145,7 @@ class RecordedNode:
         with (
             (self.folder / "agent.log").open("wb") as log,
             subprocess.Popen(
-                [*self._inside("etc"), *command], env=self._environment, stdout=subprocess.PIPE, stderr=log, text=True
+                [*self.inside("etc"), *command], env=self.environment, stdout=subprocess.PIPE, stderr=log, text=True
             ) as process,
         ):
             try:
@@ -162,37 +162,27 @@ class RecordedNode:
     def asks(self, line: str, status: int = 200) -> str:
         """What a line with curl prints."""
         (self.folder / ".curlrc").write_text('write-out = "%{stderr}%{http_code}"\nsilent\nshow-error\n')
-        done = self._types(shlex.split(line), {"PATH": os.environ["PATH"], "HOME": str(self.folder)})  # no proxy
+        done = subprocess.run(
+            [*self.inside(), *shlex.split(line)],
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},  # no proxy
+            cwd=self.folder,
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, str(status)), f"{line}: {done.stderr} {done.stdout}\n{self.log}"
         return done.stdout
 
-    def types(self, line: str, *, tools: bool = True, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """A line of Muster or pip, with the node's /sys and /etc but this machine's /proc; ``tools``: it has them."""
-        program, *words = shlex.split(line)
-        module = {"muster": "muster_cli", "pip": "pip"}[program]
-        path = {} if tools else {"PATH": os.environ["PATH"]}
-        own = self._environment | path | environment
-        return self._types([sys.executable, "-m", module, *words], own, "etc", "root/sys")
-
     @property
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """With the node's tools, and its GPUs' driver."""
         return {
-            "PATH": f"{self.tools}:{os.environ['PATH']}",
+            "PATH": f"{self.tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": "/nonexistent",
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # the code under test, wherever it lies
             "LD_LIBRARY_PATH": str(driver().parent),
             "FAKE_COUNT": str(len(GPUS)),
         }
 
-    def _types(
-        self, words: Sequence[str], environment: Mapping[str, str], *own: str
-    ) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*self._inside(*own), *words], env=dict(environment), cwd=self.folder,
-            capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
-
-    def _inside(self, *own: str) -> list[str]:
+    def inside(self, *own: str) -> list[str]:
         """The beginning of a command line: the rest of it runs here, under the same process id. own: folders that it
         sees at the root, in the mount namespace that `ip netns exec` makes."""
         mounts = "".join(f"mount --bind {self.folder / each} /{Path(each).name} && " for each in own)
