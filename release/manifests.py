@@ -12,7 +12,8 @@ from pathlib import Path
 import yaml
 from tests.chart.charting import CHART, Helm, Object, Refused
 
-OUT = Path(__file__).resolve().parents[1] / "build" / "manifests"
+PLACE = Path("build/manifests")  # as docs/install.md calls it
+OUT = Path(__file__).resolve().parents[1] / PLACE
 NOTE = "# made by `make manifests`: edits are overwritten\n"
 HOOK = "helm.sh/hook"
 # what others stand on comes first, as kubectl applies in the order it reads

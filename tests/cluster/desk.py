@@ -17,16 +17,14 @@ from typing import Any, TypeVar
 
 from tests.cluster.sandboxes import CHANGE_LIMIT_S, FAULTY, REPOSITORY, XID_79, Box, sandbox
 from tests.cluster.tour import Terminal, made
-from tests.docs.blocks import commands, documents
+from tests.docs.typist import Typist
 
 from muster_cli.sandbox.kernel_line import inject
 from muster_cli.sandbox.place import running
 from muster_testbed.nodes import NODES, NodeShape, node_object
 
-LINES = {" ".join(each.words): each.words for page in documents() for each in commands(page)}
 # where a test says nothing else; PORT is an agent's
 PLACES = {"NAMESPACE": "default", "CHECK": "dmesg", "FILE": "my-policy.yaml", "DIR": "vipu", "N": "0"}
-PLACE = re.compile(r"(?<![\w-])(NODE|NAMESPACE|NAME|CHECK|FILE|DIR|PORT|URL|N|node-1)(?![\w.])")
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -51,11 +49,8 @@ class Desk:
         checkout.mkdir()
         (checkout / ".venv").symlink_to(sys.prefix)
         shutil.copytree(REPOSITORY / "examples", checkout / "examples")
-        self._sandbox = sandbox(
-            checkout.parent / "box", binaries, command=made(shlex.join(LINES[line])), checkout=checkout
-        )
-        self.left: set[str] = set()
-        self._mine: frozenset[str] = frozenset()
+        command = made(shlex.join(Typist({line}, {}, {}).words(line)))
+        self._sandbox = sandbox(checkout.parent / "box", binaries, command=command, checkout=checkout)
 
     def __enter__(self) -> "Desk":
         self.box: Box = self._sandbox.__enter__()
@@ -86,18 +81,17 @@ class Desk:
     @contextlib.contextmanager
     def at(self, test: str) -> Iterator["Desk"]:
         """For one test, which has typed all of its lines when it ends; no node is tainted then."""
-        self._mine = frozenset(TYPED_BY[test])
-        self.left = set(self._mine) - {self._line}
+        self._typist = Typist(set(TYPED_BY[test]), {}, {})
+        self._typist.left.discard(self._line)
         yield self
         if any(node["spec"].get("taints") for node in self.box.admin.get(NODES)["items"]):
             self.box.muster("release", "--all", "--yes")
-        assert not self.left, "its lines, and not typed"
+        assert not self._typist.left, "its lines, and not typed"
 
     def words(self, line: str, **places: str) -> list[str]:
-        assert line in self._mine, f"{line}: not among this test's lines"
-        self.left.discard(line)
-        known = self.places | {name.replace("_", "-"): value for name, value in places.items()}
-        return [PLACE.sub(lambda found: known[found[0]], word) for word in LINES[line]]
+        self._typist.names = self.places | {name.replace("_", "-"): value for name, value in places.items()}
+        self._typist.left.discard(line)
+        return self._typist.words(line)
 
     def type(self, line: str, *more: str, code: int = 0, answer: str = "", **places: str) -> str:
         """What was printed. more: flags besides; code: its exit; answer: what a person says on the terminal."""

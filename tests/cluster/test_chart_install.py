@@ -16,8 +16,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from release import manifests
 from tests.chart.charting import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
+from tests.docs.stages import allotted
+from tests.docs.typist import Typist
 
+from muster_testbed import product
 from muster_testbed.admin import Admin
 from muster_testbed.controlplane import ControlPlane
 from muster_testbed.kubeconfig import bearer_user, write_kubeconfig
@@ -29,6 +33,7 @@ HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 TRACKER = "/api/v1/namespaces/default/configmaps/ipu-partitions-tracker"
 CONTROLLERS = "/api/v1/namespaces/default/configmaps/gc-ipu-operator-vipu-controllers"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
 CLUSTER_WIDE = ("clusterroles", "clusterrolebindings")
 GUIDE = r"global.vipuControllers=pod1:8090:ipunode=pod1\,pod2:8090:ipunode=pod2"
 LOOK_S = 0.05
@@ -183,7 +188,7 @@ def cluster(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def clean(cluster: Cluster) -> Iterator[Cluster]:
     """Nothing of a release before, and nothing after."""
     yield cluster
-    for release in ("gc", "other"):
+    for release in ("gc", "other", "muster"):
         with contextlib.suppress(Refused):
             cluster.uninstall(release, "--no-hooks")
     cluster.admin.delete("/api/v1/namespaces/autopilot")
@@ -191,6 +196,21 @@ def clean(cluster: Cluster) -> Iterator[Cluster]:
     left = [key for key in cluster.objects() if key[0] in CLUSTER_WIDE]
     for kind, _, name in left:
         cluster.admin.delete(f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")
+
+
+@pytest.fixture(scope="module")
+def typist(cluster: Cluster) -> Typist:
+    """In a folder that holds what the page's lines name."""
+    place = cluster.folder / "typed"
+    place.mkdir()
+    (place / "helm").symlink_to(CHART.parent)
+    cluster.helm.run("package", str(CHART), "--destination", str(place))
+    manifests.write(["--kube-version", cluster.plane.server_version], place / manifests.PLACE, cluster.folder / "home")
+    environ = cluster.helm.environment
+    path = f"{PROGRAM.parent}:{environ['PATH']}"
+    return Typist(
+        allotted(__file__), {"REGISTRY": "registry.invalid", "RELEASE": "gc"}, environ | {"PATH": path}, place
+    )
 
 
 def rest(objects: dict[tuple[str, str, str], Object]) -> dict[tuple[str, str, str], object]:
@@ -264,15 +284,18 @@ def test_uninstall_frees_the_nodes_and_leaves_jobs_partitions_and_crds(clean: Cl
     assert not clean.objects()
 
 
-def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster) -> None:
+def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster, typist: Typist) -> None:
     clean.admin.create("/api/v1/namespaces", {"metadata": {"name": "autopilot"}})
     with pytest.raises(Refused, match=r"namespace autopilot is there already.*--set namespace.create=false"):
         clean.install()
 
     printed = clean.install("gc", "--set", "namespace.create=false")
 
-    said = printed.partition("kubectl label --overwrite namespace autopilot ")[2].split()[:2]
-    clean.admin.patch("/api/v1/namespaces/autopilot", {"metadata": {"labels": dict(s.split("=") for s in said)}})
+    line = "kubectl label namespace autopilot {} {}".format(
+        *printed.partition("kubectl label --overwrite namespace autopilot ")[2].split()[:2]
+    )
+    assert line in typist.left, "the notes and docs/install.md say the same"
+    typist.type(line)
     assert "kubectl label" not in clean.upgrade("gc", "--set", "namespace.create=false")
     clean.uninstall("gc", "--no-hooks")
     assert clean.admin.exists("/api/v1/namespaces/autopilot")
@@ -337,7 +360,7 @@ def test_crds_that_are_too_old_are_brought_up_to_date(clean: Cluster) -> None:
     assert not clean.admin.exists("/api/v1/namespaces/default/serviceaccounts/gc-ipu-operator-crds")
 
 
-def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Cluster) -> None:
+def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Cluster, typist: Typist) -> None:
     """docs/install.md, "helm was interrupted": at a first install, and at an upgrade."""
     clean.install()
     clean.uninstall("gc", "--no-hooks")
@@ -358,7 +381,7 @@ def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Clust
 
     with pytest.raises(Refused, match=r"another operation .* is in progress"):
         clean.upgrade()
-    clean.helm.run("rollback", "gc", "--namespace", "default")
+    typist.type("helm rollback RELEASE")
     assert rest(installed).items() <= rest(clean.objects()).items()
     clean.beside(lambda: clean.upgrade("gc", "--set", "tainter.replicas=3"), "default", "gc-ipu-operator-crds")
     tainter = clean.admin.get("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
@@ -412,3 +435,76 @@ def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None
 
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.splitlines()) > 40
+
+
+def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(clean: Cluster, typist: Typist) -> None:
+    typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
+    assert images(clean) == {f"registry.invalid/muster:{product.version()}"}
+    installed = clean.objects()
+    typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
+    assert rest(clean.objects()) == rest(installed)
+
+    clean.admin.create("/api/v1/namespaces", {"metadata": {"name": "monitoring"}})
+    typist.type(
+        "helm upgrade muster helm/muster --install --set grafana.dashboards.namespace=monitoring"
+        " --set grafana.dashboards.annotations.grafana_folder=Muster"
+    )
+    found = {key: each for key, each in clean.objects().items() if key[0] == "configmaps" and "dashboard" in key[2]}
+    assert len(found) >= 4
+    for (_, namespace, _), each in found.items():
+        assert (namespace, each["metadata"]["annotations"]["grafana_folder"]) == ("monitoring", "Muster")
+
+    typist.type("helm upgrade muster muster-0.1.0.tgz --install")
+    assert images(clean) == {f"localhost:5000/muster:{product.version()}"}
+    (listed,) = clean.helm.run("ls", "--namespace", "default").splitlines()[1:]
+    assert listed.split()[:3] == ["muster", "default", "4"]
+    clean.admin.delete("/api/v1/namespaces/monitoring")
+
+
+def images(cluster: Cluster) -> set[str]:
+    pods = [each["spec"]["template"]["spec"] for each in cluster.admin.get(DEPLOYMENTS)["items"]]
+    return {container["image"] for pod in pods for container in pod["containers"]}
+
+
+def test_the_pages_controllers_are_those_that_the_proxy_is_given(clean: Cluster, typist: Typist) -> None:
+    typist.type(
+        r"helm install gc helm/muster --set vipuControllers=pod001:8090:ipunode=node1\,pod002:8091:ipunode=node2"
+    )
+    given = clean.admin.get(CONTROLLERS)["data"]["controllers.yaml"]
+    assert given == "pod001:8090:ipunode=node1,pod002:8091:ipunode=node2"
+
+
+def test_kubectl_alone_installs_frees_the_nodes_and_leaves_nothing(clean: Cluster, typist: Typist) -> None:
+    admin = clean.admin
+    typist.type(
+        "kubectl apply -f build/manifests/crd-graphcore.ai_ipujobs.yaml"
+        " -f build/manifests/crd-muster.dev_nodehealths.yaml"
+    )
+    typist.type("kubectl apply -f build/manifests/muster.yaml")
+    again = typist.type("kubectl apply -f build/manifests/muster.yaml").splitlines()
+    assert len(again) > 40
+    assert not [line for line in again if not line.endswith(" unchanged")]
+    assert admin.exists("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
+    labels = {"muster.dev/faulty": "true"}
+    taint = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
+    admin.create("/api/v1/nodes", {"metadata": {"name": "bad-2", "labels": labels}, "spec": {"taints": [taint]}})
+
+    typist.type("kubectl apply -f build/manifests/before-uninstall.yaml")
+    clean.carry_out(admin.get(f"{JOBS.format('autopilot')}/muster-release"))
+    typist.type("kubectl wait --for=condition=Complete -n autopilot job/muster-release --timeout=5m")
+
+    assert "muster.dev/faulty" not in str(admin.get("/api/v1/nodes/bad-2")["spec"])
+    admin.delete("/api/v1/nodes/bad-2")
+    typist.type(
+        "kubectl delete --ignore-not-found -f build/manifests/before-uninstall.yaml -f build/manifests/muster.yaml"
+    )
+    clean.wait_until_gone("/api/v1/namespaces/autopilot")
+    of_ours = {"labelSelector": "app.kubernetes.io/name=muster"}
+    for kind in CLUSTER_WIDE:
+        assert admin.get(f"/apis/rbac.authorization.k8s.io/v1/{kind}", of_ours)["items"] == []
+    assert admin.exists(f"{CRDS}/ipujobs.graphcore.ai")
+
+
+def test_all_lines_of_the_documents_that_are_allotted_to_this_file_were_typed(typist: Typist) -> None:
+    """The last one."""
+    assert not typist.left
