@@ -19,6 +19,8 @@ import yaml
 from tests.chart.charting import CHART, SHA256, Helm, Object, Refused, checked
 from tests.cluster.real_node_jobs import LIMIT_S, until
 from tests.docs.blocks import commands
+from tests.docs.stages import allotted
+from tests.docs.typist import Typist
 
 from muster_testbed import product
 from muster_testbed.admin import Refused as Denied
@@ -116,10 +118,20 @@ class Release:
         until(cleared, self.state)
 
 
+def import_image(node: RealNode, archive: Path, folder: Path) -> None:
+    """As from ``folder``, which is that of `make package`."""
+    line = "ctr -n k8s.io images import images/muster-0.1.0.tar"
+    place = folder / line.rpartition(" ")[2]
+    place.parent.mkdir()
+    place.symlink_to(archive)
+    typist = Typist(allotted(__file__), {}, {"CONTAINERD_ADDRESS": str(node.machine.socket)})
+    typist.type(line, within=[*node.machine.inside, "env", f"--chdir={folder}"])
+
+
 @pytest.fixture(scope="module")
 def release(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     assert checked() == SHA256
-    real_node.machine.import_archive(image_archive, LIMIT_S)
+    import_image(real_node, image_archive, tmp_path_factory.mktemp("package"))
     admin = real_node.plane.admin
     for kind in ("clusterroles", "clusterrolebindings"):
         # the test bed's own have the chart's names; helm takes over nothing that is not its own
