@@ -37,6 +37,7 @@ GROUPS = {
         "cluster/test_agent_publishing.py",
         "cluster/test_chart_on_node.py",
         "cluster/test_founding_lines.py",
+        "cluster/test_lines_in_sandbox.py",
         "cluster/test_real_node.py",
         "cluster/test_real_node_mpi.py",
         "cluster/test_sandbox.py",
