@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import alerts
@@ -183,24 +183,27 @@ def peers(known: set[str]) -> list[str]:
     ]
 
 
+# the chart's rights are rendered by helm, which goes by the schema that is written before
+MAKERS: tuple[Callable[[], dict[Path, str]], ...] = (
+    lambda: {HERE / "kernel-log.md": kernel_log(load_catalogue()), HERE / "checks.md": checks()},
+    lambda: {CRDS / crd.FILE: crd.text()},
+    reference.files,
+    chart.files,
+    lambda: {chart_rights.FILE: chart_rights.text()},
+    dashboards.files,
+    alerts.files,
+)
+
+
 def main() -> int:
-    made = {
-        HERE / "kernel-log.md": kernel_log(load_catalogue()),
-        HERE / "checks.md": checks(),
-        CRDS / crd.FILE: crd.text(),
-        chart_rights.FILE: chart_rights.text(),
-        **reference.files(),
-        **chart.files(),
-        **dashboards.files(),
-        **alerts.files(),
-    }
     stale = []
-    for file, text in made.items():
-        if file.exists() and file.read_text() == text:
-            continue
-        stale.append(str(file.relative_to(HERE.parent)))
-        if "--check" not in sys.argv:
-            file.write_text(text)
+    for make in MAKERS:
+        for file, text in make().items():
+            if file.exists() and file.read_text() == text:
+                continue
+            stale.append(str(file.relative_to(HERE.parent)))
+            if "--check" not in sys.argv:
+                file.write_text(text)
     if stale and "--check" in sys.argv:
         print(f"stale: {', '.join(stale)}: run `make generate`", file=sys.stderr)
         return 1

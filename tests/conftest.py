@@ -32,6 +32,7 @@ for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
 GROUPS = {
     "the kernel log": (
         "agent/test_rights.py",
+        "checks/dmesg_reading/test_printed_logs.py",
         "checks/dmesg_reading/test_real_kmsg.py",
         "cluster/test_agent_publishing.py",
         "cluster/test_chart_on_node.py",

@@ -46,8 +46,9 @@ def _finding(finding: Finding, coloured: bool) -> str:
     times = f" x{finding.count}" if finding.count > 1 else ""
     origin = " [written from user space]" if finding.origin == "user" else ""
     sound = finding.verdict is Verdict.PASS
-    numbers = ", ".join(_measurement(m) for m in finding.measurements) if sound else ""
-    said = numbers or finding.message
+    # a bare number says nothing by itself: a plug-in's condition is 0 where all is well
+    figures = sound and any(m.unit or m.threshold is not None for m in finding.measurements)
+    said = ", ".join(map(_measurement, finding.measurements)) if figures else finding.message
     reason = "" if sound else f" {finding.reason}{asks}{times}:"
     return f"{_painted(finding.verdict, coloured)}  {finding.component}{reason} {said}{origin}".rstrip()
 

@@ -177,7 +177,7 @@ def test_nothing_is_told_where_all_is_well(helm: Helm) -> None:
         ("admissionWebhooks.port=8081", "8081 is where the operator tells of its health"),
         ("nameOverride=My_IPUs", "nameOverride: Does not match pattern"),
         ("image.repository=one two", "image.repository: Does not match pattern"),
-        ("global.launcherImage=", "global.launcherImage: String length"),
+        ("global.launcherImage=one two", "global.launcherImage: Does not match pattern"),
         ("repeat=9999", "repeat: Must be less than or equal to 8784"),
         ("agent.maxUnavailable=0", "agent.maxUnavailable: Must be greater than or equal to 1"),
         ("agent.maxUnavailable=some", "agent.maxUnavailable: Does not match pattern"),

@@ -86,6 +86,25 @@ def test_the_operator_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
     assert {port["name"]: port["containerPort"] for port in container["ports"]}["webhook"] == 9999
 
 
+@pytest.mark.parametrize(
+    ("given", "image", "policy"),
+    [
+        ({}, "localhost:5000/muster:0.1.0", "Always"),
+        ({"image": {"repository": "r/muster", "tag": "7"}}, "r/muster:7", "Always"),
+        ({"controller": {"image": {"repository": "r/op", "pullPolicy": "IfNotPresent"}}}, "r/op:0.1.0", "IfNotPresent"),
+        ({"global": {"launcherImage": "launcher:latest"}}, "launcher:latest", "Never"),
+        ({"global": {"launcherImagePullPolicy": "Never"}}, "localhost:5000/muster:0.1.0", "Never"),
+    ],
+)
+def test_launchers_run_the_operators_image_unless_another_is_named(
+    helm: Helm, tmp_path: Path, given: dict[str, Any], image: str, policy: str
+) -> None:
+    rendered = helm.template(values=given)
+    found = operator.load(stored(rendered, "gc-ipu-operator-controller-manager", "operator.yaml", tmp_path), {}, {})
+
+    assert (found.launcher_image, found.launcher_image_pull_policy) == (image, policy)
+
+
 def test_the_proxy_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
     given = {
         "backend": "sim",

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.docs.stages import allotted
 
 from muster_cli.__main__ import main
 
@@ -31,7 +32,9 @@ def sample(tmp_path: Path) -> Path:
 def test_the_exit_code_is_that_of_a_monitoring_plug_in(tmp_path: Path, text: str, code: int) -> None:
     log = tmp_path / "dmesg.txt"
     log.write_text(text + "\n")
-    assert main(["check", "dmesg", "--sample", str(log)]) == code
+    (line,) = allotted(__file__)
+    assert line == "muster check dmesg --sample"
+    assert main([*line.split()[1:], str(log)]) == code
 
 
 def test_json_is_a_list_of_results(sample: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,6 +158,18 @@ def test_results_read_as_one_line_a_check_and_what_is_not_well_below():
     )
 
 
+def test_a_bare_number_of_what_is_sound_does_not_stand_for_its_words():
+    finding = Finding(
+        component="host",
+        verdict=Verdict.PASS,
+        reason="ClockStands",
+        message="the clock runs",
+        measurements=(Measurement("ClockProblem", 0.0),),
+    )
+    [_, line] = as_lines([Result(check="uptime", verdict=Verdict.PASS, findings=(finding,))], details=True)
+    assert line.endswith("PASS     host the clock runs")
+
+
 def test_colours_do_not_change_what_is_said():
     results = [Result(check="pciebw", verdict=Verdict.FAIL, findings=(SLOW,))]
     (head, line) = as_lines(results, details=False, coloured=True)

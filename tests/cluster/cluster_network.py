@@ -47,9 +47,9 @@ class ClusterNetwork:
         for name, text in POD_ETC.items():
             (self._etc / name).write_text(text)
 
-    def hold(self, node: str, rate: str) -> None:
-        """What eth0 of ``node`` carries, both ways; of all nodes if none is named."""
-        self.fabric.rate("eth0", rate, [self._hosts[node]] if node else ())
+    def hold(self, node: str, rate: str, device: str = "eth0") -> None:
+        """What ``device`` of ``node`` carries, both ways; of all nodes if none is named."""
+        self.fabric.rate(device, rate, [self._hosts[node]] if node else list(self._hosts.values()))
 
     def on(self, node: str) -> list[str]:
         """The beginning of a command line: the rest of it runs on ``node``, under the same process id."""

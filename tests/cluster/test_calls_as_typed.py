@@ -1,5 +1,5 @@
 """The five calls of the founding page, typed as there into the real curl: four where a port-forward would lead them,
-one by the Service's name from a pod.
+one by the Service's name from a pod. Those of our pages that only a fleet can answer, too.
 
 Four agents as processes, each alone on its node's port 3333; a real API server, whose own controller makes the
 EndpointSlices of the headless Service from the agents' pods; calls between agents with tokens that it has issued; the
@@ -23,6 +23,7 @@ from tests.cluster.cluster_network import API_SERVER, ClusterNetwork, cluster_ne
 from tests.cluster.replaying_agent import CHECKS, FIRST, SECOND, FleetAgent
 from tests.cluster.test_agent_publishing import HEALTHS, until
 from tests.cluster.test_fleet_status import issued
+from tests.docs.stages import allotted
 
 from muster_testbed.agents import agent_pod
 from muster_testbed.controlplane import ControlPlane
@@ -54,6 +55,7 @@ class Cluster:
     def __init__(self, plane: ControlPlane, network: ClusterNetwork, folder: Path) -> None:
         self.plane, self.network, self.folder = plane, network, folder
         self.agents: dict[str, FleetAgent] = {}
+        self.lines: set[str] = set()  # that were typed and answered
         self._bindings: list[str] = []
 
     def make(self) -> None:
@@ -140,8 +142,10 @@ class Cluster:
 
     def typed(self, line: str, *, on: str = "") -> str:
         """What the command line prints, on node ``on``, or else in the pod."""
-        done = self.network.run(self.network.on(on) if on else self.network.in_pod(), shlex.split(line))
+        words = shlex.split(line)
+        done = self.network.run(self.network.on(on) if on else self.network.in_pod(), words)
         assert done.returncode == 0, f"{line}: {done.returncode}\n{done.stderr}"
+        self.lines.add(" ".join(words))
         return done.stdout
 
     @property
@@ -168,6 +172,7 @@ def cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
     until(lambda: not control_plane.admin.get(HEALTHS)["items"], what="nodes of other tests are gone")
     with cluster_network(NAMES, folder, control_plane.kubeconfig) as network:
         network.hold("", FAST)
+        network.hold("", FAST, "net1")
         made = Cluster(control_plane, network, folder)
         try:
             made.make()
@@ -214,8 +219,16 @@ def measured(text: str) -> dict[str, list[str]]:
     return {node: ["Ok"] if said == ["IPERF Warning"] else said for node, said in summary(text).items()}
 
 
-def test_the_management_network_between_all_nodes(cluster: Cluster):
-    text = cluster.typed('curl "http://localhost:3333/status?check=iperf&plane=mgmt"', on="nodename1")
+@pytest.mark.parametrize("where", ["http://localhost:3333", "localhost:3333"])
+def test_the_management_network_between_all_nodes(cluster: Cluster, where: str):
+    text = cluster.typed(f'curl "{where}/status?check=iperf&plane=mgmt"', on="nodename1")
+    assert nodes_in(text) == list(NAMES)
+    assert measured(text) == {node: ["Ok"] for node in NAMES}, text
+    assert not cluster.network.fabric.iperfs()
+
+
+def test_the_network_for_data_between_all_nodes(cluster: Cluster):
+    text = cluster.typed("curl 'localhost:3333/status?check=iperf'", on="nodename1")
     assert nodes_in(text) == list(NAMES)
     assert measured(text) == {node: ["Ok"] for node in NAMES}, text
     assert not cluster.network.fabric.iperfs()
@@ -241,3 +254,7 @@ def test_a_pod_asks_by_the_services_name(cluster: Cluster):
 def test_the_services_name_stands_for_every_agent(cluster: Cluster):
     found = cluster.typed("getent ahostsv4 autopilot-healthchecks.autopilot.svc")
     assert {line.split()[0] for line in found.splitlines()} == set(cluster.network.nodes.values())
+
+
+def test_no_line_of_our_pages_was_left_out(cluster: Cluster):
+    assert not allotted(__file__) - cluster.lines

@@ -55,8 +55,6 @@ NAMES = {
 VALUES = {
     # other tests write to this machine's log, too: what is from before is not of interest
     "checks": {"dmesg": {"parameters": {"start": "now"}}},
-    # of its own image: none is pulled here
-    "global": {"launcherImage": IMAGE},
     "vipuProxy": {"backend": "sim", "image": {"pullPolicy": "IfNotPresent"}},
     "controller": {"image": {"pullPolicy": "IfNotPresent"}},
 }

@@ -1,11 +1,13 @@
 """A volume claim tried on a node: the API server, the volume binder and the scheduler are real, the kubelet is not."""
 
 import asyncio
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
+from tests.docs.stages import allotted
 
 from muster_kube.client import KubeClient
 from muster_kube.volumes import Trial, VolumeTrials
@@ -77,10 +79,13 @@ async def first(api: KubeClient, path: str) -> str:
         await asyncio.sleep(0.02)
 
 
-async def muster(*words: str) -> tuple[int | None, str]:
-    """Exit code and output of the command line, as a process: it has signals to mind."""
+async def muster(*words: str, within: Sequence[str] = (), **environment: str) -> tuple[int | None, str]:
+    """Exit code and output of the command line, as a process: it has signals to mind. within: what runs it."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "muster_cli", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *(*within, sys.executable, "-m", "muster_cli", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=os.environ | environment,
     )
     said, _ = await process.communicate()
     return process.returncode, said.decode()
@@ -172,6 +177,23 @@ async def test_a_person_tries_it_with_their_own_rights(
         code, said = await muster(*words, "--set", f"storage_class={volume}")
     assert code == 0, said
     assert f"storage/{volume} bound" in said
+
+
+async def test_a_person_on_the_node_itself_names_neither_node_nor_class(
+    control_plane: ControlPlane, api: KubeClient, node: str, volume: str
+):
+    (line,) = allotted(__file__)
+    classes = "/apis/storage.k8s.io/v1/storageclasses"
+    default = {"name": volume, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    control_plane.admin.create(classes, {"metadata": default, "provisioner": "kubernetes.io/no-provisioner"})
+    there = ["unshare", "--map-root-user", "--uts", "sh", "-c", f'hostname {node} && exec "$@"', "sh"]
+    try:
+        async with Kubelets(api, script=lambda _: Script(run_s=0.1)):
+            code, said = await muster(*line.split()[1:], within=there, KUBECONFIG=str(control_plane.kubeconfig))
+    finally:
+        control_plane.admin.delete(f"{classes}/{volume}")
+    assert (line, code) == ("muster check pvc", 0), said
+    assert f"PASS     storage/{volume} bound" in said, "the default class is found, and told"
 
 
 async def test_rights_that_are_lacking_are_unknown_and_named(control_plane: ControlPlane, api: KubeClient, node: str):

@@ -89,7 +89,7 @@ DMESG = Check(
     reads="/dev/kmsg, else a log file or journalctl (systemd)",
     ran_on="real hardware: the kernel log of a virtual machine (kernel 6.18), with lines written into it; lines of "
     "broken hardware as recorded by public systems (kernel-log.md names each one's source); journald on hand-made data",
-    examples=("check=dmesg", "check=dmesg&user_lines=refuse"),
+    examples=("check=dmesg",),
 )
 
 

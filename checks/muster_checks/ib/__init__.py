@@ -57,5 +57,5 @@ IB = Check(
         "recorded /sys/class/infiniband of a healthy node with 8 H100 and ConnectX-7 (gpud), not on real hardware; "
         "faults are that recording with other values"
     ),
-    examples=("check=ib", "check=ib&expected_ports=8&min_rate_gb_per_s=400"),
+    examples=("check=ib", "check=ib&ports=mlx5_?&expected_ports=8&min_rate_gb_per_s=400"),
 )

@@ -43,9 +43,18 @@
 {{- first $free -}}
 {{- end -}}
 
+{{/* What launchers' init containers run: the operator's own image, unless one is named. */}}
+{{- define "muster.launcher" -}}
+{{- $own := include "muster.image" (dict "root" . "own" .Values.controller.image) | fromYaml -}}
+{{- $named := .Values.global.launcherImage -}}
+image: {{ $named | default $own.image | quote }}
+imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $own.imagePullPolicy "Never" (empty $named)) }}
+{{- end -}}
+
 {{- define "muster.operatorSettings" -}}
 {{- if not .Values.vipuProxy.enabled }}{{ fail "\n\ncontroller.enabled: the operator needs the V-IPU proxy: set vipuProxy.enabled=true, or controller.enabled=false, too\n" }}{{ end -}}
 {{- $own := .Values.controller -}}{{- $hooks := .Values.admissionWebhooks -}}{{- $jobs := .Values.ipuJobs -}}
+{{- $launcher := include "muster.launcher" . | fromYaml -}}
 {{- $settings := dict
   "vipu_proxy" (printf "http://%s.%s.svc:%s" (include "muster.proxy" .) .Release.Namespace (include "muster.proxyServicePort" .))
   "tracker" .Values.vipuProxy.proxyPartitionTrackerConfigMap
@@ -55,8 +64,8 @@
   "metrics_port" (int (include "muster.metricsPort" .))
   "webhook_port" (int $hooks.port)
   "webhook_name" (include "muster.webhook" .)
-  "launcher_image" .Values.global.launcherImage
-  "launcher_image_pull_policy" .Values.global.launcherImagePullPolicy
+  "launcher_image" $launcher.image
+  "launcher_image_pull_policy" $launcher.imagePullPolicy
   "kubectl_version" (include "muster.kubectlVersion" .)
   "host_network" $jobs.hostNetwork
   "privileged" $jobs.privileged

@@ -18,6 +18,17 @@ from muster_checks.declaration import NodeView
 SOURCE = Path(__file__).with_name("libcuda.c")
 
 
+def driver() -> Path:
+    """Its path. Fails (in CI) or skips where it cannot be compiled."""
+    built = _build()
+    if built is None:
+        if os.environ.get("CI"):
+            pytest.fail("no C compiler: install gcc, which builds the CUDA driver of these tests", pytrace=False)
+        warnings.warn("no C compiler: NOTHING that talks to the CUDA driver was tested", stacklevel=1)
+        pytest.skip("no C compiler: NOTHING that talks to the CUDA driver was tested")
+    return built
+
+
 @cache
 def _build() -> Path | None:
     compiler = shutil.which("gcc") or shutil.which("cc")
@@ -33,12 +44,7 @@ def _build() -> Path | None:
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Path:
     """Its path; children find it under the name of the real one."""
-    built = _build()
-    if built is None:
-        if os.environ.get("CI"):
-            pytest.fail("no C compiler: install gcc, which builds the CUDA driver of these tests", pytrace=False)
-        warnings.warn("no C compiler: NOTHING that talks to the CUDA driver was tested", stacklevel=1)
-        pytest.skip("no C compiler: NOTHING that talks to the CUDA driver was tested")
+    built = driver()
     monkeypatch.setenv("LD_LIBRARY_PATH", str(built.parent))
     for name in [name for name in os.environ if name.startswith(("FAKE_", "CUDA_"))]:
         monkeypatch.delenv(name)

@@ -76,12 +76,12 @@ def prepare(progress: Callable[[str], None]) -> None:
     """Have the layers that are kept. Raises NoPackages."""
     _debian(progress)
     _python(progress)
-    _setuptools(progress)
+    setuptools(progress)
 
 
 def build_wheel(folder: Path, progress: Callable[[str], None]) -> Path:
     """Muster's wheel of this checkout, in ``folder``; the same bytes for the same files. Raises NoPackages."""
-    tools = _setuptools(progress)
+    tools = setuptools(progress)
     with tempfile.TemporaryDirectory(prefix="muster-wheel-") as place:
         # a copy: setuptools leaves folders where it builds, and takes up what lies in them the next time
         source = Path(place)
@@ -184,7 +184,7 @@ def _python(progress: Callable[[str], None]) -> oci.PackedLayer:
     return _kept(made_once("image-python", digest, make, progress))
 
 
-def _setuptools(progress: Callable[[str], None]) -> Path:
+def setuptools(progress: Callable[[str], None]) -> Path:
     """What the wheel is built with, so that no build asks PyPI again."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
 
