@@ -3,11 +3,12 @@
 set -eu
 cd "$(dirname "$0")/.."
 [ $# = 2 ] && [ -n "$1" ] && [ -n "$2" ] || { echo "usage: make image IMAGE=NAME TAG=TAG" >&2; exit 64; }
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 silent=
 for engine in docker podman; do
   command -v "$engine" >/dev/null || continue
   if "$engine" info >/dev/null 2>&1; then
-    exec "$engine" build --file release/Containerfile --tag "$1:$2" .
+    exec "$engine" build --file release/Containerfile --label "org.opencontainers.image.version=$version" --tag "$1:$2" .
   fi
   silent="$silent $engine"
 done

@@ -36,6 +36,7 @@ GROUPS = {
         "checks/dmesg_reading/test_real_kmsg.py",
         "cluster/test_agent_publishing.py",
         "cluster/test_chart_on_node.py",
+        "cluster/test_lines_in_sandbox.py",
         "cluster/test_real_node.py",
         "cluster/test_real_node_mpi.py",
         "cluster/test_sandbox.py",

@@ -49,8 +49,9 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_tainter.explain import lines, story
     from muster_tainter.policyfile import PolicyError, load_policy, parse_policy
 
-    if arguments.job is not None and arguments.node != KIND:
-        print(f"muster: explain {arguments.node} {arguments.job}: expected NODE, or ipujob NAME", file=sys.stderr)
+    if (arguments.job is not None) != (arguments.node == KIND):
+        typed = " ".join(filter(None, (arguments.node, arguments.job)))
+        print(f"muster: explain {typed}: expected NODE, or ipujob [NAMESPACE/]NAME", file=sys.stderr)
         return EXIT_USAGE
     given = None
     if arguments.policy is not None:

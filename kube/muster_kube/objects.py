@@ -159,8 +159,9 @@ class EventMetadata(Api, frozen=True):
     annotations: dict[str, str] = {}
 
 
-class Event(Api, frozen=True):
-    """core/v1 Event. type: Normal or Warning; times RFC 3339 UTC. Events of Nodes live in namespace ``default``."""
+class Event(Api, frozen=True, omit_defaults=False):
+    """core/v1 Event. type: Normal or Warning, which the server does not fill in; times RFC 3339 UTC. Events of Nodes
+    live in namespace ``default``."""
 
     metadata: EventMetadata
     involved_object: ObjectReference

@@ -81,6 +81,9 @@ def _line(where: str, kind: str, found: object, allowed: str, model: type[BaseMo
     if kind == "extra_forbidden":
         names = [field.alias or name for name, field in model.model_fields.items()]
         allowed = f"unknown key; allowed: {', '.join(names) or 'none'}"
+    allowed = allowed.removeprefix("Value error, ")
+    if not where:  # of no one key: the rest says which
+        return allowed
     return f"{where}: {allowed}" if kind == "missing" else f"{where}: {_shown(found)}: {allowed}"
 
 

@@ -17,12 +17,12 @@ from muster_kube.objects import Node
 from muster_kube.times import rfc3339_whole, seconds
 from muster_tainter.clearing import merged
 from muster_tainter.desired import is_managed
-from muster_tainter.faults import proof_for
+from muster_tainter.faults import PERSON, proof_for
 from muster_tainter.health import Report, Unusable, read
-from muster_tainter.memory import Fault, Memory, read_memory
+from muster_tainter.memory import Closed, Fault, Memory, read_memory
 from muster_tainter.past import backoff_s, finished
 from muster_tainter.policy import OUR_PREFIX, Policy
-from muster_tainter.recovery import MANAGER, Asked, ProofCheck, asked_by
+from muster_tainter.recovery import KERNEL_LOG_CHECKS, MANAGER, Asked, ProofCheck, asked_by
 from muster_tainter.testing import DAY_S
 from muster_tainter.tried import Tried, bounded, tried_of
 from muster_tainter.wanting import Wanted, confirmed_at, wanted
@@ -326,13 +326,19 @@ def _any_heavy(requests: Iterable[Request], costs: Costs) -> bool:
     return any(costs.heavy(check) for request in requests for check in request.checks)
 
 
+def _is_to_go(closed: Closed) -> bool:
+    """What a proof has closed; and what a person has by taking off the taint, where it is the kernel's line: to its
+    agent the same line would be no other one, and open nothing. What is measured stays: the next run would fire it."""
+    return closed.how == "proof" or (closed.how == PERSON and closed.check in KERNEL_LOG_CHECKS)
+
+
 def _clear_owed(health: NodeHealth, memory: Memory, report: Report, now: float) -> tuple[Clear, ...] | None:
-    """All of spec.clear, where a finding is still reported whose fault a proof has closed: its agent is to let go of
-    it. Left out where it would let go of anything else with it: an entry takes all of a component up to its number."""
+    """All of spec.clear, where a finding is still reported whose fault is over: its agent is to let go of it. Left out
+    where it would let go of anything else with it: an entry takes all of a component up to its number."""
     owed: dict[tuple[str, str], Clear] = {}
     for closed in memory.closed:
         finding = report.finding(closed.key)
-        if closed.how != "proof" or finding is None or finding.occurrence > closed.occurrence:
+        if not _is_to_go(closed) or finding is None or finding.occurrence > closed.occurrence:
             continue
         if report.clear_for(closed.key, finding.occurrence) is not None:
             continue
@@ -345,12 +351,13 @@ def _clear_owed(health: NodeHealth, memory: Memory, report: Report, now: float) 
                 by=f"muster-tainter: {closed.by}",
                 at=rfc3339_whole(now),
             )
-    proved = {closed.key: closed.occurrence for closed in memory.closed if closed.how == "proof"}
+    by_number = sorted(memory.closed, key=lambda closed: closed.occurrence)  # the highest of each counts
+    over = {closed.key: closed.occurrence for closed in by_number if _is_to_go(closed)}
     opened = [(fault.key, fault.occurrence) for fault in memory.open]
     reported = [(key, finding.occurrence) for key, finding in (report.findings or {}).items()]
     for key, occurrence in (*opened, *reported):
         entry = owed.get(key[:2])
-        if entry is not None and occurrence <= entry.occurrence and occurrence > proved.get(key, 0):
+        if entry is not None and occurrence <= entry.occurrence and occurrence > over.get(key, 0):
             del owed[key[:2]]
     if not owed or len(owed) > CLEAR_LIMIT:
         return None

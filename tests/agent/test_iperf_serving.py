@@ -219,14 +219,21 @@ async def test_a_client_reports_both_ways(node: Node):
     assert [outcome["report"]["flows"][0]["to_server"] for outcome in outcomes] == [True, False]
 
 
-async def test_a_server_that_opens_its_port_anew_between_two_tests_is_asked_again(node: Node):
+@pytest.mark.parametrize(
+    "error",
+    [
+        "unable to receive control message: Connection reset by peer",
+        "the server is busy running a test. try again later",
+    ],
+)
+async def test_a_server_that_ends_one_test_before_the_next_is_asked_again(node: Node, error: str):
     run, sent_away = node.commands.run, []
 
     async def run_or_be_sent_away(argv, **options):  # type: ignore[no-untyped-def] # as LocalCommands has it
         if "-R" not in argv or sent_away:
             return await run(argv, **options)
         sent_away.append(argv)
-        said = {"start": {}, "end": {}, "error": "unable to receive control message: Connection reset by peer"}
+        said = {"start": {}, "end": {}, "error": error}
         return Output(argv=tuple(argv), exit_code=1, stdout=json.dumps(said).encode())
 
     node.commands.run = run_or_be_sent_away  # type: ignore[method-assign]

@@ -28,6 +28,8 @@ def usage_code(*words: str) -> int:
     [
         ["explain", ""],
         ["explain", ".."],
+        ["explain", "ipujob"],
+        ["explain", "n1", "job"],
         ["clear", "a/b"],
         ["clear", "x?y"],
         ["clear", "Upper"],

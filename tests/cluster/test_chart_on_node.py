@@ -143,10 +143,18 @@ class Release:
         until(cleared, self.state)
 
 
+def import_image(node: RealNode, archive: Path, folder: Path, typist: Typist) -> None:
+    """As from ``folder``, which is that of `make package`."""
+    line = "ctr -n k8s.io images import images/muster-0.1.0.tar"
+    place = folder / line.rpartition(" ")[2]
+    place.parent.mkdir()
+    place.symlink_to(archive)
+    typist.type(line, within=[*node.machine.inside, "env", f"--chdir={folder}"])
+
+
 @pytest.fixture(scope="module")
 def release(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     assert checked() == SHA256
-    real_node.machine.import_archive(image_archive, LIMIT_S)
     admin = real_node.plane.admin
     for kind in ("clusterroles", "clusterrolebindings"):
         # the test bed's own have the chart's names; helm takes over nothing that is not its own
@@ -159,7 +167,9 @@ def release(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.T
     editor.chmod(0o755)
     names = NAMES | dict.fromkeys(("NODE", "node-1"), real_node.name)
     path = f"{PROGRAM.parent}:{os.environ['PATH']}"
-    typist = Typist(allotted(__file__), names, environ | {"PATH": path, "KUBE_EDITOR": str(editor)})
+    more = {"PATH": path, "KUBE_EDITOR": str(editor), "CONTAINERD_ADDRESS": str(real_node.machine.socket)}
+    typist = Typist(allotted(__file__), names, environ | more)
+    import_image(real_node, image_archive, tmp_path_factory.mktemp("package"), typist)
     made = Release(real_node, Helm(tmp_path_factory.mktemp("helm"), environ), typist)
     try:
         made.install()

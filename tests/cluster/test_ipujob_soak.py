@@ -1,6 +1,12 @@
 """A small soak, the same that `make soak` runs for longer: every job ends with a true reason, and nothing is left."""
 
+import re
+from pathlib import Path
+
 import pytest
+from tests.docs.checkout import checkout
+from tests.docs.stages import allotted
+from tests.docs.typist import Typist
 from tests.soak.soak import CALL_S, SPACE, soak
 
 from muster_kube.config import load_config
@@ -24,3 +30,16 @@ async def test_58_59_jobs_under_random_faults_all_end_with_a_true_reason_and_lea
     assert tally.wrong == []
     assert tally.jobs == JOBS
     assert tally.faults.total() > 5
+
+
+@pytest.mark.usefixtures("binaries")
+def test_make_soak_says_which_faults_there_were_and_how_each_job_ended(tmp_path: Path) -> None:
+    folder = checkout(tmp_path / "muster")
+    typist = Typist(allotted(__file__), {}, {"ARGS": "--jobs 2 --minutes 0.02 --seed 7"}, folder)
+    said = [line.partition(" s  ")[2] for line in typist.type("make soak").splitlines()]
+    assert said[0] == "2 jobs, 0.02 minutes of faults, --seed 7"
+    (ends,) = (line for line in said if re.match(r"2 jobs: .*; \d+ restarts, \d+ moves$", line))
+    assert sum(map(int, re.findall(r"(\d+) [A-Z]\w+", ends))) == 2, ends
+    assert re.match(r"all at rest \d+ s after the faults$", said[-1])
+    assert (folder / "build/soak.log").exists()
+    assert not typist.left

@@ -438,6 +438,12 @@ async def test_unmanaged_takes_everything_off_and_stays_away(tainters: Any, flee
         return ours == ["muster.dev/managed"] and await cluster.condition(name) is None
 
     await until(bare, "nothing of ours is left")
+
+    async def told() -> bool:
+        return "NodeUntainted" in await cluster.events(name)
+
+    await until(told, "an Event of it")
+    assert (await cluster.events(name))["NodeUntainted"]["type"] == "Normal"
     await cluster.report(name, finding(occurrence=9))
     await cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"muster.dev/managed": None}}})
     await cluster.until_faulty(name)

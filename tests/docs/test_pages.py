@@ -2,27 +2,25 @@
 elsewhere."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.docs.blocks import ROOT, documents
+from tests.docs.checkout import checkout
+from tests.docs.stages import allotted
+from tests.docs.typist import Typist
 
-BUILD = (
-    "import sys; sys.path.insert(0, 'docs'); import pages; from pathlib import Path; sys.exit(pages.build(Path('{}')))"
-)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#]+)(#[^)\s]+)?\)")
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place: Path = tmp_path_factory.mktemp("docs")
-    command = [sys.executable, "-c", BUILD.format(place)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert not ended.stderr, ended.stderr
-    return place / "html"
+    folder = checkout(tmp_path_factory.mktemp("docs") / "muster")
+    typist = Typist(allotted(__file__), {}, {}, folder)
+    said = typist.type("make docs", judge=lambda done: done.returncode == 0 and not done.stderr)
+    front = Path(said.splitlines()[-1])
+    assert front == Path("build/docs/html/README.html")
+    return folder / front.parent
 
 
 def test_every_document_is_a_page(built: Path) -> None:

@@ -17,7 +17,8 @@ from muster_testbed.images import Layer, layer_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINERFILE = (ROOT / "release/Containerfile").read_text()
-SHELL_TOOLS = ("cat", "dirname")
+VERSION = "org.opencontainers.image.version"
+SHELL_TOOLS = ("cat", "dirname", "sed")
 
 
 def instruction(name: str) -> str:
@@ -33,7 +34,8 @@ def members(archive: Path) -> dict[str, bytes]:
 def test_with_and_without_an_engine_the_same_packages_and_settings() -> None:
     packages = product.debian_packages(ROOT)
     assert {"iperf3", "iputils-ping", "kubernetes-client", "python3"} <= set(packages)
-    assert f"sed '/^#/d' /tmp/{product.PACKAGE_LIST.name} | xargs apt-get install" in CONTAINERFILE
+    listed = f"sed '/^#/d' /tmp/{product.PACKAGE_LIST.name} |"
+    assert f"{listed} DEBIAN_FRONTEND=noninteractive xargs apt-get install" in CONTAINERFILE
     assert f"COPY {product.PACKAGE_LIST} /tmp/{product.PACKAGE_LIST.name}" in CONTAINERFILE
     assert json.loads(instruction("ENTRYPOINT")) == list(product.ENTRYPOINT)
     assert instruction("USER") == product.USER
@@ -118,7 +120,7 @@ def test_make_image_builds_with_the_engine_that_answers(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "calls").read_text().splitlines() == [
         "info",
-        "build --file release/Containerfile --tag registry/muster:v1 .",
+        f"build --file release/Containerfile --label {VERSION}={product.version()} --tag registry/muster:v1 .",
     ]
 
 

@@ -4,18 +4,24 @@ from pathlib import Path
 
 import pytest
 import yaml
-from release.manifests import write
+from release.manifests import PLACE, write
 from tests.chart.charting import Refused
+from tests.docs.checkout import checkout
+from tests.docs.stages import allotted
+from tests.docs.typist import Typist
 
 
 def test_plain_yaml_holds_the_installation_and_apart_what_goes_before_its_end(tmp_path: Path) -> None:
-    values = tmp_path / "values.yaml"
-    values.write_text("namespace: {name: fleet}\ncontroller: {enabled: false}\nvipuProxy: {enabled: false}\n")
-    out = tmp_path / "out"
-    out.mkdir()
+    folder = checkout(tmp_path / "muster")
+    (folder / "values.yaml").write_text(
+        "namespace: {name: fleet}\ncontroller: {enabled: false}\nvipuProxy: {enabled: false}\n"
+    )
+    out = folder / PLACE
+    out.mkdir(parents=True)
     (out / "of-yesterday.yaml").touch()
 
-    files = write(["-f", str(values), "--kube-version", "1.30"], out, tmp_path / "helm")
+    (line,) = lines = allotted(__file__)
+    files = [folder / name for name in Typist(lines, {}, {}, folder).type(line).splitlines()]
 
     assert [file.name for file in files] == [
         "crd-graphcore.ai_ipujobs.yaml",

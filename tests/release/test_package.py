@@ -1,32 +1,25 @@
 """`make package`: one folder with all that an installation needs, and checksums that hold."""
 
 import re
-import subprocess
 import tarfile
 from pathlib import Path
 
-from release.package import SUMS, fill
+from release.package import SUMS
+from tests.docs.checkout import checkout
+from tests.docs.stages import allotted
+from tests.docs.typist import Typist
 
 from muster_testbed.product import version
 
 
-def verified(folder: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        ["sha256sum", "--check", "--strict", "--quiet", SUMS],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None:
+    place = checkout(tmp_path / "muster")
+    folder = place / Typist(allotted(__file__), {}, {}, place).type("make package").strip()
+    assert folder == place / f"build/muster-v{version()}"
+    there = Typist(allotted(__file__), {}, {}, folder)
+    said = there.type("sha256sum --check SHA256SUMS").splitlines()
+    assert len(said) == len((folder / SUMS).read_text().splitlines())
 
-
-def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path, wheel: Path) -> None:
-    folder = tmp_path / f"muster-v{version()}"
-
-    fill(folder, wheel, tmp_path / "helm")
-
-    assert verified(folder).returncode == 0
     listed = {line.split("  ", 1)[1] for line in (folder / SUMS).read_text().splitlines()}
     assert listed == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {SUMS}
     for name in (
@@ -34,7 +27,7 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path, wheel: 
         "docs/install.md",
         f"muster-{version()}.tgz",
         f"images/muster-{version()}.tar",
-        f"wheels/{wheel.name}",
+        f"wheels/passmuster-{version()}-py3-none-any.whl",
         "wheels/constraints.txt",
         "LICENSE",
     ):
@@ -52,6 +45,5 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path, wheel: 
         assert {"oci-layout", "index.json"} <= set(image.getnames())
 
     (folder / "docs/install.md").write_text("edited")
-    spoilt = verified(folder)
-    assert spoilt.returncode == 1
-    assert "docs/install.md" in spoilt.stdout
+    spoilt = there.type("sha256sum --check SHA256SUMS", judge=lambda done: done.returncode == 1)
+    assert [line for line in spoilt.splitlines() if not line.endswith(": OK")] == ["docs/install.md: FAILED"]

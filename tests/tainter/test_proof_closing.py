@@ -115,15 +115,32 @@ def test_a_finding_that_its_agent_has_closed_is_not_cleared(asked: ProvedNode) -
     assert asked.clears == ()
 
 
-def test_what_a_person_has_closed_is_not_cleared_by_us(asked: ProvedNode) -> None:
-    assert asked.node is not None
-    released = {wanted(fault, asked.policy).taint: "ann" for fault in asked.memory.open}
+def take_taints_off(node: ProvedNode) -> None:
+    """As a person does with kubectl."""
+    assert node.node is not None
+    released = {wanted(fault, node.policy).taint: "ann" for fault in node.memory.open}
     by_hand = {taint: who for taint, who in released.items() if taint is not None}
-    asked.node = decide(asked.node, asked.health, asked.policy, asked.now, by_hand).applied(asked.node)
-    asked.settle()
-    assert not asked.tainted
+    node.node = decide(node.node, node.health, node.policy, node.now, by_hand).applied(node.node)
+    node.settle()
+    assert not node.tainted
+
+
+def test_what_a_person_has_closed_is_not_cleared_by_us(asked: ProvedNode) -> None:
+    take_taints_off(asked)
     assert not asked.asked()
     assert asked.clears == ()
+
+
+def test_a_kernel_line_whose_taint_a_person_took_off_is_let_go_of_so_that_it_can_come_anew() -> None:
+    node = ProvedNode()
+    for occurrence in (1, 2, 3):
+        node.fails("dmesg", reason="Xid79", fault_class="reboot")
+        node.settle()
+        assert node.tainted
+        take_taints_off(node)
+        [clear] = node.clears
+        assert (clear.check, clear.component, clear.occurrence) == ("dmesg", GPU, occurrence)
+        assert clear.by == "muster-tainter: ann"
 
 
 @pytest.mark.parametrize("still_open", [True, False])

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 NAME = "iperf"
 BODY_LIMIT = 8 << 10  # bytes; 64 tests are 6 KB
 TURN_S = 10.0  # to find out whether the node is idle; nobody's heavy check is waited for
-# between two tests iperf3's server opens its port anew: who comes in that moment is sent away
-CLOSED = ("Connection reset", "Connection refused")
+# between two tests iperf3's server ends the first one and opens its port anew: who comes in that moment is sent away
+NOT_YET = ("Connection reset", "Connection refused", "busy running a test")
 TRIES = 3
 AGAIN_S = 0.5
 BEAT_S = 5.0  # a line now and then: a caller that has vanished is noticed by what it does not acknowledge
@@ -206,7 +206,7 @@ async def _run_test(agent: "Agent", asked: AskedClient, number: int, *, reverse:
             report = await run_client(view, test.server, parameters, bind=bind, reverse=reverse)
         except CannotTell as error:
             trouble = error.message
-            if attempt + 1 == TRIES or not any(closed in trouble for closed in CLOSED):
+            if attempt + 1 == TRIES or not any(said in trouble for said in NOT_YET):
                 break
             await asyncio.sleep(AGAIN_S)
         else:

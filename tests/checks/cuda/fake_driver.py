@@ -1,5 +1,6 @@
 """The CUDA driver of libcuda.c, compiled when first asked for, and a node whose children load it."""
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -34,7 +35,9 @@ def _build() -> Path | None:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return None
-    library = Path(tempfile.mkdtemp(prefix="muster-libcuda-")) / "libcuda.so.1"
+    folder = tempfile.mkdtemp(prefix="muster-libcuda-")
+    atexit.register(shutil.rmtree, folder)
+    library = Path(folder) / "libcuda.so.1"
     subprocess.run(
         [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", library, SOURCE], check=True
     )

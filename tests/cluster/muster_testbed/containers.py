@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import IO
 
 from muster_testbed.images import Image, write_archive
 from muster_testbed.processes import Component, Keeper, wait_for
@@ -217,14 +216,9 @@ class Machine:
             importing.stdin = None  # else it would be flushed once more
             _ended(importing, limit_s)
 
-    def import_archive(self, archive: Path, limit_s: float) -> None:
-        """Images in a file, as ``ctr images import`` takes it. Raises RuntimeError."""
-        with archive.open("rb") as file, self._importing(file) as importing:
-            _ended(importing, limit_s)
-
-    def _importing(self, stdin: int | IO[bytes] = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+    def _importing(self) -> "subprocess.Popen[bytes]":
         command = [*self.inside, *self._to_containerd("images", "import", "-")]
-        return subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def components(self) -> list[Component]:
         return [self._first, *([self._containerd] if self._containerd else [])]

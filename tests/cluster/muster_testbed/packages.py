@@ -91,13 +91,10 @@ def unpacked(
     """
 
     def make(work: Path) -> Path:
-        if missing := missing_packages():
-            raise NoPackages(f"unpacking Debian's packages needs {', '.join(missing)}: {install_command(missing)}")
-        fetched = _fetched(tree, work, progress, again_after_s)
-        debs = [each for each in fetched if each.name.partition("_")[0] not in tree.without]
+        debs = fetched(tree, work, progress, again_after_s)
         progress(f"[{tree.name}] unpacking {len(debs)} packages")
         root = work / "root"
-        _unpack(debs, root, whole=tree.whole)
+        unpack(debs, root, whole=tree.whole)
         if tree.python:
             progress(f"[{tree.name}] fetching {', '.join(tree.python)} from PyPI")
             _add_python(tree.python, root / _PYTHON_PATH, work)
@@ -143,7 +140,12 @@ def made_once(
     return target
 
 
-def _fetched(tree: Tree, work: Path, progress: Callable[[str], None], again_after_s: Sequence[float]) -> list[Path]:
+def fetched(
+    tree: Tree, work: Path, progress: Callable[[str], None], again_after_s: Sequence[float] = AGAIN_AFTER_S
+) -> list[Path]:
+    """The packages of ``tree``, below ``work``. Raises NoPackages."""
+    if missing := missing_packages():
+        raise NoPackages(f"unpacking Debian's packages needs {', '.join(missing)}: {install_command(missing)}")
     mirrors = debian_mirrors()
     if not mirrors:
         raise NoPackages("apt has no Debian source (see sources.list(5))")
@@ -154,7 +156,8 @@ def _fetched(tree: Tree, work: Path, progress: Callable[[str], None], again_afte
             time.sleep(pause_s)
         for mirror in mirrors:
             try:
-                return _fetched_from(mirror, tree, work, progress)
+                debs = _fetched_from(mirror, tree, work, progress)
+                return [each for each in debs if each.name.partition("_")[0] not in tree.without]
             except NoPackages as error:
                 problem = str(error)
     raise NoPackages(problem)
@@ -179,7 +182,8 @@ def _fetched_from(mirror: str, tree: Tree, work: Path, progress: Callable[[str],
     return debs
 
 
-def _unpack(debs: Sequence[Path], root: Path, *, whole: bool) -> None:
+def unpack(debs: Sequence[Path], root: Path, *, whole: bool) -> None:
+    """Into ``root``, which must not be there. Raises NoPackages."""
     root.mkdir()
     if whole:
         # Debian 12 is one /usr, which base-files' installation would see to

@@ -28,11 +28,12 @@ LABELS = {"org.opencontainers.image.title": "muster", "org.opencontainers.image.
 # of debian:bookworm-slim what is used
 _SLIM = ("base-files", "coreutils", "dash", "libc-bin")
 # needed by installation scripts, or by programs that nothing here starts
-_WITHOUT = (
+WITHOUT = (
     *("adduser", "cdebconf", "debconf", "debianutils", "dpkg", "gawk", "init-system-helpers", "install-info"),
-    *("libaudit-common", "libaudit1", "libcap2-bin", "libdb5.3", "libgdbm-compat4", "libgdbm6", "libpam-modules"),
-    *("libpam-modules-bin", "libpam0g", "libperl5.36", "libsemanage-common", "libsemanage2", "libsepol2", "mailcap"),
-    *("mawk", "media-types", "mime-support", "original-awk", "passwd", "perl", "perl-base", "perl-modules-5.36"),
+    *("libaudit-common", "libaudit1", "libcap2-bin", "libdb5.3", "libfile-find-rule-perl", "libgdbm-compat4"),
+    *("libgdbm6", "libnumber-compare-perl", "libpam-modules", "libpam-modules-bin", "libpam0g", "libperl5.36"),
+    *("libsemanage-common", "libsemanage2", "libsepol2", "libtext-glob-perl", "mailcap", "mawk", "media-types"),
+    *("mime-support", "original-awk", "passwd", "perl", "perl-base", "perl-modules-5.36"),
     *("tar", "usr-is-merged", "usrmerge", "util-linux-extra"),
 )
 _UNUSED = (
@@ -139,7 +140,7 @@ def _programs(entry_points: str) -> dict[str, bytes]:
 
 def _debian(progress: Callable[[str], None]) -> oci.PackedLayer:
     packages = (*debian_packages(), *_SLIM)
-    tree = Tree("image-debian", dict.fromkeys(packages, "") | {"python3": "3.11"}, whole=True, without=_WITHOUT)
+    tree = Tree("image-debian", dict.fromkeys(packages, "") | {"python3": "3.11"}, whole=True, without=WITHOUT)
     return _kept(unpacked(tree, progress, finish=_finish))
 
 

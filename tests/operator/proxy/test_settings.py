@@ -47,6 +47,12 @@ def test_what_is_wrong_is_named(flags: dict[str, object], environ: dict[str, str
         load(None, flags, environ)
     assert told in str(caught.value)
     assert "MUSTER_VIPU_PROXY_READ_TIMEOUT:" not in str(caught.value)
+    assert "Value error" not in str(caught.value)
+
+
+def test_what_is_wrong_with_no_one_setting_says_that_alone() -> None:
+    with pytest.raises(SettingsError, match=r"^expected one of controllers, controllers_file and controllers_map$"):
+        load(None, {"port": 0}, {})
 
 
 def test_accounts_are_a_list_and_a_file_has_all_of_it(tmp_path: Path) -> None:

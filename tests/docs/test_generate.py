@@ -1,0 +1,29 @@
+"""`make generate`: what is made of the code is made anew, whatever has become of it."""
+
+from pathlib import Path
+
+from tests.docs.blocks import ROOT
+from tests.docs.checkout import checkout
+from tests.docs.stages import allotted
+from tests.docs.typist import Typist
+
+MADE = (
+    "docs/checks.md",
+    "docs/settings.md",
+    "grafana/muster-fleet.json",
+    "helm/muster/crds/graphcore.ai_ipujobs.yaml",
+    "helm/muster/values.schema.json",
+)
+
+
+def test_reference_pages_dashboards_and_the_crd_are_made_of_the_code(tmp_path: Path) -> None:
+    folder = checkout(tmp_path / "muster")
+    for name in MADE[:2]:
+        (folder / name).write_text((folder / name).read_text().replace("|", "!"))
+    for name in MADE[2:]:
+        (folder / name).unlink()
+    typist = Typist(allotted(__file__), {}, {}, folder)
+    typist.type("make generate")
+    assert not typist.left
+    for name in MADE:
+        assert (folder / name).read_text() == (ROOT / name).read_text(), name
