@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from muster_testbed.containers import PAUSE
-from muster_testbed.images import Image, muster_layer, root_layer
+from muster_testbed.images import Image, layer_of, muster_layer, root_layer
 
 ROOT = Path(__file__).parents[2]
 MPI = "localhost/muster-mpi:1"  # OpenMPI, Python and kubectl
 MUSTER = "localhost/muster:1"  # the same with Muster
+CURL = "localhost/curl:1"  # with what curl does of it
+_CURL = "usr/local/bin/curl"
 _PACKAGES = ("operator/muster_operator", "kube/muster_kube", "cli/muster_cli")
 
 
@@ -18,5 +20,6 @@ def images(progress: Callable[[str], None]) -> list[Image]:
     return [
         Image(PAUSE, (root,), ("/usr/bin/sleep", "infinity")),
         Image(MPI, (root,)),
+        Image(CURL, (root, layer_of({_CURL: (Path(__file__).parent / "curl_in_a_pod.py").read_bytes()}, [_CURL]))),
         Image(MUSTER, (root, muster_layer([ROOT / each for each in _PACKAGES]))),
     ]

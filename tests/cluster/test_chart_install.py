@@ -370,7 +370,7 @@ def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Clust
 
     with pytest.raises(Refused, match=r"another operation .* is in progress"):
         clean.upgrade()
-    clean.uninstall("gc", "--no-hooks")
+    typist.type("helm uninstall RELEASE --no-hooks")
     clean.beside(clean.upgrade, "default", "gc-ipu-operator-crds")
 
     installed = clean.objects()

@@ -10,19 +10,22 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.chart.charting import CHART, SHA256, Helm, Object, Refused, checked
-from tests.cluster.real_node_jobs import LIMIT_S, until
+from tests.chart.charting import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
+from tests.cluster.real_node_images import CURL, MPI
+from tests.cluster.real_node_jobs import LIMIT_S, printed_by, ranks, training_job, until
 from tests.docs.blocks import commands
 from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.typist import Done, Typist
 
 from muster_testbed import product
+from muster_testbed.admin import Admin
 from muster_testbed.admin import Refused as Denied
 from muster_testbed.install import install
 from muster_testbed.realnode import RealNode
@@ -31,10 +34,25 @@ pytestmark = pytest.mark.kmsg
 FAULTY = "muster.dev/faulty"
 IMAGE = f"localhost:5000/muster:{product.version()}"
 AUTOPILOT = "autopilot"
+IMPORT = "ctr -n k8s.io images import images/muster-0.1.0.tar"
 IPUJOBS = "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PODS = {"muster-agent": 1, "muster-tainter": 2, "muster-operator": 1, "muster-vipu-proxy": 1}
+SECRETS = "/api/v1/namespaces/{}/secrets"
+REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
+RUNBOOKS = sorted((CHART.parents[1] / "docs" / "runbooks").glob("*.md"))
 IPU_PARTS = ("controller-manager", "vipu-proxy")
+# what the documents' placeholders stand for, but NODE, POD and REVISION, which are known later
+NAMES = {
+    "JOB": "looked-at",
+    "RELEASE": "gc",
+    "NAME": "gc-ipu-operator-webhook",  # of a Secret
+    "NAME-launcher": "told-launcher",
+    "NAME-worker-0": "told-worker-0",
+    "NAMESPACE": "default",
+    "RELEASE-NAMESPACE": "default",
+    "nginx": CURL,
+}
 VALUES = {
     # other tests write to this machine's log, too: what is from before is not of interest
     "checks": {"dmesg": {"parameters": {"start": "now"}}},
@@ -47,6 +65,14 @@ VALUES = {
 class Release:
     node: RealNode
     helm: Helm
+    typist: Typist
+
+    def type(self, line: str, *, within: Sequence[str] = (), stdin: str = "") -> str:
+        """A line of the documents, as an administrator on the machine's network."""
+        try:
+            return self.typist.type(line, within=[*self.node.machine.on_its_network, *within], stdin=stdin)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.state()}") from None
 
     def install(self) -> None:
         """Returns once every pod that it made is ready."""
@@ -118,27 +144,33 @@ class Release:
         until(cleared, self.state)
 
 
-def import_image(node: RealNode, archive: Path, folder: Path) -> None:
+def import_image(node: RealNode, archive: Path, folder: Path, typist: Typist) -> None:
     """As from ``folder``, which is that of `make package`."""
-    line = "ctr -n k8s.io images import images/muster-0.1.0.tar"
-    place = folder / line.rpartition(" ")[2]
+    place = folder / IMPORT.rpartition(" ")[2]
     place.parent.mkdir()
     place.symlink_to(archive)
-    typist = Typist(allotted(__file__), {}, {"CONTAINERD_ADDRESS": str(node.machine.socket)})
-    typist.type(line, within=[*node.machine.inside, "env", f"--chdir={folder}"])
+    typist.type(IMPORT, within=[*node.machine.inside, "env", f"--chdir={folder}"])
 
 
 @pytest.fixture(scope="module")
 def release(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     assert checked() == SHA256
-    import_image(real_node, image_archive, tmp_path_factory.mktemp("package"))
     admin = real_node.plane.admin
     for kind in ("clusterroles", "clusterrolebindings"):
         # the test bed's own have the chart's names; helm takes over nothing that is not its own
         for each in admin.get(f"{RBAC}/{kind}")["items"]:
             if (name := each["metadata"]["name"]).startswith("muster-"):
                 admin.delete(f"{RBAC}/{kind}/{name}")
-    made = Release(real_node, Helm(tmp_path_factory.mktemp("helm"), {"KUBECONFIG": str(real_node.plane.kubeconfig)}))
+    environ = {"KUBECONFIG": str(real_node.plane.kubeconfig)}
+    editor = tmp_path_factory.mktemp("editor") / "editor"
+    editor.write_text("#!/bin/sh\nexec sed -i 's/^\\( *controllers.yaml:\\).*/\\1 pod001:8090:ipunode=node1/' \"$1\"\n")
+    editor.chmod(0o755)
+    names = NAMES | dict.fromkeys(("NODE", "node-1"), real_node.name)
+    path = f"{PROGRAM.parent}:{os.environ['PATH']}"
+    more = {"PATH": path, "KUBE_EDITOR": str(editor), "CONTAINERD_ADDRESS": str(real_node.machine.socket)}
+    typist = Typist(allotted(__file__), names, environ | more)
+    import_image(real_node, image_archive, tmp_path_factory.mktemp("package"), typist)
+    made = Release(real_node, Helm(tmp_path_factory.mktemp("helm"), environ), typist)
     try:
         made.install()
         yield made
@@ -172,19 +204,29 @@ def test_the_agent_gives_back_every_right(release: Release) -> None:
 
 
 def test_the_operators_webhook_judges_jobs(release: Release) -> None:
+    assert "ipusPerJobInstance" in refusal_of_an_odd_job(release)
+
+
+def refusal_of_an_odd_job(release: Release) -> str:
     job = yaml.safe_load(
         "{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {name: odd}, spec: {jobInstances: 1,"
         " ipusPerJobInstance: '3', workers: {replicas: 1, template: {spec: {containers: [{name: c, image: i}]}}}}}"
     )
-    with pytest.raises(Denied, match=r"ipujob\.graphcore\.ai"):
+    with pytest.raises(Denied, match=r"ipujob\.graphcore\.ai") as refused:
         release.node.plane.admin.create(IPUJOBS, job)
+    return str(refused.value)
 
 
-def test_a_kernel_line_keeps_pods_off_the_node_until_it_is_cleared(release: Release, real_namespace: str) -> None:
+def break_gpu(release: Release) -> None:
+    """By a kernel line. Returns once the fault is open."""
     place = f"{random.randrange(1 << 16):04x}:{random.randrange(1, 1 << 8):02x}"
     with Path("/dev/kmsg").open("wb", buffering=0) as log:
         log.write(f"NVRM: Xid (PCI:{place}:00): 79, pid=1234, GPU has fallen off the bus.\n".encode())
     until(lambda: f"gpu/{place}:00.0" in release.open_faults(), release.state)
+
+
+def test_a_kernel_line_keeps_pods_off_the_node_until_it_is_cleared(release: Release, real_namespace: str) -> None:
+    break_gpu(release)
     assert FAULTY in release.taints()
 
     admin = release.node.plane.admin
@@ -206,13 +248,55 @@ def test_a_kernel_line_keeps_pods_off_the_node_until_it_is_cleared(release: Rele
     assert admin.get(f"{pods}/job")["spec"]["nodeName"] == release.node.name
 
 
-def typed(release: Release, line: str, **environ: str) -> str:
-    """What the line prints, typed as an administrator on the machine's network."""
+def typed(release: Release, line: str, codes: Sequence[int] = (0,)) -> str:
+    """What the line prints, typed as an administrator on the machine's network. codes: with which it may end."""
     words = [*release.node.machine.on_its_network, *shlex.split(line)]
-    known = os.environ | {"KUBECONFIG": str(release.node.plane.kubeconfig)} | environ
+    known = os.environ | {"KUBECONFIG": str(release.node.plane.kubeconfig)}
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=known)
-    assert done.returncode == 0, f"{line}: {done.stderr}\n{release.state()}"
+    assert done.returncode in codes, f"{line}: {done.stderr}\n{release.state()}"
     return done.stdout
+
+
+def test_a_fault_is_cleared_on_the_page_with_a_token_as_it_says(release: Release) -> None:
+    """docs/fleet.md, "Clearing": the account may do it once its lines were typed, and not before."""
+    typed(release, "kubectl create namespace ops")
+    typed(release, "kubectl create serviceaccount ada -n ops")
+    raw = "kubectl create --raw /api/v1/namespaces/ops/serviceaccounts/ada/token -f -"
+    tokens = [json.loads(release.type(raw, stdin="{}"))["status"]["token"]]
+    # from kubectl 1.24 on
+    inside = release.node.machine.on_its_network
+    if token := release.typist.type("kubectl -n ops create token ada", within=inside, judge=is_made_or_unknown):
+        tokens.append(token.strip())
+    break_gpu(release)
+    body = json.dumps({"node": release.node.name})
+
+    def answer(token: str) -> str:
+        words = (
+            f"curl -s -w %{{http_code}} -H 'Authorization: Bearer {token}' -d '{body}' http://127.0.0.1:3334/api/clear"
+        )
+        return typed(release, words)[-3:]
+
+    line = "kubectl -n autopilot port-forward deployment/muster-tainter 3334"
+    try:
+        with release.typist.going_on(line, "Forwarding from 127.0.0.1:3334 -> 3334", within=inside):
+            assert "<title>" in typed(release, "curl -s http://127.0.0.1:3334/")
+            assert [answer(token) for token in tokens] == ["403"] * len(tokens)
+            assert FAULTY in release.taints()
+            release.type("kubectl create clusterrole muster-clear --verb=patch --resource=nodehealths.muster.dev")
+            release.type(
+                "kubectl create clusterrolebinding muster-clear-ada --clusterrole=muster-clear --serviceaccount=ops:ada"
+            )
+            for token in tokens:
+                until(lambda token=token: answer(token) == "200", release.state)  # type: ignore[misc]
+        until(lambda: FAULTY not in release.taints(), release.state)
+    finally:
+        typed(release, "kubectl delete --ignore-not-found clusterrole/muster-clear clusterrolebinding/muster-clear-ada")
+        typed(release, "kubectl delete namespace ops --wait=false")
+
+
+def is_made_or_unknown(done: Done) -> bool:
+    """unknown: to a kubectl that is older than the line says."""
+    return done.returncode == 0 or 'unknown command "token ada"' in done.stderr
 
 
 def test_the_guides_lines_are_answered_as_they_stand(release: Release) -> None:
@@ -228,62 +312,171 @@ def test_the_guides_lines_are_answered_as_they_stand(release: Release) -> None:
     for pod in found:
         assert pod
         assert typed(release, f"kubectl logs {pod[1]} -n default")
-    assert "gc-metrics-reader" in typed(release, "kubectl get clusterrole -l component=metrics-reader")
+    assert "gc-metrics-reader" in release.type("kubectl get clusterrole -l component=metrics-reader")
 
 
-def asked_in(release: Release, pod: str, url: str, body: str = "") -> str:
-    """What a POST of ``body``, or else a GET, is answered in a pod. Its image has no curl."""
-    program = (
-        "import sys; from urllib.request import Request, urlopen; url, body = sys.argv[1:];"
-        "asked = Request(url, body.encode() or None, {'Content-Type': 'application/json'});"
-        "print(urlopen(asked).read().decode())"
-    )
-    done = release.node.kubectl("exec", "-n", "default", pod, "--", "python3", "-c", program, url, body)
-    assert done.returncode == 0, f"{url}: {done.stderr}\n{release.state()}"
-    return done.stdout
+IN_POD = ("kubectl", "exec", "jobs/curl-pod", "--")
 
 
-def test_a_controller_that_is_edited_in_is_asked(release: Release, tmp_path: Path) -> None:
-    """The guide gives it 60 seconds; the kubelet brings a ConfigMap within a minute and some."""
+@pytest.fixture(scope="module")
+def curl_pod(release: Release) -> Iterator[None]:
+    """docs/agent.md's: from it a Service's name is reached."""
+    release.clear()
+    release.type("kubectl create job curl-pod --image=nginx -- sleep inf")
+    pods = {"labelSelector": "job-name=curl-pod"}
+
+    def runs() -> bool:
+        found = release.node.plane.admin.get("/api/v1/namespaces/default/pods", pods)["items"]
+        return [pod["status"]["phase"] for pod in found] == ["Running"]
+
+    until(runs, release.state)
+    yield
+    typed(release, "kubectl delete job curl-pod --wait=false")
+
+
+@pytest.fixture(scope="module")
+def controller(release: Release) -> Iterator[None]:
+    """The guide's first one, by the guide's line: a simulated V-IPU of 16 IPUs."""
+    admin = release.node.plane.admin
+    made = {"name": "pod001", "labels": {"app": "pod001"}}
+    words = ["muster", "vipu-sim", "--host", "0.0.0.0", "--ipus", "16", "--state", "/tmp/fleet"]  # noqa: S104 - of a pod
+    container = {"name": "sim", "image": IMAGE, "imagePullPolicy": "Never", "command": words}
+    admin.create("/api/v1/namespaces/default/pods", {"metadata": made, "spec": {"containers": [container]}})
+    ports = {"ports": [{"port": 8090}], "selector": {"app": "pod001"}}
+    admin.create("/api/v1/namespaces/default/services", {"metadata": {"name": "pod001"}, "spec": ports})
     typed(release, f"kubectl label nodes {release.node.name} ipunode=node1")
-    editor = tmp_path / "editor"
-    editor.write_text("#!/bin/sh\nexec sed -i 's/^\\( *controllers.yaml:\\).*/\\1 pod001:8090:ipunode=node1/' \"$1\"\n")
-    editor.chmod(0o755)
-    typed(release, "kubectl edit configmap gc-ipu-operator-vipu-controllers", KUBE_EDITOR=str(editor))
+    release.type("kubectl edit configmap gc-ipu-operator-vipu-controllers")
+    yield
+    typed(release, "kubectl delete pod/pod001 service/pod001 --wait=false")
+
+
+@pytest.mark.usefixtures("controller", "curl_pod")
+def test_a_controller_that_is_edited_in_is_asked(release: Release) -> None:
+    """The guide gives it 60 seconds; the kubelet brings a ConfigMap within a minute and some."""
     path = "/api/v1/namespaces/default/configmaps/gc-ipu-operator-vipu-controllers"
     assert release.node.plane.admin.get(path)["data"] == {"controllers.yaml": "pod001:8090:ipunode=node1"}
 
-    proxy = "deploy/gc-ipu-operator-vipu-proxy"
-    assert asked_in(release, proxy, "http://gc-ipu-operator-vipu-proxy/stats")
-    query = "http://gc-ipu-operator-vipu-proxy/query"
-    until(lambda: "pod001:8090" in asked_in(release, proxy, query, '{"size":2}'), release.state)
+    query = 'curl --request POST -H Content-Type: application/json --data {"size":2} gc-ipu-operator-vipu-proxy/query'
+    until(lambda: json.loads(release.type(query, within=IN_POD))["available"], release.state)
+    stats = json.loads(release.type("curl gc-ipu-operator-vipu-proxy/stats", within=IN_POD))
+    assert stats == {"total": {"used": 0, "available": 16}}
 
 
+@pytest.mark.usefixtures("curl_pod")
 def test_the_pages_lines_are_answered_as_they_stand(release: Release) -> None:
     """Of Autopilot's, "Query with Port-Forward" and "Query from a pod"; the image of the pod is one that is here."""
     line = "kubectl port-forward service/autopilot-healthchecks 3333:3333 -n autopilot"
-    words = [*release.node.machine.on_its_network, *shlex.split(line)]
-    known = os.environ | {"KUBECONFIG": str(release.node.plane.kubeconfig)}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=known) as forward:
-        try:
-            assert forward.stdout
-            assert forward.stdout.readline() == "Forwarding from 127.0.0.1:3333 -> 3333\n", release.state()
-            said = typed(release, 'curl "http://127.0.0.1:3333/status?check=pciebw"')
-        finally:
-            forward.terminate()
+    inside = release.node.machine.on_its_network
+    with release.typist.going_on(line, "Forwarding from 127.0.0.1:3333 -> 3333", within=inside):
+        said = typed(release, 'curl "http://127.0.0.1:3333/status?check=pciebw"')
     assert said.startswith("Checking status on all nodes\n")
     assert f"Node: {release.node.name}\n" in said
 
-    typed(release, f"kubectl create job curl-pod --image={IMAGE} -- sleep inf")
-    try:
-        typed(release, f"kubectl wait --for=condition=Ready pod -l job-name=curl-pod --timeout={LIMIT_S:g}s")
-        url = "http://autopilot-healthchecks.autopilot.svc:3333/status?check=pciebw"
-        again = asked_in(release, "jobs/curl-pod", url)
-    finally:
-        typed(release, "kubectl delete job curl-pod --wait=false")
+    url = "http://autopilot-healthchecks.autopilot.svc:3333/status?check=pciebw"
+    again = release.type(f"kubectl exec jobs/curl-pod -- curl {url}")
     assert f"Node: {release.node.name}\n" in again
 
 
+SERVES = """\
+{apiVersion: graphcore.ai/v1alpha1, kind: IPUJob, metadata: {name: told}, spec: {jobInstances: 1,
+ ipusPerJobInstance: "1", workers: {replicas: 1, template: {spec: {terminationGracePeriodSeconds: 1, containers: [
+ {name: main, image: IMAGE, imagePullPolicy: Never, resources: {requests: {cpu: 1000}},
+  command: [sh, -c, "echo serving; exec sleep 600"]}]}}}}}
+"""
+
+
+@pytest.mark.usefixtures("controller")
+def test_a_job_is_looked_into_as_the_pages_say(release: Release) -> None:
+    """docs/debugging.md and docs/ipujob.md: one that cannot be scheduled and then serves, and one that trains."""
+    admin = release.node.plane.admin
+    told, pod = f"{IPUJOBS}/told", "/api/v1/namespaces/default/pods/told-{}"
+
+    def state(name: str) -> str:
+        found = admin.found(pod.format(name))
+        return str(found["status"]["phase"]) if found else ""
+
+    release.clear()
+    serves = yaml.safe_load(SERVES.replace("IMAGE", MPI))
+    admin.create(IPUJOBS, serves)
+    until(lambda: admin.exists(pod.format("worker-0")), release.state)
+    until(lambda: "Insufficient cpu" in release.type("kubectl describe pod NAME-worker-0"), release.state)
+    until(lambda: admin.get(told).get("status", {}).get("currentReplicas") == 1, release.state)
+    del serves["spec"]["workers"]["template"]["spec"]["containers"][0]["resources"]
+    admin.patch(told, {"spec": {"workers": serves["spec"]["workers"]}})
+    until(lambda: state("worker-0") == "Running", release.state)
+    until(lambda: release.type("kubectl logs NAME-worker-0") == "serving\n", release.state)
+    admin.delete(told)
+    until(lambda: not admin.exists(told) and not state("worker-0"), release.state)
+
+    trains = training_job("default", 2)
+    trains["metadata"]["name"] = "told"
+    trains["spec"]["ipusPerJobInstance"] = "2"
+    trains["spec"]["workers"]["template"]["spec"]["terminationGracePeriodSeconds"] = 1
+    trains["spec"]["launcher"]["command"][-1] += "import time; time.sleep(600)\n"
+    admin.create(IPUJOBS, trains)
+    until(lambda: state("launcher") == "Running", release.state)
+    until(lambda: ranks(release.type("kubectl logs NAME-launcher")) == printed_by(2), release.state)
+    assert release.type("kubectl logs NAME-worker-0") == "", "it prints through the launcher"
+    assert "all 2 workers are ready" in release.type("kubectl logs NAME-launcher -c wait-workers")
+    hosts = release.type("kubectl exec NAME-launcher -- cat /etc/mpi/hostfile").splitlines()
+    assert [line.split()[0] for line in hosts] == ["told-worker-0", "told-worker-1"]
+    environ = dict(line.split("=", 1) for line in release.type("kubectl exec NAME-worker-0 -- env").splitlines())
+    assert environ["IPUOF_VIPU_API_PARTITION_ID"] == "p-told-default-0"
+    assert environ["IPUOF_VIPU_API_GCD_ID"] == "0"
+    assert (environ["IPUOF_VIPU_API_HOST"], environ["IPUOF_VIPU_API_PORT"]) == ("pod001", "8090")
+    for part in IPU_PARTS:
+        assert "told" in release.type(f"kubectl logs -n NAMESPACE deploy/gc-ipu-operator-{part}"), part
+    admin.delete(told)
+    until(lambda: not admin.exists(told), release.state)
+
+
+def test_a_certificates_secret_that_is_deleted_is_made_anew(release: Release) -> None:
+    """Both runbooks' line, and what holds again after it."""
+    admin = release.node.plane.admin
+    kinds = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+
+    def bundles(secret: str) -> set[str]:
+        found = [each for kind in kinds for each in admin.get(f"{REGISTRATIONS}/{kind}")["items"]]
+        webhooks = [hook for each in found if each["metadata"]["name"] == secret for hook in each["webhooks"]]
+        return {hook["clientConfig"].get("caBundle", "") for hook in webhooks}
+
+    for line in (
+        "kubectl delete secret -n RELEASE-NAMESPACE NAME",
+        "kubectl delete secret -n autopilot muster-own-node",
+    ):
+        *_, namespace, name = release.typist.words(line)
+        path = f"{SECRETS.format(namespace)}/{name}"
+        former = admin.get(path)["data"]["ca.crt"]
+        assert bundles(name) == {former}
+        release.type(line)
+
+        def is_anew(path: str = path, name: str = name, former: str = former) -> bool:
+            found = admin.found(path)
+            return found is not None and bundles(name) == {found["data"]["ca.crt"]} != {former}
+
+        until(is_anew, release.state)
+    until(lambda: "ipusPerJobInstance" in refusal_of_an_odd_job(release), release.state)
+    until(lambda: "own-node" in refusal_of_anothers_report(release), release.state)
+
+
+def refusal_of_anothers_report(release: Release) -> str:
+    """What the agent of this node is told that writes of another; empty where it may."""
+    plane, path = release.node.plane, "/apis/muster.dev/v1alpha1/nodehealths"
+    plane.admin.create(
+        path, {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": "other"}}, exist_ok=True
+    )
+    token = release.in_agent("cat", "/var/run/secrets/kubernetes.io/serviceaccount/token")
+    with Admin(plane.server, plane.ca_file, token=token) as agent:
+        try:
+            agent.patch(f"{path}/other/status", {"status": {"verdict": "FAIL"}})
+        except Denied as error:
+            return str(error)
+        finally:
+            plane.admin.delete(f"{path}/other")
+    return ""
+
+
+@pytest.mark.usefixtures("curl_pod")
 def test_a_check_of_ones_own_comes_with_an_upgrade(release: Release, tmp_path: Path) -> None:
     """docs/plugins.md as it stands: both files of its first example, and its values."""
     page = (CHART.parents[1] / "docs" / "plugins.md").read_text()
@@ -298,65 +491,88 @@ def test_a_check_of_ones_own_comes_with_an_upgrade(release: Release, tmp_path: P
     release.upgrade(yaml.safe_load(values))
 
     url = "http://autopilot-healthchecks.autopilot.svc:3333/status?check=uptimemonitor"
-    said = asked_in(release, "deploy/gc-ipu-operator-vipu-proxy", url)
+    said = typed(release, f'{" ".join(IN_POD)} curl "{url}"')
     assert "[[ UPTIMEMONITOR ]] SUCCESS" in said, said
 
 
-LOOKS = {"kubectl": ("get", "describe", "logs", "auth"), "muster": ("status", "explain", "doctor", "checks")}
+KUBECTL_LOOKS = ("get", "describe", "logs", "auth")
+MUSTER_LOOKS = ("status", "explain", "doctor", "checks")
 # objects of the runbooks that are there only when their alert is: the line is right if nothing else is missing
 ONLY_THEN = ("muster-policy", "muster-ipu-quarantine", "podmonitors", "jobs.batch", "muster-pause")
 
 
 def test_the_runbooks_lines_that_look_are_answered_as_they_stand(release: Release) -> None:
-    job = {"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": "looked-at"}}
+    job = {"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "metadata": {"name": NAMES["JOB"]}}
     workers = {"replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": IMAGE}]}}}
     spec = {"jobInstances": 1, "ipusPerJobInstance": "1", "workers": workers}
     release.node.plane.admin.create(IPUJOBS, job | {"spec": spec})
     (agent,) = release.pods("muster-agent")
-    names = {
-        "NAMESPACE": "default",
-        "RELEASE-NAMESPACE": "default",
-        "JOB": "looked-at",
-        "POD": agent["metadata"]["name"],
-    }
-    names |= dict.fromkeys(("NODE", "node-1"), release.node.name)
-    known = re.compile(rf"(?<![\w-])({'|'.join(sorted(names, key=len, reverse=True))})(?![\w-])")
-    looked, missing = set(), []
-    for page in sorted((CHART.parents[1] / "docs" / "runbooks").glob("*.md")):
-        for command in commands(page):
-            program, *words = [known.sub(lambda match: names[match[1]], word) for word in command.words]
-            verb = next((word for word in words if not word.startswith("-")), "")
-            if verb not in LOOKS.get(program, ()) or (program == "kubectl" and len(words) == 1):
-                continue
-            start = [sys.executable, "-m", "muster_cli"] if program == "muster" else [program]
-            done = subprocess.run(
-                [*release.node.machine.on_its_network, *start, *words],
-                capture_output=True, text=True, timeout=LIMIT_S, check=False,
-                env=os.environ | {"KUBECONFIG": str(release.node.plane.kubeconfig)},
-            )  # fmt: skip
-            if not _is_answered(program, words, done):
-                said = f"{done.returncode}: {done.stderr}"
-                missing.append(f"{command.where}: {' '.join(command.words)}: {said}")
-            looked.add(f"{program} {verb}")
-    release.node.plane.admin.delete(f"{IPUJOBS}/looked-at")
-    assert not missing, "\n".join(missing)
-    assert looked >= {"kubectl get", "kubectl describe", "kubectl logs", "kubectl auth", "muster status"}
+    release.typist.names["POD"] = agent["metadata"]["name"]
+    inside = release.node.machine.on_its_network
+    for command in [each for page in RUNBOOKS for each in commands(page)]:
+        program, verb, *_ = [word for word in command.words if not word.startswith("-")] + [""]
+        line = " ".join(command.words)
+        if program == "kubectl" and verb in KUBECTL_LOOKS and line in allotted(__file__):
+            release.typist.type(line, within=inside, judge=is_answered)
+        elif program == "muster" and verb in MUSTER_LOOKS:
+            words = [release.typist.names.get(word, word) for word in command.words[1:]]
+            typed(release, shlex.join([sys.executable, "-m", "muster_cli", *words]), codes=(0, 1, 2, 3))
+    release.node.plane.admin.delete(f"{IPUJOBS}/{NAMES['JOB']}")
 
 
-def _is_answered(program: str, words: list[str], done: "subprocess.CompletedProcess[str]") -> bool:
-    if program == "muster":
-        return done.returncode in (0, 1, 2, 3)  # the worst verdict
+def is_answered(done: Done) -> bool:
     if done.returncode:
         is_absent = "not found" in done.stderr or "doesn't have a resource type" in done.stderr
         return is_absent and any(name in done.stderr for name in ONLY_THEN)
-    chooses_our_pods = any(word.startswith("app=muster-") for word in words)
+    chooses_our_pods = any(word.startswith("app=muster-") for word in done.args)
     return not (chooses_our_pods and "No resources found" in done.stderr)
 
 
+def test_an_uninstall_that_fails_says_why_and_is_taken_back_as_the_page_says(release: Release) -> None:
+    """docs/install.md, "Uninstall": by an API server that lets nobody change a Node."""
+    admin = release.node.plane.admin
+    job = f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs/muster-release"
+    tainter = f"/apis/apps/v1/namespaces/{AUTOPILOT}/deployments/muster-tainter"
+    webhook = {
+        "name": "nobody.answers.invalid",
+        "clientConfig": {"url": "https://127.0.0.1:1"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    configurations = f"{REGISTRATIONS}/validatingwebhookconfigurations"
+    admin.create(configurations, {"metadata": {"name": "nodes-are-fixed"}, "webhooks": [webhook]})
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            uninstalling = pool.submit(release.helm.run, "uninstall", "gc", "--namespace", "default")
+            until(lambda: admin.exists(job), release.state)
+            admin.patch(job, {"spec": {"backoffLimit": 0}})  # one try says what three would
+            with pytest.raises(Refused, match="muster-release failed: BackoffLimitExceeded"):
+                uninstalling.result()
+        said = release.type("kubectl logs job/muster-release -n autopilot --all-containers")
+    finally:
+        admin.delete(f"{configurations}/nodes-are-fixed")
+    assert f"{release.node.name} " in said
+    assert "nobody.answers.invalid" in said
+    assert release.ready("muster-agent") == PODS["muster-agent"]
+    assert not admin.exists(tainter)
+
+    with pytest.raises(Refused, match="has no deployed releases"):
+        release.helm.run("upgrade", "gc", str(CHART), "--namespace", "default", "--reset-then-reuse-values")
+    release.typist.names["REVISION"] = release.type("helm history RELEASE").splitlines()[-1].split()[0]
+    release.type("helm rollback RELEASE REVISION")
+    until(lambda: release.ready("muster-tainter") == PODS["muster-tainter"], release.state)
+
+
 def test_uninstalling_takes_everything_off_the_node(release: Release) -> None:
-    """The last one: a job of the chart does it, in a pod of the same image."""
+    """A job of the chart does it, in a pod of the same image."""
     assert release.body()["metadata"]["labels"]["muster.dev/health"]
     release.uninstall()
     labels = release.body()["metadata"]["labels"]
     assert not [label for label in labels if label.startswith("muster.dev/")]
     assert FAULTY not in release.taints()
+
+
+def test_all_lines_of_the_documents_that_are_allotted_to_this_file_were_typed(release: Release) -> None:
+    """The last one."""
+    assert not release.typist.left

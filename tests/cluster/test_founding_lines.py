@@ -20,7 +20,7 @@ from tests.chart.charting import CHART, PROGRAM, SHA256, checked
 from tests.chart.test_seeds import AUTOPILOT as YOUR_CONFIG
 from tests.cluster.real_node_images import MPI
 from tests.cluster.real_node_jobs import LIMIT_S, printed_by, ranks, training_job, until
-from tests.cluster.test_chart_on_node import IMAGE, VALUES, import_image
+from tests.cluster.test_chart_on_node import IMAGE, IMPORT, VALUES, import_image
 from tests.docs.blocks import ROOT, commands
 from tests.docs.stages import allotted
 from tests.docs.typist import Typist
@@ -108,7 +108,8 @@ class Desk:
 @pytest.fixture(scope="module")
 def desk(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     assert checked() == SHA256
-    import_image(real_node, image_archive, tmp_path_factory.mktemp("package"))
+    importing = Typist({IMPORT}, {}, {"CONTAINERD_ADDRESS": str(real_node.machine.socket)})
+    import_image(real_node, image_archive, tmp_path_factory.mktemp("package"), importing)
     admin = real_node.plane.admin
     for kind in ("clusterroles", "clusterrolebindings"):
         # the test bed's own have the chart's names; helm takes over nothing that is not its own

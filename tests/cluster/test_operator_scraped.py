@@ -10,6 +10,8 @@ from tests.cluster.operator_bed import (
     inference,
     until,
 )
+from tests.docs.stages import allotted
+from tests.docs.typist import Typist
 
 from muster_testbed.prometheus import Prometheus, programs, scrape
 
@@ -21,6 +23,8 @@ ACCOUNT = "prometheus"
 async def test_prometheus_gets_403_until_the_guides_line_is_typed_and_then_what_the_alerts_ask_for(
     bed: Bed, tmp_path: Path
 ) -> None:
+    (line,) = allotted(__file__)
+    guide = Typist({line}, {"NAMESPACE": bed.namespace, "ACCOUNT": ACCOUNT}, {})
     await bed.start()
     assert bed.operator is not None
     assert bed.proxy is not None
@@ -49,8 +53,7 @@ async def test_prometheus_gets_403_until_the_guides_line_is_typed_and_then_what_
             assert await asyncio.to_thread(prometheus.query, "muster_operator_leader") == []
 
             assert READER in bed.kubectl("get", "clusterrole", "-l", "component=metrics-reader")
-            account = f"--serviceaccount={bed.namespace}:{ACCOUNT}"
-            bed.kubectl("create", "clusterrolebinding", "metrics", f"--clusterrole={READER}", account)
+            bed.kubectl(*guide.words(line)[1:])
             await asyncio.to_thread(prometheus.until_scraped)
             (leads,) = await asyncio.to_thread(prometheus.until, "muster_operator_leader == 1")
             assert leads.labels["namespace"] == bed.namespace

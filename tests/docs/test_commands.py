@@ -20,7 +20,9 @@ from muster_checks.registry import registry
 from muster_cli.__main__ import COMMANDS
 
 CHART = ROOT / "helm" / "muster"
-SUBCOMMANDS = {"install", "upgrade", "uninstall", "rollback", "template", "show", "get", "list", "lint", "repo", "ls"}
+SUBCOMMANDS = {
+    "get", "history", "install", "lint", "list", "ls", "repo", "rollback", "show", "template", "uninstall", "upgrade",
+}  # fmt: skip
 KUBECTL = {
     "annotate", "api-resources", "apply", "auth", "cordon", "create", "delete", "describe", "edit", "exec", "explain",
     "get", "label", "logs", "patch", "port-forward", "rollout", "run", "scale", "taint", "uncordon", "wait",
@@ -131,7 +133,7 @@ def test_a_kubectl_line_names_verbs_and_kinds_that_there_are(command: Command) -
         return
     assert words[0] in KUBECTL, f"{command.where}: kubectl {words[0]}"
     if words[0] in ("get", "describe", "delete", "edit", "scale", "explain", "label", "annotate", "patch", "create"):
-        for kind in words[1:2]:
+        for kind in () if "--raw" in command.words else words[1:2]:
             for each in kind.partition("/")[0].partition(".")[0].lower().split(","):
                 known = each in RESOURCES or each.removesuffix("s") in RESOURCES or each in ("<", "-")
                 assert known, f"{command.where}: kubectl {words[0]} {kind}"
