@@ -34,6 +34,7 @@ PAGE = ROOT / "docs" / "coming-from.md"
 AUTOPILOT, KONDUKTOR, IPU_OPERATOR = "## From IBM Autopilot", "## From Konduktor", "## From Graphcore"
 SAMPLES = ROOT / "tests/operator/samples"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+IPUJOBS = "/apis/graphcore.ai/v1alpha1/ipujobs"
 V_IPU_PORT = 8090
 FAULTY = "trainy.konduktor.ai/faulty"
 HERE = ("-f", "here.yml")  # what a machine without a registry needs
@@ -173,12 +174,16 @@ def test_konduktors_lines(desk: Desk) -> None:
     admin = desk.node.plane.admin
     policy = admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
     assert yaml.safe_load(policy) == yaml.safe_load((ROOT / "examples/konduktor.yaml").read_text())
-    until(lambda: _one_policy_everywhere(desk), desk.state)
+    for each in ("daemonset/autopilot-daemon-autopilot", "deployment/muster-tainter"):
+        rolled = desk.node.kubectl(
+            "rollout", "status", "-n", "autopilot", each, f"--timeout={LIMIT_S:g}s", timeout_s=LIMIT_S
+        )
+        assert rolled.returncode == 0, desk.state()
     with desk.typing("kubectl logs -f -l app=muster-tainter -n autopilot") as log:
         assert log.stdout
         with Path("/dev/kmsg").open("wb", buffering=0) as kernel:
             kernel.write(XID_14.encode())
-        followed = _until_line(log, rf"Node {desk.node.name} tainted .*\n", desk)
+        followed = _until_line(log, rf"Node {desk.node.name} tainted: .*\n", desk)
     assert "dmesg gpu/0000:03:00.0 Xid14: " in followed
     described = desk.type("kubectl describe node NODE")
     assert [line.split()[-1] for line in described.splitlines() if "trainy" in line] == [f"{FAULTY}=true:NoSchedule"]
@@ -186,15 +191,6 @@ def test_konduktors_lines(desk: Desk) -> None:
     assert FAULTY not in desk.type("kubectl describe node NODE")
     desk.type("helm uninstall autopilot -n default")
     assert not desk.typist.left & (section(AUTOPILOT) | section(KONDUKTOR))
-
-
-def _one_policy_everywhere(desk: Desk) -> bool:
-    """Whether only pods of the last upgrade are left, and ready."""
-    found = desk.node.plane.admin.get("/apis/apps/v1/namespaces/autopilot/deployments/muster-tainter")
-    status = found["status"]
-    rolled = status.get("observedGeneration") == found["metadata"]["generation"]
-    counts = {status.get(name) for name in ("replicas", "updatedReplicas", "readyReplicas")}
-    return rolled and counts == {found["spec"]["replicas"]}
 
 
 def _until_line(process: "subprocess.Popen[str]", pattern: str, desk: Desk) -> str:
@@ -265,7 +261,9 @@ def test_the_ipu_operators_lines(desk: Desk, v_ipu: None) -> None:
     until(lambda: re.search(row, desk.type("kubectl get pods,ipujobs"), re.MULTILINE), desk.state)
     assert "gc-metrics-reader" in desk.type("kubectl get clusterrole -l component=metrics-reader")
 
-    desk.node.kubectl("delete", "ipujobs", "--all", timeout_s=LIMIT_S)
+    desk.node.kubectl("delete", "ipujobs", "--all", "--wait=false")
+    desk.node.kubectl("delete", "pods", "-l", "muster.dev/ipujob", "--grace-period=1", timeout_s=LIMIT_S)
+    until(lambda: not desk.node.plane.admin.get(IPUJOBS)["items"], desk.state)
     desk.type("helm uninstall gc")
     assert desk.type("kubectl delete configmap ipu-partitions-tracker -n NAMESPACE") == (
         'configmap "ipu-partitions-tracker" deleted\n'
