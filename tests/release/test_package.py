@@ -1,6 +1,8 @@
 """`make package`: one folder with all that an installation needs, and checksums that hold."""
 
+import os
 import re
+import sys
 import tarfile
 from pathlib import Path
 
@@ -11,14 +13,19 @@ from tests.docs.typist import Typist
 
 from muster_testbed.product import version
 
+TRIED = ("--dry-run", "--ignore-installed")  # found and resolved, all of it
+
 
 def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None:
     place = checkout(tmp_path / "muster")
     folder = place / Typist(allotted(__file__), {}, {}, place).type("make package").strip()
     assert folder == place / f"build/muster-v{version()}"
-    there = Typist(allotted(__file__), {}, {}, folder)
+    there = Typist(allotted(__file__), {}, {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, folder)
     said = there.type("sha256sum --check SHA256SUMS").splitlines()
     assert len(said) == len((folder / SUMS).read_text().splitlines())
+
+    installs = "pip install -c wheels/constraints.txt wheels/passmuster-0.1.0-py3-none-any.whl"
+    assert re.search(rf"^Would install .*\bpassmuster-{version()}", there.type(installs, *TRIED), re.MULTILINE)
 
     listed = {line.split("  ", 1)[1] for line in (folder / SUMS).read_text().splitlines()}
     assert listed == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {SUMS}
