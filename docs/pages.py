@@ -23,6 +23,7 @@ CHAPTERS = {
         "fleet",
         "dashboards",
         "policy",
+        "cookbook",
         "sources",
         "sizing",
         "security",

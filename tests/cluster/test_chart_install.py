@@ -461,6 +461,19 @@ def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(clean
     clean.admin.delete("/api/v1/namespaces/monitoring")
 
 
+def test_a_policy_comes_with_an_upgrade_and_the_other_values_stay(clean: Cluster, typist: Typist) -> None:
+    clean.install("gc", "--set", "tainter.replicas=3")
+    policy = {"rules": [{"name": "watch", "match": {"verdict": ["WARN", "FAIL"]}, "action": "event"}]}
+    (clean.folder / "typed/policy.yaml").write_text(yaml.safe_dump(policy))
+    typist.type("helm upgrade RELEASE helm/muster --reset-then-reuse-values --set-file tainter.policy=policy.yaml")
+    stored = clean.admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
+    assert yaml.safe_load(stored) == policy
+    (tainter,) = (
+        each for each in clean.admin.get(DEPLOYMENTS)["items"] if each["metadata"]["name"] == "muster-tainter"
+    )
+    assert tainter["spec"]["replicas"] == 3
+
+
 def images(cluster: Cluster) -> set[str]:
     pods = [each["spec"]["template"]["spec"] for each in cluster.admin.get(DEPLOYMENTS)["items"]]
     return {container["image"] for pod in pods for container in pod["containers"]}
