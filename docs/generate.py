@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import alerts
+import api
 import chart
 import chart_rights
 import dashboards
@@ -188,6 +189,7 @@ MAKERS: tuple[Callable[[], dict[Path, str]], ...] = (
     lambda: {HERE / "kernel-log.md": kernel_log(load_catalogue()), HERE / "checks.md": checks()},
     lambda: {CRDS / crd.FILE: crd.text()},
     reference.files,
+    api.files,
     chart.files,
     lambda: {chart_rights.FILE: chart_rights.text()},
     dashboards.files,

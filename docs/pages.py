@@ -32,7 +32,7 @@ CHAPTERS = {
     ),
     "For users of jobs": ("ipujob", "debugging", "ipujob-fields", "vipu"),
     "For authors of checks": ("plugins",),
-    "Reference": ("agent", "checks", "kernel-log", "metrics", "settings"),
+    "Reference": ("agent", "checks", "kernel-log", "metrics", "api", "settings"),
     "Inside": ("design", "decisions"),
 }
 CHART = "helm/muster/README"

@@ -43,10 +43,14 @@ def job_fields() -> str:
     ]
     for part in ("spec", "status"):
         lines += [f"## {part}", "", "| field | type | meaning |", "|---|---|---|"]
-        for path, node in _fields(schema["properties"][part], part):
-            lines.append(f"| `{path}` | {cell(_type(node))} | {cell(_meaning(node))} |")
-        lines.append("")
+        lines += [*rows(schema["properties"][part], part), ""]
     return "\n".join(lines)
+
+
+def rows(schema: Mapping[str, Any], part: str) -> Iterator[str]:
+    """A line for each field of a resource's ``part``: path, type, meaning."""
+    for path, node in _fields(schema, part):
+        yield f"| `{path}` | {cell(_type(node))} | {cell(_meaning(node))} |"
 
 
 def _fields(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -61,8 +61,8 @@ def document(agent: Agent, nodes: Collection[str] | None = None) -> dict[str, An
             "/report": _get("The last results and the history of verdicts; nothing is run", _json(told)),
             "/checks": _get("The checks there are, with their parameters", _json(listed)),
             PLACE: _get("JSON Schema of what /status answers with format=json", _json(_OBJECT)),
-            "/openapi.json": _get("This document", _json(_OBJECT)),
-            "/docs": _get("This document for people", _content("text/html", _STRING)),
+            "/openapi.json": _get("The OpenAPI document", _json(_OBJECT)),
+            "/docs": _get("The OpenAPI document for people", _content("text/html", _STRING)),
             "/metrics": _get(
                 "For Prometheus",
                 {

@@ -75,7 +75,7 @@ async def run(settings: Settings) -> int:
         measured = await stack.enter_async_context(_listening(settings.host, settings.metrics_port))
         certificate = _certificate(settings)
         servers = [
-            (_server(_health(operator)), health),
+            (_server(health_app(operator)), health),
             (_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
         ]
         place = Place(
@@ -114,11 +114,13 @@ def _certificate(settings: Settings) -> OwnCertificate | CertificateFiles:
     return CertificateFiles(settings.cert_dir) if settings.cert_dir is not None else OwnCertificate("muster-operator")
 
 
-def _health(operator: Operator) -> Starlette:
+def health_app(operator: Operator) -> Starlette:
     async def healthz(_: Request) -> Response:
+        """The event loop gets round."""
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
+        """It watches what it goes by, leader or not; 503 says what is missing."""
         reasons = operator.not_ready()
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 

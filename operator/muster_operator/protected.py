@@ -62,6 +62,7 @@ class OwnCertificate:
 
 def metrics_app(registry: CollectorRegistry, reviews: Reviews) -> Starlette:
     async def metrics(request: Request) -> Response:
+        """For Prometheus, with a token that may `get` the non-resource URL /metrics; else 401 or 403."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             return _refused(401, "expected a header Authorization: Bearer TOKEN")

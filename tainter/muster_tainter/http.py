@@ -40,6 +40,7 @@ def make_app(
     """page: what :func:`muster_tainter.page.serving.page_routes` makes."""
 
     async def nodes(request: Request) -> Response:
+        """Every node with health, taints, faults, tests, and since when it is idle; ?nodelabel= and ?job= choose."""
         try:
             names = await _located(tainter, locator, request)
         except Refusal as refusal:
@@ -53,6 +54,7 @@ def make_app(
         return json(rows)
 
     async def faults(_: Request) -> Response:
+        """Every fault that is open, with its node."""
         return json(
             [
                 {"node": node.metadata.name} | msgspec.to_builtins(fault)
@@ -62,19 +64,23 @@ def make_app(
         )
 
     async def prometheus(request: Request) -> Response:
+        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encoder(metrics.registry), media_type=content_type)
 
     async def healthz(_: Request) -> Response:
+        """The event loop gets round."""
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
+        """It watches what it goes by, leader or not; 503 says what is missing."""
         reasons = tainter.not_ready()
         if reasons:
             return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), 503)
         return PlainTextResponse("ok\n")
 
     async def pvc(request: Request) -> Response:
+        """For agents: a claim of a storage class is made, written to, read and removed. Takes a token."""
         try:
             token = bearer(request)
             asked = read_asked(await body(request))

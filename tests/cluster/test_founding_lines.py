@@ -117,6 +117,10 @@ def desk(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.Temp
         for each in admin.get(f"{RBAC}/{kind}")["items"]:
             if (name := each["metadata"]["name"]).startswith("muster-"):
                 admin.delete(f"{RBAC}/{kind}/{name}")
+    # a node on which nothing of ours has been
+    forgetting = [*real_node.machine.inside, "sh", "-c", "rm -rf /var/lib/muster/*"]
+    subprocess.run(forgetting, check=True, timeout=LIMIT_S)
+    real_node.kubectl("label", "node", real_node.name, "ipunode-")
     folder = tmp_path_factory.mktemp("desk")
     (folder / "helm").symlink_to(CHART.parent)
     (folder / "examples").symlink_to(ROOT / "examples")

@@ -33,6 +33,10 @@ from muster_testbed.nodes import NODES
 pytestmark = [pytest.mark.kmsg, pytest.mark.usefixtures(curl.__name__)]
 
 PLAIN, KONDUKTOR = "make sandbox", "make sandbox ARGS=--policy examples/konduktor.yaml"
+REQUEST = (
+    'kubectl patch nodehealth NODE --type=merge -p {"spec":{"requests":[{"id":"ann-1","checks":["pciebw"],'
+    '"params":{"runs":"5","passes":"4"},"by":"ann"}]}}'
+)
 ADMIN = "testbed"  # who types, by the kubeconfig
 UNKNOWN = "muster.dev/unknown"
 JOBS = "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs"
@@ -264,6 +268,20 @@ def test_the_whole_fleet_is_asked_of_one_agent(desk: Desk) -> None:
     assert any(row.startswith("8 nodes: ") and "1 FAIL" in row for row in said)
     said = desk.type("muster run --check ipulink", "--url", desk.agent).splitlines()
     assert [row for row in said if "8 nodes: 8 SKIP" in row], "no IPU is here"
+
+
+@types(REQUEST)
+def test_a_request_in_a_nodehealth_is_answered_there(desk: Desk) -> None:
+    assert desk.type(REQUEST, NODE="sim-6") == "nodehealth.muster.dev/sim-6 patched\n"
+
+    def answers() -> list[dict[str, Any]]:
+        return [each for each in desk.box.status("sim-6").get("answers", []) if each["id"] == "ann-1"]
+
+    desk.box.until(lambda: bool(answers()), "an answer")
+    (answer,) = answers()
+    assert (answer["verdict"], answer["reason"]) == ("SKIP", "NoDevice"), answer
+    desk.box.kubectl("patch", "nodehealth", "sim-6", "--type=merge", "-p", '{"spec":{"requests":null}}')
+    desk.box.until(lambda: not answers(), "it goes with the request")
 
 
 @types("curl 127.0.0.1:PORT/status?check=dmesg,disk")

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("muster", "helm", "kubectl", "curl", "make", "sha256sum", "ctr", "pip", "journalctl", "dmesg")
 _INLINE = re.compile(r"`([^`\n]+)`")
 _PLACE = re.compile(r"\$\([^)]*\)|\$\{?[A-Za-z_]+\}?|\$!")
-_OPTIONAL = re.compile(r"\[[^\]]*\]")
+_OPTIONAL = re.compile(r"\[[^\]\"{]*\]")  # not an array of JSON
 
 
 @dataclass(frozen=True)

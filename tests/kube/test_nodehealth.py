@@ -53,6 +53,8 @@ def differences(schema, kind, where):
         if required != set(schema.get("required", [])):
             yield f"{where}: required {schema.get('required')} instead of {sorted(required)}"
         for name in fields.keys() & properties.keys():
+            if not properties[name].get("description"):
+                yield f"{where}.{name}: `kubectl explain` has no word for it"
             yield from differences(properties[name], fields[name].type, f"{where}.{name}")
 
 

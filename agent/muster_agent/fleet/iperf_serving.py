@@ -76,6 +76,7 @@ def routes(agent: "Agent") -> list[Route]:
     """Whole paths; whoever mounts them lets only agents, and people with as many rights, come here."""
 
     async def interfaces(request: Request) -> Response:
+        """For agents: interfaces of a plane, with their addresses."""
         try:
             asked = await _read(request, AskedInterfaces)
             found = Interfaces(tuple(await interfaces_of(agent.context.view, asked.plane)))
@@ -88,6 +89,7 @@ def routes(agent: "Agent") -> list[Route]:
         return _json(found)
 
     async def servers(request: Request) -> Response:
+        """For agents: iperf3 servers, as long as the answer is read."""
         try:
             asked = await _read(request, AskedServers)
             for place in asked.servers:
@@ -97,6 +99,7 @@ def routes(agent: "Agent") -> list[Route]:
         return _Serving(agent, asked)
 
     async def client(request: Request) -> Response:
+        """For agents: iperf3 clients against those; tells the rates."""
         try:
             asked = await _read(request, AskedClient)
             for test in asked.tests:

@@ -49,9 +49,11 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
     counting, store, taking = core.counting, core.store, core.taking
 
     async def stats(_: Request) -> Response:
+        """IPUs used and available, by namespace and in total."""
         return _json(await counting.stats())
 
     async def query(request: Request) -> Response:
+        """{"size": N}: how many partitions of N IPUs there is room for now."""
         try:
             size = _size(await _body(request), max_ipus)
             return _json(await counting.query(size))
@@ -61,6 +63,7 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
             return Response(status_code=400)  # for nobody
 
     async def partitions(request: Request) -> Response:
+        """For the operator: all of the tracker."""
         try:
             await admit(request)
         except _Answered as answered:
@@ -68,6 +71,7 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
         return _json(dict(store.entries))
 
     async def partition(request: Request) -> Response:
+        """For the operator: PUT has a partition made, DELETE (?job=UID) has it removed, GET tells its entry."""
         name = request.path_params["name"]
         try:
             await admit(request)
@@ -87,10 +91,12 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
         return _json(entry)
 
     async def health(_: Request) -> Response:
+        """Tracker and quarantine are known; 503 says what is missing."""
         reason = core.unhealthy()
         return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
 
     async def prometheus(request: Request) -> Response:
+        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
         try:
             encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         except (TypeError, ValueError):  # a version in it is no number

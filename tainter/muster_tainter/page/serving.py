@@ -110,15 +110,18 @@ def page_routes(
     tainter: Tainter, feed: Feed, clearing: Clearing, *, now: Callable[[], float] = time.time
 ) -> list[Route]:
     async def page(request: Request) -> Response:
+        """The fleet page."""
         return _answered(request, _file("index.html"))
 
     async def file(request: Request) -> Response:
+        """What the page is made of."""
         name = request.path_params["name"]
         if name not in FILES:
             return refused(Refusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}"))
         return _answered(request, _file(name))
 
     async def fleet(request: Request) -> Response:
+        """All nodes by pool and domain, and the rest of the state, as the page shows them."""
         packed = await feed.fleet()
         headers = {**_NEVER, "Vary": "Accept-Encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
@@ -126,6 +129,7 @@ def page_routes(
         return Response(gzip.decompress(packed), headers=headers, media_type="application/json")
 
     async def stream(request: Request) -> Response:
+        """Server-sent events: what has changed since ?after=MARK, of /api/fleet's `mark`."""
         if feed.listeners >= LISTENERS:
             reason = f"{LISTENERS} pages are open, which is the most: this one asks every few seconds"
             return refused(Refusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"}))
@@ -133,6 +137,7 @@ def page_routes(
         return EventStream(feed, feed.events(last))
 
     async def node(request: Request) -> Response:
+        """What the page's panel shows of a node; 404: it is not known."""
         name = request.path_params["name"]
         known = tainter.node(name)
         if known is None:
@@ -140,6 +145,7 @@ def page_routes(
         return json(detail(known, tainter.health_of(name), tainter.policy(), now()), _NEVER)
 
     async def clear(request: Request) -> Response:
+        """As `muster clear`, in the name of the token that comes along."""
         try:
             token = bearer(request)
             return json(await clearing.clear(token, read_asked(await body(request))), _NEVER)

@@ -12,6 +12,7 @@ for: the caller has to take it as no answer) or NotKept (the disk; nothing has c
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 import msgspec
@@ -49,50 +50,61 @@ def make_app(keeper: Keeper) -> Starlette:
     """All requests go through one event loop, so no two changes overlap."""
 
     async def overview(request: Request) -> Response:
+        """All that is simulated."""
         _query(request)
         return _json(_overview(keeper))
 
     async def list_all(request: Request) -> Response:
+        """Every partition."""
         _query(request)
         return _json(keeper.partitions())
 
     async def one(request: Request) -> Response:
+        """One partition."""
         _query(request)
         return _json(keeper.partition(request.path_params["name"]))
 
     async def create(request: Request) -> Response:
+        """{"name", "size", "gcds"}: a partition is made; 202."""
         _query(request)
         wanted = await _body(request, Wanted)
         return _json(keeper.create(wanted.name, wanted.size, wanted.gcds), 202)
 
     async def reset(request: Request) -> Response:
+        """Its IPUs are reset; 202."""
         _query(request)
         return _json(keeper.reset(request.path_params["name"]), 202)
 
     async def remove(request: Request) -> Response:
+        """It is removed; 202."""
         _query(request)
         keeper.remove(request.path_params["name"])
         return _json({}, 202)
 
     async def ipus(request: Request) -> Response:
+        """Every IPU, with its partition and state."""
         _query(request)
         return _json(keeper.ipus())
 
     async def capacity(request: Request) -> Response:
+        """IPUs in all, and free."""
         _query(request)
         return _json(keeper.capacity())
 
     async def free_blocks(request: Request) -> Response:
+        """?size=N: free blocks of N IPUs side by side."""
         size = _query(request, "size").get("size", "")
         if not (size.isascii() and size.isdecimal() and len(size) <= 9):
             raise Invalid(f"query: size={shown(size)}: expected a power of two")
         return _json({"size": int(size), "blocks": keeper.free_blocks(int(size))})
 
     async def show_faults(request: Request) -> Response:
+        """What is broken."""
         _query(request)
         return _json(told(keeper.fleet))
 
     async def add_fault(request: Request) -> Response:
+        """Breaks an IPU, a link, or the controller itself."""
         _query(request)
         asked = await _body(request, Asked)
         faults = added(keeper.fleet, asked)
@@ -102,6 +114,7 @@ def make_app(keeper: Keeper) -> Starlette:
         return _json(told(keeper.fleet))
 
     async def end_faults(request: Request) -> Response:
+        """Mends all, or ?ipu=, ?link=, ?stuck= alone."""
         keeper.set_faults(without(keeper.fleet, _query(request, "ipu", "link", "stuck")))
         return _json(told(keeper.fleet))
 
@@ -134,6 +147,7 @@ def _answered(keeper: Keeper, carry_out: Carry, *, changes: bool) -> Carry:
     """As the faults will have it: not at all, late, or carried out and not answered."""
     refusable = _refusable(carry_out)
 
+    @wraps(carry_out)
     async def answer(request: Request) -> Response:
         if keeper.faults.down:
             return _refusal(503, "Silent", "the controller is down (a fault that was asked for)")
@@ -149,6 +163,7 @@ def _answered(keeper: Keeper, carry_out: Carry, *, changes: bool) -> Carry:
 
 
 def _refusable(carry_out: Carry) -> Carry:
+    @wraps(carry_out)
     async def answer(request: Request) -> Response:
         try:
             return await carry_out(request)

@@ -1,0 +1,100 @@
+"""docs/api.md: what each part answers over HTTP, and the fields of a NodeHealth; from routes, schemas and the CRD."""
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import reference
+import yaml
+from starlette.routing import BaseRoute, Route
+
+from muster_agent.asking import OWN
+from muster_agent.fleet import iperf_serving
+from muster_agent.openapi import document
+from muster_operator import app as operator
+from muster_operator import protected
+from muster_operator.proxy import http as proxy
+from muster_operator.vipu.simulator import http as simulator
+from muster_tainter import http as tainter
+from muster_tainter.page.serving import page_routes
+
+FILE = reference.HERE / "api.md"
+CRD = reference.HERE.parent / "helm/muster/crds/muster.dev_nodehealths.yaml"
+INTRODUCTION = """\
+What a client may rely on. The agent's is also served as OpenAPI 3.1 (`/openapi.json`, `/docs`), with every check's
+parameters; those stand in [the checks](checks.md), too. Who may ask for what: [security](security.md). Refusals are
+JSON or a line of text that says what is allowed."""
+TABLE = ["| request | answers |", "|---|---|"]
+
+
+def text() -> str:
+    nothing: Any = MagicMock()  # routes are made without what they answer from
+    described = document(SimpleNamespace(node="NODE", version="", checks={}), set())  # type: ignore[arg-type]
+    served = [
+        f"| `GET {path}` | {reference.cell(each['get']['summary'])} |" for path, each in described["paths"].items()
+    ]
+    parts = (
+        ("muster tainter, port 3334", tainter.make_app(*5 * [nothing], page_routes(*3 * [nothing])).routes),
+        ("muster operator, port 8081", operator.health_app(nothing).routes),
+        ("muster operator, port 8443 (TLS)", protected.metrics_app(nothing, nothing).routes),
+        ("muster vipu-proxy, port 8080", proxy.make_app(nothing, nothing, allowed=frozenset(), max_ipus=64).routes),
+        ("muster vipu-sim, port 8090", simulator.make_app(nothing).routes),
+    )
+    lines = ["# HTTP interfaces, and the NodeHealth object", "", reference.NOTE, "", *INTRODUCTION.splitlines(), ""]
+    lines += ["## muster agent, port 3333", "", *TABLE, *served, *_requests(iperf_serving.routes(nothing)), ""]
+    lines += ["### Parameters of /status", "", "| parameter | meaning |", "|---|---|"]
+    lines += [*(f"| `{name}` | {reference.cell(meaning)} |" for name, meaning in OWN.items()), ""]
+    for name, schema in described["components"]["schemas"].items():
+        lines += _answer(name, schema)
+    for title, routes in parts:
+        lines += [f"## {title}", "", *TABLE, *_requests(routes), ""]
+    return "\n".join([*lines, *_node_health()])
+
+
+def _requests(routes: Iterable[BaseRoute]) -> Iterator[str]:
+    for each in routes:
+        if isinstance(each, Route):
+            said = inspect.getdoc(each.endpoint)
+            if not said:
+                raise SystemExit(f"{each.path}: a docstring has to say what it answers")
+            for method in sorted((each.methods or set()) - {"HEAD"}):
+                yield f"| `{method} {each.path}` | {reference.cell(said)} |"
+
+
+def _answer(name: str, schema: Mapping[str, Any]) -> list[str]:
+    """Of the agent's: what a JSON answer has in it."""
+    if "properties" not in schema:
+        return []
+    rows = [f"| `{field}` | {reference.cell(_kind(each))} |" for field, each in schema["properties"].items()]
+    said = " ".join(schema.get("description", "").split()).replace("``", "`")
+    return [f"### {name}", "", *([said, ""] if said else []), "| field | type |", "|---|---|", *rows, ""]
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"{_kind(schema['additionalProperties'])} by name"
+    return {"object": "mapping", "string": "text"}.get(str(schema.get("type")), str(schema.get("type", "any")))
+
+
+def _node_health() -> list[str]:
+    found = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    lines = ["## NodeHealth", "", f"{found['description']} `nodehealths.muster.dev`, one a node, of its name.", ""]
+    for part in ("spec", "status"):
+        lines += [f"### {part}", "", found["properties"][part]["description"], ""]
+        lines += ["| field | type | meaning |", "|---|---|---|", *reference.rows(found["properties"][part], part), ""]
+    return lines
+
+
+def files() -> dict[Path, str]:
+    return {FILE: text()}
