@@ -34,7 +34,9 @@ class Typist:
         self.names = dict(names)
         self.left = set(lines)
         self._lines = frozenset(lines)
-        self._environ = {**os.environ, **environ}
+        # as from a person's shell, not as from the make that runs the tests
+        own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+        self._environ = {**own, **environ}
         self._folder = folder
 
     def words(self, line: str) -> list[str]:
