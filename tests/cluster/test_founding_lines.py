@@ -42,13 +42,12 @@ XID_14 = "NVRM: Xid (0000:03:00): 14, Channel 00000001\n"  # as the Konduktor pa
 
 
 def section(title: str) -> set[str]:
-    """The commands that stand below the heading which begins so."""
-    lines = PAGE.read_text().splitlines()
-    first = next(number for number, line in enumerate(lines, 1) if line.startswith(title))
-    after = next(
-        (number for number, line in enumerate(lines, 1) if number > first and line.startswith("## ")), len(lines)
-    )
-    return {" ".join(each.words) for each in commands(PAGE) if first < int(each.where.rpartition(":")[2]) <= after}
+    """The commands that stand below the heading which begins so, but for those of make, which other tests type."""
+    below = PAGE.read_text().splitlines()
+    for number, line in enumerate(below[1:], 1):
+        below[number] = line if line.startswith("## ") else below[number - 1]
+    found = {" ".join(each.words): int(each.where.rpartition(":")[2]) for each in commands(PAGE)}
+    return {line for line, at in found.items() if below[at - 1].startswith(title) and not line.startswith("make ")}
 
 
 class Desk:
@@ -194,6 +193,7 @@ def test_konduktors_lines(desk: Desk) -> None:
     desk.type(f"kubectl taint node NODE {FAULTY}:NoSchedule-")
     assert re.search(r"^Taints: +<none>$", desk.type("kubectl describe node NODE"), re.MULTILINE)
     desk.type("helm uninstall autopilot -n default")
+    until(lambda: not admin.exists("/api/v1/namespaces/autopilot"), desk.state)
     assert not desk.typist.left & (section(AUTOPILOT) | section(KONDUKTOR))
 
 
