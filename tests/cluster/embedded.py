@@ -7,8 +7,10 @@ nothing but what is in the cluster.
 """
 
 import asyncio
+import gc
 import random
 import time
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -332,6 +334,7 @@ class Installation:
                 await _ended(fate, await operator.start())
             finally:
                 await operator.end()
+                _leave_to_the_kernel()
             self.ends += 1
             fate = self._fate()
             if first:
@@ -346,8 +349,16 @@ class Installation:
                 await _ended(proxy.fate, parts)
             finally:
                 await proxy.end()
+                _leave_to_the_kernel()
             self.ends += 1
             self.proxy_fate = self._fate()
+
+
+def _leave_to_the_kernel() -> None:
+    """What ends while it connects has an open socket: a process leaves it to its kernel, this to the collector."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 async def _ended(fate: Fate, parts: list[asyncio.Task[None]]) -> None:
