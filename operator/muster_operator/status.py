@@ -63,9 +63,7 @@ def comes_first(before: Status, after: Status) -> bool:
     moved = any(is_true(before, kind) != is_true(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
     given_back = after.given_back is not None and before.given_back != after.given_back
     checked = after.pre_flight is not None and before.pre_flight != after.pre_flight
-    # many partitions take their time: who has scaled sees at once that it was heard
-    scaled = before.desired_replicas != after.desired_replicas
-    return attempts or moved or given_back or checked or scaled or (not before.conditions and bool(after.conditions))
+    return attempts or moved or given_back or checked or (not before.conditions and bool(after.conditions))
 
 
 def launcher_status(conditions: Iterable[Condition]) -> LauncherStatus:

@@ -23,7 +23,6 @@ from tests.operator.plan.made_jobs import (
     partition_of,
 )
 
-from muster_operator import status
 from muster_operator.ipujob import IPUJob
 from muster_operator.partitions import Refusal
 from muster_operator.seen import (
@@ -54,19 +53,6 @@ def test_36_a_job_runs_when_its_launcher_does_or_without_one_a_worker(
     if launchers:
         seen["pods"] |= launcher(job, launchers)
     assert standing(decide(job, **seen))[:3] == (state, 2, 2)
-
-
-@pytest.mark.parametrize("wanted", [4, 1])
-def test_48_a_scale_is_in_the_status_before_anything_is_made_or_freed(wanted: int) -> None:
-    job = make_job(instances=2, launcher=False)
-    seen = running(job, "Running", "Running")
-    job = with_status(job, decide(job, **seen))
-    assert decide(job, **seen).status is None
-    spec = msgspec.structs.replace(job.spec, job_instances=wanted)
-    after = decide(msgspec.structs.replace(job, spec=spec), **seen).status
-    assert after is not None
-    assert after.desired_replicas == wanted
-    assert status.comes_first(job.status, after)
 
 
 def test_37_a_job_completes_with_its_launcher() -> None:
