@@ -20,13 +20,13 @@ help:
 	@echo "make screenshots  docs/*.png: the fleet page, and the dashboards, by Debian's chromium"
 
 sandbox: .venv/installed
-	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/muster sandbox $(ARGS)
 
 # two files at a time, but for what measures; the checks' own tests are held to 95 % of their branches. ARGS="tests/… -k …" runs some tests,
 # one at a time and without that
 test: .venv/installed
-	@$(BIN)/python -m muster_testbed --node
+	@$(BIN)/python -m muster_sandbox --node
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
@@ -36,11 +36,11 @@ else
 endif
 
 soak: .venv/installed
-	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/python tests/soak/run.py $(ARGS)
 
 bench: .venv/installed
-	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/python tests/bench/run.py $(ARGS)
 
 lint: .venv/installed
@@ -59,7 +59,7 @@ docs: .venv/installed
 	@echo build/docs/html/README.html
 
 tour: .venv/installed
-	@$(BIN)/python -m muster_testbed
+	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/python tests/cluster/tour.py
 
 screenshots: .venv/installed

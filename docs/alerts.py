@@ -1,4 +1,4 @@
-"""The table of docs/alerts.md, and a copy of the rules beside the dashboards, from the chart's one file of alerts."""
+"""The table of docs/alerts.md, from the chart's file of alerts."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,6 @@ import yaml
 ROOT = Path(__file__).parent.parent
 RULES = ROOT / "helm/muster/files/alerts.yaml"
 PAGE = ROOT / "docs/alerts.md"
-COPY = ROOT / "grafana/alerts.yaml"
 BEGIN = "<!-- made by `make generate` from helm/muster/files/alerts.yaml; edits are overwritten -->"
 END = "<!-- end -->"
 VALUE = re.compile(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}")
@@ -25,7 +24,7 @@ def files() -> dict[Path, str]:
     text = RULES.read_text()
     head, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
-    return {PAGE: f"{head}{BEGIN}\n{_table(yaml.safe_load(text))}\n{END}{tail}", COPY: text}
+    return {PAGE: f"{head}{BEGIN}\n{_table(yaml.safe_load(text))}\n{END}{tail}"}
 
 
 def _table(rules: dict[str, Any]) -> str:

@@ -11,15 +11,15 @@ import reference
 import yaml
 from starlette.routing import BaseRoute, Route
 
-from muster_agent.asking import OWN
-from muster_agent.fleet import iperf_serving
-from muster_agent.openapi import document
+from muster_agent.fleet import iperf_routes
+from muster_agent.http.openapi import document
+from muster_agent.query.status_query import OWN
 from muster_operator import app as operator
-from muster_operator import protected
-from muster_operator.proxy import http as proxy
-from muster_operator.vipu.simulator import http as simulator
-from muster_tainter import http as tainter
-from muster_tainter.page.serving import page_routes
+from muster_operator import metrics_server
+from muster_operator.proxy import routes as proxy
+from muster_operator.vipu.simulator import routes as simulator
+from muster_tainter.http import routes as tainter
+from muster_tainter.page.routes import page_routes
 
 FILE = reference.HERE / "api.md"
 CRD = reference.HERE.parent / "helm/muster/crds/muster.dev_nodehealths.yaml"
@@ -39,12 +39,12 @@ def text() -> str:
     parts = (
         ("muster tainter, port 3334", tainter.make_app(*5 * [nothing], page_routes(*3 * [nothing])).routes),
         ("muster operator, port 8081", operator.health_app(nothing).routes),
-        ("muster operator, port 8443 (TLS)", protected.metrics_app(nothing, nothing).routes),
+        ("muster operator, port 8443 (TLS)", metrics_server.metrics_app(nothing, nothing).routes),
         ("muster vipu-proxy, port 8080", proxy.make_app(nothing, nothing, allowed=frozenset(), max_ipus=64).routes),
         ("muster vipu-sim, port 8090", simulator.make_app(nothing).routes),
     )
     lines = ["# HTTP interfaces, and the NodeHealth object", "", reference.NOTE, "", *INTRODUCTION.splitlines(), ""]
-    lines += ["## muster agent, port 3333", "", *TABLE, *served, *_requests(iperf_serving.routes(nothing)), ""]
+    lines += ["## muster agent, port 3333", "", *TABLE, *served, *_requests(iperf_routes.routes(nothing)), ""]
     lines += ["### Parameters of /status", "", "| parameter | meaning |", "|---|---|"]
     lines += [*(f"| `{name}` | {reference.cell(meaning)} |" for name, meaning in OWN.items()), ""]
     for name, schema in described["components"]["schemas"].items():

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from muster_agent.settings import Settings as AgentSettings
-from muster_checks.declaration import Check
+from muster_checks.base.declaration import Check
 from muster_checks.registry import registry
 from muster_operator.proxy.settings import Settings as ProxySettings
 from muster_operator.settings import Settings as OperatorSettings
@@ -327,12 +327,10 @@ def _cell(text: str) -> str:
 
 
 def files() -> dict[Path, str]:
-    """What the chart holds of what stands elsewhere."""
+    """The chart's README and the schema of its values."""
     values = read_values((CHART / "values.yaml").read_text())
     made = schema(values, registry(plug_ins=[]))
-    policy = (HERE.parent / "tainter" / "muster_tainter" / "policy.yaml").read_text()
     return {
         CHART / "README.md": readme(values),
         CHART / "values.schema.json": json.dumps(made, indent=1) + "\n",
-        CHART / "files" / "policy.yaml": policy,
     }

@@ -11,17 +11,20 @@ import alerts
 import api
 import chart
 import chart_rights
-import dashboards
 import reference
 import yaml
 
-from muster_checks.declaration import Check
-from muster_checks.dmesg.catalogue import Catalogue, Meaning, load_catalogue
+from muster_checks.base.declaration import Check
+from muster_checks.base.vocabulary import Verdict
+from muster_checks.dmesg.catalogue.types import Catalogue, Meaning, load_catalogue
 from muster_checks.registry import registry
-from muster_checks.vocabulary import Verdict
-from muster_operator import crd
+from muster_operator.job import crd
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "grafana"))
+
+import dashboards  # noqa: E402  # lies beside what is made of it
+
 CRDS = HERE.parent / "helm" / "muster" / "crds"
 NOTE = "<!-- made by `make generate`; edits are overwritten -->"
 
@@ -30,7 +33,7 @@ INTRODUCTION = """\
 The check `dmesg` judges each kernel line by these tables. A FAIL of class reset, reboot, replace or contact
 taints the node under the default [policy](policy.md); a WARN never does. Your own rows, or changes to these, go into
 a YAML file named by the check's parameter `catalogue`; its form is that of
-`checks/muster_checks/dmesg/rows/kernel.yaml`.
+`checks/muster_checks/dmesg/catalogue/rows/kernel.yaml`.
 
 Source: R stands in a public project's tests or rules; K is the kernel's own print statement, not seen on real hardware
 by us. Cleared by: `boot` a new boot, `driver` the driver's own clearing line or a reset, `person` `muster clear`. A

@@ -38,11 +38,11 @@ CHAPTERS = {
 CHART = "helm/muster/README"
 BESIDE = (
     "examples",
-    "grafana",
+    "grafana/*.*",
     "docs/**/*.png",
     "LICENSE",
-    "agent/muster_agent/status_schema.py",
-    "tainter/muster_tainter/policy.yaml",
+    "agent/muster_agent/query/schema.py",
+    "helm/muster/files/policy.yaml",
 )
 SETTINGS = {
     "project": "Muster",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.chart.charting import CHART, Helm, Refused
 
-from muster_testbed import oci, product
-from muster_testbed.packages import NoPackages
+from muster_sandbox.build.packages import NoPackages
+from muster_sandbox.image import oci, product
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMS = "SHA256SUMS"

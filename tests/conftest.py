@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-from muster_testbed import oci, product
+from muster_sandbox.image import oci, product
 
 # The same examples in every run, and no deadline: neither a die nor a loaded machine decides whether a change lands.
 # `pytest --hypothesis-profile=search` looks for new ones.
@@ -31,7 +31,7 @@ for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
 # chart's agent on it reads that
 GROUPS = {
     "the kernel log": (
-        "agent/test_rights.py",
+        "agent/process/test_privileges.py",
         "checks/dmesg_reading/test_printed_logs.py",
         "checks/dmesg_reading/test_real_kmsg.py",
         "cluster/test_agent_publishing.py",

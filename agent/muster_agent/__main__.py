@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from muster_kube.program import EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_USAGE, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run until told to stop; 64 for settings that are wrong, 1 if a part of the agent has failed."""
     from muster_agent import settings
-    from muster_kube.logs import configure_logging
-    from muster_kube.settings import SettingsError
+    from muster_kube.process.logs import configure_logging
+    from muster_kube.process.settings import SettingsError
 
     flags = {name: value for name, value in vars(arguments).items() if name in settings.FLAGS}
     try:
@@ -36,17 +36,18 @@ def main(arguments: argparse.Namespace) -> int:
 
         import asyncio
 
-        from muster_agent import lean_imports
+        from muster_agent.process import lean_imports
 
         lean_imports.load()
-        from muster_agent import app, rights
-        from muster_agent.pod_resources import PodResources
+        from muster_agent import app
+        from muster_agent.idle.pod_resources import PodResources
+        from muster_agent.process import privileges
 
         kubelet = None
         if loaded.run_as is not None:
             kubelet = PodResources(loaded.pod_resources)
             kubelet.open_now()
-        return asyncio.run(app.run(loaded, rights.settle(loaded), kubelet))
+        return asyncio.run(app.run(loaded, privileges.settle(loaded), kubelet))
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_USAGE

@@ -11,35 +11,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster_agent.access import Access
-from muster_agent.core import Agent, Publication
+from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.run_queue import CpuShare, Turns
+from muster_agent.checks.snapshot_check import SnapshotCheck
+from muster_agent.checks.state_file import Saver, StateFile, Stored
+from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.fleet.members import Fleet
-from muster_agent.hardware import read_hardware
-from muster_agent.http import make_app
-from muster_agent.idleness import Idleness
-from muster_agent.memory import AFTER_START_S, give_back
-from muster_agent.metrics import Metrics
-from muster_agent.peers_for_ping import PeersForPing
-from muster_agent.pod_resources import PodResources
-from muster_agent.publisher import Publisher
-from muster_agent.running import Context, Running
+from muster_agent.fleet.ping_peers import PeersForPing
+from muster_agent.http.access import Access
+from muster_agent.http.routes import make_app
+from muster_agent.idle.detector import Idleness
+from muster_agent.idle.pod_resources import PodResources
+from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.node_hardware import read_hardware
+from muster_agent.node_agent import Agent, Publication
+from muster_agent.process.memory_trim import AFTER_START_S, give_back
+from muster_agent.publish.publisher import Publisher
 from muster_agent.settings import Settings, parameters_of, periods_of
-from muster_agent.snapshot import SnapshotCheck
-from muster_agent.state import Saver, StateFile, Stored
-from muster_agent.streaming import StreamCheck
-from muster_agent.turns import CpuShare, Turns
-from muster_checks.declaration import NodeView, Volumes
+from muster_checks.base.declaration import NodeView, Volumes
 from muster_checks.ping.neighbours import NodeAmongOthers
 from muster_checks.registry import registry
-from muster_kube.client import KubeClient
-from muster_kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
-from muster_kube.errors import ConfigError
-from muster_kube.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends, version
-from muster_kube.listening import bind
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
+from muster_kube.api.errors import ConfigError
+from muster_kube.api.reviews import Reviews
+from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import PATH, NodeHealth
-from muster_kube.reflector import Reflector
-from muster_kube.reviews import Reviews
-from muster_kube.settings import SettingsError
+from muster_kube.process.address import bind
+from muster_kube.process.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends, version
+from muster_kube.process.settings import SettingsError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -340,7 +340,7 @@ class _Wired:
 def _lent_volumes(settings: Settings) -> Volumes | None:
     if settings.tainter_url is None:
         return None
-    from muster_agent.lending import TaintersVolumes
+    from muster_agent.fleet.tainter_client import TaintersVolumes
 
     return TaintersVolumes(settings.tainter_url, settings.tainter_token, settings.tainter_ca)
 
@@ -348,8 +348,8 @@ def _lent_volumes(settings: Settings) -> Volumes | None:
 def _server(app: "Starlette") -> "uvicorn.Server":
     from uvicorn.config import Config
 
-    from muster_agent.crowd import Crowd
-    from muster_agent.patience import Impatient
+    from muster_agent.http.concurrency_limit import Crowd
+    from muster_agent.http.slow_clients import Impatient
 
     class Slow(QuietServer):
         async def main_loop(self) -> None:

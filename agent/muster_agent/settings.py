@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from muster_checks.declaration import Check, Cost, Parameters
+from muster_checks.base.declaration import Check, Cost, Parameters
 from muster_checks.registry import UnknownCheck, select
-from muster_kube.settings import SettingsError, explain, load_settings
+from muster_kube.process.settings import SettingsError, explain, load_settings
 
 PREFIX = "MUSTER_AGENT_"
 FLAGS = ("kubeconfig", "node", "root", "kmsg", "port", "host", "state_dir", "pod_uid", "log_format")

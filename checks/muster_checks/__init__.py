@@ -1,5 +1,5 @@
 """What can be wrong with a node, and how to see it.
 
 Pure Python: no Kubernetes, no web. Each check is a folder of its own that declares itself once
-(:mod:`muster_checks.declaration`), reads in one function and judges in another.
+(:mod:`muster_checks.base.declaration`), reads in one function and judges in another.
 """

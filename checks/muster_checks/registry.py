@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster_checks.declaration import Check
+from muster_checks.base.declaration import Check
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -117,7 +117,7 @@ def _shipped(place: str) -> Check:
 def _load(plug_in: "EntryPoint", known: Mapping[str, Check]) -> Check:
     check = plug_in.load()
     if not isinstance(check, Check):
-        raise TypeError(f"{plug_in.value} is a {type(check).__name__}, expected a muster_checks.declaration.Check")
+        raise TypeError(f"{plug_in.value} is a {type(check).__name__}, expected a muster_checks.base.declaration.Check")
     _take_name(check, known)
     return check
 

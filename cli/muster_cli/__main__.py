@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from muster_kube.program import EXIT_USAGE, Parser
+from muster_kube.process.command_line import EXIT_USAGE, Parser
 
 EXIT_INTERRUPTED = 130  # as shells have it: 128 + SIGINT
 EXIT_NO_READER = 141  # 128 + SIGPIPE
@@ -24,17 +24,19 @@ class Command:
 
 
 COMMANDS = {
-    "check": Command("muster_cli.check", "run checks on this machine, or on a recorded kernel log"),
-    "checks": Command("muster_cli.checks", "list the checks there are"),
-    "run": Command("muster_cli.run", "run checks on all nodes, or on chosen ones"),
-    "status": Command("muster_cli.fleet_status", "what the fleet, or one node, is known to be"),
-    "explain": Command("muster_cli.explain", "tell why a node is tainted, or is not"),
-    "clear": Command("muster_cli.clear", "close a node's faults by a person's word"),
-    "pause": Command("muster_cli.pause", "no new taint, drain or repair from now on; recovery goes on"),
-    "resume": Command("muster_cli.resume", "end a pause"),
-    "release": Command("muster_cli.release", "take everything of muster's off nodes, or off all"),
-    "policy": Command("muster_cli.policy", "check a policy, and what it does to each known fault"),
-    "replay": Command("muster_cli.replay", "what a policy would have tainted, by recorded logs; needs no cluster"),
+    "check": Command("muster_cli.commands.check", "run checks on this machine, or on a recorded kernel log"),
+    "checks": Command("muster_cli.commands.checks", "list the checks there are"),
+    "run": Command("muster_cli.commands.run", "run checks on all nodes, or on chosen ones"),
+    "status": Command("muster_cli.commands.status", "what the fleet, or one node, is known to be"),
+    "explain": Command("muster_cli.commands.explain", "tell why a node is tainted, or is not"),
+    "clear": Command("muster_cli.commands.clear", "close a node's faults by a person's word"),
+    "pause": Command("muster_cli.commands.pause", "no new taint, drain or repair from now on; recovery goes on"),
+    "resume": Command("muster_cli.commands.resume", "end a pause"),
+    "release": Command("muster_cli.commands.release", "take everything of muster's off nodes, or off all"),
+    "policy": Command("muster_cli.commands.policy", "check a policy, and what it does to each known fault"),
+    "replay": Command(
+        "muster_cli.commands.replay", "what a policy would have tainted, by recorded logs; needs no cluster"
+    ),
     "doctor": Command("muster_cli.doctor.command", "what is wrong with the installation, and how to mend it"),
     "sandbox": Command("muster_cli.sandbox.command", "a whole cluster on loopback, to try things on"),
     "agent": Command("muster_agent.__main__", "start the agent of one node"),

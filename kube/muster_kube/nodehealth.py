@@ -6,8 +6,8 @@ milliseconds. Everything is bounded, so an object stays below 100 kB whatever a 
 
 import msgspec
 
-from muster_kube.objects import Api as _Api
-from muster_kube.objects import Metadata, OwnerReference
+from muster_kube.api.objects import Api as _Api
+from muster_kube.api.objects import Metadata, OwnerReference
 
 __all__ = [
     "Agent",
@@ -39,12 +39,12 @@ REQUESTS_LIMIT = 16
 class Measurement(_Api, frozen=True):
     name: str
     value: float
-    unit: str = ""  # left out when empty: the reason stands at agent/muster_agent/status.py, claim_patch
+    unit: str = ""  # left out when empty: the reason stands at agent/muster_agent/checks/health_status.py, claim_patch
     threshold: float | None = None
 
 
 class Finding(_Api, frozen=True):
-    """A non-PASS verdict on one component; fields as :class:`muster_checks.vocabulary.Finding`."""
+    """A non-PASS verdict on one component; fields as :class:`muster_checks.base.vocabulary.Finding`."""
 
     component: str
     reason: str

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, run_part
 
 _FLAGS = (
     "kubeconfig", "vipu_proxy", "namespace", "host", "port", "metrics_port", "webhook_port", "cert_dir", "host_network",
@@ -44,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from muster_kube.errors import ConfigError
-    from muster_kube.logs import configure_logging
-    from muster_kube.settings import SettingsError
+    from muster_kube.api.errors import ConfigError
+    from muster_kube.process.logs import configure_logging
+    from muster_kube.process.settings import SettingsError
     from muster_operator.settings import load
 
     try:

@@ -15,23 +15,23 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from muster_kube.certificates import CertificateFiles
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig, load_config
-from muster_kube.credentials import FileToken
-from muster_kube.fencing import LeaderClient
-from muster_kube.lease import LeaderElector
-from muster_kube.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
-from muster_kube.listening import bind
-from muster_kube.reviews import Reviews
-from muster_operator.admission.serving import Place, prepared
-from muster_operator.admission.validating import Limits
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig, load_config
+from muster_kube.api.credentials import FileToken
+from muster_kube.api.reviews import Reviews
+from muster_kube.controller.fencing import LeaderClient
+from muster_kube.controller.lease import LeaderElector
+from muster_kube.process.address import bind
+from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
+from muster_kube.webhook.certificates import CertificateFiles
+from muster_operator.act.proxy_client import Proxy
+from muster_operator.admission.server import Place, prepared
+from muster_operator.admission.unadmitted import SecondLook
+from muster_operator.admission.validation import Limits
 from muster_operator.controller import WORKERS, Operator
 from muster_operator.metrics import Metrics
-from muster_operator.partitioning import Proxy
-from muster_operator.plan import plan
-from muster_operator.protected import OwnCertificate, metrics_app
-from muster_operator.second_look import SecondLook
+from muster_operator.metrics_server import OwnCertificate, metrics_app
+from muster_operator.plan.phases import plan
 from muster_operator.settings import Settings
 
 log = logging.getLogger(__name__)

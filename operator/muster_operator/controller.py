@@ -14,23 +14,20 @@ from typing import Protocol
 
 import msgspec
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, Conflict
-from muster_kube.fencing import NotLeading
-from muster_kube.workqueue import WorkQueue, run_workers
-from muster_operator.acting import Hands
-from muster_operator.allowance import Allowance
-from muster_operator.confirming import Confirming
-from muster_operator.ending import bounded
-from muster_operator.ipujob import IPUJob, Status, WorkersStatus, collection
-from muster_operator.metrics import Metrics
-from muster_operator.observing import World
-from muster_operator.orphans import Orphans
-from muster_operator.partitioning import Proxy
-from muster_operator.partitions import Entry, Refusal
-from muster_operator.preflight import avoided
-from muster_operator.remembering import FREEING, TAKING, Memory
-from muster_operator.seen import (
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, Conflict
+from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.workqueue import WorkQueue, run_workers
+from muster_operator.act.event_recorder import Telling
+from muster_operator.act.executor import Hands
+from muster_operator.act.leader_check import Confirming
+from muster_operator.act.orphans import Orphans
+from muster_operator.act.proxy_client import Proxy
+from muster_operator.act.rate_limit import Allowance
+from muster_operator.act.refusal_cache import FREEING, TAKING, Memory
+from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.pod_outcome import bounded
+from muster_operator.job.snapshot import (
     AddFinalizer,
     Did,
     FreePartition,
@@ -42,9 +39,12 @@ from muster_operator.seen import (
     TakePartitions,
     Tell,
 )
-from muster_operator.status import comes_first, finished, line_only
-from muster_operator.telling import Telling
-from muster_operator.tracking import job_key
+from muster_operator.job.status import comes_first, finished, line_only
+from muster_operator.job.types import IPUJob, Status, WorkersStatus, collection
+from muster_operator.metrics import Metrics
+from muster_operator.observe.cluster import World
+from muster_operator.observe.tracker_reader import job_key
+from muster_operator.plan.preflight import avoided
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ Decide = Callable[[IPUJob, Seen, Setup], Plan]
 
 
 class Look(Protocol):
-    """See :mod:`muster_operator.second_look`."""
+    """See :mod:`muster_operator.admission.unadmitted`."""
 
     def complete(self, job: IPUJob) -> IPUJob: ...
 
@@ -82,9 +82,9 @@ class _Trusting:
 class Operator:
     """One replica. may_write: are we the leader at this moment?
 
-    decide: :func:`muster_operator.plan.plan`. look: at jobs that no webhook has seen. tracker: namespace and name of
-    its ConfigMap; quarantine: those of the quarantined IPUs, None: beside it. now: seconds since the epoch; clock:
-    monotonic seconds
+    decide: :func:`muster_operator.plan.phases.plan`. look: at jobs that no webhook has seen. tracker: namespace and
+    name of its ConfigMap; quarantine: those of the quarantined IPUs, None: beside it. now: seconds since the epoch;
+    clock: monotonic seconds
     """
 
     def __init__(

@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster_operator.ipujob import IPUJob, LauncherStatus, Status
-from muster_operator.life_counts import CAUSES, FAULT_KINDS, counted, running_ipu_s
-from muster_operator.partitions import Entry
-from muster_operator.seen import JobPod
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import JobPod
+from muster_operator.job.types import IPUJob, LauncherStatus, Status
+from muster_operator.life_metrics import CAUSES, FAULT_KINDS, counted, running_ipu_s
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _WAITS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)

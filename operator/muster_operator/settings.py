@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from muster_kube.settings import load_settings
-from muster_operator import names
-from muster_operator.seen import Setup
+from muster_kube.process.settings import load_settings
+from muster_operator.job import names
+from muster_operator.job.snapshot import Setup
 
 PREFIX = "MUSTER_OPERATOR_"
 _NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"

@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster_kube.backoff import Backoff
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.errors import ConfigError
-from muster_kube.logs import configure_logging
-from muster_kube.reflector import Reflector
-from muster_operator import names
-from muster_operator.seen import ContainerStatus, JobPod
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.errors import ConfigError
+from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.reflector import Reflector
+from muster_kube.process.logs import configure_logging
+from muster_operator.job import names
+from muster_operator.job.snapshot import ContainerStatus, JobPod
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from muster_kube.errors import ConfigError
-    from muster_kube.settings import SettingsError
-    from muster_tainter.journal import configure
-    from muster_tainter.policyfile import PolicyError
+    from muster_kube.api.errors import ConfigError
+    from muster_kube.process.settings import SettingsError
+    from muster_tainter.faults.audit_log import configure
+    from muster_tainter.policy.file import PolicyError
     from muster_tainter.settings import load
 
     names = ("kubeconfig", "policy", "dry_run", "host", "port", "namespace", "webhook_port", "cert_dir", "log_format")

@@ -13,28 +13,28 @@ from typing import Any
 
 import uvicorn
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.fencing import LeaderClient
-from muster_kube.lease import LeaderElector
-from muster_kube.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
-from muster_kube.listening import bind
-from muster_kube.reviews import Reviews
-from muster_kube.times import seconds
-from muster_kube.volumes import VolumeTrials
-from muster_tainter.announcer import tell_policy
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.reviews import Reviews
+from muster_kube.api.times import seconds
+from muster_kube.controller.fencing import LeaderClient
+from muster_kube.controller.lease import LeaderElector
+from muster_kube.process.address import bind
+from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
+from muster_kube.volume_trial import VolumeTrials
 from muster_tainter.controller import Tainter
-from muster_tainter.http import make_app
-from muster_tainter.locating import LISTS_AT_ONCE, Locator
+from muster_tainter.events.recorder import tell_policy
+from muster_tainter.http.job_nodes import LISTS_AT_ONCE, Locator
+from muster_tainter.http.routes import make_app
+from muster_tainter.http.volume_trials import AT_ONCE, Doorkeeper, Trials
 from muster_tainter.metrics import Metrics
-from muster_tainter.page.clearing import Clearing
+from muster_tainter.page.clear import Clearing
 from muster_tainter.page.feed import Around, Feed
-from muster_tainter.page.serving import page_routes
-from muster_tainter.pausing import Pause, tell_pause
-from muster_tainter.planner import WRITERS
-from muster_tainter.policyfile import FileWatch, LivePolicy
+from muster_tainter.page.routes import page_routes
+from muster_tainter.pause import Pause, tell_pause
+from muster_tainter.policy.file import FileWatch, LivePolicy
 from muster_tainter.settings import Settings
-from muster_tainter.trials import AT_ONCE, Doorkeeper, Trials
+from muster_tainter.verification.fleet_planner import WRITERS
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ async def run(settings: Settings) -> int:
         webhook = []
         if settings.webhook_port is not None:
             # loaded only where it is asked for: its certificates cost the cryptography library
-            from muster_tainter.webhook import prepared
+            from muster_tainter.agents.webhook import prepared
 
             own_node = prepared(settings, config, namespace, agent, metrics.registry)
             webhook.append(await stack.enter_async_context(own_node))

@@ -11,37 +11,37 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
 from muster_kube import nodehealth
-from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from muster_kube.fencing import NotLeading
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from muster_kube.api.objects import ManagedNode, Node
+from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.reflector import Reflector
+from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_kube.nodehealth import NodeHealth
-from muster_kube.objects import ManagedNode, Node
-from muster_kube.reflector import Reflector
-from muster_kube.workqueue import WorkQueue, run_workers
-from muster_tainter import journal
-from muster_tainter.alike import Alike
-from muster_tainter.announcer import Announcer
-from muster_tainter.behind import Behind, carries
-from muster_tainter.budgets import Severity
-from muster_tainter.desired import Decision, Notice, decide, is_managed, may_carry_ours, vanished
-from muster_tainter.health import Unusable, read
-from muster_tainter.hops import Hops
-from muster_tainter.late_labels import LateLabels
-from muster_tainter.memory import OurTaint, highest_closed, read_memory
+from muster_tainter.background import Behind, carries
+from muster_tainter.budgets.allocator import Severity
+from muster_tainter.budgets.incident_tracker import Alike
+from muster_tainter.budgets.reservations import Places, severity
+from muster_tainter.events.latency import Hops
+from muster_tainter.events.pod_notifier import Telling
+from muster_tainter.events.recorder import Announcer
+from muster_tainter.faults import audit_log
+from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.faults.desired_state import Decision, Notice, decide, is_managed, may_carry_ours, vanished
+from muster_tainter.faults.event_only import Said
+from muster_tainter.faults.external_findings import Outside
+from muster_tainter.faults.node_record import OurTaint, highest_closed, read_memory
+from muster_tainter.faults.node_report import Unusable, read
+from muster_tainter.faults.taint_drift import removed_by
+from muster_tainter.faults.taint_history import TaintsSeen
 from muster_tainter.metrics import Metrics
-from muster_tainter.outside import Outside
-from muster_tainter.places import Places, severity
-from muster_tainter.policy import SILENT, Policy
+from muster_tainter.periodic import taints_first
+from muster_tainter.policy.label_backfill import LateLabels
+from muster_tainter.policy.rules import SILENT, Policy
 from muster_tainter.projection import slim_health, slim_node
-from muster_tainter.rounds import taints_first
-from muster_tainter.seen import TaintsSeen
 from muster_tainter.settings import ACCELERATORS
-from muster_tainter.standing import Said
-from muster_tainter.surroundings import Surroundings
-from muster_tainter.telling import Telling
-from muster_tainter.vanished import removed_by
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class Tainter:
             self.look_at_all()
             for health in self.healths.store.values():
                 if health.status.verdict not in ("", "PASS"):  # whoever replays the log must know what was there
-                    journal.tell_transitions(None, health, self._now())
+                    audit_log.tell_transitions(None, health, self._now())
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workers(urgent, self._handle_urgent, workers=URGENT_WORKERS))
                 group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
@@ -311,7 +311,7 @@ class Tainter:
         self.on_news(name)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
-                journal.tell_transitions(old, new, self._now())
+                audit_log.tell_transitions(old, new, self._now())
             if new is not None and new.status.observed_at and new.status.verdict != "PASS":
                 self._hops.delivered(name)
         self._add(name)
@@ -456,7 +456,7 @@ class Tainter:
         self._written = ""
         self.places.written(name)
         self._hops.patched(node.metadata.name, decision, self.healths.store.get(node.metadata.name))
-        journal.tell_taints(node.metadata.name, decision, dry_run=False)
+        audit_log.tell_taints(node.metadata.name, decision, dry_run=False)
         return answer
 
     def _tell(self, node: Node, decision: Decision) -> None:
@@ -489,7 +489,7 @@ class Tainter:
         told = (decision.taints, decision.taint_changes)
         if self._logged.get(name, (None, ())) != told:
             self._logged[name] = told
-            journal.tell_taints(name, decision, dry_run=True)
+            audit_log.tell_taints(name, decision, dry_run=True)
 
     async def _create_health(self, node: Node) -> None:
         name = node.metadata.name

@@ -7,12 +7,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster_kube.objects import Node
-from muster_tainter.desired import show, withheld_of
-from muster_tainter.incidents import Incident
-from muster_tainter.memory import read_memory
-from muster_tainter.plan import Plan
-from muster_tainter.pool_counts import Usage
+from muster_kube.api.objects import Node
+from muster_tainter.budgets.incidents import Incident
+from muster_tainter.budgets.pool_usage import Usage
+from muster_tainter.faults.desired_state import show, withheld_of
+from muster_tainter.faults.node_record import read_memory
+from muster_tainter.verification.fleet_plan import Plan
 
 _CHECKS_LIMIT = 64
 _BUDGETS_LIMIT = 200  # rows

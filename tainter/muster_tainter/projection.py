@@ -10,10 +10,10 @@ from functools import lru_cache
 import msgspec
 
 from muster_kube import nodehealth
-from muster_kube.objects import Condition, ManagedNode, Metadata, Node, NodeSpec, NodeStatus, OwnerReference
-from muster_tainter.desired import CONDITION, OUR_ANNOTATIONS, OUR_LABELS, READY
-from muster_tainter.past import ANNOTATION as TESTS
-from muster_tainter.tried import ANNOTATION as PROOFS
+from muster_kube.api.objects import Condition, ManagedNode, Metadata, Node, NodeSpec, NodeStatus, OwnerReference
+from muster_tainter.faults.check_history import ANNOTATION as TESTS
+from muster_tainter.faults.desired_state import CONDITION, OUR_ANNOTATIONS, OUR_LABELS, READY
+from muster_tainter.faults.verification_attempts import ANNOTATION as PROOFS
 
 _intern = sys.intern
 

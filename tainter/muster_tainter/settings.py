@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from muster_kube.settings import load_settings
+from muster_kube.process.settings import load_settings
 
 PREFIX = "MUSTER_TAINTER_"
 _NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"

@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from muster_agent.answering import Answered, refused_by
-from muster_agent.requests import Requests
-from muster_agent.running import Context, Running
-from muster_agent.snapshot import SnapshotCheck
-from muster_agent.state import StoredRequest
-from muster_agent.streaming import StreamCheck
-from muster_checks.declaration import Check, Cost, NodeView, Parameters, Stream
-from muster_checks.vocabulary import Finding, Result, Verdict
+from muster_agent.checks.check_answer import Answered, refused_by
+from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.request_runner import Requests
+from muster_agent.checks.snapshot_check import SnapshotCheck
+from muster_agent.checks.state_file import StoredRequest
+from muster_agent.checks.stream_check import StreamCheck
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.base.vocabulary import Finding, Result, Verdict
+from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import Answer, Request
-from muster_kube.times import rfc3339
 
 NOON = 1_700_000_000.0
 

@@ -19,20 +19,20 @@ import httpx2
 import msgspec
 from tests.kube.conftest import FakeApi, Reply
 
-from muster_agent.access import Access
-from muster_agent.core import Agent
+from muster_agent.checks.node_check import Context
+from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.fleet.fanout import Patience
 from muster_agent.fleet.members import DISCOVERY, Fleet
-from muster_agent.http import make_app
-from muster_agent.metrics import Metrics
-from muster_agent.node_answer import CheckAnswer, NodeAnswer
-from muster_agent.running import Context
-from muster_agent.streaming import StreamCheck
-from muster_checks.declaration import NodeView
+from muster_agent.http.access import Access
+from muster_agent.http.routes import make_app
+from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.node_agent import Agent
+from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.registry import registry
-from muster_checks.vocabulary import Verdict
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
 from muster_kube.nodehealth import PATH as HEALTHS
 
 ASKED = "node-000"  # the real agent
@@ -188,7 +188,7 @@ async def time_one_call(folder: Path, *, count: int = 200, dead: int = 5, silent
     """/status?check=dmesg over a whole fleet through one agent, over real sockets on both sides; for the bench."""
     import uvicorn
 
-    from muster_agent.patience import Impatient
+    from muster_agent.http.slow_clients import Impatient
 
     async with many_agents(folder, count=count, dead=dead, silent=silent) as fleet:
         server = uvicorn.Server(

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from tests.checks.ping.namespaces import need_rights
 
-from muster_checks.vocabulary import Result
+from muster_checks.base.vocabulary import Result
 
 HERE = Path(__file__).parent
 LIMIT_S = 120.0  # far beyond what a slow machine takes

@@ -10,13 +10,13 @@ from typing import Any
 
 import uvicorn
 
-from muster_agent.access import Access, Caller
-from muster_agent.core import Agent
-from muster_agent.http import make_app
-from muster_agent.metrics import Metrics
-from muster_agent.patience import Impatient
-from muster_agent.running import Context
-from muster_checks.declaration import NodeView
+from muster_agent.checks.node_check import Context
+from muster_agent.http.access import Access, Caller
+from muster_agent.http.routes import make_app
+from muster_agent.http.slow_clients import Impatient
+from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.node_agent import Agent
+from muster_checks.base.declaration import NodeView
 
 
 class Everybody(Access):

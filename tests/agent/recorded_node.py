@@ -27,8 +27,8 @@ from tests.cluster.ipu_host import IPU, LINE
 from tests.cluster.ipu_host import SCRIPTS as GRAPHCORE
 from tests.cluster.replaying_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
 
+from muster_checks.hardware.recorded_tree import tree
 from muster_checks.nvidia.smi_xml import parse
-from muster_checks.recorded_tree import tree
 
 CHECKS = Path(__file__).parents[1] / "checks"
 GPUS = [address(index) for index in range(8)]

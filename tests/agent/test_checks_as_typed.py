@@ -16,9 +16,9 @@ from tests.docs.blocks import ROOT
 from tests.docs.stages import allotted
 from tests.docs.typist import Typist
 
-from muster_checks.declaration import Cost
+from muster_checks.base.declaration import Cost
 from muster_checks.registry import registry
-from muster_testbed.product import setuptools
+from muster_sandbox.image.product import setuptools
 
 CHECKS = Path(__file__).parents[1] / "checks"
 LIGHT = {name for name, check in registry(plug_ins=[]).items() if check.cost is Cost.LIGHT}

@@ -6,7 +6,7 @@ import pytest
 
 from muster_agent.settings import Settings, load, parameters_of
 from muster_checks.registry import registry
-from muster_kube.settings import SettingsError
+from muster_kube.process.settings import SettingsError
 
 
 def write(tmp_path: Path, text: str) -> Path:

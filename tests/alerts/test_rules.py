@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.metrics_page import PAGE, written
 
-from muster_testbed.prometheus import Programs, programs
+from muster_sandbox.prometheus import Programs, programs
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "helm/muster/files/alerts.yaml"

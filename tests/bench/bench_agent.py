@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from muster_checks.declaration import Cost
+from muster_checks.base.declaration import Cost
 from muster_checks.registry import registry
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import AGENT, NAMESPACE
-from muster_testbed.processes import Component, Keeper
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE
+from muster_sandbox.processes import Component, Keeper
 
 LIMIT_S = 180.0
 _LISTENING = re.compile(r"^listening on 127\.0\.0\.1:(\d+)$", re.MULTILINE)

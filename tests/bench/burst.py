@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.cluster.many_findings import FATAL, NODES, finding_of_each, healths, publish
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import NAMESPACE, TAINTER, install
+from muster_sandbox.processes import Component, Keeper
+from muster_sandbox.simulation.nodes import Fleet, NodeShape, each
 from muster_tainter.controller import URGENT_WORKERS
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import NAMESPACE, TAINTER, install
-from muster_testbed.nodes import Fleet, NodeShape, each
-from muster_testbed.processes import Component, Keeper
 
 FAULTS = 500
 BOUND = 0.8

@@ -15,9 +15,9 @@ from footprint import footprint
 from line_to_taint import DEVICE, HEALTHS
 from saying import say
 
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import install
-from muster_testbed.processes import Keeper
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import install
+from muster_sandbox.processes import Keeper
 
 NODE = "flood-0"
 LINES_PER_S = 1600

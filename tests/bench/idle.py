@@ -18,10 +18,10 @@ from line_to_taint import HEALTHS
 from node_exporter import VERSION, NotToBeHad, find_or_fetch
 from saying import say
 
-from muster_testbed.audit import READS, AuditLog
-from muster_testbed.controlplane import ControlPlane, free_ports
-from muster_testbed.install import AGENT, NAMESPACE, install
-from muster_testbed.processes import Component, Keeper, wait_for
+from muster_sandbox.controlplane.audit import READS, AuditLog
+from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE, install
+from muster_sandbox.processes import Component, Keeper, wait_for
 
 NODE = "idle-0"
 SCRAPE_S = 15.0  # Prometheus' usual rhythm in a cluster is 15 to 60 s

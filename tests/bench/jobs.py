@@ -30,23 +30,23 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.cluster.operator_bed import SELECTOR, TRACKER, training
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.objects import Api, Metadata
-from muster_kube.reflector import Reflector
-from muster_operator import names
-from muster_operator.ipujob import API_VERSION, PLURAL, IPUJob, collection
-from muster_operator.observing import collection as place_of
-from muster_operator.partitions import Entry
-from muster_operator.plan import small_objects
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.objects import Api, Metadata
+from muster_kube.controller.reflector import Reflector
+from muster_operator.job import names
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, collection
+from muster_operator.observe.cluster import collection as place_of
+from muster_operator.plan.phases import small_objects
 from muster_operator.resources import pods
-from muster_operator.seen import Setup
-from muster_testbed.audit import Request
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import install
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import Fleet, NodeShape, each
-from muster_testbed.processes import Keeper
+from muster_sandbox.controlplane.audit import Request
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import install
+from muster_sandbox.processes import Keeper
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import Fleet, NodeShape, each
 
 WORKERS, IPUS = 8, 8
 FLEET_IPUS = 12_800  # the most that the simulator takes

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.errors import ApiError
-from muster_testbed.nodes import CONCURRENCY, each
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.errors import ApiError
+from muster_sandbox.simulation.nodes import CONCURRENCY, each
 
 TRIES = 50  # a pod is refused until Kubernetes has made a token for its account
 OWN_PREFIX = "bare-"

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.cluster.operator_bed import MODULES, Bed, Program
 
-from muster_testbed.processes import Component, Keeper
+from muster_sandbox.processes import Component, Keeper
 
 LIMIT_S = 1800.0  # far more than anything takes
 

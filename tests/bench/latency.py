@@ -18,12 +18,12 @@ from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muste
 from saying import say
 
 from muster_checks.registry import registry
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import AGENT, NAMESPACE, TAINTER, install
-from muster_testbed.nodes import each, node_object
-from muster_testbed.processes import Component, Keeper
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER, install
+from muster_sandbox.processes import Component, Keeper
+from muster_sandbox.simulation.nodes import each, node_object
 
 BENCH_NODE, FLOOR_NODE = "bench-0", "floor-0"
 PASSED = {  # as the tainter writes it

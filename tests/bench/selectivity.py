@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.cluster.many_findings import FATAL, HARMLESS, HEALTHS, NODES, finding_of_each, publish, recording, status
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import NAMESPACE, TAINTER, install
-from muster_testbed.nodes import each, node_object
-from muster_testbed.processes import Keeper
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import NAMESPACE, TAINTER, install
+from muster_sandbox.processes import Keeper
+from muster_sandbox.simulation.nodes import each, node_object
 
 FLEET, FATALS, HARMLESSES = 10_000, 200, 1_800
 SETTLE_S = 900.0  # far more than anything takes

@@ -16,12 +16,12 @@ from latency import PASSED
 from line_to_taint import HEALTHS, NODES
 from saying import say
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import NAMESPACE, TAINTER, install
-from muster_testbed.nodes import each, node_object
-from muster_testbed.processes import Component, Keeper
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import NAMESPACE, TAINTER, install
+from muster_sandbox.processes import Component, Keeper
+from muster_sandbox.simulation.nodes import each, node_object
 
 READY_LIMIT_S = 300.0
 REST_S = 20.0  # the first burst of labels and looks is over, and what the start allocated is given back

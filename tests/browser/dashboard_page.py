@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from muster_testbed.prometheus import Series
+from muster_sandbox.prometheus import Series
 
 Object = dict[str, Any]
 Answers = Mapping[int, Sequence[Sequence[Series]]]  # by the panel's id, for each of its queries

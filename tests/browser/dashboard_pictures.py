@@ -19,14 +19,14 @@ from tests.cluster.dashboard_queries import dashboards, filled_in  # noqa: E402
 from tests.cluster.operator_bed import Bed  # noqa: E402
 from tests.cluster.scraped_fleet import scraped_fleet  # noqa: E402
 
-from muster_kube.client import KubeClient  # noqa: E402
-from muster_kube.config import load_config  # noqa: E402
-from muster_testbed.binaries import find_or_build  # noqa: E402
-from muster_testbed.controlplane import ControlPlane  # noqa: E402
-from muster_testbed.install import install  # noqa: E402
-from muster_testbed.kubelets import Kubelets  # noqa: E402
-from muster_testbed.nodes import Fleet  # noqa: E402
-from muster_testbed.prometheus import Prometheus, Series, programs  # noqa: E402
+from muster_kube.api.client import KubeClient  # noqa: E402
+from muster_kube.api.config import load_config  # noqa: E402
+from muster_sandbox.build.binaries import find_or_build  # noqa: E402
+from muster_sandbox.controlplane.cluster import ControlPlane  # noqa: E402
+from muster_sandbox.controlplane.install import install  # noqa: E402
+from muster_sandbox.prometheus import Prometheus, Series, programs  # noqa: E402
+from muster_sandbox.simulation.kubelets import Kubelets  # noqa: E402
+from muster_sandbox.simulation.nodes import Fleet  # noqa: E402
 
 HONEST = "Drawn from its queries by a script of Muster's, not by Grafana"
 POINTS = 240

@@ -13,19 +13,19 @@ import uvicorn
 from tests.browser.made_fleet import MadeFleet
 from tests.kube.conftest import FakeApi, Reply, Stream
 
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from muster_kube.nodehealth import PATH
-from muster_kube.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
+from muster_tainter.budgets.incidents import Incident
+from muster_tainter.budgets.pool_usage import Usage
 from muster_tainter.controller import NODES_PATH, Tainter
-from muster_tainter.http import make_app
-from muster_tainter.incidents import Incident
-from muster_tainter.locating import Locator
+from muster_tainter.http.job_nodes import Locator
+from muster_tainter.http.routes import make_app
 from muster_tainter.metrics import Metrics
-from muster_tainter.page.clearing import Clearing
+from muster_tainter.page.clear import Clearing
 from muster_tainter.page.feed import Around, Feed
-from muster_tainter.page.serving import page_routes
-from muster_tainter.pool_counts import Usage
+from muster_tainter.page.routes import page_routes
 
 GUARD_S = 120.0  # what hangs fails, what is slow does not
 TOKENS = {"t-ada": "ada", "t-bob": "bob"}

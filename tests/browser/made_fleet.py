@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from muster_kube.api.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_kube.api.times import rfc3339, rfc3339_whole
 from muster_kube.nodehealth import CheckStatus, Cleared, Finding, Measurement, NodeHealth, Request, Spec, Status
-from muster_kube.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
-from muster_kube.times import rfc3339, rfc3339_whole
-from muster_tainter.desired import decide
-from muster_tainter.past import MANAGER
-from muster_tainter.policy import STARTUP_KEY, Policy
-from muster_tainter.policyfile import parse_policy
-from muster_tainter.surroundings import Surroundings
+from muster_tainter.faults.check_history import MANAGER
+from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.faults.desired_state import decide
+from muster_tainter.policy.file import parse_policy
+from muster_tainter.policy.rules import STARTUP_KEY, Policy
 
 RACK = "topology.kubernetes.io/rack"
 POOL = "example.com/pool"

@@ -16,8 +16,8 @@ from tests.browser.chromium import Browser, started  # noqa: E402
 from tests.browser.fleet_server import served  # noqa: E402
 from tests.browser.made_fleet import bad_night, make_fleet  # noqa: E402
 
-from muster_tainter.incidents import Incident  # noqa: E402
-from muster_tainter.pool_counts import Usage  # noqa: E402
+from muster_tainter.budgets.incidents import Incident  # noqa: E402
+from muster_tainter.budgets.pool_usage import Usage  # noqa: E402
 
 NODES = 10_000
 SHOWN = "h100-h087-04"  # tainted, and has a past

@@ -16,8 +16,8 @@ from tests.browser.fleet_server import Threaded, served
 from tests.browser.made_fleet import bad_night, make_fleet, xid79
 from tests.kube.conftest import Reply
 
-from muster_tainter.incidents import Incident
-from muster_tainter.pool_counts import Usage
+from muster_tainter.budgets.incidents import Incident
+from muster_tainter.budgets.pool_usage import Usage
 
 NODES = 10_000
 BROKEN = "h100-h087-19"  # waits for room

@@ -50,7 +50,7 @@ def rights(objects: tuple[Object, ...], renamed: dict[str, str]) -> set[Right]:
 
 @pytest.fixture(scope="session")
 def bed() -> tuple[Object, ...]:
-    text = resources.files("muster_testbed").joinpath("rbac.yaml").read_text()
+    text = resources.files("muster_sandbox").joinpath("rbac.yaml").read_text()
     return tuple(yaml.safe_load_all(text))
 
 

@@ -13,7 +13,7 @@ from muster_operator import settings as operator
 from muster_operator.admission.configurations import Called, configurations
 from muster_operator.proxy import settings as proxy
 from muster_tainter import settings as tainter
-from muster_tainter.policyfile import load_policy
+from muster_tainter.policy.file import load_policy
 
 
 @pytest.fixture(scope="session")

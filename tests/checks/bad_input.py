@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from hypothesis import strategies as st
 
-from muster_checks.reading import Unreadable
-from muster_checks.running import CannotTell, NotHere
-from muster_checks.vocabulary import Finding, Verdict
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.vocabulary import Finding, Verdict
 
 HUGE = 100 << 20
 TEXTS: tuple[bytes, ...] = (

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from muster_checks.commands import OUTPUT_LIMIT_BYTES, Output
-from muster_checks.declaration import NodeView
-from muster_checks.history import History
+from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, Output
+from muster_checks.base.counter_history import History
+from muster_checks.base.declaration import NodeView
 
 Answer = Output | bytes | str | Callable[[tuple[str, ...]], "Output | bytes | str"]
 

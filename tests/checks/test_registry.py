@@ -4,7 +4,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from muster_checks.declaration import Check, Cost, Parameters
+from muster_checks.base.declaration import Check, Cost, Parameters
 from muster_checks.registry import GROUP, UnknownCheck, registry, select
 
 
@@ -53,7 +53,7 @@ def test_a_plug_in_joins_the_shipped_checks():
     [
         (ImportError("No module named 'gone'"), "No module named 'gone'"),
         (SyntaxError("invalid syntax"), "invalid syntax"),
-        ("not a check", "expected a muster_checks.declaration.Check"),
+        ("not a check", "expected a muster_checks.base.declaration.Check"),
         (_check("dmesg"), "there is a check of that name already"),
         (_check("all"), "not 'all'"),
         (_check("Bad Name"), "lower case letters and digits"),

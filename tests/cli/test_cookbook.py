@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from muster_checks.dmesg.catalogue import load_catalogue
+from muster_checks.base.vocabulary import Verdict
+from muster_checks.dmesg.catalogue.types import load_catalogue
 from muster_checks.registry import registry
-from muster_checks.vocabulary import Verdict
 from muster_cli.__main__ import main
-from muster_cli.policy_doubts import warnings
-from muster_cli.policy_rows import rows
-from muster_tainter.desired import show
-from muster_tainter.memory import ours
-from muster_tainter.policy import Policy
-from muster_tainter.policyfile import default_policy_text, parse_policy
+from muster_cli.report.policy_rows import rows
+from muster_cli.report.policy_warnings import warnings
+from muster_tainter.faults.desired_state import show
+from muster_tainter.faults.node_record import ours
+from muster_tainter.policy.file import default_policy_text, parse_policy
+from muster_tainter.policy.rules import Policy
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cookbook.md"

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 
 from muster_kube import nodehealth
-from muster_kube.client import KubeClient
-from muster_kube.errors import NotFound
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import NotFound
+from muster_kube.api.times import rfc3339
+from muster_kube.controller.reflector import Reflector
+from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_kube.nodehealth import Answer, NodeHealth
-from muster_kube.reflector import Reflector
-from muster_kube.times import rfc3339
-from muster_kube.workqueue import WorkQueue, run_workers
 
 
 class AnsweringAgents:

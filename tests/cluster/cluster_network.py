@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.agent.network_fabric import LIMIT_S, Fabric, fabric
 
-SERVICES = "10.96.0.0/16"  # as the API server is told (muster_testbed.controlplane), which is 10.96.0.1 itself
+SERVICES = "10.96.0.0/16"  # as the API server is told (muster_sandbox.controlplane.cluster), which is 10.96.0.1 itself
 API_SERVER, DNS = "10.96.0.1", "10.96.0.10"
 ROOT = Path(__file__).parents[2]
 # dnsPolicy ClusterFirst, for a pod in the namespace default

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from tests.cluster.cluster_network import API_SERVER, DNS
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_testbed.cluster_dns import ServiceNames, question_of, reply
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_sandbox.realnode.cluster_dns import ServiceNames, question_of, reply
 
 _CLONE_NEWNET = 0x40000000  # setns(2)
 _CHUNK = 1 << 16

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from tests.cluster.real_node_images import images
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_testbed.binaries import NoControlPlane, find_kubelet, find_or_build
-from muster_testbed.containers import Missing
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import install
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import Fleet
-from muster_testbed.packages import RUNTIME, NoPackages, unpacked
-from muster_testbed.realnode import RealNode, why_none
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_sandbox.build.binaries import NoControlPlane, find_kubelet, find_or_build
+from muster_sandbox.build.packages import RUNTIME, NoPackages, unpacked
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import install
+from muster_sandbox.realnode.containers import Missing
+from muster_sandbox.realnode.node import RealNode, why_none
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import Fleet
 
 HERE = Path(__file__).parent
 _namespaces = iter(range(1, 1_000_000))

@@ -21,7 +21,7 @@ from tests.docs.typist import Typist
 
 from muster_cli.sandbox.kernel_line import inject
 from muster_cli.sandbox.place import running
-from muster_testbed.nodes import NODES, NodeShape, node_object
+from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
 
 # where a test says nothing else; PORT is an agent's
 PLACES = {"NAMESPACE": "default", "CHECK": "dmesg", "FILE": "my-policy.yaml", "DIR": "vipu", "N": "0"}

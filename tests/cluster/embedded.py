@@ -17,23 +17,23 @@ from typing import Any
 
 import httpx2
 
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
-from muster_kube.credentials import StaticToken
-from muster_kube.reviews import Identity
-from muster_operator.admission.validating import Limits
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.api.credentials import StaticToken
+from muster_kube.api.reviews import Identity
+from muster_operator.act.proxy_client import Proxy
+from muster_operator.admission.unadmitted import SecondLook
+from muster_operator.admission.validation import Limits
 from muster_operator.controller import Operator
+from muster_operator.job.names import TRACKER
+from muster_operator.job.snapshot import Setup
 from muster_operator.metrics import Metrics
-from muster_operator.names import TRACKER
-from muster_operator.partitioning import Proxy
-from muster_operator.plan import plan
+from muster_operator.plan.phases import plan
+from muster_operator.proxy.controllers.list_source import Listing
 from muster_operator.proxy.core import Core
-from muster_operator.proxy.http import make_app
-from muster_operator.proxy.listing import Listing
 from muster_operator.proxy.metrics import Metrics as ProxyMetrics
-from muster_operator.proxy.pacing import Pace
-from muster_operator.second_look import SecondLook
-from muster_operator.seen import Setup
+from muster_operator.proxy.routes import make_app
+from muster_operator.proxy.timing import Pace
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
 from muster_operator.vipu.simulator.fleet import Fleet
 from muster_operator.vipu.simulator.in_process import InProcess

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from muster_kube.certificates import mutating, validating
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.errors import ApiError, NotFound
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.errors import ApiError, NotFound
+from muster_kube.webhook.certificates import mutating, validating
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH, Called, configurations
-from muster_operator.admission.serving import Place, prepared
-from muster_operator.ipujob import API_VERSION, KIND, collection
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import NAMESPACE
+from muster_operator.admission.server import Place, prepared
+from muster_operator.job.types import API_VERSION, KIND, collection
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import NAMESPACE
 
 SAMPLES = Path(__file__).parents[1] / "operator" / "samples"
 NAME = "ipujob-test"

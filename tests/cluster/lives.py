@@ -12,15 +12,15 @@ import pytest
 from tests.cluster.embedded import CALL_S, Fate, Installation, a_vipu
 from tests.cluster.onlooker import Onlooker, looking_on
 
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig, load_config
-from muster_kube.errors import NotFound
-from muster_operator.ipujob import API_VERSION, IPUJob, Status, collection
-from muster_operator.names import TRACKER
-from muster_operator.seen import Setup
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import Fleet, NodeShape
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig, load_config
+from muster_kube.api.errors import NotFound
+from muster_operator.job.names import TRACKER
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.types import API_VERSION, IPUJob, Status, collection
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import Fleet, NodeShape
 
 SIDE_BY_SIDE = 8
 SETUP = Setup(restart_delay_s=0.0)

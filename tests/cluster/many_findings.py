@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists
-from muster_kube.objects import Node
-from muster_testbed.nodes import CONCURRENCY, each
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import AlreadyExists
+from muster_kube.api.objects import Node
+from muster_sandbox.simulation.nodes import CONCURRENCY, each
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 NODES = "/api/v1/nodes"

@@ -8,7 +8,7 @@ from tests.agent.kubelet_socket import Kubelet, devices, pod
 from tests.cluster.test_agent_publishing import AgentProcess
 from tests.cluster.test_tainter_end_to_end import HEALTHS
 
-from muster_kube.client import KubeClient
+from muster_kube.api.client import KubeClient
 
 NODES = "/api/v1/nodes"
 TESTING = "muster.dev/testing"

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.client import KubeClient
-from muster_kube.objects import Api, Metadata
-from muster_kube.reflector import Reflector
-from muster_operator import names
-from muster_operator.ipujob import API_VERSION, PLURAL, IPUJob
-from muster_operator.names import TRACKER
-from muster_operator.observing import PLURALS, SMALL_KINDS
-from muster_operator.partitions import Entry
-from muster_operator.seen import JobPod, OwnedObject
+from muster_kube.api.client import KubeClient
+from muster_kube.api.objects import Api, Metadata
+from muster_kube.controller.reflector import Reflector
+from muster_operator.job import names
+from muster_operator.job.names import TRACKER
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import JobPod, OwnedObject
+from muster_operator.job.types import API_VERSION, PLURAL, IPUJob
+from muster_operator.observe.cluster import PLURALS, SMALL_KINDS
 
 FAR_S = 240.0  # far more than anything takes: what hangs fails, what is slow does not
 

@@ -21,15 +21,15 @@ import msgspec
 import pytest
 import yaml
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, Conflict, NotFound
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, Conflict, NotFound
 from muster_operator.admission.configurations import Called, configurations
-from muster_operator.admission.serving import NAME as WEBHOOKS
-from muster_operator.ipujob import API_VERSION, FINALIZER, PLURAL, collection
-from muster_operator.partitions import Entry
-from muster_testbed.controlplane import ControlPlane, free_ports
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import Fleet, NodeShape
+from muster_operator.admission.server import NAME as WEBHOOKS
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.types import API_VERSION, FINALIZER, PLURAL, collection
+from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import Fleet, NodeShape
 
 WAIT_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not
 OWN = "muster"  # the namespace of operator, proxy and tracker

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from muster_testbed.containers import PAUSE
-from muster_testbed.images import Image, layer_of, muster_layer, root_layer
+from muster_sandbox.image.layers import Image, layer_of, muster_layer, root_layer
+from muster_sandbox.realnode.containers import PAUSE
 
 ROOT = Path(__file__).parents[2]
 MPI = "localhost/muster-mpi:1"  # OpenMPI, Python and kubectl

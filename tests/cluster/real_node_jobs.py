@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from tests.cluster.real_node_images import MPI
 
-from muster_testbed.realnode import RealNode
+from muster_sandbox.realnode.node import RealNode
 
 SAMPLE = Path(__file__).parents[1] / "operator/samples/ipujob_training_single_gcd.yaml"
 LIMIT_S = 180.0  # far beyond what a slow machine takes

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster_testbed.admin import Admin
+from muster_sandbox.controlplane.admin import Admin
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "muster_cli", "sandbox", "--plain")

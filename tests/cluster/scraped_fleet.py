@@ -22,13 +22,13 @@ from tests.cluster.replaying_agent import FIRST, SECOND, FleetAgent
 from tests.cluster.test_tainter_end_to_end import HEALTHS, Replica, Tainters
 from tests.tainter.sources.loki_stub import LokiServer, serving
 
-from muster_checks.recorded_tree import tree
-from muster_kube.client import KubeClient
-from muster_kube.errors import NotFound
-from muster_testbed.agents import create_agent_pods, delete_agent_pods
-from muster_testbed.controlplane import free_ports
-from muster_testbed.nodes import NODES, NodeShape
-from muster_testbed.prometheus import Programs, Prometheus, scrape
+from muster_checks.hardware.recorded_tree import tree
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import NotFound
+from muster_sandbox.controlplane.cluster import free_ports
+from muster_sandbox.prometheus import Programs, Prometheus, scrape
+from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods
+from muster_sandbox.simulation.nodes import NODES, NodeShape
 
 TESTS = Path(__file__).parents[1]
 SMI = TESTS / "checks/nvidia/samples"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 
-from muster_testbed.controlplane import ControlPlane
+from muster_sandbox.controlplane.cluster import ControlPlane
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 XID = "[%.6f] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from muster_testbed.admin import Admin, Refused
-from muster_testbed.binaries import NoControlPlane
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import AGENT, NAMESPACE, TAINTER, install
+from muster_sandbox.build.binaries import NoControlPlane
+from muster_sandbox.controlplane.admin import Admin, Refused
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER, install
 
 
 def admin_of(control_plane: ControlPlane, kubeconfig: Path) -> Admin:
@@ -119,7 +119,7 @@ def test_a_killed_owner_leaves_no_process_and_no_directory(binaries: Path, tmp_p
     script = f"""
 import json, os, sys, time
 from pathlib import Path
-from muster_testbed.controlplane import ControlPlane
+from muster_sandbox.controlplane.cluster import ControlPlane
 plane = ControlPlane(Path({str(binaries)!r})).start()
 draft = Path({str(said)!r} + ".draft")
 draft.write_text(json.dumps([plane.process_ids, str(plane.data)]))

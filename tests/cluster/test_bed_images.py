@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.cluster.test_bed_binaries import played_tools
 
-from muster_testbed.images import Image, Layer, layer_of, muster_layer, write_archive
-from muster_testbed.packages import RUNTIME, NoPackages, Tree, place_of, unpacked
-from muster_testbed.services import Port, ports_of, ready_backends
+from muster_sandbox.build.packages import RUNTIME, NoPackages, Tree, place_of, unpacked
+from muster_sandbox.image.layers import Image, Layer, layer_of, muster_layer, write_archive
+from muster_sandbox.realnode.services import Port, ports_of, ready_backends
 
 ROOT = Path(__file__).parents[2]
 TREE = Tree("tools", {"tool": "1.2"})

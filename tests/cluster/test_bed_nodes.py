@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import AlreadyExists, NotFound
-from muster_kube.listing import Page
-from muster_kube.objects import Node, Pod
-from muster_testbed.agents import create_agent_pods, delete_agent_pods, pod_name
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import NAMESPACE
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import NODES, Fleet, NodeShape
-from muster_testbed.pods import SCRIPT, SimulatedPod
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import AlreadyExists, NotFound
+from muster_kube.api.list_decoder import Page
+from muster_kube.api.objects import Node, Pod
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import NAMESPACE
+from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods, pod_name
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import NODES, Fleet, NodeShape
+from muster_sandbox.simulation.pods import SCRIPT, SimulatedPod
 
 TAINT = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
 MANY = 2_000

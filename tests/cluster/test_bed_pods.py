@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from muster_kube.objects import Condition, Metadata
-from muster_testbed.pods import (
+from muster_kube.api.objects import Condition, Metadata
+from muster_sandbox.simulation.pods import (
     SCRIPT,
     BadScript,
     PodStatus,

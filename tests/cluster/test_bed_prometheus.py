@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from muster_testbed.packages import NoPackages
-from muster_testbed.prometheus import Programs, Prometheus, QueryRefused, programs, scrape
+from muster_sandbox.build.packages import NoPackages
+from muster_sandbox.prometheus import Programs, Prometheus, QueryRefused, programs, scrape
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,10 @@ from tests.cluster.test_agent_publishing import HEALTHS, until
 from tests.cluster.test_fleet_status import issued
 from tests.docs.stages import allotted
 
-from muster_testbed.agents import agent_pod
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import AGENT, NAMESPACE, apply
-from muster_testbed.nodes import NODES, node_object
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE, apply
+from muster_sandbox.simulation.agents import agent_pod
+from muster_sandbox.simulation.nodes import NODES, node_object
 
 AUTOPILOT = "autopilot"  # the page's namespace
 SERVICE = "autopilot-healthchecks"
@@ -101,7 +101,7 @@ class Cluster:
         """The agent's account and rights in the page's namespace."""
         admin = self.plane.admin
         admin.create("/api/v1/namespaces", {"metadata": {"name": AUTOPILOT}})
-        text = resources.files("muster_testbed").joinpath("rbac.yaml").read_text()
+        text = resources.files("muster_sandbox").joinpath("rbac.yaml").read_text()
         for body in yaml.safe_load_all(text.replace(f"namespace: {NAMESPACE}", f"namespace: {AUTOPILOT}")):
             if not body["metadata"]["name"].startswith(AGENT) or body["kind"] == "ClusterRole":
                 continue

@@ -21,10 +21,10 @@ from tests.chart.charting import CHART, PROGRAM, SHA256, Helm, Object, Refused, 
 from tests.docs.stages import allotted
 from tests.docs.typist import Typist
 
-from muster_testbed import product
-from muster_testbed.admin import Admin
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.kubeconfig import bearer_user, write_kubeconfig
+from muster_sandbox.controlplane.admin import Admin
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.kubeconfig import bearer_user, write_kubeconfig
+from muster_sandbox.image import product
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NODEHEALTHS = f"{CRDS}/nodehealths.muster.dev"

@@ -24,11 +24,11 @@ from tests.docs.blocks import commands
 from tests.docs.stages import allotted
 from tests.docs.typist import Done, Typist
 
-from muster_testbed import product
-from muster_testbed.admin import Admin
-from muster_testbed.admin import Refused as Denied
-from muster_testbed.install import install
-from muster_testbed.realnode import RealNode
+from muster_sandbox.controlplane.admin import Admin
+from muster_sandbox.controlplane.admin import Refused as Denied
+from muster_sandbox.controlplane.install import install
+from muster_sandbox.image import product
+from muster_sandbox.realnode.node import RealNode
 
 pytestmark = pytest.mark.kmsg
 FAULTY = "muster.dev/faulty"

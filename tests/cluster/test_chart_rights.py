@@ -9,8 +9,8 @@ from tests.chart.charting import Object
 from tests.cluster import test_chart_install as chart
 from tests.cluster.test_chart_install import CRDS, HEALTHS, IPUJOBS, TRACKER, Cluster, until
 
-from muster_testbed.admin import Admin
-from muster_testbed.admin import Refused as Denied
+from muster_sandbox.controlplane.admin import Admin
+from muster_sandbox.controlplane.admin import Refused as Denied
 
 cluster = chart.cluster  # a fixture
 

@@ -11,8 +11,8 @@ from tests.cluster.operator_bed import Bed, bed_fixture, until  # noqa: F401 - t
 from tests.cluster.scraped_fleet import scraped_fleet
 from tests.metrics_page import PAGE
 
-from muster_testbed.packages import NoPackages
-from muster_testbed.prometheus import Programs, Prometheus, programs
+from muster_sandbox.build.packages import NoPackages
+from muster_sandbox.prometheus import Programs, Prometheus, programs
 
 # counters whose first series comes with an error that nothing here makes: what docs/metrics.md says of them, which is
 # held to the code, has to do

@@ -9,8 +9,8 @@ import pytest
 from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.test_tainter_end_to_end import FAULTY, HEALTHS, Cluster, finding, until
 
-from muster_testbed.agents import PODS, create_agent_pods, delete_agent_pods, pod_name
-from muster_testbed.nodes import NodeShape
+from muster_sandbox.simulation.agents import PODS, create_agent_pods, delete_agent_pods, pod_name
+from muster_sandbox.simulation.nodes import NodeShape
 
 UNKNOWN = {"key": "muster.dev/unknown", "value": "true", "effect": "NoSchedule"}
 STARTUP = {"key": "muster.dev/startup", "effect": "NoSchedule"}

@@ -13,8 +13,8 @@ from tests.cluster import test_chart_install as chart
 from tests.cluster.test_chart_install import CRDS, HEALTHS, Cluster, until
 
 from muster_cli.__main__ import main
-from muster_kube.keypairs import VALID_S, Kept, make
-from muster_kube.times import rfc3339
+from muster_kube.api.times import rfc3339
+from muster_kube.webhook.key_pairs import VALID_S, Kept, make
 
 cluster = chart.cluster  # a fixture
 

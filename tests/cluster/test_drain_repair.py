@@ -12,8 +12,8 @@ from tests.cluster import test_release
 from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.test_tainter_end_to_end import Cluster, Tainters, finding, until
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import NotFound
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import NotFound
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 person, resumed = test_release.person, test_release.resumed

@@ -15,12 +15,12 @@ import pytest
 from tests.cluster.replaying_agent import FIRST, SECOND, TESTS, FleetAgent
 from tests.cluster.test_agent_publishing import GUARD_S, HEALTHS, until
 
-from muster_agent.access import Access, Caller, Denied
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.reviews import Reviews
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import AGENT, NAMESPACE
+from muster_agent.http.access import Access, Caller, Denied
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.reviews import Reviews
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE
 
 SERVICE = "autopilot-healthchecks"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -25,9 +25,9 @@ from tests.docs.blocks import ROOT, commands
 from tests.docs.stages import allotted
 from tests.docs.typist import Typist
 
-from muster_testbed.containers import ADDRESS
-from muster_testbed.install import install
-from muster_testbed.realnode import RealNode
+from muster_sandbox.controlplane.install import install
+from muster_sandbox.realnode.containers import ADDRESS
+from muster_sandbox.realnode.node import RealNode
 
 pytestmark = pytest.mark.kmsg
 PAGE = ROOT / "docs" / "coming-from.md"

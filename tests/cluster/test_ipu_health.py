@@ -15,11 +15,11 @@ from tests.cluster.test_tainter_end_to_end import HEALTHS, Tainters, until
 from tests.cluster.test_vipu_proxy import MAPS, QUARANTINE, Bed, called, partitions, wish
 from tests.cluster.test_vipu_proxy import bed as proxy_bed
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import NotFound
-from muster_operator.names import PARKED_PREFIX
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.nodes import Fleet, NodeShape
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import NotFound
+from muster_operator.job.names import PARKED_PREFIX
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.simulation.nodes import Fleet, NodeShape
 
 bed = proxy_bed  # the fixture
 

@@ -30,15 +30,15 @@ from tests.cluster.ipujob_webhooks import (  # noqa: F401 - some are fixtures
     webhooks,
 )
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, Invalid, NotFound
-from muster_kube.keypairs import make
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, Invalid, NotFound
+from muster_kube.webhook.key_pairs import make
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
-from muster_operator.admission.serving import Place
-from muster_operator.admission.validating import Limits
-from muster_operator.ipujob import FINALIZER, collection
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import NAMESPACE
+from muster_operator.admission.server import Place
+from muster_operator.admission.validation import Limits
+from muster_operator.job.types import FINALIZER, collection
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import NAMESPACE
 
 Object = dict[str, Any]
 Rows = list[tuple[Object, str]]

@@ -7,11 +7,11 @@ import pytest
 import yaml
 from tests.cluster.ipujob_webhooks import Kubectl, job, kubectl  # noqa: F401 - one is a fixture
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import Invalid
-from muster_operator.crd import FILE, NAME, schema
-from muster_operator.ipujob import collection
-from muster_testbed.install import crd_directory
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import Invalid
+from muster_operator.job.crd import FILE, NAME, schema
+from muster_operator.job.types import collection
+from muster_sandbox.controlplane.install import crd_directory
 
 CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}"
 INFERENCE = "job-inference-1"

@@ -17,10 +17,10 @@ from tests.cluster.lives import (
 from tests.cluster.operator_bed import inference, training
 from tests.cluster.weather import STORMS, Exposed, Weather
 
+from muster_operator.act.event_recorder import BURST, REFILL_S
 from muster_operator.controller import LINE_S, LINES
-from muster_operator.health import DEGRADED, OVER_S, RESTORED
-from muster_operator.telling import BURST, REFILL_S
-from muster_testbed.nodes import NODES, each
+from muster_operator.plan.degradation import DEGRADED, OVER_S, RESTORED
+from muster_sandbox.simulation.nodes import NODES, each
 
 MET = 6  # requests, of each storm
 GIVEN_UP_S = 2.0  # a call that hangs
@@ -44,7 +44,7 @@ async def ends_well(life: Life) -> None:
 async def test_58_whatever_the_api_server_answers_nothing_is_made_twice(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster_kube.reflector.LIST_SILENCE_S", GIVEN_UP_S)  # a minute otherwise
+    monkeypatch.setattr("muster_kube.controller.reflector.LIST_SILENCE_S", GIVEN_UP_S)  # a minute otherwise
 
     async def live(storm: str) -> None:
         weather = Weather(storm, MET)

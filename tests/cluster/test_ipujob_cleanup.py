@@ -12,7 +12,7 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.names import partition
+from muster_operator.job.names import partition
 
 
 async def until_over(job: Job, state: str) -> dict[str, Any]:

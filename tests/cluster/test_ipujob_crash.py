@@ -20,7 +20,7 @@ from tests.cluster.lives import (
 )
 from tests.cluster.operator_bed import inference, training
 
-from muster_testbed.nodes import each
+from muster_sandbox.simulation.nodes import each
 
 SPARE = 3  # a life may have a write less than the first one
 Who = Literal["operator", "proxy"]

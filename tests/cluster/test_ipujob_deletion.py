@@ -12,8 +12,8 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.ipujob import FINALIZER
-from muster_operator.names import partition
+from muster_operator.job.names import partition
+from muster_operator.job.types import FINALIZER
 
 
 async def test_34_v_ipu_is_down_the_finaliser_stays_the_reason_is_shown_and_it_ends_by_itself(bed: Bed) -> None:

@@ -14,8 +14,8 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.names import partition
-from muster_operator.partitions import ipus_of
+from muster_operator.job.names import partition
+from muster_operator.job.partition_api import ipus_of
 
 TAINT = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
 FAULT = {"check": "pciebw", "component": "host", "reason": "LowBandwidth", "occurrence": 1, "message": "3 GB/s"}

@@ -16,8 +16,8 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.ipujob import FINALIZER
-from muster_operator.names import partition
+from muster_operator.job.names import partition
+from muster_operator.job.types import FINALIZER
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.names import partition
-from muster_testbed.controlplane import ControlPlane
+from muster_operator.job.names import partition
+from muster_sandbox.controlplane.cluster import ControlPlane
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

@@ -9,7 +9,7 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_testbed.nodes import NodeShape
+from muster_sandbox.simulation.nodes import NodeShape
 
 FAULTY = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
 TOLERANT = {"spec": TEMPLATE["spec"] | {"tolerations": [{"operator": "Exists"}]}}

@@ -20,8 +20,8 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.ipujob import collection
-from muster_testbed.nodes import NodeShape
+from muster_operator.job.types import collection
+from muster_sandbox.simulation.nodes import NodeShape
 
 LABEL = "kueue.x-k8s.io/queue-name"
 FLAVOR = "example.com/flavor"  # label of nodes, as a ResourceFlavor names it

@@ -14,8 +14,8 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_kube.client import KubeClient
-from muster_testbed.audit import Request
+from muster_kube.api.client import KubeClient
+from muster_sandbox.controlplane.audit import Request
 
 ACCOUNTS = (":muster-operator", ":muster-vipu-proxy")
 IDLE_S = 5.0

@@ -18,8 +18,8 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.names import partition
-from muster_testbed.nodes import NodeShape
+from muster_operator.job.names import partition
+from muster_sandbox.simulation.nodes import NodeShape
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

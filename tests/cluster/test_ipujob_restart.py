@@ -13,7 +13,7 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.names import partition
+from muster_operator.job.names import partition
 
 
 async def begin(bed: Bed, delay_s: float = 0.0) -> None:

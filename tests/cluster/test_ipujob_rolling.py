@@ -12,8 +12,8 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_kube.errors import Invalid
-from muster_operator.names import TEMPLATE, partition
+from muster_kube.api.errors import Invalid
+from muster_operator.job.names import TEMPLATE, partition
 
 
 def with_image(image: str) -> dict[str, Any]:

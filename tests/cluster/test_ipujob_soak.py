@@ -9,8 +9,8 @@ from tests.docs.stages import allotted
 from tests.docs.typist import Typist
 from tests.soak.soak import CALL_S, SPACE, soak
 
-from muster_kube.config import load_config
-from muster_testbed.controlplane import ControlPlane
+from muster_kube.api.config import load_config
+from muster_sandbox.controlplane.cluster import ControlPlane
 
 JOBS, FAULTS_S, SEED = 20, 12.0, 59
 
@@ -19,7 +19,9 @@ JOBS, FAULTS_S, SEED = 20, 12.0, 59
 async def test_58_59_jobs_under_random_faults_all_end_with_a_true_reason_and_leave_nothing(
     control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster_kube.reflector.LIST_SILENCE_S", CALL_S)  # a minute otherwise, which `make soak` has
+    monkeypatch.setattr(
+        "muster_kube.controller.reflector.LIST_SILENCE_S", CALL_S
+    )  # a minute otherwise, which `make soak` has
     control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
     control_plane.admin.wait_until_exists(f"/api/v1/namespaces/{SPACE}/serviceaccounts/default")
     try:

@@ -15,10 +15,10 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_kube.client import KubeClient
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import NodeShape
-from muster_testbed.pods import Script, SimulatedPod
+from muster_kube.api.client import KubeClient
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import NodeShape
+from muster_sandbox.simulation.pods import Script, SimulatedPod
 
 WORKERS = "tests.muster.dev/workers"  # annotation: how many a launcher waits for
 LOOK_S = 0.1

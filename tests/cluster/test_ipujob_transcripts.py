@@ -10,7 +10,7 @@ from tests.cluster.operator_bed import (
     until,
 )
 
-from muster_operator.names import partition
+from muster_operator.job.names import partition
 
 COLUMNS = ["NAME", "STATUS", "CURRENT", "DESIRED", "LASTMESSAGE", "AGE"]
 RECONCILED = "Successfully reconciled IPUJob"

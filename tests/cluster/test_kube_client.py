@@ -7,15 +7,15 @@ from uuid import uuid4
 
 import pytest
 
-from muster_agent.status import merge_patch
-from muster_kube import errors
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.credentials import StaticToken
-from muster_kube.lease import LeaderElector
+from muster_agent.checks.health_status import merge_patch
+from muster_kube.api import errors
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.credentials import StaticToken
+from muster_kube.api.objects import ManagedNode, Node, Taint
+from muster_kube.controller.lease import LeaderElector
+from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import PATH, Agent, CheckStatus, Finding, NodeHealth, Status
-from muster_kube.objects import ManagedNode, Node, Taint
-from muster_kube.reflector import Reflector
 
 pytestmark = pytest.mark.cluster
 

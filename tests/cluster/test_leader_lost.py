@@ -16,8 +16,8 @@ from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.many_findings import FATAL, HARMLESS, HEALTHS, Recorder, finding, healths, publish, recording
 from tests.cluster.test_tainter_end_to_end import Cluster, Replica, Tainters, until
 
-from muster_kube.errors import NotFound
-from muster_testbed.nodes import Fleet, NodeShape
+from muster_kube.api.errors import NotFound
+from muster_sandbox.simulation.nodes import Fleet, NodeShape
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 

@@ -25,10 +25,10 @@ from tests.cluster.test_calls_as_typed import curl
 from tests.docs.stages import allotted
 
 from muster_cli.sandbox.up import this_machine
-from muster_tainter.webhook import PATH as OWN_NODE
-from muster_testbed.agents import pod_name
-from muster_testbed.install import AGENT, NAMESPACE
-from muster_testbed.nodes import NODES
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE
+from muster_sandbox.simulation.agents import pod_name
+from muster_sandbox.simulation.nodes import NODES
+from muster_tainter.agents.webhook import PATH as OWN_NODE
 
 pytestmark = [pytest.mark.kmsg, pytest.mark.usefixtures(curl.__name__)]
 

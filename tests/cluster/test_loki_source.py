@@ -12,9 +12,9 @@ import yaml
 from tests.cluster.test_tainter_end_to_end import Tainters, until
 from tests.tainter.sources.loki_stub import LokiServer, serving
 
-from muster_kube.client import KubeClient
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.nodes import Fleet
+from muster_kube.api.client import KubeClient
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.simulation.nodes import Fleet
 
 KONDUKTOR = Path(__file__).parents[2] / "examples" / "konduktor.yaml"
 FAULTY = {"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"}

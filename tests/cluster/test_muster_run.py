@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.cli.recorded_agent import GUARD_S, RecordedAgent, bad, ending, node, serving
 
-from muster_testbed.controlplane import ControlPlane
+from muster_sandbox.controlplane.cluster import ControlPlane
 
 GOOD = {"verdict": "PASS"}
 SERVICE = "autopilot-healthchecks"

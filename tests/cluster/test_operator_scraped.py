@@ -13,7 +13,7 @@ from tests.cluster.operator_bed import (
 from tests.docs.stages import allotted
 from tests.docs.typist import Typist
 
-from muster_testbed.prometheus import Prometheus, programs, scrape
+from muster_sandbox.prometheus import Prometheus, programs, scrape
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 READER = "gc-metrics-reader"  # of release gc

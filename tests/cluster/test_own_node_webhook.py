@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 from tests.cluster.test_tainter_end_to_end import Replica, Tainters, tainters, until  # noqa: F401 - one is a fixture
 
-from muster_kube.certificates import validating
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
-from muster_kube.credentials import StaticToken
-from muster_kube.errors import ApiError, Forbidden, NotFound
-from muster_tainter.webhook import PATH
-from muster_testbed.agents import create_agent_pods, delete_agent_pods, pod_name
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import AGENT, NAMESPACE
-from muster_testbed.nodes import Fleet
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.api.credentials import StaticToken
+from muster_kube.api.errors import ApiError, Forbidden, NotFound
+from muster_kube.webhook.certificates import validating
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE
+from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods, pod_name
+from muster_sandbox.simulation.nodes import Fleet
+from muster_tainter.agents.webhook import PATH
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 NAME = "muster-own-node"

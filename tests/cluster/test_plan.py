@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.cluster.test_tainter_end_to_end import HEALTHS, Tainters, until
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.errors import ApiError
-from muster_tainter.past import ANNOTATION
-from muster_testbed.nodes import NodeShape
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.errors import ApiError
+from muster_sandbox.simulation.nodes import NodeShape
+from muster_tainter.faults.check_history import ANNOTATION
 
 NODES = "/api/v1/nodes"
 TESTING = "muster.dev/testing"

@@ -12,8 +12,8 @@ import pytest
 from tests.cluster.node_under_test import CHECK, NODES, TRAINING, NodeUnderTest
 from tests.cluster.test_tainter_end_to_end import HEALTHS, Tainters, until
 
-from muster_kube.client import KubeClient
-from muster_testbed.nodes import NodeShape
+from muster_kube.api.client import KubeClient
+from muster_sandbox.simulation.nodes import NodeShape
 
 STARTUP = {"key": "muster.dev/startup", "effect": "NoSchedule"}
 

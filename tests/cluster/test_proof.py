@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.replaying_agent import FIRST, SECOND, FleetAgent
 from tests.cluster.test_tainter_end_to_end import FAULTY, HEALTHS, Tainters, until
 
-from muster_kube.client import KubeClient
+from muster_kube.api.client import KubeClient
 
 NODES = "/api/v1/nodes"
 PROOFS = "muster.dev/proofs"

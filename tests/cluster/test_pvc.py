@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tests.docs.stages import allotted
 
-from muster_kube.client import KubeClient
-from muster_kube.volumes import Trial, VolumeTrials
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import Fleet
-from muster_testbed.pods import Script
+from muster_kube.api.client import KubeClient
+from muster_kube.volume_trial import Trial, VolumeTrials
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.pods import Script
 
 NODE = "disk-0"
 GUARD_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not

@@ -17,15 +17,15 @@ from tests.cluster.test_agent_publishing import AgentProcess
 from tests.cluster.test_pvc import volume  # noqa: F401 - a fixture
 from tests.cluster.test_tainter_end_to_end import Replica, Tainters, tainters, until  # noqa: F401 - one is a fixture
 
-from muster_kube.client import KubeClient
-from muster_kube.volumes import LABEL
-from muster_tainter.trials import AUDIENCE
-from muster_testbed.agents import PODS, create_agent_pods, delete_agent_pods, pod_name
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import AGENT, NAMESPACE, TAINTER
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import Fleet
-from muster_testbed.pods import Script, SimulatedPod
+from muster_kube.api.client import KubeClient
+from muster_kube.volume_trial import LABEL
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER
+from muster_sandbox.simulation.agents import PODS, create_agent_pods, delete_agent_pods, pod_name
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.pods import Script, SimulatedPod
+from muster_tainter.http.volume_trials import AUDIENCE
 
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 _numbers = itertools.count()

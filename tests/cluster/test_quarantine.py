@@ -11,8 +11,8 @@ import pytest
 from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.test_tainter_end_to_end import Cluster, Tainters, finding, until
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import NotFound
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import NotFound
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 

@@ -13,14 +13,14 @@ from tests.cluster.operator_bed import SELECTOR, Bed, Job
 from tests.cluster.real_node_images import MUSTER
 from tests.cluster.real_node_jobs import ended, logs, printed_by, ranks, state_of, training_job
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_operator import names
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_operator.job import names
 from muster_operator.resources.pods import WAIT
-from muster_testbed.controlplane import free_ports
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import Fleet
-from muster_testbed.realnode import RealNode
+from muster_sandbox.controlplane.cluster import free_ports
+from muster_sandbox.realnode.node import RealNode
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import Fleet
 
 FAULTY = "muster.dev/faulty"
 

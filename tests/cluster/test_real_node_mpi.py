@@ -20,12 +20,13 @@ from tests.cluster.real_node_jobs import (
     until,
 )
 
-from muster_operator import ipujob, names
-from muster_operator.partitions import Entry
+from muster_operator.job import names
+from muster_operator.job import types as ipujob
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import Setup
 from muster_operator.resources import access, config, pods
-from muster_operator.seen import Setup
-from muster_testbed.admin import Refused
-from muster_testbed.realnode import RealNode
+from muster_sandbox.controlplane.admin import Refused
+from muster_sandbox.realnode.node import RealNode
 
 UID = "0f5c52a2-1f3c-4f06-8f9c-6c5b6c7f6a01"
 

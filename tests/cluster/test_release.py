@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.test_tainter_end_to_end import FAULTY, HEALTHS, Cluster, finding, until
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.errors import NotFound
-from muster_tainter.pausing import Pause
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.errors import NotFound
+from muster_tainter.pause import Pause
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 

@@ -23,7 +23,7 @@ from tests.cluster.sandboxes import (
 )
 
 from muster_cli.sandbox.up import this_machine
-from muster_testbed.audit import AuditLog, Request
+from muster_sandbox.controlplane.audit import AuditLog, Request
 
 SETTLE_S = 20.0  # what the tests before caused has been written: Events that repeat are counted up every 10 s at most
 IDLE_S = 300.0 if os.environ.get("CI") else 30.0

@@ -9,8 +9,8 @@ from typing import Any
 from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.many_findings import FATAL, HARMLESS, finding_of_each, healths, publish, recording
 
-from muster_kube.client import KubeClient
-from muster_testbed.nodes import Fleet
+from muster_kube.api.client import KubeClient
+from muster_sandbox.simulation.nodes import Fleet
 
 tainters = end_to_end.tainters  # a fixture
 

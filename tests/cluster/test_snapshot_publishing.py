@@ -13,10 +13,10 @@ from tests.checks.recorded import lay_out
 from tests.cluster.test_agent_publishing import AgentProcess
 from tests.cluster.test_tainter_end_to_end import HEALTHS, Cluster, Tainters, tainters, until  # noqa: F401 - a fixture
 
-from muster_kube.client import KubeClient
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import AGENT, NAMESPACE
-from muster_testbed.nodes import Fleet
+from muster_kube.api.client import KubeClient
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE
+from muster_sandbox.simulation.nodes import Fleet
 
 BOOT = {"/proc/sys/kernel/random/boot_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
 # nothing runs by itself: the test says when

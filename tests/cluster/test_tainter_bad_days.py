@@ -14,14 +14,14 @@ import pytest
 from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.test_tainter_end_to_end import FAULTY, HEALTHS, Cluster, Tainters, finding, until
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.errors import Invalid
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.errors import Invalid
+from muster_sandbox.simulation.nodes import Fleet, NodeShape
 from muster_tainter.controller import Tainter
-from muster_tainter.memory import ANNOTATION, SIZE_LIMIT, UNREADABLE_ANNOTATION
+from muster_tainter.faults.node_record import ANNOTATION, SIZE_LIMIT, UNREADABLE_ANNOTATION
 from muster_tainter.metrics import Metrics
-from muster_tainter.policyfile import parse_policy
-from muster_testbed.nodes import Fleet, NodeShape
+from muster_tainter.policy.file import parse_policy
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 

@@ -19,11 +19,11 @@ import httpx2
 import pytest
 import yaml
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, NotFound
-from muster_tainter.policyfile import default_policy_text
-from muster_tainter.vanished import SETTLED_S
-from muster_testbed.nodes import NodeShape
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, NotFound
+from muster_sandbox.simulation.nodes import NodeShape
+from muster_tainter.faults.taint_drift import SETTLED_S
+from muster_tainter.policy.file import default_policy_text
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 FAULTY = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}

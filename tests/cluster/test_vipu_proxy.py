@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from tests.cluster.operator_bed import Program, started, until
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.errors import NotFound
-from muster_operator.names import PARKED_PREFIX, partition
-from muster_operator.partitions import Wish
-from muster_testbed.controlplane import ControlPlane
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.errors import NotFound
+from muster_operator.job.names import PARKED_PREFIX, partition
+from muster_operator.job.partition_api import Wish
+from muster_sandbox.controlplane.cluster import ControlPlane
 
 OWN = "muster"
 MAPS = f"/api/v1/namespaces/{OWN}/configmaps"

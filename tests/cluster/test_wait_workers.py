@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from muster_operator import ipujob, names
+from muster_operator.job import names
+from muster_operator.job import types as ipujob
 from muster_operator.resources import access
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import Fleet
-from muster_testbed.pods import SCRIPT
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.pods import SCRIPT
 
 LIMIT_S = 120.0
 UID = "6a7d3c0e-8b5f-4f0e-9d43-0b9a3f6f3c11"

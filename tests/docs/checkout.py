@@ -11,7 +11,7 @@ _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "
 
 def checkout(place: Path) -> Path:
     """In ``place``, which must not be there. Its virtual environment is the one that runs, and counts as installed."""
-    shutil.copytree(ROOT, place, ignore=_LEFT_OUT)
+    shutil.copytree(ROOT, place, symlinks=True, ignore=_LEFT_OUT)
     (place / ".venv").mkdir()
     for each in Path(sys.prefix).iterdir():
         (place / ".venv" / each.name).symlink_to(each)

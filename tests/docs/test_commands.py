@@ -15,7 +15,7 @@ import yaml
 from tests.docs.blocks import ROOT, Command, commands, documents
 from tests.docs.chart_values import is_value
 
-from muster_agent import asking
+from muster_agent.query import status_query
 from muster_checks.registry import registry
 from muster_cli.__main__ import COMMANDS
 
@@ -165,7 +165,7 @@ def test_a_curl_line_asks_for_parameters_and_checks_that_there_are(command: Comm
         named = [each for each in ",".join(asked.get("check", [])).split(",") if each not in ("", "all")]
         assert set(named) <= set(checks), f"{command.where}: {word}"
         own = {field for name in named or checks for field in checks[name].parameters.model_fields}
-        assert set(asked) <= own | set(asking.OWN), f"{command.where}: {word}"
+        assert set(asked) <= own | set(status_query.OWN), f"{command.where}: {word}"
 
 
 @pytest.mark.parametrize("command", of("make"), ids=ids)

@@ -10,7 +10,7 @@ from tests.docs.typist import Typist
 MADE = (
     "docs/checks.md",
     "docs/settings.md",
-    "grafana/muster-fleet.json",
+    "helm/muster/files/dashboards/muster-fleet.json",
     "helm/muster/crds/graphcore.ai_ipujobs.yaml",
     "helm/muster/values.schema.json",
 )

@@ -11,7 +11,7 @@ from tests.docs.chart_values import SCHEMA, is_value
 
 METRICS = (ROOT / "docs/metrics.md").read_text()
 OTHERS = {"grafana.sidecar.dashboards.searchNamespace", "controllers.yaml"}  # of another chart; a key of a ConfigMap
-ROOMS = {path.name for path in ROOT.glob("*/muster_*")} | {"muster_testbed", "muster_loadavg"}  # and a plug-in's file
+ROOMS = {path.name for path in ROOT.glob("*/muster_*")} | {"muster_loadavg"}  # and a plug-in's file
 # made while the parts run: kind, name, namespace
 MADE = {
     ("configmap", "muster-pause", "autopilot"),

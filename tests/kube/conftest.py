@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.certificates import validating
-from muster_kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
-from muster_kube.listing import Page
+from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
+from muster_kube.api.list_decoder import Page
+from muster_kube.webhook.certificates import validating
 
 SECRET = "/api/v1/namespaces/muster/secrets/own-node"
 CONFIGURATION = validating("own-node")

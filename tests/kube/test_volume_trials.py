@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from muster_checks.pvc import judge
-from muster_kube.listing import Page
-from muster_kube.volumes import Stage, Trial, VolumeTrials
+from muster_kube.api.list_decoder import Page
+from muster_kube.volume_trial import Stage, Trial, VolumeTrials
 
 
 class SlowApi:

@@ -2,11 +2,11 @@
 
 from tests.metrics_page import registered, written
 
-from muster_kube.certificates import Certificates
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.webhook.certificates import Certificates
 from muster_operator import metrics
-from muster_operator.admission.serving import count_reviews, tell_certificate
+from muster_operator.admission.server import count_reviews, tell_certificate
 from muster_operator.proxy import metrics as proxy
 
 

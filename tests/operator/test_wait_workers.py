@@ -13,10 +13,10 @@ import pytest
 from tests.kube.conftest import Drop, FakeApi, Reply, Stream, Wire
 
 from muster_cli.__main__ import main
-from muster_kube.backoff import Backoff
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
-from muster_operator.seen import JobPod
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.controller.backoff import Backoff
+from muster_operator.job.snapshot import JobPod
 from muster_operator.wait_workers import MESSAGE_LIMIT, bring_kubectl, look, wait
 
 PODS = "/api/v1/namespaces/team/pods"

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from muster_testbed.apt import SUITE, debian_mirrors
-from muster_testbed.packages import NoPackages, Tree, fetched, made_once, step, unpack, unpacked
+from muster_sandbox.build.apt import SUITE, debian_mirrors
+from muster_sandbox.build.packages import NoPackages, Tree, fetched, made_once, step, unpack, unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "debian:bookworm-slim"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from muster_testbed import oci, product
-from muster_testbed.images import Layer, layer_of
+from muster_sandbox.image import oci, product
+from muster_sandbox.image.layers import Layer, layer_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINERFILE = (ROOT / "release/Containerfile").read_text()
@@ -106,7 +106,7 @@ def test_the_wheel_becomes_what_pip_would_install(wheel: Path) -> None:
         assert text is not None
         assert b"from muster_cli.__main__ import main" in text.read()
     assert program.mode == 0o755
-    for name in ("muster_agent/__main__.py", "muster_tainter/policy.yaml"):
+    for name in ("muster_agent/__main__.py", "muster_tainter/policy/default.yaml"):
         assert f"usr/local/lib/python3.11/dist-packages/{name}" in names
     assert "usr/local/share/muster/crds/muster.dev_nodehealths.yaml" in names
     assert "usr/local/bin/muster-sim-vipu" in names

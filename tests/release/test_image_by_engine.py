@@ -16,9 +16,9 @@ from tests.docs.stages import allotted
 from tests.docs.typist import Typist
 from tests.release import engine
 
-from muster_testbed import product
-from muster_testbed.containers import Missing, why_not
-from muster_testbed.packages import NoPackages
+from muster_sandbox.build.packages import NoPackages
+from muster_sandbox.image import product
+from muster_sandbox.realnode.containers import Missing, why_not
 
 pytestmark = pytest.mark.timeout(1800)  # the first time, packages come before all else
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from tests.docs.checkout import checkout
 from tests.docs.stages import allotted
 from tests.docs.typist import Typist
 
-from muster_testbed.product import version
+from muster_sandbox.image.product import version
 
 TRIED = ("--dry-run", "--ignore-installed")  # found and resolved, all of it
 

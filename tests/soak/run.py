@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.soak.soak import SPACE, soak
 
-from muster_kube.config import load_config
-from muster_testbed.binaries import find_or_build
-from muster_testbed.controlplane import ControlPlane
-from muster_testbed.install import install
+from muster_kube.api.config import load_config
+from muster_sandbox.build.binaries import find_or_build
+from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.install import install
 
 LOG = Path(__file__).parents[2] / "build" / "soak.log"
 

@@ -20,19 +20,19 @@ from tests.cluster.onlooker import Onlooker, looking_on
 from tests.cluster.operator_bed import inference, training
 from tests.cluster.weather import STORMS, Exposed, Weather
 
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
-from muster_kube.errors import ApiError, Conflict, NotFound
-from muster_kube.times import seconds
-from muster_operator.health import DEGRADED
-from muster_operator.ipujob import API_VERSION, IPUJob, collection
-from muster_operator.names import JOB_UID, LAUNCHER, ROLE
-from muster_operator.seen import Setup
-from muster_operator.status import finished
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.api.errors import ApiError, Conflict, NotFound
+from muster_kube.api.times import seconds
+from muster_operator.job.names import JOB_UID, LAUNCHER, ROLE
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.status import finished
+from muster_operator.job.types import API_VERSION, IPUJob, collection
+from muster_operator.plan.degradation import DEGRADED
 from muster_operator.vipu.simulator.fleet import Faults
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import NODES, NodeShape, node_object
-from muster_testbed.pods import Script, SimulatedPod
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
+from muster_sandbox.simulation.pods import Script, SimulatedPod
 
 SPACE = "soak"
 IPUS, NODE_NUMBER = 128, 8

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth, Spec, Status
-from muster_kube.objects import Metadata, Node, NodeSpec, Taint
 
 FAULTY = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 
@@ -66,6 +66,6 @@ def make() -> Make:
 
 @pytest.fixture
 def policy_of() -> Callable[[str], Any]:
-    from muster_tainter.policyfile import parse_policy
+    from muster_tainter.policy.file import parse_policy
 
     return parse_policy

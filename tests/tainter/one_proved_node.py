@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from muster_kube.api.objects import Metadata, Node
+from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import (
     Agent,
     Answer,
@@ -16,14 +18,12 @@ from muster_kube.nodehealth import (
     Spec,
     Status,
 )
-from muster_kube.objects import Metadata, Node
-from muster_kube.times import rfc3339_whole
-from muster_tainter.desired import Decision, decide, recall
-from muster_tainter.memory import Memory
-from muster_tainter.policy import Policy
-from muster_tainter.policyfile import parse_policy
-from muster_tainter.proving import LABEL, Ask, Costs, Proving, is_ours, prove
-from muster_tainter.tried import ANNOTATION, encode
+from muster_tainter.faults.desired_state import Decision, decide, recall
+from muster_tainter.faults.node_record import Memory
+from muster_tainter.faults.verification_attempts import ANNOTATION, encode
+from muster_tainter.policy.file import parse_policy
+from muster_tainter.policy.rules import Policy
+from muster_tainter.verification.node_plan import LABEL, Ask, Costs, Proving, is_ours, prove
 
 LIMIT_S = 300.0
 HEAVY = ("pciebw", "gpumem", "dcgm")
@@ -147,7 +147,7 @@ class ProvedNode:
         return prove(self.node, self.health, self.policy, self.now, COSTS)
 
     def delete(self, made: Proving) -> None:
-        """As :class:`muster_kube.asking.Asking` does."""
+        """As :class:`muster_kube.nodehealth_requests.Asking` does."""
         kept = {request.id for request in made.keep}
         requests = tuple(each for each in self.health.spec.requests if each.id in kept or not is_ours(each))
         clear = self.health.spec.clear if made.clear is None else made.clear

@@ -4,9 +4,9 @@ import asyncio
 
 from tests.tainter.repair_world import World
 
-from muster_tainter.policy import Policy
-from muster_tainter.policyfile import parse_policy
-from muster_tainter.repairing import Repairer
+from muster_tainter.policy.file import parse_policy
+from muster_tainter.policy.rules import Policy
+from muster_tainter.repair.repair_executor import Repairer
 
 RULES = """
 rules: [{name: all, match: {class: [reset, reboot, replace, contact]}, action: taint}]

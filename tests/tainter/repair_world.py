@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from muster_kube.errors import AlreadyExists, Conflict, NotFound, Unreachable
-from muster_kube.listing import Page
-from muster_kube.objects import Metadata, Node, NodeSpec, Taint
-from muster_kube.times import rfc3339_whole
-from muster_tainter.desired import Notice
-from muster_tainter.memory import ANNOTATION, Closed, Fault, Memory, OurTaint, encode, read_memory
-from muster_tainter.policy import Policy
-from muster_tainter.repairing import Repairer
-from muster_tainter.repairs import active
+from muster_kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
+from muster_kube.api.list_decoder import Page
+from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
+from muster_kube.api.times import rfc3339_whole
+from muster_tainter.faults.desired_state import Notice
+from muster_tainter.faults.node_record import ANNOTATION, Closed, Fault, Memory, OurTaint, encode, read_memory
+from muster_tainter.policy.rules import Policy
+from muster_tainter.repair.repair_executor import Repairer
+from muster_tainter.repair.repair_plan import active
 
 TAINT = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 OURS = OurTaint(key=TAINT.key, effect=TAINT.effect, value=TAINT.value)

@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 
+from muster_kube.api.objects import Condition, Metadata, Node, NodeStatus, Taint
+from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import Cleared, Finding, NodeHealth, Status
-from muster_kube.objects import Condition, Metadata, Node, NodeStatus, Taint
-from muster_kube.times import rfc3339_whole
-from muster_tainter.agent_pods import AgentPod, slim_agent_pod
-from muster_tainter.desired import CONDITION, HEALTH_LABEL, Decision, decide
-from muster_tainter.outside import Outside
-from muster_tainter.policy import SILENT, Policy
-from muster_tainter.policyfile import parse_policy
-from muster_tainter.silences import Silences
-from muster_tainter.surroundings import Surroundings
+from muster_tainter.agents.liveness import Silences
+from muster_tainter.agents.pods import AgentPod, slim_agent_pod
+from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.faults.desired_state import CONDITION, HEALTH_LABEL, Decision, decide
+from muster_tainter.faults.external_findings import Outside
+from muster_tainter.policy.file import parse_policy
+from muster_tainter.policy.rules import SILENT, Policy
 
 START = 1.8e9
 GRACE_S = 600.0

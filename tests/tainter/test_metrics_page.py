@@ -2,14 +2,14 @@
 
 from tests.metrics_page import registered, written
 
-from muster_kube.certificates import Certificates
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.webhook.certificates import Certificates
+from muster_tainter.agents.webhook import count_reviews, tell_certificate
 from muster_tainter.controller import Tainter
 from muster_tainter.metrics import Metrics
-from muster_tainter.pausing import Pause
-from muster_tainter.policyfile import load_policy
-from muster_tainter.webhook import count_reviews, tell_certificate
+from muster_tainter.pause import Pause
+from muster_tainter.policy.file import load_policy
 
 
 def test_the_page_names_exactly_the_families_of_a_replica_with_every_part_of_it() -> None:

@@ -14,10 +14,10 @@ import httpx2
 import msgspec
 
 from muster_agent.fleet import Peer
-from muster_agent.node_answer import PEER_AGENT
-from muster_checks.vocabulary import shorten
-from muster_kube.credentials import FileToken
-from muster_kube.errors import ConfigError
+from muster_agent.query.node_answer import PEER_AGENT
+from muster_checks.base.vocabulary import shorten
+from muster_kube.api.credentials import FileToken
+from muster_kube.api.errors import ConfigError
 
 CONNECT_S = 3.0
 ANSWER_LIMIT = 4 << 20  # bytes; thirty checks with all their findings are a tenth of it

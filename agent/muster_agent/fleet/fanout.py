@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from muster_agent.asking import Asked, IperfOptions
 from muster_agent.fleet import Peer
 from muster_agent.fleet.calls import Caller, CallFailed, place
 from muster_agent.fleet.members import FleetUnknown
-from muster_agent.node_answer import CheckAnswer, NodeAnswer, no_answer
-from muster_agent.this_node import answer_here
-from muster_checks.declaration import Check, Cost
+from muster_agent.query.local_answer import answer_here
+from muster_agent.query.node_answer import CheckAnswer, NodeAnswer, no_answer
+from muster_agent.query.status_query import Asked, IperfOptions
+from muster_checks.base.declaration import Check, Cost
+from muster_checks.base.vocabulary import Result, Verdict, shorten, worst
 from muster_checks.iperf import IperfParameters
-from muster_checks.vocabulary import Result, Verdict, shorten, worst
 
 if TYPE_CHECKING:
-    from muster_agent.core import Agent
     from muster_agent.fleet.members import Fleet
+    from muster_agent.node_agent import Agent
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class FanOut:
         there = [peer for peer in peers if peer.address]
         try:
             if self._measure is None:
-                from muster_agent.fleet.network import measure_network
+                from muster_agent.fleet.network_test import measure_network
 
                 self._measure = measure_network
             return await self._measure(

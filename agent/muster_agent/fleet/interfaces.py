@@ -5,12 +5,12 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
 import msgspec
 
-from muster_agent.asking import PLANES
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView
+from muster_agent.query.status_query import PLANES
+from muster_checks.base.bounded_read import Unreadable, json_document
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.iperf.link import link_gbit_per_s, nic_name
-from muster_checks.reading import Unreadable, json_document
-from muster_checks.running import CannotTell, NotHere
 
 DATA, MGMT = PLANES
 MGMT_INTERFACE = "eth0"

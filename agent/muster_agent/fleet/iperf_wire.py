@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from muster_agent.fleet.interfaces import INTERFACES_LIMIT, Interface
-from muster_checks.iperf.report import Report
+from muster_checks.iperf.parse import Report
 
 PORTS = range(5201, 5265)  # 5201 is iperf3's own
 HOLD_LIMIT_S = 600.0  # no server lives longer

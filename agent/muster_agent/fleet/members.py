@@ -15,10 +15,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from muster_agent.fleet import Peer
-from muster_kube.client import KubeClient, Params
-from muster_kube.errors import ApiError, ConfigError, NotFound
+from muster_kube.api.client import KubeClient, Params
+from muster_kube.api.errors import ApiError, ConfigError, NotFound
+from muster_kube.api.objects import Api
 from muster_kube.nodehealth import PATH as NODE_HEALTHS
-from muster_kube.objects import Api
 
 if TYPE_CHECKING:
     from muster_agent.fleet.fanout import FanOut, Patience
@@ -194,8 +194,8 @@ class Fleet:
         asked = " and ".join(given)
         if self._tainter_url is None:
             raise FleetUnknown(f"{asked}: the tainter knows pods and labels, and the setting tainter_url names none")
-        from muster_kube.config import ClusterConfig
-        from muster_kube.credentials import FileToken, NoToken
+        from muster_kube.api.config import ClusterConfig
+        from muster_kube.api.credentials import FileToken, NoToken
 
         token = self._tainter_token
         credentials = FileToken(token) if token is not None and token.exists() else NoToken()

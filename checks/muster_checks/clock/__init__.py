@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 
 class ClockParameters(Parameters):
@@ -18,13 +18,13 @@ class ClockParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: ClockParameters) -> Sequence[Finding]:
-    from muster_checks.clock.probing import probe
+    from muster_checks.clock.probe import probe
 
     return await probe(node, parameters)
 
 
 def _recorded(text: bytes, parameters: ClockParameters) -> Sequence[Finding] | None:
-    from muster_checks.clock.probing import recorded
+    from muster_checks.clock.probe import recorded
 
     return recorded(text, parameters)
 

@@ -6,7 +6,7 @@ offset, frequency, residual frequency, skew, root delay, root dispersion, update
 
 import msgspec
 
-from muster_checks.reading import Unreadable, integer, number
+from muster_checks.base.bounded_read import Unreadable, integer, number
 
 COMMAND = ("chronyc", "-n", "-c", "tracking")
 FIELDS = 14

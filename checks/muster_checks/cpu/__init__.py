@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 
 class CpuParameters(Parameters):
@@ -39,7 +39,7 @@ class CpuParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: CpuParameters) -> Sequence[Finding]:
-    from muster_checks.cpu.probing import probe
+    from muster_checks.cpu.probe import probe
 
     return await probe(node, parameters)
 

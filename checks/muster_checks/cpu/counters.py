@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import msgspec
 
+from muster_checks.base.bounded_read import names_in, open_plain, read_integer
+from muster_checks.base.declaration import NodeView
 from muster_checks.cpu.topology import CPUS
-from muster_checks.declaration import NodeView
-from muster_checks.reading import names_in, open_plain, read_integer
 
 INTERRUPTS = ("MCE", "THR", "DFR")
 LINE_LIMIT_BYTES = 1 << 16  # 5,000 CPUs

@@ -7,8 +7,8 @@ import os
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.reading import number, read_text
+from muster_checks.base.bounded_read import number, read_text
+from muster_checks.base.declaration import NodeView
 
 PROCESS_LIMIT = 1_000_000
 

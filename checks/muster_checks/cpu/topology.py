@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.reading import names_in, number, read_integer, read_text
+from muster_checks.base.bounded_read import names_in, number, read_integer, read_text
+from muster_checks.base.declaration import NodeView
 
 CPUS = "/sys/devices/system/cpu"
 CPU_LIMIT = 65_536  # what no kernel has; a longer range is garbage

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 
 class DcgmParameters(Parameters):
@@ -27,8 +27,8 @@ async def _probe(node: NodeView, parameters: DcgmParameters) -> Sequence[Finding
 
 
 def _recorded(text: bytes, _: DcgmParameters) -> Sequence[Finding] | None:
-    from muster_checks.dcgm.document import is_diagnosis, parse
     from muster_checks.dcgm.judge import judge
+    from muster_checks.dcgm.parse import is_diagnosis, parse
 
     return judge(parse(text), {}) if is_diagnosis(text) else None
 

@@ -5,8 +5,8 @@ Its table has a row "| 0 | Name: … |" for each GPU and below it "PCI Bus ID: 0
 
 import re
 
-from muster_checks.declaration import NodeView
-from muster_checks.pci import normal_address
+from muster_checks.base.declaration import NodeView
+from muster_checks.hardware.pci import normal_address
 
 TIMEOUT_S = 30.0
 _ROW = re.compile(r"^\|\s*(\d{1,3})?\s*\|\s*(?:PCI Bus ID:\s*([0-9a-fA-F:.]{7,16}))?.*$")

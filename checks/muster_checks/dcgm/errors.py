@@ -14,7 +14,7 @@ from importlib.resources import files
 
 import msgspec
 
-from muster_checks.vocabulary import FaultClass, Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict
 
 CLASSES = {
     "NONE": FaultClass.NONE,

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from muster_checks.dcgm.document import GPU, Diagnosis, Entity, Error, Outcome, Status
+from muster_checks.base.execution import CannotTell
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity
 from muster_checks.dcgm.errors import Meaning, Says, meaning_of
-from muster_checks.running import CannotTell
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, severity
+from muster_checks.dcgm.parse import GPU, Diagnosis, Entity, Error, Outcome, Status
 
 HOST = "host"
 # the worst of several classes: what a person has to look at is not settled by a reset

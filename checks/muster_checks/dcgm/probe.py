@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from muster_checks.commands import Output
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.dcgm.discovery import addresses_of
-from muster_checks.dcgm.document import Diagnosis, parse
 from muster_checks.dcgm.judge import judge
-from muster_checks.declaration import NodeView
-from muster_checks.pci import nvidia_gpus
-from muster_checks.reading import Unreadable
-from muster_checks.running import CannotTell, NotHere, ToolMissing
-from muster_checks.vocabulary import Finding, Verdict
+from muster_checks.dcgm.parse import Diagnosis, parse
+from muster_checks.hardware.pci import nvidia_gpus
 
 PACKAGE = "datacenter-gpu-manager-4-core (of DCGM 3 and older: datacenter-gpu-manager)"
 # NVIDIA's documentation: level 1 takes seconds, 2 about two minutes, 3 about fifteen, 4 longer; eight GPUs at level 4

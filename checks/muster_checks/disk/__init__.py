@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 # where the kubelet, container runtimes and the system itself write
 NODE_PATHS = "/,/var,/var/lib/kubelet,/var/lib/containerd,/var/lib/docker,/var/lib/containers,/var/log,/tmp"
@@ -36,13 +36,13 @@ class DiskParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: DiskParameters) -> Sequence[Finding]:
-    from muster_checks.disk.probing import probe
+    from muster_checks.disk.probe import probe
 
     return await probe(node, parameters)
 
 
 def _recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding] | None:
-    from muster_checks.disk.probing import recorded
+    from muster_checks.disk.probe import recorded
 
     return recorded(text, parameters)
 

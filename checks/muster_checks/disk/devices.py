@@ -9,9 +9,9 @@ import re
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.pci import Kind, pci_devices, port_name
-from muster_checks.reading import names_in, read_integer, read_text
+from muster_checks.base.bounded_read import names_in, read_integer, read_text
+from muster_checks.base.declaration import NodeView
+from muster_checks.hardware.pci import Kind, pci_devices, port_name
 
 _CONTROLLER = re.compile(r"nvme\d+")
 _SCSI = re.compile(r"sd[a-z]{1,4}")

@@ -10,8 +10,8 @@ import re
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.reading import read_text
+from muster_checks.base.bounded_read import read_text
+from muster_checks.base.declaration import NodeView
 
 LOCAL_TYPES = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "bcachefs", "zfs", "vfat"})
 STOPPED = frozenset({"emergency_ro", "shutdown"})

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from muster_checks.reading import Unreadable, integer, json_document, number
+from muster_checks.base.bounded_read import Unreadable, integer, json_document, number
 
 SMARTCTL = ("smartctl", "-j", "-i", "-H", "-A")
 NVME = ("nvme", "smart-log", "-o", "json")

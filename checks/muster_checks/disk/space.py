@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
 from muster_checks.disk.mounts import Filesystem
 
 

@@ -1,7 +1,7 @@
 """The check ``dmesg``: what the kernel says of GPUs, switches, NICs, disks, memory and itself.
 
-A room of two halves. Reading: kmsg.py, logfile.py and journal.py turn their source into records.KernelLine, stream.py
-hands them on, position.py keeps the place. Judging: catalogue.py and judge.py say what a line means.
+A room of two halves. Reading: sources/kmsg.py, file.py and journal.py turn their source into records.KernelLine,
+stream.py hands them on, position.py keeps the place. Judging: catalogue/ and judge.py say what a line means.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Stream
 
 if TYPE_CHECKING:
-    from muster_checks.dmesg.catalogue import Row
+    from muster_checks.dmesg.catalogue.types import Row
 
 
 class SourceKind(StrEnum):
@@ -73,7 +73,7 @@ def _open_stream(
     node: NodeView, parameters: DmesgParameters, position: bytes | None, *, rules: "Sequence[Row]" = ()
 ) -> Stream:
     # here, not above: it loads re2 and the catalogue, which who only asks for the declaration does not need
-    from muster_checks.dmesg.opening import open_stream
+    from muster_checks.dmesg.stream_factory import open_stream
 
     return open_stream(node, parameters, position, rules=rules)
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import msgspec
 
-from muster_checks.dmesg.catalogue import LinkBit, Nvlink5Row
-from muster_checks.dmesg.match import fixed
+from muster_checks.dmesg.catalogue.match import fixed
+from muster_checks.dmesg.catalogue.types import LinkBit, Nvlink5Row
 
 MATCHES_PER_RECORD = 16  # more Xid in one record than any driver prints
 _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"

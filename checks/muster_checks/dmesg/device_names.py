@@ -6,7 +6,7 @@ Answers come from /sys and are kept, because a device that has just died may be 
 from collections.abc import Callable
 from pathlib import Path
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
 
 KEPT_LIMIT = 1024
 _UNSAFE = frozenset("/\\*?[] ")

@@ -10,18 +10,18 @@ from typing import Any, cast
 
 import msgspec
 
-from muster_checks.declaration import AllClear, Sign
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import FaultClass, Origin, Verdict, shorten
 from muster_checks.dmesg import decode
-from muster_checks.dmesg.catalogue import COUNT_LIMIT, SXID_REASON, XID_REASON, Catalogue, Meaning, Row, XidRow
-from muster_checks.dmesg.match import Matcher
+from muster_checks.dmesg.catalogue.match import Matcher
+from muster_checks.dmesg.catalogue.templates import PART_CHARACTERS, bits_fit, fill, plain, template_names
+from muster_checks.dmesg.catalogue.types import COUNT_LIMIT, SXID_REASON, XID_REASON, Catalogue, Meaning, Row, XidRow
+from muster_checks.dmesg.line_context import Taking
+from muster_checks.dmesg.multi_line import RecentLines
 from muster_checks.dmesg.open_findings import Event, OpenFinding, OpenFindings
-from muster_checks.dmesg.recent import RecentLines
-from muster_checks.dmesg.records import KernelLine
-from muster_checks.dmesg.source import JudgeCounts
-from muster_checks.dmesg.taking import Taking
-from muster_checks.dmesg.templates import PART_CHARACTERS, bits_fit, fill, plain, template_names
+from muster_checks.dmesg.sources.records import KernelLine
+from muster_checks.dmesg.sources.source import JudgeCounts
 from muster_checks.dmesg.windows import Dump, Windows
-from muster_checks.vocabulary import FaultClass, Origin, Verdict, shorten
 
 STATE_VERSION = 1
 GPUS_LIMIT = 256  # GPUs whose UUID is remembered

@@ -9,8 +9,8 @@ from collections import OrderedDict
 
 import msgspec
 
-from muster_checks.declaration import AllClear, Sign
-from muster_checks.vocabulary import FaultClass, Origin, Verdict
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import FaultClass, Origin, Verdict
 
 COALESCE_S = 1.0
 FINDINGS_LIMIT = 1024  # of each verdict: four times what an agent keeps, and what a position costs in a flood

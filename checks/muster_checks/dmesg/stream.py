@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from muster_checks.declaration import AllClear, Sign, Stream
-from muster_checks.dmesg.position import Position
-from muster_checks.dmesg.records import KernelLine
-from muster_checks.dmesg.source import Gap, JudgeCounts, Source
-from muster_checks.dmesg.timeline import Timeline
-from muster_checks.vocabulary import Origin, Verdict
+from muster_checks.base.declaration import AllClear, Sign, Stream
+from muster_checks.base.vocabulary import Origin, Verdict
+from muster_checks.dmesg.sources.position import Position
+from muster_checks.dmesg.sources.records import KernelLine
+from muster_checks.dmesg.sources.source import Gap, JudgeCounts, Source
+from muster_checks.dmesg.sources.timeline import Timeline
 
 _log = logging.getLogger(__name__)
 

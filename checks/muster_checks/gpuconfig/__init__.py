@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
-from muster_checks.vocabulary import Finding
 
 NAME = "gpuconfig"
 
@@ -28,7 +28,7 @@ class GpuconfigParameters(Parameters):
 async def _probe(node: NodeView, parameters: GpuconfigParameters) -> list[Finding]:
     from muster_checks.gpuconfig.acs import judge_ports, read_ports
     from muster_checks.gpuconfig.judge import counters, judge, sees_all_processes
-    from muster_checks.nvidia.judging import counted
+    from muster_checks.nvidia.judge import counted
 
     sees_all = sees_all_processes(node)
     reading, series = await counted(node, NAME, lambda reading: counters(reading, sees_all))

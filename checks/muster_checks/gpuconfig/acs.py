@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.pci import Kind, pci_devices, upstream
-from muster_checks.reading import open_plain, read_text
-from muster_checks.vocabulary import Finding, Measurement, Verdict
+from muster_checks.base.bounded_read import open_plain, read_text
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Finding, Measurement, Verdict
+from muster_checks.hardware.pci import Kind, pci_devices, upstream
 
 CONFIG_BYTES = 4096
 EXTENDED_AT = 0x100

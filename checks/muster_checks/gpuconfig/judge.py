@@ -11,13 +11,13 @@ Persistence mode and power limits are for gpupower, ECC mode is for gpuecc.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.counter_history import Series
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gpuconfig import GpuconfigParameters
-from muster_checks.history import Series
+from muster_checks.hardware.siblings import share_of_others
 from muster_checks.nvidia.gpu import ComputeMode, Gpu, Reading
-from muster_checks.nvidia.judging import found, judge_each, unread
-from muster_checks.siblings import share_of_others
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.nvidia.judge import found, judge_each, unread
 
 NOTHING = "no GPU here tells how it is set up"
 HOST_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO (include/linux/proc_ns.h): the first PID namespace of a kernel

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
-from muster_checks.vocabulary import Finding
 
 
 class GpucountParameters(Parameters):
@@ -17,7 +17,7 @@ class GpucountParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: GpucountParameters) -> list[Finding]:
-    from muster_checks.gpucount.counting import probe
+    from muster_checks.gpucount.probe import probe
 
     return await probe(node, parameters)
 

@@ -8,11 +8,11 @@ another driver (vfio-pci) counts as there.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from muster_checks.base.execution import CannotTell
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gpucount import GpucountParameters
 from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.nvidia.judging import found, unread
-from muster_checks.running import CannotTell
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.nvidia.judge import found, unread
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
-from muster_checks.vocabulary import Finding
 
 NAME = "gpuecc"
 CORRECTED_WINDOW_S = 3600.0
@@ -19,7 +19,7 @@ class GpueccParameters(Parameters):
 
 async def _probe(node: NodeView, parameters: GpueccParameters) -> list[Finding]:
     from muster_checks.gpuecc.judge import counters, judge
-    from muster_checks.nvidia.judging import counted
+    from muster_checks.nvidia.judge import counted
 
     reading, series = await counted(node, NAME, counters)
     return judge(reading, series, parameters)

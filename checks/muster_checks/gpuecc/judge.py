@@ -8,11 +8,11 @@ unrepairable memory): NVIDIA GPU Memory Error Management, docs.nvidia.com/deploy
 
 from collections.abc import Mapping
 
+from muster_checks.base.counter_history import Series
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gpuecc import CORRECTED_WINDOW_S, GpueccParameters
-from muster_checks.history import Series
 from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.nvidia.judging import found, judge_each, unread
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.nvidia.judge import found, judge_each, unread
 
 NOTHING = "no GPU here has ECC switched on"
 

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
-from muster_checks.vocabulary import Finding
 
 NAME = "gpufabric"
 
@@ -20,7 +20,7 @@ class GpufabricParameters(Parameters):
 
 async def _probe(node: NodeView, parameters: GpufabricParameters) -> list[Finding]:
     from muster_checks.gpufabric.judge import judge, unregistered
-    from muster_checks.nvidia.reading import read_gpus
+    from muster_checks.nvidia.probe import read_gpus
 
     reading = await read_gpus(node)
     node.history.note(NAME, unregistered(reading))

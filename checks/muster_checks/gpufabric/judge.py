@@ -7,11 +7,11 @@ Fabric Manager User Guide: CUDA does not start on a GPU that is not registered.
 
 from collections.abc import Mapping
 
+from muster_checks.base.counter_history import Series
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.gpufabric import GpufabricParameters
-from muster_checks.history import Series
 from muster_checks.nvidia.gpu import Fabric, Gpu, Reading, Recovery
-from muster_checks.nvidia.judging import found, judge_each, unread
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
+from muster_checks.nvidia.judge import found, judge_each, unread
 
 NOTHING = "no GPU here is on an NVSwitch fabric or tells a recovery action (driver before 555)"
 WAITING = ("not-started", "in-progress")

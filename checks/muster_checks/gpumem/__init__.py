@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 if TYPE_CHECKING:
     from muster_checks.gpumem.judge import Limits

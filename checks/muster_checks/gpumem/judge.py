@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from muster_checks.cuda.launching import OneGpu
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.cuda.launcher import OneGpu
 from muster_checks.cuda.protocol import Computed, Wrong
-from muster_checks.expected import Table
+from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.siblings import share_of_others
 from muster_checks.nvidia.models import GpuModel
-from muster_checks.siblings import share_of_others
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
 
 GIB = 1 << 30
 ECC_ERROR = "CUDA_ERROR_ECC_UNCORRECTABLE"

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from muster_checks.cuda.launching import NOT_OFFERED, OneGpu, each_gpu, told
-from muster_checks.cuda.occupied import occupied
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import Finding
+from muster_checks.cuda.busy_gpus import occupied
+from muster_checks.cuda.launcher import NOT_OFFERED, OneGpu, each_gpu, told
 from muster_checks.cuda.protocol import Computed, decode
-from muster_checks.declaration import NodeView
-from muster_checks.expected import Table
 from muster_checks.gpumem.judge import Limits, judge
+from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.nvidia.models import GpuModel, gpu_models
-from muster_checks.pci import nvidia_gpus
-from muster_checks.running import CannotTell, NotHere, ToolMissing
-from muster_checks.vocabulary import Finding
 
 # on a sound GPU a second or two; 60 times that where FP64 runs at a 64th and memory is large
 PER_GPU_S = 120.0

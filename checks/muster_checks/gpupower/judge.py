@@ -8,12 +8,12 @@ running, or for a good part of the last ten minutes by the driver's own count of
 
 from collections.abc import Mapping
 
+from muster_checks.base.counter_history import Series
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gpupower import LEAST_WATCHED_S, WINDOW_S, GpupowerParameters
-from muster_checks.history import Series
+from muster_checks.hardware.siblings import share_of_others
 from muster_checks.nvidia.gpu import ClocksEvent, Gpu, Reading
-from muster_checks.nvidia.judging import found, judge_each, unread
-from muster_checks.siblings import share_of_others
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.nvidia.judge import found, judge_each, unread
 
 NOTHING = "no GPU here tells what holds its clocks down"
 # the most telling first: the general bit is set beside its cause

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
-from muster_checks.vocabulary import Finding
 
 
 class GputempParameters(Parameters):
@@ -16,7 +16,7 @@ class GputempParameters(Parameters):
 
 async def _probe(node: NodeView, parameters: GputempParameters) -> list[Finding]:
     from muster_checks.gputemp.judge import judge
-    from muster_checks.nvidia.reading import read_gpus
+    from muster_checks.nvidia.probe import read_gpus
 
     return judge(await read_gpus(node), parameters)
 

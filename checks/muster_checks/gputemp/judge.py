@@ -5,10 +5,10 @@ NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT (may begin to slow down in hardware) and
 nvmlDeviceGetTemperatureThreshold.
 """
 
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gputemp import GputempParameters
 from muster_checks.nvidia.gpu import Gpu, Reading, Temperature
-from muster_checks.nvidia.judging import found, judge_each, unread
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.nvidia.judge import found, judge_each, unread
 
 NOTHING = "no GPU here tells its temperature"
 

@@ -13,7 +13,7 @@ other than "no errors", the JSON of `gc-iputraffictest --all-links` (read as one
 partition states other than ACTIVE, and gc-monitor's table for PCIe cards (columns are found by their heading).
 """
 
-from muster_checks.pci import normal_address
+from muster_checks.hardware.pci import normal_address
 
 UNNAMED = "ipu/unnamed"
 SDK = "Graphcore's Poplar SDK (its gc- tools on PATH: source the SDK's enable.sh)"

@@ -4,13 +4,13 @@ import re
 
 import msgspec
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.bounded_read import Unreadable, names_in
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.graphcore import SDK
-from muster_checks.graphcore.listing import Device, parse
 from muster_checks.graphcore.settings import Fabric
-from muster_checks.pci import Kind, pci_devices
-from muster_checks.reading import Unreadable, names_in
-from muster_checks.running import CannotTell, NotHere, ToolMissing
+from muster_checks.graphcore.tools.device_list import Device, parse
+from muster_checks.hardware.pci import Kind, pci_devices
 
 # not /dev/ipu-psys0, which is Intel's camera
 _NODE = re.compile(r"ipu\d{1,4}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.expected import Table, load_table
+from muster_checks.hardware.expected_values import Table, load_table
 
 
 class IpuModel(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from pydantic import Field
 
-from muster_checks.declaration import Parameters
+from muster_checks.base.declaration import Parameters
 
 VIPU_PORT = 8090  # where a V-IPU controller listens, and what poprun assumes
 

@@ -2,7 +2,7 @@
 
 Counters of a port are small and stop when full (drivers/infiniband/core/sysfs.c: 4 bits for buffer overruns and link
 integrity, 8 for lost links, 16 for symbol errors), and nobody clears them: a healthy node with eight H100 shows 15
-buffer overruns on every port. Only their rise says something. Which rise, says counters.yaml.
+buffer overruns on every port. Only their rise says something. Which rise, says thresholds.yaml.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 
 class IbParameters(Parameters):

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from math import ceil
 
-from muster_checks.expected import Table
-from muster_checks.history import Series
+from muster_checks.base.counter_history import Series
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
+from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.link_state import GRACE_S, PortLink, best_before, down, lone_odd
 from muster_checks.ib import IbParameters
-from muster_checks.ib.limits import CounterRow, ModelRow
-from muster_checks.ib.reading import Port
-from muster_checks.link_state import GRACE_S, PortLink, best_before, down, lone_odd
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
+from muster_checks.ib.sysfs import Port
+from muster_checks.ib.thresholds import CounterRow, ModelRow
 
 MANY_PORTS = 4  # who puts so many InfiniBand ports into a node means to use one
 SOME = 1e-6  # more than nothing: shares of a rise at the edge of a window are no whole numbers

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from muster_checks.declaration import NodeView
-from muster_checks.expected import load_table
-from muster_checks.history import Series, readings
+from muster_checks.base.bounded_read import names_in
+from muster_checks.base.counter_history import Series, readings
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import NotHere
+from muster_checks.base.threads import in_thread
+from muster_checks.base.vocabulary import Finding
+from muster_checks.hardware.expected_values import load_table
+from muster_checks.hardware.link_state import uptime_s
 from muster_checks.ib import IbParameters
 from muster_checks.ib.judge import counters, judge
-from muster_checks.ib.limits import ModelRow, counter_rows
-from muster_checks.ib.reading import Port, read_ports
-from muster_checks.link_state import uptime_s
-from muster_checks.reading import names_in
-from muster_checks.running import NotHere
-from muster_checks.threads import in_thread
-from muster_checks.vocabulary import Finding
+from muster_checks.ib.sysfs import Port, read_ports
+from muster_checks.ib.thresholds import ModelRow, counter_rows
 
 NAME = "ib"
 
@@ -35,7 +35,7 @@ async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
 
 def recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
     """A tar of /sys or of /sys/class/infiniband. There is nothing to compare with: counters are not judged."""
-    from muster_checks.recorded_tree import tree  # an agent never needs its tar archives
+    from muster_checks.hardware.recorded_tree import tree  # an agent never needs its tar archives
 
     with tree(text) as root:
         folder = root and _class_folder(root)

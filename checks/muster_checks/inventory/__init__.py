@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 
 class InventoryParameters(Parameters):

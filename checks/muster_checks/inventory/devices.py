@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.bounded_read import names_in
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.hardware.pci import pci_devices
 from muster_checks.inventory import InventoryParameters
-from muster_checks.pci import pci_devices
-from muster_checks.reading import names_in
-from muster_checks.running import CannotTell, NotHere
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 
 FILE_LIMIT_BYTES = 1 << 20
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 
 def _address(value: object) -> object:
@@ -35,7 +35,7 @@ class IperfParameters(Parameters):
     # a sound link gives TCP 94 % (MTU 1500) to 99 % (MTU 9000) of its rate, all headers counted; what stays below 70 %
     # has an issue on its way (alert rules for iperf3 of azurelocal-loadtools; 7 of 10 Gbit/s there)
     min_share_of_link: float = Field(default=0.7, gt=0, le=1, description="less than this share of the link is slow")
-    # half of what its equals do is sick, as for all devices (muster_checks.siblings)
+    # half of what its equals do is sick, as for all devices (muster_checks.hardware.siblings)
     min_share_of_peers: float = Field(
         default=0.5, gt=0, le=1, description="less than this share of the other pairs' median is slow"
     )

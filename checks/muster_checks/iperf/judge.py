@@ -10,11 +10,11 @@ from statistics import median
 
 import msgspec
 
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.blame import Culprit, culprits
 from muster_checks.iperf.pair import Pair, Place, Side
-from muster_checks.iperf.report import Report
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
+from muster_checks.iperf.parse import Report
 
 LEAST_ALIKE = 4  # pairs of like links whose median says what such a pair does
 

@@ -1,7 +1,7 @@
 """Which NIC leads to an address, and what it could carry."""
 
-from muster_checks.declaration import NodeView
-from muster_checks.reading import Unreadable, json_document, names_in, read_integer
+from muster_checks.base.bounded_read import Unreadable, json_document, names_in, read_integer
+from muster_checks.base.declaration import NodeView
 
 ROUTE_TIMEOUT_S = 5.0
 _DEPTH = 4  # a VLAN on a bridge on a bond on its ports

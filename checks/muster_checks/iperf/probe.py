@@ -1,16 +1,16 @@
 """Runs one pair from this node towards a server; judges recorded reports."""
 
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import Finding
 from muster_checks.iperf import IperfParameters
+from muster_checks.iperf.child_lifetime import mortal
 from muster_checks.iperf.judge import judge, pairs_of
 from muster_checks.iperf.link import device_towards, link_gbit_per_s, nic_name
-from muster_checks.iperf.mortal import mortal
 from muster_checks.iperf.pair import Side
-from muster_checks.iperf.report import Report, read_report
-from muster_checks.reading import Unreadable
-from muster_checks.running import CannotTell, NotHere, ToolMissing
-from muster_checks.vocabulary import Finding
+from muster_checks.iperf.parse import Report, read_report
 
 CONNECT_S = 3
 BEYOND_S = 15.0  # beyond the time in which data flows: for both ends to tell each other what came of it

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from muster_checks.declaration import NodeView
-from muster_checks.iperf.mortal import mortal
-from muster_checks.reading import read_text
-from muster_checks.running import CannotTell, ToolMissing
+from muster_checks.base.bounded_read import read_text
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, ToolMissing
+from muster_checks.iperf.child_lifetime import mortal
 
 _LISTEN = "0A"  # TCP_LISTEN in the kernel's include/net/tcp_states.h
 _LOOK_S = 0.02

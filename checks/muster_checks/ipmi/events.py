@@ -12,11 +12,11 @@ from importlib.resources import files
 import msgspec
 import yaml
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.bounded_read import Unreadable, names_in, number
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
 from muster_checks.ipmi import IpmiParameters
-from muster_checks.reading import Unreadable, names_in, number
-from muster_checks.running import CannotTell, NotHere, ToolMissing
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
 
 TEXT_LIMIT_BYTES = 4 << 20
 SENSOR_STATES = ("ok", "nc", "cr", "nr", "na", "ns")

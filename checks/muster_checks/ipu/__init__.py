@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView
+from muster_checks.base.declaration import Check, Cost, NodeView
+from muster_checks.base.vocabulary import Finding
 from muster_checks.graphcore.settings import GraphcoreParameters
-from muster_checks.vocabulary import Finding
 
 
 class IpuParameters(GraphcoreParameters):
@@ -31,7 +31,7 @@ async def _probe(node: NodeView, parameters: IpuParameters) -> Sequence[Finding]
 
 
 def _recorded(text: bytes, parameters: IpuParameters) -> Sequence[Finding] | None:
-    from muster_checks.ipu.recorded import recorded
+    from muster_checks.ipu.sample import recorded
 
     return recorded(text, parameters)
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from muster_checks.expected import Table
-from muster_checks.graphcore.attributes import Attributes
-from muster_checks.graphcore.health import Unhealthy
+from muster_checks.base.counter_history import Rise
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.graphcore.models import IpuModel
-from muster_checks.graphcore.reading import Health, Reading
-from muster_checks.history import Rise
-from muster_checks.siblings import share_of_others
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.graphcore.probe import Health, Reading
+from muster_checks.graphcore.tools.attributes import Attributes
+from muster_checks.graphcore.tools.health import Unhealthy
+from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.siblings import share_of_others
 
 NO_ERRORS = "no errors"
 FEWEST_ERRORS = 10  # in the few seconds of a first run one error looks like thousands an hour

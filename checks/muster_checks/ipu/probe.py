@@ -3,15 +3,15 @@
 import os
 from collections.abc import Mapping
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.counter_history import Rise, readings
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Finding
 from muster_checks.graphcore.discovery import find
 from muster_checks.graphcore.models import models
-from muster_checks.graphcore.reading import Reading, read_attributes, read_health
+from muster_checks.graphcore.probe import Reading, read_attributes, read_health
 from muster_checks.graphcore.settings import fabric
-from muster_checks.history import Rise, readings
 from muster_checks.ipu import IpuParameters
 from muster_checks.ipu.judge import Limits, counters, judge, judge_health, judge_unlisted
-from muster_checks.vocabulary import Finding
 
 WINDOW_S = 3600.0
 TOOL_TIMEOUT_S = 15.0

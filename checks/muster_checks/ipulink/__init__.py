@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView
+from muster_checks.base.declaration import Check, Cost, NodeView
+from muster_checks.base.vocabulary import Finding
 from muster_checks.graphcore.settings import GraphcoreParameters
-from muster_checks.vocabulary import Finding
 
 
 class IpuLinkParameters(GraphcoreParameters):
@@ -34,7 +34,7 @@ async def _probe(node: NodeView, parameters: IpuLinkParameters) -> Sequence[Find
 
 
 def _recorded(text: bytes, parameters: IpuLinkParameters) -> Sequence[Finding] | None:
-    from muster_checks.ipulink.recorded import recorded
+    from muster_checks.ipulink.sample import recorded
 
     return recorded(text, parameters)
 

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.graphcore import UNNAMED
-from muster_checks.graphcore.host_sync import HostSync
-from muster_checks.graphcore.ipu_traffic import Transfer
-from muster_checks.graphcore.links import Channel, Links
 from muster_checks.graphcore.models import IpuModel
-from muster_checks.graphcore.partitions import ACTIVE, Partition
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.graphcore.tools.host_sync import HostSync
+from muster_checks.graphcore.tools.ipu_traffic import Transfer
+from muster_checks.graphcore.tools.links import Channel, Links
+from muster_checks.graphcore.tools.partitions import ACTIVE, Partition
 
 Components = Mapping[str, str]
 _IN_A_REASON = re.compile(r"\w{1,40}", re.ASCII)

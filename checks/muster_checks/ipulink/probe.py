@@ -5,18 +5,19 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView
-from muster_checks.graphcore import SDK, host_sync, ipu_traffic, links, partitions, poplar
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Finding, Verdict
+from muster_checks.graphcore import SDK
 from muster_checks.graphcore.discovery import find
-from muster_checks.graphcore.listing import Device
 from muster_checks.graphcore.models import IpuModel, models
-from muster_checks.graphcore.reading import read_attributes
+from muster_checks.graphcore.probe import read_attributes
 from muster_checks.graphcore.settings import Fabric, fabric
+from muster_checks.graphcore.tools import host_sync, ipu_traffic, links, partitions, poplar
+from muster_checks.graphcore.tools.device_list import Device
 from muster_checks.ipulink import IpuLinkParameters
 from muster_checks.ipulink.judge import component, judge_links, judge_partitions, judge_sync, judge_traffic
-from muster_checks.reading import Unreadable
-from muster_checks.vocabulary import Finding, Verdict
 
 TOOL_TIMEOUT_S = 20.0
 SYNC_TIMEOUT_S = 60.0

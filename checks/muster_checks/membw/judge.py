@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.hardware.siblings import share_of_others
 from muster_checks.membw import MembwParameters
-from muster_checks.membw.child import Report
-from muster_checks.siblings import share_of_others
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.membw.worker import Report
 
 LEAST_CPU_SHARE = 0.9  # a thread that had to wait longer measured the others' load, or its container's limit
 LEAST_LOCAL_SHARE = 0.95

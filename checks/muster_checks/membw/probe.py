@@ -4,13 +4,13 @@ import signal
 
 import msgspec
 
-from muster_checks.commands import Output, python_child
-from muster_checks.declaration import NodeView
+from muster_checks.base.commands import Output, python_child
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.membw import MembwParameters
-from muster_checks.membw.child import SPARED, Refused, Report, Task
 from muster_checks.membw.judge import Sample, judge
 from muster_checks.membw.topology import NumaNode, numa_nodes
-from muster_checks.vocabulary import Finding, Verdict
+from muster_checks.membw.worker import SPARED, Refused, Report, Task
 
 TIMES_CACHE = 8  # STREAM asks for arrays of 4 times the last-level caches; there are two
 DEADLINE_S = 60.0
@@ -31,7 +31,7 @@ async def _measure(node: NodeView, numa: NumaNode, parameters: MembwParameters, 
     deadline_s = DEADLINE_S + parameters.seconds
     task = Task(None if alone else numa.number, numa.cpus, size, parameters.seconds, int(deadline_s) + 5)
     argument = msgspec.json.encode(task).decode()
-    output = await node.commands.run(python_child("muster_checks.membw.child", argument), timeout_s=deadline_s)
+    output = await node.commands.run(python_child("muster_checks.membw.worker", argument), timeout_s=deadline_s)
     return _read(numa, output)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.reading import names_in, read_integer, read_text
-from muster_checks.running import NotHere
+from muster_checks.base.bounded_read import names_in, read_integer, read_text
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import NotHere
 
 CPUS_LIMIT = 8192  # the largest CONFIG_NR_CPUS of x86
 NUMA_LIMIT = 1024  # and of 1 << CONFIG_NODES_SHIFT

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 
 class MemoryParameters(Parameters):
@@ -33,13 +33,13 @@ class MemoryParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: MemoryParameters) -> Sequence[Finding]:
-    from muster_checks.memory.probing import probe
+    from muster_checks.memory.probe import probe
 
     return await probe(node, parameters)
 
 
 def _recorded(text: bytes, parameters: MemoryParameters) -> Sequence[Finding] | None:
-    from muster_checks.memory.probing import recorded
+    from muster_checks.memory.probe import recorded
 
     return recorded(text, parameters)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.reading import names_in, read_integer, read_text
+from muster_checks.base.bounded_read import names_in, read_integer, read_text
+from muster_checks.base.declaration import NodeView
 
 CONTROLLERS = "/sys/devices/system/edac/mc"
 _CONTROLLER = re.compile(r"mc\d+")

@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.reading import Unreadable, names_in, number, read_integer, read_text
+from muster_checks.base.bounded_read import Unreadable, names_in, number, read_integer, read_text
+from muster_checks.base.declaration import NodeView
 
 _LINE = re.compile(r"(?:Node \d+ )?([A-Za-z0-9_()]{1,40}):\s+(\d{1,15})(?: kB)?")
 _HUGE = re.compile(r"hugepages-(\d{1,12})kB")

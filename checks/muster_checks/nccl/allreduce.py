@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from muster_checks.cuda.occupied import occupied
-from muster_checks.declaration import NodeView
-from muster_checks.expected import load_table
+from muster_checks.base.bounded_read import Unreadable, integer, number
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.cuda.busy_gpus import occupied
+from muster_checks.hardware.expected_values import load_table
+from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.nccl import NcclParameters
-from muster_checks.pci import nvidia_gpus
-from muster_checks.reading import Unreadable, integer, number
-from muster_checks.running import CannotTell, NotHere, ToolMissing
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 
 TEXT_LIMIT_BYTES = 4 << 20
 _DEVICE = re.compile(r"^#.*\bdevice +[0-9]+ +\[[^\]]{1,32}\] +(.{1,128}?)\s*$", re.M)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from muster_checks.history import Series
-from muster_checks.link_state import GRACE_S, PortLink, best_before, down, lone_odd
+from muster_checks.base.counter_history import Series
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.hardware.link_state import GRACE_S, PortLink, best_before, down, lone_odd
 from muster_checks.nic import NicParameters
-from muster_checks.nic.reading import Interface, fits
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.nic.sysfs import Interface, fits
 
 LEAST_ERRORS = 10  # one bad frame in a quiet minute is no share of anything
 SOME = 1e-6

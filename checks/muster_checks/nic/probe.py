@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-from muster_checks.declaration import NodeView
-from muster_checks.history import readings
-from muster_checks.link_state import uptime_s
+from muster_checks.base.counter_history import readings
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import NotHere
+from muster_checks.base.threads import in_thread
+from muster_checks.base.vocabulary import Finding
+from muster_checks.hardware.link_state import uptime_s
 from muster_checks.nic import NicParameters
 from muster_checks.nic.judge import counters, judge
-from muster_checks.nic.reading import Interface, read_interfaces
-from muster_checks.running import NotHere
-from muster_checks.threads import in_thread
-from muster_checks.vocabulary import Finding
+from muster_checks.nic.sysfs import Interface, read_interfaces
 
 NAME = "nic"
 
@@ -31,7 +31,7 @@ async def probe(node: NodeView, parameters: NicParameters) -> Sequence[Finding]:
 
 def recorded(text: bytes, parameters: NicParameters) -> Sequence[Finding] | None:
     """A tar of a node's /sys. There is nothing to compare with: links and speeds are judged, counters are not."""
-    from muster_checks.recorded_tree import tree  # an agent never needs its tar archives
+    from muster_checks.hardware.recorded_tree import tree  # an agent never needs its tar archives
 
     with tree(text) as root:
         if root is None or not (root / "sys/class/net").is_dir():

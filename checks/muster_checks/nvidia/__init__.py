@@ -1,14 +1,14 @@
 """What NVIDIA's driver says of its GPUs: one reading that every NVIDIA check shares.
 
 gpu.py has the values, nvml_child.py fills them from NVML in a process of its own, smi_xml.py from `nvidia-smi -q -x`,
-reading.py chooses between the two and shares one reading among the checks that run at the same time, and judging.py has
+probe.py chooses between the two and shares one reading among the checks that run at the same time, and judge.py has
 what their judges share. models.yaml says what each GPU should do.
 """
 
 from collections.abc import Sequence
 
-from muster_checks.declaration import NodeView
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Finding
 
 READS = (
     "NVML (libnvidia-ml.so.1, part of the NVIDIA driver; Debian: libnvidia-ml1) in a child process, "

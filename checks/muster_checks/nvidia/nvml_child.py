@@ -33,8 +33,8 @@ from muster_checks.nvidia.gpu import (
     RetiredPages,
     Temperature,
 )
-from muster_checks.nvidia.nvml_ask import LOST, Asker, GpuLost
 from muster_checks.nvidia.nvml_config import config
+from muster_checks.nvidia.nvml_query import LOST, Asker, GpuLost
 
 EVENTS = {
     0x1: ClocksEvent.IDLE,

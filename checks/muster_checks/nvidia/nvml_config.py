@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from muster_checks.nvidia.gpu import ComputeMode, Config
-from muster_checks.nvidia.nvml_ask import Asker
+from muster_checks.nvidia.nvml_query import Asker
 
 MODES = (ComputeMode.DEFAULT, ComputeMode.EXCLUSIVE_THREAD, ComputeMode.PROHIBITED, ComputeMode.EXCLUSIVE_PROCESS)
 """In the order of nvmlComputeMode_t."""

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from xml.etree import ElementTree
 
+from muster_checks.base.bounded_read import DOCUMENT_LIMIT_BYTES, Unreadable, integer, number
+from muster_checks.hardware.pci import normal_address
 from muster_checks.nvidia.gpu import (
     Clocks,
     ClocksEvent,
@@ -27,8 +29,6 @@ from muster_checks.nvidia.gpu import (
     RetiredPages,
     Temperature,
 )
-from muster_checks.pci import normal_address
-from muster_checks.reading import DOCUMENT_LIMIT_BYTES, Unreadable, integer, number
 
 ROOT = "nvidia_smi_log"
 LOST = ("gpu is lost", "gpu is inaccessible", "gpu requires reset", "gpu requires restart")

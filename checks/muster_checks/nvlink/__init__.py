@@ -4,9 +4,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
-from muster_checks.vocabulary import Finding
 
 NAME = "nvlink"
 
@@ -28,13 +28,13 @@ class NvlinkParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
-    from muster_checks.nvlink.probing import probe
+    from muster_checks.nvlink.probe import probe
 
     return await probe(node, parameters)
 
 
 def _recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
-    from muster_checks.nvlink.probing import recorded
+    from muster_checks.nvlink.probe import recorded
 
     return recorded(text, parameters)
 

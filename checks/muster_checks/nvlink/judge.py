@@ -11,13 +11,13 @@ restart the system, then service).
 
 from collections.abc import Callable, Mapping, Sequence
 
-from muster_checks.expected import Table
-from muster_checks.history import Series
+from muster_checks.base.counter_history import Series
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.hardware.expected_values import Table
 from muster_checks.nvidia.gpu import Gpu, NvLink, Reading
-from muster_checks.nvidia.judging import found, judge_each, unread
+from muster_checks.nvidia.judge import found, judge_each, unread
 from muster_checks.nvidia.models import GpuModel
 from muster_checks.nvlink import NvlinkParameters
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
 
 NOTHING = "no GPU here has NVLinks in use"
 COUNTERS = ("replay", "recovery", "recovery_failed", "crc")

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.history import Rise
+from muster_checks.base.bounded_read import names_in, read_integer, read_text
+from muster_checks.base.counter_history import Rise
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 from muster_checks.os import OsParameters
-from muster_checks.reading import names_in, read_integer, read_text
-from muster_checks.running import CannotTell
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 
 # bits of /proc/sys/kernel/tainted that tell of a fault since boot (kernel: admin-guide/tainted-kernels.rst)
 LARGE_ORDER = 9  # 2 MiB, a huge page, of pages of 4 KiB (proc(5), buddyinfo)

@@ -1,6 +1,6 @@
 """The check ``pciebw``: how fast data goes between the host and each accelerator, measured.
 
-measuring.py finds a source and asks it; link.py says what the PCIe links could carry; judge.py compares. IPUs are
+gpu_probe.py finds a source and asks it; link.py says what the PCIe links could carry; judge.py compares. IPUs are
 measured by muster_checks.graphcore.
 """
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 if TYPE_CHECKING:
     from muster_checks.pciebw.judge import Limits
@@ -58,7 +58,7 @@ async def _probe(node: NodeView, parameters: PciebwParameters) -> Sequence[Findi
 
 def _recorded(text: bytes, parameters: PciebwParameters) -> Sequence[Finding] | None:
     from muster_checks.nvidia.models import gpu_models
-    from muster_checks.pciebw.recorded import judge_recorded
+    from muster_checks.pciebw.sample import judge_recorded
 
     return judge_recorded(text, _limits(parameters), gpu_models(parameters.expected))
 

@@ -8,9 +8,9 @@ Nothing else of dcgmi measures: `dcgmi dmon` counts what goes over the link of i
 
 import re
 
-from muster_checks.dcgm.document import GPU, Diagnosis
-from muster_checks.pciebw.samples import Bandwidth
-from muster_checks.reading import number
+from muster_checks.base.bounded_read import number
+from muster_checks.dcgm.parse import GPU, Diagnosis
+from muster_checks.pciebw.bandwidth import Bandwidth
 
 ARGUMENTS = ("-r", "pcie", "-j", "-v")
 _BANDWIDTH = re.compile(r"(?:GPU (\d{1,3}) )?(GPU to Host|Host to GPU) bandwidth:\s*([0-9.]{1,12}) GB/s")

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from muster_checks.pciebw.samples import Bandwidth, Way
-from muster_checks.siblings import share_of_others
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.hardware.siblings import share_of_others
+from muster_checks.pciebw.bandwidth import Bandwidth, Way
 
 UNKNOWN_WAY = Way()
 

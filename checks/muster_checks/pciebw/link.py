@@ -5,8 +5,8 @@ Highest speeds, not the present ones: a GPU that rests lets its link go down to 
 
 from pathlib import Path
 
-from muster_checks.pci import PciDevice
-from muster_checks.reading import integer, number, read_text
+from muster_checks.base.bounded_read import integer, number, read_text
+from muster_checks.hardware.pci import PciDevice
 
 # GT/s -> GB/s (1e9 bytes) of one lane in one direction, encoding taken off, packet headers not.
 # PCI Express Base Specification 1.0 to 6.0: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits of 242/256 at 64 (of which

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from muster_checks.pci import normal_address
-from muster_checks.reading import Unreadable, json_document, number
+from muster_checks.base.bounded_read import Unreadable, json_document, number
+from muster_checks.hardware.pci import normal_address
 
 TO_DEVICE, FROM_DEVICE = "host_to_device_memcpy_ce", "device_to_host_memcpy_ce"
 _DEVICE = re.compile(

@@ -3,29 +3,29 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from muster_checks.cuda.launching import NOT_OFFERED
-from muster_checks.cuda.occupied import occupied
-from muster_checks.declaration import NodeView
-from muster_checks.expected import Table
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import Finding
+from muster_checks.cuda.busy_gpus import occupied
+from muster_checks.cuda.launcher import NOT_OFFERED
+from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.pci import PciDevice, nvidia_gpus
 from muster_checks.nvidia.models import GpuModel, gpu_models
-from muster_checks.pci import PciDevice, nvidia_gpus
+from muster_checks.pciebw.bandwidth import Bandwidth, Way
+from muster_checks.pciebw.gpu_probe import measure
 from muster_checks.pciebw.judge import Limits, judge
 from muster_checks.pciebw.link import GENERATIONS, link_gb_per_s
-from muster_checks.pciebw.measuring import measure
-from muster_checks.pciebw.samples import Bandwidth, Way
-from muster_checks.running import CannotTell, NotHere, ToolMissing
-from muster_checks.vocabulary import Finding
 
 PER_IPU_S = 60.0
 
 
 async def probe(node: NodeView, limits: Limits, expected: Path | None) -> list[Finding]:
-    from muster_checks.graphcore import host_traffic
+    from muster_checks.pciebw import graphcore
 
     models = gpu_models(expected)
     # a GPU that was handed to a virtual machine is not ours to measure
     gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
-    samples = await host_traffic.measure(node, PER_IPU_S)
+    samples = await graphcore.measure(node, PER_IPU_S)
     if not gpus and not samples:
         raise NotHere("no NVIDIA GPU on the PCI bus, and no IPU")
     ways: dict[str, Way] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.reading import integer, read_integer, read_text
+from muster_checks.base.bounded_read import integer, read_integer, read_text
 
 # the physical and the data link layer; not NonFatalErr, which probing for absent things raises on sound hardware
 LINK_ERRORS = (

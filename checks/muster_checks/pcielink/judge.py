@@ -6,13 +6,13 @@ A FAIL needs proof that the link was better, or is on equal devices; a link that
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
-from muster_checks.history import Series
+from muster_checks.base.counter_history import Series
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.hardware.pci import AMD, INTEL, NVIDIA, Kind
 from muster_checks.nvidia.gpu import ClocksEvent, Gpu
-from muster_checks.pci import AMD, INTEL, NVIDIA, Kind
 from muster_checks.pcielink import PcielinkParameters
 from muster_checks.pcielink.errors import Errors
-from muster_checks.pcielink.reading import FASTEST_GT_PER_S, WIDEST, Device, Link, PciReading
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.pcielink.sysfs import FASTEST_GT_PER_S, WIDEST, Device, Link, PciReading
 
 GONE_S = 180.0  # NVSentinel takes three polls to believe it; a driver that re-scans its device takes seconds
 # What does not come and go on a sound node. Volumes are NVMe disks in clouds, and virtual machines and Amazon's bare

@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from muster_checks.declaration import NodeView
-from muster_checks.history import readings
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.counter_history import readings
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.threads import in_thread
+from muster_checks.base.vocabulary import Finding
+from muster_checks.hardware.pci import Kind
 from muster_checks.nvidia.gpu import Gpu
-from muster_checks.nvidia.reading import read_gpus
-from muster_checks.pci import Kind
+from muster_checks.nvidia.probe import read_gpus
 from muster_checks.pcielink import PcielinkParameters
 from muster_checks.pcielink.judge import counters, judge
-from muster_checks.pcielink.reading import PciReading, read_node
-from muster_checks.reading import Unreadable
-from muster_checks.running import CannotTell, NotHere
-from muster_checks.threads import in_thread
-from muster_checks.vocabulary import Finding
+from muster_checks.pcielink.sysfs import PciReading, read_node
 
 NAME = "pcielink"
 GPUS_TIMEOUT_S = 6.0  # sysfs alone is enough: a driver that hangs is other checks' business
@@ -38,7 +38,7 @@ async def probe(node: NodeView, parameters: PcielinkParameters) -> Sequence[Find
 
 def recorded(text: bytes, parameters: PcielinkParameters) -> Sequence[Finding] | None:
     """A tar of a node's /sys. There is nothing to compare with: widths and speeds are judged, counters are not."""
-    from muster_checks.recorded_tree import tree  # an agent never needs its tar archives
+    from muster_checks.hardware.recorded_tree import tree  # an agent never needs its tar archives
 
     with tree(text) as root:
         if root is None or not (root / "sys/bus/pci/devices").is_dir():

@@ -1,6 +1,6 @@
 """The check ``ping``: do the other nodes answer, how fast, and if not, on which side is it.
 
-peers.py says whom to ask this time, summary.py reads what ping prints, judge.py decides, probe.py is the
+peers.py says whom to ask this time, parse.py reads what ping prints, judge.py decides, probe.py is the
 edge, neighbours.py is where peers come from that nobody has named.
 """
 
@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.vocabulary import Finding
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 
 
 def _peers(value: object) -> object:

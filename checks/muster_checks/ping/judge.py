@@ -9,10 +9,10 @@ from statistics import median
 
 import msgspec
 
+from muster_checks.base.execution import CannotTell
+from muster_checks.base.vocabulary import Finding, Measurement, Verdict, shorten
 from muster_checks.ping import PingParameters
-from muster_checks.ping.summary import Answers
-from muster_checks.running import CannotTell
-from muster_checks.vocabulary import Finding, Measurement, Verdict, shorten
+from muster_checks.ping.parse import Answers
 
 # 16 are asked in doubt. Were a quarter of the fleet off, 14 of them would be silent 3 times in ten million runs; were
 # half of it off, twice in a thousand. With 6 of 8 a sound node would be accused in 4 and 145 of a thousand (binomial).

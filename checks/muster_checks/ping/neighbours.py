@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
 
 
 class Neighbours(Protocol):

@@ -4,16 +4,16 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import Finding
 from muster_checks.ping import PingParameters
 from muster_checks.ping.judge import Peer, judge, suspects_itself
 from muster_checks.ping.neighbours import Neighbours, NodeAmongOthers
+from muster_checks.ping.parse import Answers, summaries
 from muster_checks.ping.peers import whose_turn
-from muster_checks.ping.summary import Answers, summaries
-from muster_checks.reading import Unreadable
-from muster_checks.running import CannotTell, NotHere, ToolMissing
-from muster_checks.vocabulary import Finding
 
 # what the kernel says when it knows no way at all, in the C locale: nothing is sent, so ping prints no summary
 NO_WAY = (b"Network is unreachable", b"No route to host", b"Network is down")

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import Field, ValidationError
 
-from muster_checks.commands import AFTER_KILL_S
-from muster_checks.dmesg.npd_rules import Condition
-from muster_checks.plugins.npd_json import Duration, FileRefused, NpdForm, Reason, is_of_windows, tell
+from muster_checks.base.commands import AFTER_KILL_S
+from muster_checks.base.npd_json import Duration, FileRefused, NpdForm, Reason, is_of_windows, tell
+from muster_checks.dmesg.catalogue.npd_rules import Condition
 
 OUTPUT_BYTES = 4096  # maxCustomPluginBufferBytes: what it reads of stdout, the rest is thrown away
 _ITS_OWN = ("health-checker", "log-counter")  # programs that come with it

@@ -14,10 +14,10 @@ from enum import Enum
 
 import msgspec
 
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView, Parameters
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView, Parameters
+from muster_checks.base.vocabulary import Finding, Measurement, Verdict, severity, shorten
 from muster_checks.plugins.custom import OUTPUT_BYTES, Monitor, Rule
-from muster_checks.vocabulary import Finding, Measurement, Verdict, severity, shorten
 
 log = logging.getLogger(__name__)
 

@@ -2,18 +2,18 @@
 what its message; of either the last group counts, or all that matched. A line without them is passed over.
 """
 
-from muster_checks.dmesg.match import Pattern
-from muster_checks.dmesg.npd_rules import LogMonitor
-from muster_checks.dmesg.records import DEFAULT_LEVEL, KernelLine, origin_of
-from muster_checks.dmesg.source import Interesting
-from muster_checks.dmesg.textforms import USER_FACILITY
-from muster_checks.dmesg.timeline import Timeline
+from muster_checks.base.npd_json import FileRefused
+from muster_checks.dmesg.catalogue.match import Pattern
+from muster_checks.dmesg.catalogue.npd_rules import LogMonitor
+from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KernelLine, origin_of
+from muster_checks.dmesg.sources.source import Interesting
+from muster_checks.dmesg.sources.text_formats import USER_FACILITY
+from muster_checks.dmesg.sources.timeline import Timeline
 from muster_checks.plugins.go_time import go_layout
-from muster_checks.plugins.npd_json import FileRefused
 
 
 class FileLines:
-    """What a :class:`~muster_checks.dmesg.logfile.FileSource` asks of its reader. Raises FileRefused.
+    """What a :class:`~muster_checks.dmesg.sources.file.FileSource` asks of its reader. Raises FileRefused.
 
     ``malformed`` counts lines of interest whose time could not be read.
     """

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.declaration import Check, Cost, Parameters
-from muster_checks.dmesg.catalogue import Row
-from muster_checks.dmesg.npd_rules import check_instructions, read_log_monitor, rows_of
+from muster_checks.base.bounded_read import names_in
+from muster_checks.base.declaration import Check, Cost, Parameters
+from muster_checks.base.npd_json import FileRefused, read_document
+from muster_checks.dmesg.catalogue.npd_rules import check_instructions, read_log_monitor, rows_of
+from muster_checks.dmesg.catalogue.types import Row
 from muster_checks.plugins.custom import read_custom
 from muster_checks.plugins.custom_probe import CustomProbe
+from muster_checks.plugins.log_monitor import log_check
 from muster_checks.plugins.nagios import nagios_check, read_nagios
-from muster_checks.plugins.npd_json import FileRefused, read_document
-from muster_checks.plugins.otherlog import log_check
-from muster_checks.reading import names_in
 
 FILES_LIMIT = 500
 SPARE_S = 1.0  # a run is never given up while its rules still keep to their time-outs

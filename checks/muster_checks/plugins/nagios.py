@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from muster_checks.commands import AFTER_KILL_S, Output
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.dmesg.user_yaml import load_yaml
-from muster_checks.plugins.npd_json import FILE_BYTES, FileRefused, tell
+from muster_checks.base.commands import AFTER_KILL_S, Output
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.execution import ToolMissing
+from muster_checks.base.npd_json import FILE_BYTES, FileRefused, tell
+from muster_checks.base.user_yaml import load_yaml
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict, shorten
 from muster_checks.plugins.perfdata import read_figures, split_output
-from muster_checks.running import ToolMissing
-from muster_checks.vocabulary import FaultClass, Finding, Verdict, shorten
 
 OUTPUT_BYTES = 64 * 1024
 SPARE_S = 1.0  # a run is never given up while its plug-in still keeps to its time-out

@@ -7,7 +7,7 @@ What is not of this form is passed over: a plug-in's verdict does not hang on it
 
 import re
 
-from muster_checks.vocabulary import Measurement
+from muster_checks.base.vocabulary import Measurement
 
 FIGURES_LIMIT = 64
 LABEL_CHARACTERS, UNIT_CHARACTERS = 63, 32  # what is published of them

@@ -3,10 +3,10 @@
 from enum import StrEnum
 from typing import Protocol
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.vocabulary import Finding, Measurement, Verdict, shorten
 from muster_checks.pvc import PvcParameters
-from muster_checks.running import CannotTell, NotHere
-from muster_checks.vocabulary import Finding, Measurement, Verdict, shorten
 
 
 class Stage(StrEnum):

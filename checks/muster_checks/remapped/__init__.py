@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Finding
 from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
-from muster_checks.vocabulary import Finding
 
 
 class RemappedParameters(Parameters):
@@ -14,7 +14,7 @@ class RemappedParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: RemappedParameters) -> list[Finding]:
-    from muster_checks.nvidia.reading import read_gpus
+    from muster_checks.nvidia.probe import read_gpus
     from muster_checks.remapped.judge import judge
 
     return judge(await read_gpus(node), parameters)

@@ -5,10 +5,10 @@ done by the next reset, and work may go on until then; the failure flag is a con
 NVIDIA Dynamic Page Retirement (docs.nvidia.com/deploy/dynamic-page-retirement).
 """
 
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.nvidia.judging import found, judge_each, unread
+from muster_checks.nvidia.judge import found, judge_each, unread
 from muster_checks.remapped import RemappedParameters
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
 
 NOTHING = "no GPU here reports remapped rows or retired pages (with MIG instances the driver does not)"
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from muster_checks.declaration import NodeView
-from muster_checks.history import Rise
-from muster_checks.reading import Unreadable, integer
-from muster_checks.running import CannotTell, NotHere, ToolMissing
+from muster_checks.base.bounded_read import Unreadable, integer
+from muster_checks.base.counter_history import Rise
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 from muster_checks.services import ServicesParameters
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 
 # what a node cannot do its work without: a failure asks for a person (fabric manager: NVLink of an NVSwitch machine
 # is down without it, NVIDIA Fabric Manager user guide)

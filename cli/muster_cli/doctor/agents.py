@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from muster_checks.vocabulary import Verdict, shorten
+from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Template, Toleration, Workload
 from muster_cli.doctor.findings import Finding, counted, some
 from muster_cli.doctor.parts import INSTALL, trouble
-from muster_kube.objects import Node, Taint
-from muster_kube.times import seconds
-from muster_tainter.desired import MANAGED_LABEL, is_managed
+from muster_kube.api.objects import Node, Taint
+from muster_kube.api.times import seconds
+from muster_tainter.faults.desired_state import MANAGED_LABEL, is_managed
 
 AREA = "agents"
 SETTLING_S = 180.0  # a new pod's image is pulled, its agent reads the kernel log to its end, and reports

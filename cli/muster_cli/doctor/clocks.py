@@ -6,11 +6,11 @@ of its last word into the NodeHealth. The times in ``managedFields`` do not serv
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.facts import HealthFacts, LeaseFacts
 from muster_cli.doctor.findings import Finding, counted, some
-from muster_kube.objects import Node
-from muster_kube.times import seconds
+from muster_kube.api.objects import Node
+from muster_kube.api.times import seconds
 
 AREA = "clocks"
 HERE_S = 5.0  # the Date header has whole seconds, and the answer takes its time

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from muster_checks.vocabulary import severity
-from muster_cli.cluster import add_kubeconfig, call
-from muster_cli.columns import print_table
+from muster_checks.base.vocabulary import severity
+from muster_cli.cluster.client import add_kubeconfig, call
 from muster_cli.doctor.findings import Finding, exit_code
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
+from muster_cli.report.columns import print_table
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
 
 HEAD = ("AREA", "VERDICT", "WHAT IS SO, AND HOW TO MEND IT")
 
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from muster_cli.doctor.looking import Look
-    from muster_cli.doctor.reading import examine
+    from muster_cli.doctor.bounded_reads import Look
+    from muster_cli.doctor.collector import examine
 
     async def work(client: KubeClient, _config: ClusterConfig) -> int:
         await client.get("/version")  # nothing can be said of a cluster that does not answer

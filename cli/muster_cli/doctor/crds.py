@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.facts import CrdVersion, Definition
 from muster_cli.doctor.findings import Finding, Unseen, some, unseen
 

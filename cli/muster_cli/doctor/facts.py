@@ -2,10 +2,10 @@
 
 import msgspec
 
-from muster_kube.lease import LeaseSpec
+from muster_kube.api.objects import Api, Condition, Metadata
+from muster_kube.api.times import seconds
+from muster_kube.controller.lease import LeaseSpec
 from muster_kube.nodehealth import Status
-from muster_kube.objects import Api, Condition, Metadata
-from muster_kube.times import seconds
 
 
 class Toleration(Api, frozen=True):

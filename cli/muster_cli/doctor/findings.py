@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from muster_checks.vocabulary import Verdict, shorten
+from muster_checks.base.vocabulary import Verdict, shorten
 
 EXIT_WRONG, EXIT_UNSEEN = 1, 3
 _NAMED = 3  # of many nodes, pods or fields so many are named

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from muster_checks.vocabulary import Verdict, shorten
+from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import TextMap
 from muster_cli.doctor.findings import Finding, Unseen, counted, unseen
 from muster_cli.doctor.parts import Part
-from muster_operator.partitions import Query
-from muster_operator.proxy.controllers import read_list
+from muster_operator.job.partition_api import Query
+from muster_operator.proxy.controllers.list_syntax import read_list
 
 AREA = "v-ipu"
 MAP, KEY = "vipu-controllers", "controllers.yaml"

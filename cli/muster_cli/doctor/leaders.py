@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.facts import LeaseFacts
 from muster_cli.doctor.findings import Finding, Unseen, unseen
 from muster_cli.doctor.parts import OPERATOR, TAINTER, Part
-from muster_cli.fleet_answer import age
-from muster_kube.times import seconds
-from muster_tainter.pausing import PauseMap, describe
+from muster_cli.report.fleet_answer import age
+from muster_kube.api.times import seconds
+from muster_tainter.pause import PauseMap, describe
 
 LEADERS, PAUSE = "leaders", "pause"
 LEASES = {TAINTER: "muster-tainter", OPERATOR: "muster-operator"}

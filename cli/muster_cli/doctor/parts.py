@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from muster_checks.vocabulary import Verdict, shorten
+from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import ContainerStatus, EventFacts, PodFacts, Workload
 from muster_cli.doctor.findings import Finding, counted
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.findings import Finding, Unseen, some, unseen
 from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, Part
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from muster_checks.vocabulary import Verdict, shorten
+from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import ApiGroups, TextMap
 from muster_cli.doctor.findings import Finding, Unseen, counted, unseen
 from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, Part
-from muster_tainter.policyfile import PolicyError, parse_policy
+from muster_tainter.policy.file import PolicyError, parse_policy
 
 POLICY, APIS = "policy", "apis"
 MAP, KEY = "muster-policy", "policy.yaml"

@@ -9,11 +9,11 @@ from datetime import datetime
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
-from muster_checks.vocabulary import Verdict, shorten
+from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import EndpointSlice, ServiceReference, TextMap, WebhookConfiguration
 from muster_cli.doctor.findings import Finding, Unseen, unseen
-from muster_kube.keypairs import AUTHORITIES, CERTIFICATE
-from muster_kube.times import rfc3339_whole
+from muster_kube.api.times import rfc3339_whole
+from muster_kube.webhook.key_pairs import AUTHORITIES, CERTIFICATE
 
 CERTIFICATES, WEBHOOKS = "certificates", "webhooks"
 SOON_S = 30 * 86400.0  # ours are renewed four months before their end: so near to it, nobody renews

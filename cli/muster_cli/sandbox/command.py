@@ -12,7 +12,7 @@ from pathlib import Path
 
 from muster_cli.sandbox.kernel_line import Refused, inject
 from muster_cli.sandbox.place import NoSandbox, SandboxNode, folder, running
-from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 
 SIMULATED_LIMIT = 200  # each has an agent process of about 50 MB
 
@@ -80,7 +80,7 @@ def _inject(node: SandboxNode, line: str) -> int:
 
 def _up(arguments: argparse.Namespace) -> int:
     if arguments.policy is not None:
-        from muster_tainter.policyfile import PolicyError, load_policy
+        from muster_tainter.policy.file import PolicyError, load_policy
 
         try:
             load_policy(arguments.policy)

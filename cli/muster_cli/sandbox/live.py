@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 from muster_cli.sandbox.table import Row, changes, live, rows
-from muster_kube.client import KubeClient
+from muster_kube.api.client import KubeClient
+from muster_kube.api.objects import Node
+from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import PATH, NodeHealth
-from muster_kube.objects import Node
-from muster_kube.reflector import Reflector
 
 REDRAW_S = 0.2  # a burst of changes is drawn once
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from muster_cli.sandbox.place import SandboxNode
 from muster_cli.sandbox.reboot import PID_FILE
-from muster_testbed.install import NAMESPACE
-from muster_testbed.processes import Component, ComponentDied, Keeper
+from muster_sandbox.controlplane.install import NAMESPACE
+from muster_sandbox.processes import Component, ComponentDied, Keeper
 
 LOOK_S = 0.3  # how soon a program that ended is seen
 START_AGAIN_S = 1.0
@@ -75,7 +75,7 @@ def operator(*, kubeconfig: Path, port: int, metrics_port: int, webhook_port: in
 
 
 class Running:
-    """Parts that run; none outlives this process, however it ends (see muster_testbed.processes)."""
+    """Parts that run; none outlives this process, however it ends (see muster_sandbox.processes)."""
 
     def __init__(self, keeper: Keeper, folder: Path, say: Callable[[str], None]) -> None:
         self._keeper = keeper

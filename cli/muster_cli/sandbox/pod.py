@@ -5,10 +5,10 @@ import sys
 import time
 from pathlib import Path
 
-from muster_kube.client import KubeClient
-from muster_kube.config import ConfigError, load_config
-from muster_kube.errors import ApiError
-from muster_kube.objects import Pod
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ConfigError, load_config
+from muster_kube.api.errors import ApiError
+from muster_kube.api.objects import Pod
 
 PODS = "/api/v1/namespaces/default/pods"
 WAIT_S = 20.0

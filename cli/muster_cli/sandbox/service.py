@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import ApiError, NotFound
-from muster_testbed.install import NAMESPACE
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, NotFound
+from muster_sandbox.controlplane.install import NAMESPACE
 
 NAME = "autopilot-healthchecks"
 _SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
-from muster_kube.objects import Node
-from muster_tainter.desired import withheld_of
+from muster_tainter.faults.desired_state import withheld_of
 
 if TYPE_CHECKING:
     from rich.table import Table

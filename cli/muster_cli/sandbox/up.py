@@ -13,24 +13,24 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from muster_cli.explain import POLICY_KEY, POLICY_MAP
+from muster_cli.commands.explain import POLICY_KEY, POLICY_MAP
 from muster_cli.sandbox import parts
 from muster_cli.sandbox.live import View, show
 from muster_cli.sandbox.place import Claim, Sandbox, SandboxNode, folder
 from muster_cli.sandbox.reboot import new_boot
 from muster_cli.sandbox.service import publish_agents
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.program import EXIT_UNKNOWN
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_operator.admission.configurations import Called, configurations
-from muster_operator.admission.serving import NAME as WEBHOOKS
-from muster_testbed.agents import create_agent_pods
-from muster_testbed.binaries import NoControlPlane, find_or_build
-from muster_testbed.controlplane import ControlPlane, free_ports
-from muster_testbed.install import AGENT, NAMESPACE, OPERATOR, PROXY, TAINTER, install
-from muster_testbed.kubelets import Kubelets
-from muster_testbed.nodes import NODES, SIMULATED, Fleet, NodeShape, node_object
-from muster_testbed.processes import ComponentDied, Keeper
+from muster_operator.admission.server import NAME as WEBHOOKS
+from muster_sandbox.build.binaries import NoControlPlane, find_or_build
+from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
+from muster_sandbox.controlplane.install import AGENT, NAMESPACE, OPERATOR, PROXY, TAINTER, install
+from muster_sandbox.processes import ComponentDied, Keeper
+from muster_sandbox.simulation.agents import create_agent_pods
+from muster_sandbox.simulation.kubelets import Kubelets
+from muster_sandbox.simulation.nodes import NODES, SIMULATED, Fleet, NodeShape, node_object
 
 Say = Callable[[str], None]
 DEVICE = Path("/dev/kmsg")

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from muster_kube.admission import VERSIONS
-from muster_operator.ipujob import GROUP, PLURAL, VERSION
+from muster_kube.webhook.review import VERSIONS
+from muster_operator.job.types import GROUP, PLURAL, VERSION
 
 Configuration = dict[str, Any]
 FailurePolicy = Literal["Fail", "Ignore"]

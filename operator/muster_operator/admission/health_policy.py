@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from muster_operator.admission.findings import Error, shown, wrong
+from muster_operator.admission.errors import Error, shown, wrong
+from muster_operator.admission.numbers import Spec, given, mapping
 from muster_operator.admission.pod_template import words_errors
-from muster_operator.admission.reading import Spec, given, mapping
-from muster_operator.ipujob import CheckpointSignal
+from muster_operator.job.types import CheckpointSignal
 
 GRACE_LIMIT_S = 86400
 WORDS_LIMIT = 64

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from muster_operator.admission.findings import Error, wrong
-from muster_operator.admission.reading import mapping
+from muster_operator.admission.errors import Error, wrong
+from muster_operator.admission.numbers import mapping
 from muster_operator.resources.config import KUBECTL_AT, MOUNTED_AT
 from muster_operator.resources.template import DEFAULT_CONTAINER
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from muster_kube.program import EXIT_FAILED, EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_FAILED, EXIT_USAGE, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Run until told to stop; 64 for settings that are wrong, 1 if a part has failed."""
     import asyncio
 
-    from muster_kube.errors import ConfigError
-    from muster_kube.settings import SettingsError
+    from muster_kube.api.errors import ConfigError
+    from muster_kube.process.settings import SettingsError
     from muster_operator.proxy import settings
 
     flags = {name: value for name, value in vars(arguments).items() if name in settings.FLAGS}

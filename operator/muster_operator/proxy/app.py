@@ -10,21 +10,21 @@ import msgspec
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from muster_kube.client import KubeClient
-from muster_kube.config import load_config
-from muster_kube.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
-from muster_kube.listening import bind
-from muster_kube.objects import Api, Metadata
-from muster_kube.reflector import Reflector
-from muster_kube.reviews import Reviews
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import load_config
+from muster_kube.api.objects import Api, Metadata
+from muster_kube.api.reviews import Reviews
+from muster_kube.controller.reflector import Reflector
+from muster_kube.process.address import bind
+from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
+from muster_operator.proxy.controllers.list_source import Listing
+from muster_operator.proxy.controllers.reachable import Make
 from muster_operator.proxy.core import Core
-from muster_operator.proxy.http import make_app
-from muster_operator.proxy.listing import Listing
 from muster_operator.proxy.logs import REQUESTS
 from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.patience import Limits, timed
-from muster_operator.proxy.reaching import Make
+from muster_operator.proxy.routes import make_app
 from muster_operator.proxy.settings import Settings
+from muster_operator.proxy.slow_clients import Limits, timed
 from muster_operator.vipu.controller import Controller
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 import logging
 
-from muster_kube.logs import configure_logging
+from muster_kube.process.logs import configure_logging
 
 ROOM = "muster_operator.proxy"
 REQUESTS = f"{ROOM}.requests"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from muster_operator.names import is_parked
-from muster_operator.partitions import Entry
+from muster_operator.job.names import is_parked
+from muster_operator.job.partition_api import Entry
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from muster_kube.settings import SettingsError, load_settings
-from muster_operator.names import QUARANTINE, TRACKER
-from muster_operator.proxy.room import is_power_of_two
+from muster_kube.process.settings import SettingsError, load_settings
+from muster_operator.job.names import QUARANTINE, TRACKER
+from muster_operator.proxy.free_capacity import is_power_of_two
 
 PREFIX = "MUSTER_VIPU_PROXY_"
 # the chart of the original sets these

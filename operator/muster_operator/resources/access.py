@@ -1,9 +1,9 @@
 """What the launcher may do: see pods, and exec into this job's workers, nothing else (behaviour 19)."""
 
-from muster_operator import names
-from muster_operator.ipujob import IPUJob
+from muster_operator.job import names
+from muster_operator.job.types import IPUJob
 from muster_operator.resources.config import workers
-from muster_operator.resources.owned import Body, owned
+from muster_operator.resources.ownership import Body, owned
 
 _RBAC = "rbac.authorization.k8s.io"
 

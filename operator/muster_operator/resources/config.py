@@ -2,9 +2,9 @@
 
 import shlex
 
-from muster_operator import names
-from muster_operator.ipujob import IPUJob, instances, workers_per_instance
-from muster_operator.resources.owned import Body, owned
+from muster_operator.job import names
+from muster_operator.job.types import IPUJob, instances, workers_per_instance
+from muster_operator.resources.ownership import Body, owned
 from muster_operator.resources.template import main_container
 
 KUBEEXEC = "kubeexec"

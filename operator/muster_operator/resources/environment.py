@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from muster_operator import names
-from muster_operator.ipujob import IPUJob, instances, ipus_per_instance, workers_per_instance
-from muster_operator.partitions import Entry
+from muster_operator.job import names
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.types import IPUJob, instances, ipus_per_instance, workers_per_instance
 from muster_operator.resources.config import HOSTFILE, KUBEEXEC, MOUNTED_AT
 from muster_operator.resources.template import main_container
-from muster_operator.seen import Setup
 
 Env = list[dict[str, Any]]
 

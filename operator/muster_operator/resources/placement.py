@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from muster_operator.ipujob import IPUJob
-from muster_operator.seen import Setup
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.types import IPUJob
 
 FAULTY = "muster.dev/faulty"
 HEALTH = "muster.dev/health"

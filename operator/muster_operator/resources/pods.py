@@ -10,14 +10,14 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from muster_operator import checkpoint, names
-from muster_operator.ipujob import IPUJob, has_launcher, instances, workers_per_instance
-from muster_operator.partitions import Entry
+from muster_operator.job import checkpoint, names
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.types import IPUJob, has_launcher, instances, workers_per_instance
 from muster_operator.resources import environment, placement
 from muster_operator.resources.config import HOSTFILE, KUBECTL_AT, KUBEEXEC, MOUNTED_AT
-from muster_operator.resources.owned import Body, labels, owner_references
+from muster_operator.resources.ownership import Body, labels, owner_references
 from muster_operator.resources.template import digest, main_container, pod_metadata, pod_spec
-from muster_operator.seen import Setup
 
 # A bare `sleep` as a container's first process hears no SIGTERM, so that every end would take the whole grace period,
 # and reaps none of the processes that MPI leaves behind.

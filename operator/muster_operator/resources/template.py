@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from muster_operator.ipujob import IPUJob
+from muster_operator.job.types import IPUJob
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 

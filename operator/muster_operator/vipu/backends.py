@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 from muster_operator.vipu.command import CommandController
 from muster_operator.vipu.controller import Controller
-from muster_operator.vipu.sim import SimController
+from muster_operator.vipu.simulator_client import SimController
 
 Backend = Literal["vipu", "sim"]
 

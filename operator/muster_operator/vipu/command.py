@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from muster_checks.commands import Commands, LocalCommands, Output
+from muster_checks.base.commands import Commands, LocalCommands, Output
 from muster_operator.vipu.controller import (
     Capacity,
     NoRoom,

@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 
+from muster_kube.api.objects import Node
+from muster_kube.api.times import seconds
 from muster_kube.nodehealth import Finding, NodeHealth
-from muster_kube.objects import Node
-from muster_kube.times import seconds
-from muster_tainter.desired import is_managed, show
-from muster_tainter.health import Report, Unusable, read
-from muster_tainter.memory import ANNOTATION, LOST_CHECK, Fault, Memory, OurTaint, Unreadable, decode, ours
+from muster_tainter.faults.check_history import under_test
+from muster_tainter.faults.desired_state import is_managed, show
+from muster_tainter.faults.node_record import ANNOTATION, LOST_CHECK, Fault, Memory, OurTaint, Unreadable, decode, ours
+from muster_tainter.faults.node_report import Report, Unusable, read
+from muster_tainter.faults.policy_match import Wanted, confirmed_at, held_until, wanted
 from muster_tainter.page.rows import held_taints, is_proving, silence, state_of, what_was_done
-from muster_tainter.past import under_test
-from muster_tainter.policy import CloseOn, Policy
-from muster_tainter.wanting import Wanted, confirmed_at, held_until, wanted
+from muster_tainter.policy.rules import CloseOn, Policy
 
 _ENDS = {
     CloseOn.BOOT: "a reboot, after which the check no longer finds it",

@@ -16,11 +16,11 @@ from itertools import islice
 
 import msgspec
 
+from muster_tainter.budgets.incidents import Incident
+from muster_tainter.budgets.pool_usage import Usage
 from muster_tainter.controller import Tainter
-from muster_tainter.incidents import Incident
 from muster_tainter.page.rows import row
-from muster_tainter.policy import Policy
-from muster_tainter.pool_counts import Usage
+from muster_tainter.policy.rules import Policy
 
 LISTENERS = 64
 BATCH_S = 0.1  # between two messages with rows: a burst of faults is a few messages

@@ -5,17 +5,17 @@ Of a node that passes there is nothing to say but its name: of ten thousand node
 
 from enum import StrEnum
 
-from muster_checks.vocabulary import Verdict, shorten
+from muster_checks.base.vocabulary import Verdict, shorten
+from muster_kube.api.objects import Condition, Node
+from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_kube.objects import Condition, Node
-from muster_kube.times import seconds
-from muster_tainter.desired import CONDITION, HEALTH_LABEL, is_managed, withheld_of
-from muster_tainter.health import Report, Unusable, read
-from muster_tainter.memory import ANNOTATION, Fault, Memory, OurTaint, ours, read_memory
-from muster_tainter.past import finished, under_test
-from muster_tainter.policy import SILENT, STARTUP_KEY, Policy
-from muster_tainter.recovery import asked_by
-from muster_tainter.wanting import confirmed_at, held_until, wanted
+from muster_tainter.faults.check_history import finished, under_test
+from muster_tainter.faults.desired_state import CONDITION, HEALTH_LABEL, is_managed, withheld_of
+from muster_tainter.faults.node_record import ANNOTATION, Fault, Memory, OurTaint, ours, read_memory
+from muster_tainter.faults.node_report import Report, Unusable, read
+from muster_tainter.faults.policy_match import confirmed_at, held_until, wanted
+from muster_tainter.policy.recovery import asked_by
+from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy
 
 MESSAGE_LIMIT = 200  # bytes of evidence in a row; a node's own page has all
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from muster_checks.vocabulary import shorten
+from muster_checks.base.vocabulary import shorten
+from muster_kube.api.objects import Condition, Node
+from muster_kube.api.times import seconds
 from muster_kube.nodehealth import Cleared, Finding
-from muster_kube.objects import Condition, Node
-from muster_kube.times import seconds
-from muster_tainter.memory import Memory
-from muster_tainter.sources.firings import Found, Over
-from muster_tainter.sources.numbering import ended
-from muster_tainter.sources.rules import Sources
+from muster_tainter.faults.node_record import Memory
+from muster_tainter.policy.sources import Sources
+from muster_tainter.sources.finding_tracker import Found, Over
+from muster_tainter.sources.occurrences import ended
 
 CHECK = "condition"
 COMPONENT = "host"

@@ -18,9 +18,9 @@ from urllib.parse import urlencode
 import httpcore2
 import httpx2
 
-from muster_kube.connecting import Transport
-from muster_tainter.sources.loki_answer import BadAnswer, Entry, decode
-from muster_tainter.sources.rules import Loki
+from muster_kube.api.transport import Transport
+from muster_tainter.policy.sources import Loki
+from muster_tainter.sources.loki_response import BadAnswer, Entry, decode
 
 PATH = "/loki/api/v1/query_range"
 NS = 1_000_000_000

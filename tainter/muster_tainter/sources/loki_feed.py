@@ -1,7 +1,7 @@
 """Follows Loki while this process leads: one task a query, each going on by itself when Loki is back.
 
 Nothing is written down. A new leader begins where a leader last lived, by the Lease, less the overlap; what it reads
-twice keeps its number (:mod:`muster_tainter.sources.numbering`).
+twice keeps its number (:mod:`muster_tainter.sources.occurrences`).
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from muster_kube.backoff import Backoff
-from muster_kube.errors import ApiError, ConfigError
-from muster_kube.objects import Node
-from muster_tainter.memory import Memory
-from muster_tainter.sources import pods
-from muster_tainter.sources.firings import Firings, Found, Over
-from muster_tainter.sources.kernel import NodeJudges
+from muster_kube.api.errors import ApiError, ConfigError
+from muster_kube.api.objects import Node
+from muster_kube.controller.backoff import Backoff
+from muster_tainter.faults.node_record import Memory
+from muster_tainter.policy.sources import KernelLines, Loki, PodLines
+from muster_tainter.sources import pod_nodes
+from muster_tainter.sources.finding_tracker import Firings, Found, Over
+from muster_tainter.sources.kernel_lines import NodeJudges
 from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, Refused
-from muster_tainter.sources.reading import Counts, Reading, Window
-from muster_tainter.sources.rules import KernelLines, Loki, PodLines
+from muster_tainter.sources.query_reader import Counts, Reading, Window
 from muster_tainter.sources.streams import KernelStream, PodStream, Stream, forgetting, pass_on
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class LokiFeed:
         self._loki: LokiClient | None = None
         self._judges = NodeJudges(self._loki_now)
         self._kernel = Firings(CHECK, world.memory, world.found, world.over)
-        self._pods = Firings(pods.CHECK, world.memory, world.found, world.over)
+        self._pods = Firings(pod_nodes.CHECK, world.memory, world.found, world.over)
         self._readings: dict[str, Reading] = {}
         self._troubles: dict[str, str] = {}
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing

@@ -7,10 +7,10 @@ from importlib.resources import files
 import msgspec
 import yaml
 
-from muster_checks.dmesg.match import Matcher
-from muster_checks.graphcore import poplar
-from muster_checks.vocabulary import FaultClass, Verdict
-from muster_tainter.sources.rules import LinePattern
+from muster_checks.base.vocabulary import FaultClass, Verdict
+from muster_checks.dmesg.catalogue.match import Matcher
+from muster_checks.graphcore.tools import poplar
+from muster_tainter.policy.sources import LinePattern
 
 POPLAR = "poplar"
 

@@ -4,16 +4,16 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from muster_checks.declaration import AllClear, Sign
-from muster_checks.dmesg.records import KernelLine
-from muster_checks.vocabulary import shorten
-from muster_tainter.sources.firings import QUIET_S, Firings, Key
-from muster_tainter.sources.kernel import Event, NodeJudges
-from muster_tainter.sources.loki_answer import Entry
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import shorten
+from muster_checks.dmesg.sources.records import KernelLine
+from muster_tainter.policy.sources import KernelLines, PodLines
+from muster_tainter.sources.finding_tracker import QUIET_S, Firings, Key
+from muster_tainter.sources.kernel_lines import Event, NodeJudges
+from muster_tainter.sources.log_formats import unwrapped
+from muster_tainter.sources.loki_response import Entry
 from muster_tainter.sources.patterns import Patterns
-from muster_tainter.sources.pods import pod_of, sign_of
-from muster_tainter.sources.rules import KernelLines, PodLines
-from muster_tainter.sources.unwrapping import unwrapped
+from muster_tainter.sources.pod_nodes import pod_of, sign_of
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, mangled
 from tests.checks.recorded import failed, hung, lay_out, node
 
+from muster_checks.base.commands import Output
+from muster_checks.base.execution import CannotTell, judge_recorded, run_probe
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.clock import CLOCK, ClockParameters
 from muster_checks.clock.chrony import Tracking, parse_tracking
-from muster_checks.clock.judging import judge
+from muster_checks.clock.judge import judge
 from muster_checks.clock.kernel import KernelClock, ask_kernel, interpret
-from muster_checks.clock.probing import SOURCE, probe
-from muster_checks.commands import Output
-from muster_checks.running import CannotTell, judge_recorded, run_probe
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
+from muster_checks.clock.probe import SOURCE, probe
 
 SAMPLES = Path(__file__).parent / "samples"
 SYNCHRONISED = (SAMPLES / "synchronised.csv").read_bytes()

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import NO_VALUES, TEXTS
 from tests.checks.recorded import lay_out, node
 
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.cpu import CPU, CpuParameters
 from muster_checks.cpu.counters import Throttling, parse_interrupts, read_interrupts, read_throttling
 from muster_checks.cpu.processes import read_processes
 from muster_checks.cpu.topology import Policy, parse_clocks, parse_list, read_topology
-from muster_checks.declaration import NodeView
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import FaultClass, Result, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 CPUS = "/sys/devices/system/cpu"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.checks.recorded import Answer, RecordedCommands
 
-from muster_checks.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
+from muster_checks.base.declaration import NodeView
 
 SOURCE = Path(__file__).with_name("libcuda.c")
 

@@ -12,7 +12,7 @@ from tests.checks.cuda.fake_driver import address, gpu_node
 from muster_checks.cuda import arithmetic, copies
 from muster_checks.cuda.child import UNAVAILABLE, cpus, main, parser, stay_near
 from muster_checks.cuda.driver import CudaError, Device, Driver
-from muster_checks.cuda.launching import Sweep, each_gpu
+from muster_checks.cuda.launcher import Sweep, each_gpu
 from muster_checks.cuda.protocol import Begun, Computed, Copied, Failed, Line, Unavailable
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from tests.checks.bad_input import TEXTS
 
+from muster_checks.base.execution import CannotTell, judge_recorded
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Result, Verdict
 from muster_checks.dcgm import DCGM, DcgmParameters
-from muster_checks.dcgm.document import Diagnosis, Entity, Error, Outcome, Status, parse
 from muster_checks.dcgm.errors import Says, meaning_of, meanings
 from muster_checks.dcgm.judge import judge
-from muster_checks.running import CannotTell, judge_recorded
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Result, Verdict
+from muster_checks.dcgm.parse import Diagnosis, Entity, Error, Outcome, Status, parse
 
 SAMPLES = Path(__file__).parent / "samples"
 GPU5 = (Entity("GPU", 5),)

@@ -6,12 +6,12 @@ import pytest
 from tests.checks.bad_input import TEXTS
 from tests.checks.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, run_probe
+from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.dcgm import DCGM, DcgmParameters
 from muster_checks.dcgm.probe import LEVEL_TIMEOUT_S, diagnose
-from muster_checks.declaration import NodeView
 from muster_checks.registry import registry
-from muster_checks.running import CannotTell, run_probe
-from muster_checks.vocabulary import Result, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 DISCOVERY = (SAMPLES / "discovery.txt").read_bytes()

@@ -7,9 +7,9 @@ import pytest
 from tests.checks.bad_input import NO_VALUES
 from tests.checks.recorded import lay_out, node
 
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.disk import DISK, DiskParameters
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
 
 Files = dict[str, str | int]
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.recorded import lay_out, node
 
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import FaultClass, Finding, Result, Verdict
 from muster_checks.disk import DISK, NODE_PATHS, DiskParameters
-from muster_checks.disk.judging import judge_filesystem
+from muster_checks.disk.judge import judge_filesystem
 from muster_checks.disk.mounts import Filesystem, filesystems, parse_mountinfo, serving
-from muster_checks.disk.probing import probe
+from muster_checks.disk.probe import probe
 from muster_checks.disk.space import Space, Spaces, read_space
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import FaultClass, Finding, Result, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 NODE = (SAMPLES / "mountinfo_node.txt").read_text()

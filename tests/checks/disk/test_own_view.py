@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from tests.checks.bad_input import NO_VALUES, TEXTS, any_json, huge, mangled, replaced
 from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.disk import DISK, DiskParameters
 from muster_checks.disk.smart import Health, parse_nvme, parse_smartctl
-from muster_checks.reading import Unreadable
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import FaultClass, Result, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 SOUND = (SAMPLES / "smartctl_nvme.json").read_bytes()

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from muster_checks.declaration import AllClear, Sign
-from muster_checks.dmesg.catalogue import Catalogue, load_catalogue
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import Origin
+from muster_checks.dmesg.catalogue.types import Catalogue, load_catalogue
 from muster_checks.dmesg.judge import Judge
-from muster_checks.dmesg.records import KernelLine
-from muster_checks.vocabulary import Origin
+from muster_checks.dmesg.sources.records import KernelLine
 
 START = 1_700_000_000.0  # any moment; times in these tests are seconds after it
 

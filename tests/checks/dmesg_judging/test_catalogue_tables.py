@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from muster_checks.dmesg.catalogue import read_sxids, read_xids
-from muster_checks.vocabulary import FaultClass, Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict
+from muster_checks.dmesg.catalogue.types import read_sxids, read_xids
 
 BUCKETS = {
     "RESTART_APP": (Verdict.WARN, FaultClass.RESTART_APP),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
 from muster_checks.dmesg.device_names import sysfs_names
 
 

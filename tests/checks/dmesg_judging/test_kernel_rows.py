@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster_checks.declaration import Sign
+from muster_checks.base.declaration import Sign
 from muster_checks.dmesg.windows import Windows
 
 SAMPLES = Path(__file__).parent / "samples"

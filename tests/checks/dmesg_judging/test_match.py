@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from muster_checks.dmesg.match import SET_INSTRUCTIONS, Matcher, Pattern
+from muster_checks.dmesg.catalogue.match import SET_INSTRUCTIONS, Matcher, Pattern
 
 
 def test_a_matcher_says_which_patterns_stand_in_a_text():

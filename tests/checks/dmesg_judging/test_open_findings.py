@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_checks.declaration import AllClear, Sign
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import FaultClass, Origin, Verdict
 from muster_checks.dmesg.open_findings import FINDINGS_LIMIT, OpenFindings
-from muster_checks.vocabulary import FaultClass, Origin, Verdict
 
 XID13 = "NVRM: Xid (PCI:0000:b3:00): 13, pid=1"
 XID48 = "NVRM: Xid (PCI:0000:b3:00): 48, pid=1"

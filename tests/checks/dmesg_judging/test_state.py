@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_checks.declaration import Sign
+from muster_checks.base.declaration import Sign
 from muster_checks.dmesg.judge import JudgeState
 from muster_checks.dmesg.open_findings import FINDINGS_LIMIT
 

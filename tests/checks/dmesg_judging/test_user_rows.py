@@ -2,8 +2,8 @@
 
 import pytest
 
-from muster_checks.dmesg.catalogue import CatalogueError, load_catalogue
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
+from muster_checks.dmesg.catalogue.types import CatalogueError, load_catalogue
 
 MY_ROW = (
     "{name: MyRow, pattern: 'widget (?P<w>w\\d+) died', component: 'widget/{w}', "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster_checks.vocabulary import FaultClass, Origin, Verdict
+from muster_checks.base.vocabulary import FaultClass, Origin, Verdict
 
 GPU = "gpu/0000:b3:00.0"
 UUID = "GPU-12345678-1234-1234-1234-123456789012"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from muster_checks.declaration import AllClear, Sign
-from muster_checks.dmesg.kmsg import KmsgPlace, KmsgSource
-from muster_checks.dmesg.records import KernelLine
-from muster_checks.dmesg.source import JudgeCounts
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import Verdict
+from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource
+from muster_checks.dmesg.sources.records import KernelLine
+from muster_checks.dmesg.sources.source import JudgeCounts
+from muster_checks.dmesg.sources.timeline import Clocks, Timeline
 from muster_checks.dmesg.stream import KernelLog
-from muster_checks.dmesg.timeline import Clocks, Timeline
-from muster_checks.vocabulary import Verdict
 
 BOOTED = 1_700_000_000.0
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_checks.dmesg.journal import ENTRY_BYTES, ExportParser, JournalPlace, JournalSource, line_of_entry
+from muster_checks.base.vocabulary import Origin
+from muster_checks.dmesg.sources.journal import ENTRY_BYTES, ExportParser, JournalPlace, JournalSource, line_of_entry
+from muster_checks.dmesg.sources.timeline import Timeline
 from muster_checks.dmesg.stream import KernelLog
-from muster_checks.dmesg.timeline import Timeline
-from muster_checks.vocabulary import Origin
 
 BOOT = "3e1d192e-7ea2-47b4-b8b4-1cb0700ffc7d"
 BOOT_HEX = BOOT.replace("-", "").encode()

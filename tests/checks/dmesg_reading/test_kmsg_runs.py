@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from muster_checks.declaration import AllClear, Sign
-from muster_checks.dmesg.catalogue import Catalogue, load_catalogue
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.dmesg.catalogue.types import Catalogue, load_catalogue
 from muster_checks.dmesg.judge import Judge
-from muster_checks.dmesg.kmsg import LINES_PER_LOOK, KmsgPlace, KmsgSource
-from muster_checks.dmesg.records import KernelLine
-from muster_checks.dmesg.source import LINES_PER_TURN, Counts, Gap
-from muster_checks.dmesg.timeline import Clocks, Timeline
+from muster_checks.dmesg.sources.kmsg import LINES_PER_LOOK, KmsgPlace, KmsgSource
+from muster_checks.dmesg.sources.records import KernelLine
+from muster_checks.dmesg.sources.source import LINES_PER_TURN, Counts, Gap
+from muster_checks.dmesg.sources.timeline import Clocks, Timeline
 
 NOW = Clocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0)
 DULL = b"cni0: port 7(veth7) entered blocking state"

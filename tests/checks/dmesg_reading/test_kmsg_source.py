@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_checks.dmesg.kmsg import KmsgPlace, KmsgSource, unescape
-from muster_checks.dmesg.source import LINES_PER_TURN, Batch
-from muster_checks.dmesg.timeline import Clocks, Timeline
-from muster_checks.vocabulary import Origin
+from muster_checks.base.vocabulary import Origin
+from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource, unescape
+from muster_checks.dmesg.sources.source import LINES_PER_TURN, Batch
+from muster_checks.dmesg.sources.timeline import Clocks, Timeline
 
 SAMPLE = Path(__file__).parent / "samples/kmsg.1.log"
 

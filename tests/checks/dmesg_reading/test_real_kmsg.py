@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg import DMESG, DmesgParameters
-from muster_checks.dmesg.kmsg import KmsgPlace, KmsgSource
-from muster_checks.dmesg.position import load_position, read_boot_id
+from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource
+from muster_checks.dmesg.sources.position import load_position, read_boot_id
+from muster_checks.dmesg.sources.timeline import Clocks, Timeline
 from muster_checks.dmesg.stream import KernelLog
-from muster_checks.dmesg.timeline import Clocks, Timeline
-from muster_checks.vocabulary import Origin
 
 KMSG = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

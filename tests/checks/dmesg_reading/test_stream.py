@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_checks.declaration import AllClear, Sign
-from muster_checks.dmesg.kmsg import KmsgPlace, KmsgSource
-from muster_checks.dmesg.position import load_position
-from muster_checks.dmesg.source import Backoff
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import Verdict
+from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource
+from muster_checks.dmesg.sources.position import load_position
+from muster_checks.dmesg.sources.source import Backoff
+from muster_checks.dmesg.sources.timeline import Clocks, Timeline
 from muster_checks.dmesg.stream import GAP_QUIET_S, GAP_REASON, KernelLog
-from muster_checks.dmesg.timeline import Clocks, Timeline
-from muster_checks.vocabulary import Verdict
 
 FIXED = Clocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0)
 
 
 def stream_on(ring: Any, judge: Any, saved: bytes | None = None, clocks: Clocks = FIXED) -> Any:
-    """As opening.py puts it together, with a judge of our own."""
+    """As stream_factory.py puts it together, with a judge of our own."""
     position = load_position(saved)
     timeline = Timeline(clocks, position.booted if position else None)
     place = KmsgPlace(seq=-1)

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from muster_checks.dmesg.timeline import SAME_CLOCK_S, Timeline
+from muster_checks.dmesg.sources.timeline import SAME_CLOCK_S, Timeline
 
 
 def test_a_clock_that_is_set_moves_no_line(clock: Any) -> None:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.checks.nvidia.on_bus import Clock, answer, gpu_node
 from tests.checks.nvidia.samples_of import H100, changed, healthy, numbered, of, series
 
+from muster_checks.base.counter_history import Series
+from muster_checks.base.execution import NotHere, judge_recorded, run_probe
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.gpuconfig import GPUCONFIG, GpuconfigParameters
 from muster_checks.gpuconfig.judge import HOST_PIDS, counters, judge, sees_all_processes
-from muster_checks.history import Series
 from muster_checks.nvidia.gpu import ComputeMode, Config, Gpu
-from muster_checks.running import NotHere, judge_recorded, run_probe
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
 
 LIMITS = GpuconfigParameters()
 PASS = (Verdict.PASS, "Ok", FaultClass.NONE)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from muster_checks.base.execution import CannotTell
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gpucount import GpucountParameters
 from muster_checks.gpucount.judge import Count, judge
 from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.running import CannotTell
-from muster_checks.vocabulary import FaultClass, Verdict
 
 A, B, C = "0000:0a:00.0", "0000:0b:00.0", "0000:0c:00.0"
 PASS, FAIL, WARN, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN

@@ -6,10 +6,10 @@ import pytest
 from tests.checks.nvidia.on_bus import CHILD, answer, calls, failure, gpu_node, put_gpus
 from tests.checks.recorded import hung, lay_out, node
 
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.gpucount import GPUCOUNT, GpucountParameters
 from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import Verdict
 
 A, B = "0000:0a:00.0", "0000:0b:00.0"
 AT_ONCE = GpucountParameters(confirm_after_s=0.0)
@@ -26,7 +26,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         naps.append(seconds)
 
-    monkeypatch.setattr("muster_checks.gpucount.counting.asyncio.sleep", sleep)
+    monkeypatch.setattr("muster_checks.gpucount.probe.asyncio.sleep", sleep)
     return naps
 
 

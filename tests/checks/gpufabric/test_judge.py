@@ -7,11 +7,11 @@ import pytest
 from tests.checks.nvidia.on_bus import Clock, answer, gpu_node
 from tests.checks.nvidia.samples_of import changed, healthy, of, series
 
+from muster_checks.base.execution import NotHere, run_probe
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gpufabric import GPUFABRIC, GpufabricParameters
 from muster_checks.gpufabric.judge import judge, unregistered
 from muster_checks.nvidia.gpu import Fabric, Gpu, Recovery
-from muster_checks.running import NotHere, run_probe
-from muster_checks.vocabulary import FaultClass, Verdict
 
 LIMITS = GpufabricParameters()
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_checks.cuda.launching import OneGpu
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.cuda.launcher import OneGpu
 from muster_checks.cuda.protocol import Computed, Wrong
-from muster_checks.expected import Table
 from muster_checks.gpumem import GpumemParameters
 from muster_checks.gpumem.judge import Limits, judge
+from muster_checks.hardware.expected_values import Table
 from muster_checks.nvidia.models import GpuModel
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
 
 LIMITS = Limits(**GpumemParameters().model_dump(exclude={"expected", "memory_share"}))
 MODELS = Table([GpuModel("*A100*", memory_gb_per_s=2000.0, fp64_tflops=9.7), GpuModel("*bare*")])

@@ -9,12 +9,12 @@ from tests.checks.bad_input import TEXTS
 from tests.checks.cuda.fake_driver import Commands, address, gpu_node
 from tests.checks.recorded import node
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.gpumem import GPUMEM, GpumemParameters
 from muster_checks.nvidia.gpu import Gpu, Reading
 from muster_checks.registry import registry
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import FaultClass, Result, Verdict
 
 NVML = f"{sys.executable} -X utf8 -P -m muster_checks.nvidia.nvml_child"
 SAMPLE = Path(__file__).parent / "samples" / "arithmetic.jsonl"

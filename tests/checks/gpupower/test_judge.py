@@ -7,12 +7,12 @@ import pytest
 from tests.checks.nvidia.on_bus import Clock, answer, gpu_node
 from tests.checks.nvidia.samples_of import changed, healthy, numbered, of, series
 
+from muster_checks.base.counter_history import Series
+from muster_checks.base.execution import NotHere, run_probe
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gpupower import GPUPOWER, GpupowerParameters
 from muster_checks.gpupower.judge import counters, judge
-from muster_checks.history import Series
 from muster_checks.nvidia.gpu import ClocksEvent, Gpu
-from muster_checks.running import NotHere, run_probe
-from muster_checks.vocabulary import FaultClass, Verdict
 
 LIMITS = GpupowerParameters()
 BRAKE, THERMAL, SLOWDOWN = ClocksEvent.HW_POWER_BRAKE, ClocksEvent.HW_THERMAL, ClocksEvent.HW_SLOWDOWN

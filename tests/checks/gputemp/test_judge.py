@@ -7,11 +7,11 @@ import pytest
 from tests.checks.nvidia.on_bus import gpu_node
 from tests.checks.nvidia.samples_of import changed, healthy, of
 
+from muster_checks.base.execution import NotHere, run_probe
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gputemp import GPUTEMP, GputempParameters
 from muster_checks.gputemp.judge import judge, memory_margin, slowdown_margin
 from muster_checks.nvidia.gpu import Gpu, Temperature
-from muster_checks.running import NotHere, run_probe
-from muster_checks.vocabulary import FaultClass, Verdict
 
 LIMITS = GputempParameters()
 PASS = (Verdict.PASS, "Ok", FaultClass.NONE)

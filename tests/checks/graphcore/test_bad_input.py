@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, any_json, huge, mangled, replaced
 from tests.checks.graphcore.sample import samples
 
-from muster_checks.graphcore import (
+from muster_checks.graphcore.tools import (
     attributes,
+    device_list,
     health,
     host_sync,
-    host_traffic,
     ipu_traffic,
     links,
-    listing,
     monitor,
     partitions,
     poplar,
 )
+from muster_checks.pciebw import graphcore
 
 PARSERS = {
     module.__name__.rpartition(".")[2]: module.parse
@@ -27,10 +27,10 @@ PARSERS = {
         attributes,
         health,
         host_sync,
-        host_traffic,
+        graphcore,
         ipu_traffic,
         links,
-        listing,
+        device_list,
         monitor,
         partitions,
         poplar,

@@ -4,9 +4,9 @@ import pytest
 from tests.checks.graphcore.sample import sample
 from tests.checks.recorded import failed, hung, lay_out, node
 
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.graphcore.discovery import find
 from muster_checks.graphcore.settings import GraphcoreParameters, fabric
-from muster_checks.running import CannotTell, NotHere, ToolMissing
 
 LISTED = sample("gc_info_list.txt")
 NOWHERE = fabric(GraphcoreParameters(), {})

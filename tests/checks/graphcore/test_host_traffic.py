@@ -4,17 +4,18 @@ import pytest
 from tests.checks.graphcore.sample import sample
 from tests.checks.recorded import failed, hung, lay_out, node
 
-from muster_checks.graphcore import UNNAMED, host_traffic
-from muster_checks.graphcore.host_traffic import measure
-from muster_checks.pciebw.samples import Bandwidth
-from muster_checks.reading import Unreadable
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.graphcore import UNNAMED
+from muster_checks.pciebw import graphcore
+from muster_checks.pciebw.bandwidth import Bandwidth
+from muster_checks.pciebw.graphcore import measure
 
 TRAFFIC = sample("gc_hosttraffictest.json")
 LISTED = b"-+- Id: [0], target: [Fabric], IPU-M host: [10.1.5.10], IPU#: [3]\n"
 
 
 def test_each_way_alone_counts_in_gigabytes_on_the_hosts_side():
-    found = host_traffic.parse(TRAFFIC, "ipu/10.1.5.10/3")
+    found = graphcore.parse(TRAFFIC, "ipu/10.1.5.10/3")
     assert found.component == "ipu/10.1.5.10/3"
     # the bytes and seconds beside the speeds say the same
     assert found.to_device_gb_per_s == pytest.approx(28_034_727_936 / 3.970404303 / 1e9)
@@ -23,25 +24,25 @@ def test_each_way_alone_counts_in_gigabytes_on_the_hosts_side():
 
 def test_a_card_has_only_the_tiles_side():
     text = b'{"repeat_0": {"host_to_tile": {"duration_seconds": "1", "tile_transfer_speed_gbps": "80"}}}'
-    assert host_traffic.parse(text) == Bandwidth(UNNAMED, 10.0, None)
+    assert graphcore.parse(text) == Bandwidth(UNNAMED, 10.0, None)
 
 
 def test_the_best_of_several_repeats_counts():
     way = '{"host_to_buffer_to_tile": {"duration_seconds": "1", "host_transfer_speed_gbps": "%d"}}'
     text = f'{{"repeat_0": {way % 40}, "repeat_1": {way % 56}, "repeat_2": {way % 48}}}'
-    assert host_traffic.parse(text.encode()).to_device_gb_per_s == 7.0
+    assert graphcore.parse(text.encode()).to_device_gb_per_s == 7.0
 
 
 def test_both_ways_at_once_say_nothing_of_either():
     text = b'{"r": {"host_to_buffer_from_tile": {"duration_seconds": "1", "host_transfer_speed_gbps": "21"}}}'
-    found = host_traffic.parse(text)
+    found = graphcore.parse(text)
     assert (found.to_device_gb_per_s, found.from_device_gb_per_s) == (None, None)
     assert "one way alone" in found.trouble
 
 
 def test_an_output_without_transfers_is_unreadable():
     with pytest.raises(Unreadable):
-        host_traffic.parse(b'{"configuration": {"number_of_ipus": "1"}}')
+        graphcore.parse(b'{"configuration": {"number_of_ipus": "1"}}')
 
 
 async def test_a_node_without_ipus_measures_nothing(tmp_path):

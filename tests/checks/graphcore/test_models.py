@@ -2,8 +2,8 @@
 
 import pytest
 
+from muster_checks.base.execution import CannotTell
 from muster_checks.graphcore.models import models
-from muster_checks.running import CannotTell
 
 
 def test_every_shipped_row_has_a_source_and_no_limit_that_nobody_published():

@@ -3,15 +3,16 @@
 import pytest
 from tests.checks.graphcore.sample import sample
 
-from muster_checks.graphcore import attributes, component_of, health, host_sync, ipu_traffic, links, listing, monitor
-from muster_checks.graphcore import partitions as vipu
-from muster_checks.graphcore.listing import Device
-from muster_checks.graphcore.partitions import Partition
-from muster_checks.reading import Unreadable
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.graphcore import component_of
+from muster_checks.graphcore.tools import attributes, device_list, health, host_sync, ipu_traffic, links, monitor
+from muster_checks.graphcore.tools import partitions as vipu
+from muster_checks.graphcore.tools.device_list import Device
+from muster_checks.graphcore.tools.partitions import Partition
 
 
 def test_gc_info_lists_single_ipus_with_partition_and_address():
-    devices = listing.parse(sample("gc_info_list.txt"))
+    devices = device_list.parse(sample("gc_info_list.txt"))
     assert devices[0] == Device("ipu/10.1.5.10/3", "0", "p1")
     assert devices[7] == Device("ipu/10.1.5.12/0", "7", "p2")
     assert devices[8:] == [
@@ -22,12 +23,12 @@ def test_gc_info_lists_single_ipus_with_partition_and_address():
 
 def test_groups_of_ipus_are_no_devices():
     text = b"-+- Id: [4], target: [Multi IPU]\n |--- Id: [0], DNC Id: [0], IPU-M host: [h], IPU#: [3]\ndevice listing\n"
-    assert listing.parse(text) == []
+    assert device_list.parse(text) == []
 
 
 def test_a_device_line_that_was_cut_off_is_not_taken_for_a_device():
     whole = b"-+- Id: [0], target: [Fabric], IPU-M host: [10.1.5.10], IPU#: [3]\n"
-    assert len(listing.parse(whole + whole.replace(b"[0]", b"[11]")[:-3].replace(b"10.1", b"10.2"))) == 1
+    assert len(device_list.parse(whole + whole.replace(b"[0]", b"[11]")[:-3].replace(b"10.1", b"10.2"))) == 1
 
 
 def test_the_attributes_of_a_c600_card():
@@ -97,7 +98,7 @@ def test_more_devices_than_any_machine_has_are_refused():
         attributes.parse(block * 1025)
     rows = b"".join(b"-+- Id: [%d], target: [Fabric], IPU-M host: [h], IPU#: [%d]\n" % (n, n) for n in range(1025))
     with pytest.raises(Unreadable, match="1025 IPUs"):
-        listing.parse(rows)
+        device_list.parse(rows)
 
 
 def test_gc_monitor_lists_the_devices_of_the_active_partition():

@@ -3,8 +3,8 @@
 import pytest
 from tests.checks.graphcore.sample import sample
 
-from muster_checks.graphcore import poplar
-from muster_checks.vocabulary import FaultClass, Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict
+from muster_checks.graphcore.tools import poplar
 
 
 @pytest.mark.parametrize("line", sample("ciuerrvr_firsterror.txt").decode().split())

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.declaration import NodeView
-from muster_checks.expected import load_table
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Finding, Verdict
+from muster_checks.hardware.expected_values import load_table
+from muster_checks.hardware.recorded_tree import tree
 from muster_checks.ib import IbParameters
 from muster_checks.ib.judge import counters, judge
-from muster_checks.ib.limits import ModelRow, counter_rows
-from muster_checks.ib.reading import read_ports
-from muster_checks.recorded_tree import tree
-from muster_checks.vocabulary import Finding, Verdict
+from muster_checks.ib.sysfs import read_ports
+from muster_checks.ib.thresholds import ModelRow, counter_rows
 
 SAMPLE = Path(__file__).parent / "samples/sys-class-infiniband-h100.tar.xz"
 DAYS_S = 500_000.0

@@ -1,10 +1,10 @@
-"""Error counters are judged by their rise within a window, as the rows of counters.yaml say."""
+"""Error counters are judged by their rise within a window, as the rows of thresholds.yaml say."""
 
 import pytest
 from tests.checks.ib.conftest import Node
 
-from muster_checks.ib.limits import CounterRow, counter_rows
-from muster_checks.vocabulary import FaultClass, Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict
+from muster_checks.ib.thresholds import CounterRow, counter_rows
 
 PORT = "mlx5_4"
 

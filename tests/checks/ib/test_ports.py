@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.checks.ib.conftest import Node
 
-from muster_checks.vocabulary import FaultClass, Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict
 
 COMPUTE = ("mlx5_0", "mlx5_1", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7", "mlx5_8", "mlx5_9")
 DOWN = ("nic/mlx5_4", Verdict.FAIL, "PortDown")

@@ -11,11 +11,11 @@ from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.ib.conftest import SAMPLE, Node
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.ib import IB, IbParameters
-from muster_checks.ib.reading import parse_rate
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import Verdict
+from muster_checks.ib.sysfs import parse_rate
 
 AT_ONCE = IbParameters(first_interval_s=0.0)
 

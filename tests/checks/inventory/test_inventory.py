@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, run_probe
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.inventory import INVENTORY, InventoryParameters
 from muster_checks.inventory.devices import Devices, Expected, judge, load_expected
-from muster_checks.running import CannotTell, run_probe
-from muster_checks.vocabulary import Verdict
 
 PCI = "/sys/bus/pci/devices"
 

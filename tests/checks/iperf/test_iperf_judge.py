@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.blame import culprits
 from muster_checks.iperf.judge import judge
 from muster_checks.iperf.pair import Pair, Side
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
 
 LIMITS = IperfParameters()
 LINK = 100.0

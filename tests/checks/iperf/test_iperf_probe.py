@@ -9,14 +9,14 @@ from pydantic import ValidationError
 from tests.checks.bad_input import NO_VALUES, TEXTS
 from tests.checks.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
-from muster_checks.commands import OUTPUT_LIMIT_BYTES, Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, ToolMissing, run_probe
+from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IPERF, IperfParameters
 from muster_checks.iperf.link import device_towards, link_gbit_per_s, nic_name
 from muster_checks.iperf.server import server
 from muster_checks.registry import SHIPPED
-from muster_checks.running import CannotTell, ToolMissing, run_probe
-from muster_checks.vocabulary import Result, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 TCP = (SAMPLES / "tcp.json").read_bytes()

@@ -8,11 +8,11 @@ import pytest
 from tests.checks.ping.namespaces import Inside, Wire, wire
 from tests.checks.recorded import lay_out
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, run_probe
+from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IPERF, IperfParameters
 from muster_checks.iperf.server import server
-from muster_checks.running import CannotTell, run_probe
-from muster_checks.vocabulary import Result, Verdict
 
 SHORT = {"seconds": 1, "omit_seconds": 0, "clients": 2, "max_retransmits_per_gb": 1e9}
 

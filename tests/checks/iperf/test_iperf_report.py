@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, any_json, huge, mangled, replaced
 
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.execution import CannotTell, judge_recorded
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.iperf import IPERF, IperfParameters
-from muster_checks.iperf.report import read_report
-from muster_checks.reading import Unreadable
-from muster_checks.running import CannotTell, judge_recorded
-from muster_checks.vocabulary import Verdict
+from muster_checks.iperf.parse import read_report
 
 SAMPLES = Path(__file__).parent / "samples"
 GOOD = ("tcp", "tcp6", "reverse", "bidir", "udp", "udp-reverse", "udp-bidir", "slow", "black-hole")

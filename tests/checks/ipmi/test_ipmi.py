@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
 from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.ipmi import IPMI, IpmiParameters
 from muster_checks.ipmi.events import judge_log, parse_log, parse_sensors, read_time, recorded, rules
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import FaultClass, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 LOG = (SAMPLES / "sel_elist.txt").read_bytes()

@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 
-from muster_checks.expected import Table
-from muster_checks.graphcore.attributes import Attributes
-from muster_checks.graphcore.health import Unhealthy
-from muster_checks.graphcore.listing import Device
+from muster_checks.base.counter_history import Rise
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.graphcore.models import IpuModel, models
-from muster_checks.graphcore.reading import Health, Reading
-from muster_checks.history import Rise
+from muster_checks.graphcore.probe import Health, Reading
+from muster_checks.graphcore.tools.attributes import Attributes
+from muster_checks.graphcore.tools.device_list import Device
+from muster_checks.graphcore.tools.health import Unhealthy
+from muster_checks.hardware.expected_values import Table
 from muster_checks.ipu.judge import Limits, counters, judge, judge_health, judge_unlisted
-from muster_checks.vocabulary import FaultClass, Verdict
 
 LIMITS = Limits(models(None), 460.0)
 SOUND = Attributes(

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from muster_checks.graphcore.host_sync import HostSync
-from muster_checks.graphcore.ipu_traffic import Transfer
-from muster_checks.graphcore.links import Channel, Links
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.graphcore.models import IpuModel
-from muster_checks.graphcore.partitions import Partition
+from muster_checks.graphcore.tools.host_sync import HostSync
+from muster_checks.graphcore.tools.ipu_traffic import Transfer
+from muster_checks.graphcore.tools.links import Channel, Links
+from muster_checks.graphcore.tools.partitions import Partition
 from muster_checks.ipulink.judge import judge_links, judge_partitions, judge_sync, judge_traffic
-from muster_checks.vocabulary import FaultClass, Verdict
 
 SOUND = Channel(from_id="7", to_id="6", from_channel="NLC_W_1B", to_channel="NLC_W_1B", status="passed", gen=4, lanes=8)
 C600 = IpuModel(model="C600", ipu_link_gen=4, ipu_link_lanes=8)

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.membw import MembwParameters
-from muster_checks.membw.child import Report
 from muster_checks.membw.judge import Sample, judge
 from muster_checks.membw.memory import Mismatch
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
+from muster_checks.membw.worker import Report
 
 LIMITS = MembwParameters()
 GIB = 1 << 30

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.recorded import lay_out
 
-from muster_checks.membw.child import Refused, Report, Task, measure
+from muster_checks.membw.free_memory import room_bytes
 from muster_checks.membw.memory import (
     CHUNK,
     Block,
@@ -27,7 +27,7 @@ from muster_checks.membw.memory import (
     pinned,
     write,
 )
-from muster_checks.membw.room import room_bytes
+from muster_checks.membw.worker import Refused, Report, Task, measure
 
 CPUS = sorted(os.sched_getaffinity(0))
 SIZE = 8 * CHUNK

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json, mangled
 from tests.checks.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
-from muster_checks.commands import LocalCommands, Output, python_child
-from muster_checks.declaration import NodeView
+from muster_checks.base.commands import LocalCommands, Output, python_child
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import NotHere, run_probe
+from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.membw import MEMBW, MembwParameters
-from muster_checks.membw.child import Refused, Report
 from muster_checks.membw.topology import cpu_list, numa_nodes
+from muster_checks.membw.worker import Refused, Report
 from muster_checks.registry import SHIPPED
-from muster_checks.running import NotHere, run_probe
-from muster_checks.vocabulary import Result, Verdict
 
-CHILD = " ".join(python_child("muster_checks.membw.child"))
+CHILD = " ".join(python_child("muster_checks.membw.worker"))
 SOUND = msgspec.json.encode(
     Report(threads=4, gb_per_s=50.0, cpu_share=1.0, local_share=1.0, patterns=5, wrong_chunks=0, mismatches=())
 )
@@ -214,6 +214,6 @@ async def test_this_machine_is_measured_for_real():
 
 async def test_a_test_that_nobody_waits_for_ends_by_itself():
     task = {"numa": None, "cpus": [0], "size_bytes": 64 << 20, "seconds": 30.0, "deadline_s": 1}
-    output = await LocalCommands().run(python_child("muster_checks.membw.child", json.dumps(task)), timeout_s=30.0)
+    output = await LocalCommands().run(python_child("muster_checks.membw.worker", json.dumps(task)), timeout_s=30.0)
     assert output.exit_code == -signal.SIGALRM, output
     assert output.duration_s < 15

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import NO_VALUES, TEXTS, UNMEASURED, mangled, verdicts_of
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import FaultClass, Finding, Result, Verdict
 from muster_checks.memory import MEMORY, MemoryParameters
 from muster_checks.memory.edac import read_dimms
-from muster_checks.memory.judging import judge_vitals
+from muster_checks.memory.judge import judge_vitals
 from muster_checks.memory.vitals import NumaNode, Vitals, from_meminfo, parse_pressure, read_vitals
-from muster_checks.reading import Unreadable
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import FaultClass, Finding, Result, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 MEMINFO = (SAMPLES / "meminfo.txt").read_text()

@@ -9,11 +9,11 @@ from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
 from tests.checks.nvidia.on_bus import CHILD, answer, put_gpus
 from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.nccl import NCCL, NcclParameters
 from muster_checks.nccl.allreduce import parse, recorded
 from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
 
 SAMPLE = (Path(__file__).parent / "samples" / "h100x8.txt").read_bytes()
 SLOW = SAMPLE.replace(b"466.37", b"231.00").replace(b"  1073741824 ", b" 17179869184 ")

@@ -6,7 +6,7 @@ import pytest
 from tests.checks.bad_input import TEXTS
 from tests.checks.nic.conftest import Node
 
-from muster_checks.vocabulary import FaultClass, Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict
 
 PORT = "nic/ens1np0"
 

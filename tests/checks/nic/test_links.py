@@ -3,7 +3,7 @@
 import pytest
 from tests.checks.nic.conftest import ADMIN_DOWN, CX7, Node
 
-from muster_checks.vocabulary import FaultClass, Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict
 
 DOWN = ("nic/ens1np0", Verdict.FAIL, "LinkDown")
 

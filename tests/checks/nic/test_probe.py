@@ -9,10 +9,10 @@ from tests.checks.bad_input import TEXTS
 from tests.checks.nic.conftest import Node
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.nic import NIC, NicParameters
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import Verdict
 
 AT_ONCE = NicParameters(first_interval_s=0.0)
 

@@ -7,10 +7,10 @@ import msgspec
 from tests.checks.recorded import Answer as Said
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
 from muster_checks.nvidia.gpu import Answer, Reading
-from muster_checks.nvidia.reading import NVML_CHILD
+from muster_checks.nvidia.probe import NVML_CHILD
 
 CHILD = " ".join(NVML_CHILD)
 XML = "nvidia-smi -q -x"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.history import History, Series
+from muster_checks.base.counter_history import History, Series
 from muster_checks.nvidia.gpu import Gpu, Reading
 from muster_checks.nvidia.smi_xml import parse
 

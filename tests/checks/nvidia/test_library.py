@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from tests.checks.nvidia.on_bus import put_gpus
 
-from muster_checks.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, ToolMissing
 from muster_checks.nvidia.gpu import ClocksEvent, Gpu, NvLink, Reading
-from muster_checks.nvidia.reading import read_gpus
-from muster_checks.running import CannotTell, ToolMissing
+from muster_checks.nvidia.probe import read_gpus
 
 SOURCE = Path(__file__).parent / "fake_library.c"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from muster_checks.base.execution import CannotTell
 from muster_checks.nvidia.models import gpu_models
-from muster_checks.running import CannotTell
 
 
 @pytest.mark.parametrize(

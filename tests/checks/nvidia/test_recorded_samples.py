@@ -4,7 +4,9 @@ import pytest
 from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.nvidia.samples_of import H100, LOST, NVLINK_STATUS, T4
 
-from muster_checks.declaration import Check
+from muster_checks.base.declaration import Check
+from muster_checks.base.execution import judge_recorded
+from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.gpuconfig import GPUCONFIG
 from muster_checks.gpucount import GPUCOUNT
 from muster_checks.gpuecc import GPUECC
@@ -13,8 +15,6 @@ from muster_checks.gpupower import GPUPOWER
 from muster_checks.gputemp import GPUTEMP
 from muster_checks.nvlink import NVLINK
 from muster_checks.remapped import REMAPPED
-from muster_checks.running import judge_recorded
-from muster_checks.vocabulary import FaultClass, Result, Verdict
 
 CHECKS = (REMAPPED, GPUECC, GPUPOWER, GPUTEMP, GPUCOUNT, NVLINK, GPUFABRIC, GPUCONFIG)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled
 from tests.checks.nvidia.samples_of import H100, LOST, T4
 
+from muster_checks.base.bounded_read import Unreadable
 from muster_checks.nvidia.gpu import ClocksEvent, ComputeMode, Config, Gpu, Reading, Recovery
 from muster_checks.nvidia.smi_xml import is_smi_xml, parse, recorded
-from muster_checks.reading import Unreadable
 
 
 def one(inside: str) -> Gpu:

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from tests.checks.nvidia.samples_of import of, series
 
-from muster_checks.history import Series
+from muster_checks.base.counter_history import Series
+from muster_checks.base.execution import NotHere
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.nvidia.gpu import Gpu, NvLink
 from muster_checks.nvidia.models import gpu_models
 from muster_checks.nvlink import NvlinkParameters
 from muster_checks.nvlink.judge import counters, judge
-from muster_checks.running import NotHere
-from muster_checks.vocabulary import FaultClass, Verdict
 
 LIMITS = NvlinkParameters()
 MODELS = gpu_models()

@@ -11,12 +11,12 @@ from tests.checks.nvidia.samples_of import H100, NVLINK_STATUS, of
 from tests.checks.nvlink.test_judge import gpu
 from tests.checks.recorded import failed, hung
 
-from muster_checks.commands import Output
+from muster_checks.base.commands import Output
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.nvidia.gpu import Reading
 from muster_checks.nvlink import NVLINK, NvlinkParameters
-from muster_checks.nvlink.status_text import parse
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import Verdict
+from muster_checks.nvlink.parse import parse
 
 LIMITS = NvlinkParameters()
 STATUS = "nvidia-smi nvlink --status"

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.os import OS, OsParameters
 from muster_checks.os.state import Limit, State, judge, parse_mountstats, read_state
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import Verdict
 
 HEALTHY = {
     "/proc/sys/fs/file-nr": "1115\t0\t2466193",

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.pciebw import PciebwParameters
+from muster_checks.pciebw.bandwidth import Bandwidth, Way
 from muster_checks.pciebw.judge import Limits, judge
-from muster_checks.pciebw.samples import Bandwidth, Way
-from muster_checks.vocabulary import FaultClass, Finding, Measurement, Verdict
 
 LIMITS = Limits(**PciebwParameters().model_dump(exclude={"expected"}))
 GEN5 = Way(name="NVIDIA H100 80GB HBM3", link_gb_per_s=63.0)

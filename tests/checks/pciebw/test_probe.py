@@ -11,12 +11,12 @@ from tests.checks.cuda.fake_driver import Commands, address, gpu_node
 from tests.checks.graphcore.sample import sample as ipu_sample
 from tests.checks.recorded import Answer, failed, hung, node
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.nvidia.gpu import Gpu, Reading
 from muster_checks.pciebw import PCIEBW, PciebwParameters
 from muster_checks.registry import registry
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import Result, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 NVML = f"{sys.executable} -X utf8 -P -m muster_checks.nvidia.nvml_child"

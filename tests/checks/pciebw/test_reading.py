@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json, huge, mangled, replaced
 from tests.checks.recorded import lay_out
 
-from muster_checks.dcgm.document import parse as parse_diagnosis
-from muster_checks.declaration import NodeView
-from muster_checks.pci import nvidia_gpus
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.declaration import NodeView
+from muster_checks.dcgm.parse import parse as parse_diagnosis
+from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.pciebw.dcgm_pcie import bandwidths
 from muster_checks.pciebw.link import link_gb_per_s
 from muster_checks.pciebw.nvbandwidth import Device, is_nvbandwidth, parse
-from muster_checks.reading import Unreadable
 
 SAMPLES = Path(__file__).parent / "samples"
 

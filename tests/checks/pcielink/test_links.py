@@ -19,12 +19,12 @@ from tests.checks.pcielink.machines import (
 )
 from tests.checks.recorded import node
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.nvidia.gpu import Clocks, ClocksEvent, Gpu, Pcie
 from muster_checks.pcielink import PCIELINK, PcielinkParameters
 from muster_checks.pcielink.judge import counters, judge
-from muster_checks.pcielink.reading import read_node
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
+from muster_checks.pcielink.sysfs import read_node
 
 GPU, NIC, DISK = "gpu/0000:04:00.0", "nic/mlx5_0", "disk/nvme0"
 

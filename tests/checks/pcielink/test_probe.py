@@ -12,15 +12,15 @@ from tests.checks.bad_input import TEXTS
 from tests.checks.pcielink.machines import CX7, ROOT_PORT, Machine, eight_gpus, one_gpu
 from tests.checks.recorded import node
 
-from muster_checks.commands import OUTPUT_LIMIT_BYTES, Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.nvidia.gpu import Answer, Clocks, Gpu, Pcie, Reading
-from muster_checks.nvidia.reading import NVML_CHILD
+from muster_checks.nvidia.probe import NVML_CHILD
 from muster_checks.pcielink import PCIELINK, PcielinkParameters
 from muster_checks.pcielink.probe import gpus_of
-from muster_checks.pcielink.reading import read_node
-from muster_checks.running import judge_recorded, run_probe
-from muster_checks.vocabulary import Verdict
+from muster_checks.pcielink.sysfs import read_node
 
 AT_ONCE = PcielinkParameters(first_interval_s=0.0)
 

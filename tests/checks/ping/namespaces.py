@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from muster_checks.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
+from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
 
 _numbers = iter(range(1, 1_000_000))
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster_checks.base.execution import CannotTell
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.ping import PingParameters
 from muster_checks.ping.judge import Peer, judge
-from muster_checks.ping.summary import Answers
-from muster_checks.running import CannotTell
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
+from muster_checks.ping.parse import Answers
 
 SOUND = Answers(10, 10, 0.2, 0.05)
 SILENT = Answers(12, 0)

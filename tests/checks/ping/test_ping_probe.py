@@ -6,14 +6,14 @@ import pytest
 from pydantic import ValidationError
 from tests.checks.recorded import RecordedCommands, failed, hung
 
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView
-from muster_checks.history import History
+from muster_checks.base.commands import Output
+from muster_checks.base.counter_history import History
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.ping import PING, PingParameters
 from muster_checks.ping.peers import whose_turn
 from muster_checks.registry import SHIPPED
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import Result, Verdict
 
 SAMPLES = Path(__file__).parent / "samples"
 SOUND = (SAMPLES / "iputils-sound.txt").read_bytes()

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from tests.checks.ping.namespaces import Inside, Wire, wire
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.ping import PING, PingParameters
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import Result, Verdict
 
 PATIENT = {"max_rtt_ms": 2000, "max_mdev_ms": 2000}  # a busy machine is late, too
 EIGHT = tuple(f"10.77.0.{number}/24" for number in range(11, 19))

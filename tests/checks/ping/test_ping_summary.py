@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
 
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.execution import judge_recorded
+from muster_checks.base.vocabulary import Verdict
 from muster_checks.ping import PING, PingParameters
-from muster_checks.ping.summary import PEERS_LIMIT, Answers, summaries
-from muster_checks.reading import Unreadable
-from muster_checks.running import judge_recorded
-from muster_checks.vocabulary import Verdict
+from muster_checks.ping.parse import PEERS_LIMIT, Answers, summaries
 
 SAMPLES = Path(__file__).parent / "samples"
 EXPECTED = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from muster_checks.declaration import NodeView
-from muster_checks.history import History
+from muster_checks.base.counter_history import History
+from muster_checks.base.declaration import NodeView
 
 
 @dataclass

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from tests.checks.bad_input import any_json, replaced
 
+from muster_checks.base.npd_json import FileRefused
 from muster_checks.plugins.custom import Monitor, read_custom
-from muster_checks.plugins.npd_json import FileRefused
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.checks.recorded import RecordedCommands
 
-from muster_checks.commands import Output
-from muster_checks.declaration import NodeView
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import Finding
 from muster_checks.plugins.custom import Rule, read_custom
 from muster_checks.plugins.custom_probe import Answer, CustomProbe, Status, answer_of, judge
-from muster_checks.running import run_probe
-from muster_checks.vocabulary import Finding
 
 PERMANENT = {"type": "permanent", "condition": "Broken"}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.checks.bad_input import TEXTS
 
-from muster_checks.declaration import Check
+from muster_checks.base.declaration import Check
+from muster_checks.base.execution import run_probe
 from muster_checks.plugins.folder import FILES_LIMIT, load_folder, read_folder
 from muster_checks.registry import GROUP, registry, select
-from muster_checks.running import run_probe
 
 NAGIOS = "kind: nagios\nname: {}\ncommand: [/bin/true]\n"
 KERNEL = {
@@ -160,7 +160,7 @@ def test_who_does_not_ask_what_was_left_out_finds_it_in_the_log(bench, caplog):
 
 
 async def test_rules_for_the_kernel_log_join_the_check_dmesg(bench):
-    from muster_cli.checking import run_once
+    from muster_cli.cluster.local_checks import run_once
 
     bench.config("kernel-monitor.json", KERNEL)
     log = bench.folder / "kern.log"
@@ -220,7 +220,7 @@ async def test_the_executable_of_the_page_runs(page, bench):
 
 
 async def test_the_rules_of_the_page_find_what_it_says(page, bench):
-    from muster_cli.checking import run_once
+    from muster_cli.cluster.local_checks import run_once
 
     log = bench.folder / "widget.log"
     log.write_text("[ 1.0] widget 7: dead\n")

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json
 from tests.checks.recorded import RecordedCommands, node
 
-from muster_checks.commands import Output
+from muster_checks.base.commands import Output
+from muster_checks.base.execution import run_probe
+from muster_checks.base.npd_json import FILE_BYTES, FileRefused
 from muster_checks.plugins.nagios import NagiosFile, judge, nagios_check, read_nagios
-from muster_checks.plugins.npd_json import FILE_BYTES, FileRefused
-from muster_checks.running import run_probe
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.checks.bad_input import TEXTS
 
-from muster_checks.plugins.npd_json import FILE_BYTES, FileRefused, NpdForm, Reason, duration, read_document, tell
+from muster_checks.base.npd_json import FILE_BYTES, FileRefused, NpdForm, Reason, duration, read_document, tell
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_checks.declaration import NodeView
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere, run_probe
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.pvc import PVC, PvcParameters
 from muster_checks.pvc.judge import Stage, judge
-from muster_checks.running import CannotTell, NotHere, run_probe
-from muster_checks.vocabulary import FaultClass, Verdict
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,11 @@ import pytest
 from tests.checks.nvidia.on_bus import gpu_node
 from tests.checks.nvidia.samples_of import changed, healthy, of
 
+from muster_checks.base.execution import NotHere, run_probe
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.nvidia.gpu import Gpu, Histogram
 from muster_checks.remapped import REMAPPED, RemappedParameters
 from muster_checks.remapped.judge import judge
-from muster_checks.running import NotHere, run_probe
-from muster_checks.vocabulary import FaultClass, Finding, Verdict
 
 LIMITS = RemappedParameters()
 PAGES = Gpu(index=0, address="0000:00:1e.0", name="Tesla T4")

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
 from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
-from muster_checks.history import Rise
-from muster_checks.running import CannotTell, NotHere, run_probe
+from muster_checks.base.counter_history import Rise
+from muster_checks.base.execution import CannotTell, NotHere, run_probe
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.services import SERVICES, ServicesParameters
 from muster_checks.services.units import Unit, judge, recorded
-from muster_checks.vocabulary import FaultClass, Verdict
 
 SAMPLE = (Path(__file__).parent / "samples" / "gpu-node.txt").read_bytes()
 RUNNING = Unit(name="kubelet.service", load="loaded", active="active", sub="running", file_state="enabled", restarts=0)

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import agents, clocks
 from muster_cli.doctor.facts import EventFacts, HealthFacts, LeaseFacts, PodFacts, Toleration, Workload
 from muster_cli.doctor.findings import Finding
-from muster_kube.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
-from muster_kube.times import rfc3339, rfc3339_whole
+from muster_kube.api.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_kube.api.times import rfc3339, rfc3339_whole
 
 NOW = 1_800_000_000.0
 OLD = rfc3339_whole(NOW - 3600)

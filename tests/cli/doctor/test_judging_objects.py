@@ -9,14 +9,14 @@ import msgspec
 import pytest
 import yaml
 
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import crds, rights, webhooks
 from muster_cli.doctor.facts import Definition, EndpointSlice, TextMap, WebhookConfiguration
 from muster_cli.doctor.findings import Finding, Unseen
 from muster_cli.doctor.parts import parts_of
-from muster_kube.keypairs import DAY_S, VALID_S, Kept, make
-from muster_kube.objects import Metadata
-from muster_testbed.install import crd_directory
+from muster_kube.api.objects import Metadata
+from muster_kube.webhook.key_pairs import DAY_S, VALID_S, Kept, make
+from muster_sandbox.controlplane.install import crd_directory
 
 NOW = 1_800_000_000.0
 UNSEEN = Unseen("/x", "Forbidden: no", forbidden=True)

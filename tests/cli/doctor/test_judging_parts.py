@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from muster_checks.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import ipus, leaders, parts, settings
 from muster_cli.doctor.facts import (
     ApiGroup,
@@ -17,10 +17,10 @@ from muster_cli.doctor.facts import (
     Workload,
 )
 from muster_cli.doctor.findings import Finding, Unseen, exit_code
-from muster_kube.objects import Metadata
-from muster_kube.times import rfc3339_whole
-from muster_operator.partitions import Query
-from muster_tainter.pausing import PauseMap
+from muster_kube.api.objects import Metadata
+from muster_kube.api.times import rfc3339_whole
+from muster_operator.job.partition_api import Query
+from muster_tainter.pause import PauseMap
 
 NOW = 1_800_000_000.0
 UNSEEN = Unseen("/api/v1/pods", "Forbidden: no", forbidden=True)

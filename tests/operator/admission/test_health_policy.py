@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.operator.plan.made_jobs import make_entry, make_job, template
 
-from muster_operator.admission.validating import Limits, judge
+from muster_operator.admission.validation import Limits, judge
+from muster_operator.job.snapshot import Setup
 from muster_operator.resources.pods import launcher, worker
-from muster_operator.seen import Setup
 
 SAVE = {"command": ["/bin/save", "--all"]}
 

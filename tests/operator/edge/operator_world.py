@@ -11,15 +11,15 @@ import httpx2
 import msgspec
 from tests.kube.conftest import Asked, FakeApi, Reply, Stream
 
-from muster_kube.client import KubeClient
-from muster_kube.config import ClusterConfig
-from muster_kube.credentials import StaticToken
-from muster_operator.acting import Hands
-from muster_operator.ipujob import API_VERSION, FINALIZER, IPUJob, decode
-from muster_operator.observing import World
-from muster_operator.partitioning import Proxy
-from muster_operator.partitions import Entry, Refusal
-from muster_operator.remembering import Memory
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.api.credentials import StaticToken
+from muster_operator.act.executor import Hands
+from muster_operator.act.proxy_client import Proxy
+from muster_operator.act.refusal_cache import Memory
+from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.types import API_VERSION, FINALIZER, IPUJob, decode
+from muster_operator.observe.cluster import World
 
 NS = "ns"
 JOBS = f"/apis/graphcore.ai/v1alpha1/namespaces/{NS}/ipujobs"

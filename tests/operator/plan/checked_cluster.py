@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import msgspec
 from tests.operator.plan.sick_cluster import ROUND_S, SickCluster
 
+from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import Answer, Request
-from muster_kube.times import rfc3339
-from muster_operator import names
-from muster_operator.ipujob import IPUJob
-from muster_operator.partitions import Refusal
-from muster_operator.preflight import avoided
-from muster_operator.seen import Action, AskNode, Make, Placeable, Plan, Seen, Tell, WithdrawRequests
+from muster_operator.job import names
+from muster_operator.job.partition_api import Refusal
+from muster_operator.job.snapshot import Action, AskNode, Make, Placeable, Plan, Seen, Tell, WithdrawRequests
+from muster_operator.job.types import IPUJob
+from muster_operator.plan.preflight import avoided
 
 
 @dataclass

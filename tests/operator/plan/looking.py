@@ -10,11 +10,9 @@ from tests.operator.plan.made_jobs import (
     partition_of,
 )
 
-from muster_operator import names
-from muster_operator.ipujob import IPUJob
-from muster_operator.partitions import Entry
-from muster_operator.plan import plan, small_objects
-from muster_operator.seen import (
+from muster_operator.job import names
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import (
     Action,
     JobPod,
     Make,
@@ -24,6 +22,8 @@ from muster_operator.seen import (
     Setup,
     Tell,
 )
+from muster_operator.job.types import IPUJob
+from muster_operator.plan.phases import plan, small_objects
 
 
 def entries(job: IPUJob, *instances: int, **fields: Any) -> dict[str, Entry]:

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from muster_operator import names
-from muster_operator.ipujob import FINALIZER, IPUJob, Status, ipus_per_instance, workers_per_instance
-from muster_operator.partitions import Entry
-from muster_operator.seen import JobPod
+from muster_operator.job import names
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import JobPod
+from muster_operator.job.types import FINALIZER, IPUJob, Status, ipus_per_instance, workers_per_instance
 
 NOW = 1_700_000_000.0
 MPIRUN = {"command": ["mpirun", "-np", "2", "python3", "train.py"]}

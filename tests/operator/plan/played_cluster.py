@@ -10,12 +10,10 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.times import rfc3339_whole
-from muster_operator import ending, names, status
-from muster_operator.ipujob import FINALIZER, IPUJob, has_launcher, ipus_per_instance, workers_per_instance
-from muster_operator.partitions import Entry, Refusal
-from muster_operator.plan import plan
-from muster_operator.seen import (
+from muster_kube.api.times import rfc3339_whole
+from muster_operator.job import names, pod_outcome, status
+from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.snapshot import (
     Action,
     AddFinalizer,
     Change,
@@ -33,6 +31,8 @@ from muster_operator.seen import (
     TakePartitions,
     Tell,
 )
+from muster_operator.job.types import FINALIZER, IPUJob, has_launcher, ipus_per_instance, workers_per_instance
+from muster_operator.plan.phases import plan
 
 ROUNDS = 32
 Key = tuple[str, str, str]  # kind, namespace, name
@@ -193,7 +193,7 @@ class Cluster:
                     name
                     for (where, name), pod in self.pods.items()
                     if _owner(pod) == uid and pod.metadata.labels.get(names.INSTANCE) == str(entry.instance)
-                    if not (self.setup.free_partitions_at_end and ending.has_ended(pod))
+                    if not (self.setup.free_partitions_at_end and pod_outcome.has_ended(pod))
                 ]
                 assert not users, f"{action.name} was freed under {users}"
                 self.tracker[action.name] = msgspec.structs.replace(entry, state="deleting")

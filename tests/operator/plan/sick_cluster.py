@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import msgspec
 from tests.operator.plan.played_cluster import Cluster, Died
 
-from muster_kube.times import rfc3339_whole
-from muster_operator import names
-from muster_operator.ipujob import IPUJob
-from muster_operator.partitions import Refusal
-from muster_operator.seen import Action, AskRoom, BadNode, Placeable, RemovePod, Seen
+from muster_kube.api.times import rfc3339_whole
+from muster_operator.job import names
+from muster_operator.job.partition_api import Refusal
+from muster_operator.job.snapshot import Action, AskRoom, BadNode, Placeable, RemovePod, Seen
+from muster_operator.job.types import IPUJob
 
 TAINTED = BadNode("Faulty", "check pciebw: LowBandwidth")
 NOT_READY = BadNode("NotReady", "it is not Ready (NodeStatusUnknown)")

@@ -9,7 +9,7 @@ import pytest
 from tests.operator.plan.made_jobs import make_job
 from tests.operator.plan.played_cluster import Cluster, Died
 
-from muster_operator.ipujob import IPUJob
+from muster_operator.job.types import IPUJob
 
 ROUNDS = 8
 ROUND_S = 5.0

@@ -23,9 +23,8 @@ from tests.operator.plan.made_jobs import (
     partition_of,
 )
 
-from muster_operator.ipujob import IPUJob
-from muster_operator.partitions import Refusal
-from muster_operator.seen import (
+from muster_operator.job.partition_api import Refusal
+from muster_operator.job.snapshot import (
     DropFinalizer,
     FreePartition,
     Plan,
@@ -33,6 +32,7 @@ from muster_operator.seen import (
     TakePartitions,
     Tell,
 )
+from muster_operator.job.types import IPUJob
 
 
 @pytest.mark.parametrize(

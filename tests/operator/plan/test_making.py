@@ -24,7 +24,7 @@ from tests.operator.plan.made_jobs import (
     partition_of,
 )
 
-from muster_operator.seen import (
+from muster_operator.job.snapshot import (
     AddFinalizer,
     Change,
     DropFinalizer,

@@ -4,7 +4,7 @@ import msgspec
 from tests.operator.plan.looking import actions_but_events, decide, entries, running, standing
 from tests.operator.plan.made_jobs import make_entry, make_job, partition_of
 
-from muster_operator.seen import FreePartition, RemovePod, TakePartitions
+from muster_operator.job.snapshot import FreePartition, RemovePod, TakePartitions
 
 
 def test_partitions_of_another_size_are_never_used_and_go_after_their_pods() -> None:

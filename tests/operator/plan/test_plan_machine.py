@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.operator.plan.made_jobs import make_job
 from tests.operator.plan.played_cluster import Cluster, Died
 
-from muster_operator import names, status
-from muster_operator.ipujob import RestartPolicy
+from muster_operator.job import names, status
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.types import RestartPolicy
 from muster_operator.resources.config import workers
-from muster_operator.seen import Setup
 
 numbers = st.integers(0, 7)
 which = st.integers(0, 1)

@@ -9,11 +9,11 @@ from tests.operator.plan.checked_cluster import CheckedCluster
 from tests.operator.plan.made_jobs import make_job
 from tests.operator.plan.sick_cluster import TAINTED
 
-from muster_kube.times import seconds
-from muster_operator.ipujob import Checked, IPUJob, RestartPolicy, Status
-from muster_operator.plan import plan
-from muster_operator.preflight import AVOIDED_S
-from muster_operator.seen import Make, Setup
+from muster_kube.api.times import seconds
+from muster_operator.job.snapshot import Make, Setup
+from muster_operator.job.types import Checked, IPUJob, RestartPolicy, Status
+from muster_operator.plan.phases import plan
+from muster_operator.plan.preflight import AVOIDED_S
 
 UID = "uid-default-train"
 LAUNCHER = ("default", "train-launcher")

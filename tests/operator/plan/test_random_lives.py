@@ -18,8 +18,10 @@ from tests.operator.plan.made_jobs import make_job, template
 from tests.operator.plan.played_cluster import Died
 from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
 
-from muster_operator import ending, names, rolling, status
-from muster_operator.ipujob import (
+from muster_operator.job import names, pod_outcome, status
+from muster_operator.job.partition_api import Refusal
+from muster_operator.job.snapshot import Action, JobPod, Make, RemovePod, Seen, Setup
+from muster_operator.job.types import (
     HealthPolicy,
     IPUJob,
     RestartPolicy,
@@ -28,9 +30,8 @@ from muster_operator.ipujob import (
     instances,
     workers_per_instance,
 )
-from muster_operator.partitions import Refusal
-from muster_operator.plan import plan
-from muster_operator.seen import Action, JobPod, Make, RemovePod, Seen, Setup
+from muster_operator.plan import rollout
+from muster_operator.plan.phases import plan
 
 LIVES = int(os.environ.get("MUSTER_LIVES", "200"))
 BATCHES = 8
@@ -86,7 +87,7 @@ class Crowded(SickCluster):
     def _check_number(self, job: IPUJob, make: Make) -> None:
         instance = make.body["metadata"]["labels"].get(names.INSTANCE)
         if instance is not None:
-            surge = 0 if has_launcher(job.spec) else rolling.bounds(job).surge
+            surge = 0 if has_launcher(job.spec) else rollout.bounds(job).surge
             assert int(instance) < instances(job.spec) + surge, f"{make.name} was made beyond what is wanted"
 
     def _write_status(self, uid: str, written: Any) -> None:
@@ -112,7 +113,7 @@ class Crowded(SickCluster):
                 self.set_phase(key, "Running")
 
     def _held(self) -> list[JobPod]:
-        return [pod for pod in self.pods.values() if not ending.has_ended(pod)]
+        return [pod for pod in self.pods.values() if not pod_outcome.has_ended(pod)]
 
     def _may_start(self, pod: JobPod) -> bool:
         if pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
@@ -380,7 +381,7 @@ class Life:
     def _will_tell(self, pod: JobPod) -> bool:
         if pod.metadata.deletion_timestamp:
             return pod.spec.node_name not in self.cluster.dead()
-        return not ending.has_ended(pod)
+        return not pod_outcome.has_ended(pod)
 
     def _is_as_it_should_be(self, job: IPUJob) -> bool:
         if job.metadata.deletion_timestamp:

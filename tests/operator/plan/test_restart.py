@@ -16,10 +16,10 @@ from tests.operator.plan.looking import (
 from tests.operator.plan.made_jobs import NOW, ended_container, make_job, make_pod
 from tests.operator.plan.played_cluster import Cluster
 
-from muster_kube import times
-from muster_operator import names, status
-from muster_operator.ipujob import IPUJob
-from muster_operator.seen import Plan, RemovePod, Setup, TakePartitions, Tell
+from muster_kube.api import times
+from muster_operator.job import names, status
+from muster_operator.job.snapshot import Plan, RemovePod, Setup, TakePartitions, Tell
+from muster_operator.job.types import IPUJob
 
 
 def ended(job: IPUJob, exit_code: int = 1, **launcher_status: Any) -> Plan:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, called, quarantined, wish
 
-from muster_operator.names import PARKED_PREFIX
-from muster_operator.partitions import Entry, Query, Refusal
-from muster_operator.proxy.taking import Waits
+from muster_operator.job.names import PARKED_PREFIX
+from muster_operator.job.partition_api import Entry, Query, Refusal
+from muster_operator.proxy.partitions.intents import Waits
 from muster_operator.vipu.controller import Ipu, NoRoom, VipuError, VipuPartition, VipuUnreachable
 from muster_operator.vipu.simulator.fleet import Faults
 

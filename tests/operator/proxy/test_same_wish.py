@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.operator.proxy.world import World, called, wish
 
-from muster_operator.partitions import Entry
+from muster_operator.job.partition_api import Entry
 
 ASKED = wish()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_kube.settings import SettingsError
+from muster_kube.process.settings import SettingsError
 from muster_operator.proxy import __main__ as command
 from muster_operator.proxy.settings import load
 

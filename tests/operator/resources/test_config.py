@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.operator.plan.made_jobs import make_job, template
 
+from muster_operator.job.snapshot import Setup
 from muster_operator.resources.config import HOSTFILE, KUBEEXEC, config_map
 from muster_operator.resources.pods import launcher
-from muster_operator.seen import Setup
 
 SHELLS = [shell for shell in ("/bin/sh", "/bin/bash", "/bin/dash") if Path(shell).exists()]
 # what it was called with, each word ended by a NUL; then it does what kubectl exec would: run the rest

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from tests.operator.plan.made_jobs import make_entry, make_job, template
 
-from muster_operator.ipujob import IPUJob, Launcher
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.types import IPUJob, Launcher
 from muster_operator.resources import pods
-from muster_operator.seen import Setup
 
 BTL = "OMPI_MCA_btl_tcp_if_include"
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.operator.plan.made_jobs import make_entry, make_job, template
 
+from muster_operator.job.snapshot import Setup
 from muster_operator.resources import pods
 from muster_operator.resources.placement import conflict, node_affinity, node_selector, tolerations
-from muster_operator.seen import Setup
 
 NOT_FAULTY = {"key": "muster.dev/faulty", "operator": "DoesNotExist"}
 HEALTHY = {

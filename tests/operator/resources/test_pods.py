@@ -14,11 +14,11 @@ import pytest
 import yaml
 from tests.operator.plan.made_jobs import MPIRUN, make_entry, make_job, template
 
-from muster_operator import names
-from muster_operator.admission.defaulting import defaulted
-from muster_operator.ipujob import IPUJob, instances, workers_per_instance
+from muster_operator.admission.defaults import defaulted
+from muster_operator.job import names
+from muster_operator.job.snapshot import Setup
+from muster_operator.job.types import IPUJob, instances, workers_per_instance
 from muster_operator.resources import pods
-from muster_operator.seen import Setup
 
 SAMPLES = sorted((Path(__file__).parents[1] / "samples").glob("ipujob_*.yaml"))
 

@@ -21,10 +21,10 @@ from muster_operator.vipu.controller import (
     VipuError,
     VipuUnreachable,
 )
-from muster_operator.vipu.sim import SimController
 from muster_operator.vipu.simulator.faults import Asked, added
 from muster_operator.vipu.simulator.fleet import Faults, Fleet
 from muster_operator.vipu.simulator.in_process import InProcess
+from muster_operator.vipu.simulator_client import SimController
 
 FAR_S = 300.0  # a call that takes so long hangs
 BACKENDS = ["sim", "vipu", "in process"]

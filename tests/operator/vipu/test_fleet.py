@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster_operator.vipu.simulator import fleet as core
+from muster_operator.vipu.simulator.clocked_fleet import Keeper
 from muster_operator.vipu.simulator.faults import Asked, added
 from muster_operator.vipu.simulator.fleet import Faults, Fleet, Refused
-from muster_operator.vipu.simulator.keeping import Keeper
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 SIZES = (1, 2, 4, 8, 16, 32, 64)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from muster_operator.vipu.controller import VipuError, VipuUnreachable
-from muster_operator.vipu.sim import ANSWER_LIMIT, SimController
+from muster_operator.vipu.simulator_client import ANSWER_LIMIT, SimController
 
 FAR_S = 120.0
 

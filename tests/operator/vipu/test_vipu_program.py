@@ -8,7 +8,7 @@ import pytest
 from tests.operator.vipu.simulator_process import write_vipu
 from tests.operator.vipu.test_tables import ALLOCATIONS, DASHES, HEAD, PARTITIONS
 
-from muster_checks.commands import LocalCommands, Output
+from muster_checks.base.commands import LocalCommands, Output
 from muster_operator.vipu.command import CommandController
 from muster_operator.vipu.controller import NoRoom, VipuError, VipuUnreachable
 

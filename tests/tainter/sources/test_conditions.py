@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from muster_kube.api.objects import Condition, Metadata, Node, NodeStatus
+from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import Cleared, Finding
-from muster_kube.objects import Condition, Metadata, Node, NodeStatus
-from muster_kube.times import rfc3339_whole
-from muster_tainter.memory import Closed, Fault, Memory
+from muster_tainter.faults.node_record import Closed, Fault, Memory
+from muster_tainter.policy.sources import Sources
 from muster_tainter.sources.conditions import ConditionFeed, conditions_of
-from muster_tainter.sources.rules import Sources
 
 T = 1_700_000_000
 RULES = Sources.model_validate(

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from muster_checks.declaration import AllClear, Sign
-from muster_checks.vocabulary import Origin, Verdict
-from muster_tainter.sources.kernel import STATE_LIMIT, Event, NodeJudges
-from muster_tainter.sources.loki_answer import Entry
-from muster_tainter.sources.unwrapping import unwrapped
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import Origin, Verdict
+from muster_tainter.sources.kernel_lines import STATE_LIMIT, Event, NodeJudges
+from muster_tainter.sources.log_formats import unwrapped
+from muster_tainter.sources.loki_response import Entry
 
 NS = 1_000_000_000
 NOW = 1_700_000_000.0

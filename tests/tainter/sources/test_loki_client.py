@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.tainter.sources.loki_stub import LokiServer, Store, serving
 
+from muster_sandbox.controlplane.certificates import Authority
+from muster_tainter.policy.sources import Loki
 from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, Refused, TooMuch
-from muster_tainter.sources.rules import Loki
-from muster_testbed.certificates import Authority
 
 NOW = 1_700_000_000
 QUERY = '{job="x"}'

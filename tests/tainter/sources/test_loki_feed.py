@@ -10,13 +10,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.tainter.sources.loki_stub import NS, LokiServer, Store, serving
 
-from muster_kube.backoff import Backoff
+from muster_kube.api.objects import Metadata, Node
+from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import Cleared, Finding
-from muster_kube.objects import Metadata, Node
-from muster_tainter.memory import Closed, Fault, Memory
-from muster_tainter.sources.feeding import Feeds
+from muster_tainter.faults.node_record import Closed, Fault, Memory
+from muster_tainter.policy.sources import Sources
+from muster_tainter.sources.feeds import Feeds
 from muster_tainter.sources.loki_feed import SourceMetrics, World
-from muster_tainter.sources.rules import Sources
 
 WAIT_S = 60.0
 NOW = 1_700_000_000.0

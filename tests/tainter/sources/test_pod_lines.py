@@ -6,16 +6,16 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from muster_kube.client import KubeClient
-from muster_kube.errors import Forbidden, NotFound, Unreachable
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import Forbidden, NotFound, Unreachable
+from muster_kube.api.objects import Metadata, Pod, PodSpec
 from muster_kube.nodehealth import Cleared, Finding
-from muster_kube.objects import Metadata, Pod, PodSpec
-from muster_tainter.memory import Memory
-from muster_tainter.sources.firings import Firings
-from muster_tainter.sources.loki_answer import Entry
+from muster_tainter.faults.node_record import Memory
+from muster_tainter.policy.sources import PodLines
+from muster_tainter.sources.finding_tracker import Firings
+from muster_tainter.sources.loki_response import Entry
 from muster_tainter.sources.patterns import Patterns, known_patterns
-from muster_tainter.sources.pods import KNOWN_FOR_S, PodNodes
-from muster_tainter.sources.rules import PodLines
+from muster_tainter.sources.pod_nodes import KNOWN_FOR_S, PodNodes
 from muster_tainter.sources.streams import PodStream
 
 NS = 1_000_000_000

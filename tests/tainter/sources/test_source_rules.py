@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster_tainter.policyfile import PolicyError, parse_policy
+from muster_tainter.policy.file import PolicyError, parse_policy
 
 KERNEL = "kernel: [{query: '{a=\"b\"}'}]"
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from muster_kube.program import EXIT_UNKNOWN, EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from muster_kube.logs import configure_logging
-    from muster_kube.settings import SettingsError
+    from muster_kube.process.logs import configure_logging
+    from muster_kube.process.settings import SettingsError
     from muster_operator.vipu.simulator.settings import FLAGS, load
 
     try:

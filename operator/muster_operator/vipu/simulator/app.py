@@ -9,13 +9,13 @@ import time
 import msgspec
 import uvicorn
 
-from muster_kube.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends
-from muster_kube.listening import bind
+from muster_kube.process.address import bind
+from muster_kube.process.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends
 from muster_operator.vipu.simulator import fleet as core
+from muster_operator.vipu.simulator.clocked_fleet import Keeper
 from muster_operator.vipu.simulator.disk import StateError, StateFolder
 from muster_operator.vipu.simulator.fleet import Fleet
-from muster_operator.vipu.simulator.http import make_app
-from muster_operator.vipu.simulator.keeping import Keeper
+from muster_operator.vipu.simulator.routes import make_app
 from muster_operator.vipu.simulator.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from muster_operator.vipu.controller import (
     VipuUnreachable,
 )
 from muster_operator.vipu.simulator import fleet as core
+from muster_operator.vipu.simulator.clocked_fleet import Clock, Keeper
 from muster_operator.vipu.simulator.fleet import Fleet
-from muster_operator.vipu.simulator.keeping import Clock, Keeper
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster_kube.settings import load_settings
+from muster_kube.process.settings import load_settings
 
 PREFIX = "MUSTER_VIPU_SIM_"
 FLAGS = ("ipus", "state", "delay", "first_rack", "host", "port", "log_format")

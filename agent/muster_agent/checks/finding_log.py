@@ -1,0 +1,37 @@
+"""One log line for each change of a finding, with the whole kernel line that caused it."""
+
+import logging
+from typing import Any
+
+from muster_agent.checks.ledger import Step, Transition
+from muster_checks.base.vocabulary import Verdict
+
+log = logging.getLogger("muster_agent.findings")
+
+
+def tell(node: str, check: str, transition: Transition) -> None:
+    """One line for one change of a finding, with the whole kernel line that caused it."""
+    finding = transition.finding
+    bad = transition.step is not Step.CLEARED
+    level = logging.INFO if not bad else logging.ERROR if finding.verdict is Verdict.FAIL else logging.WARNING
+    what = f"has {check} {finding.verdict}" if bad else f"is rid of {check} {finding.verdict}"
+    fields: dict[str, Any] = {
+        "event": transition.step.value,
+        "node": node,
+        "check": check,
+        "verdict": finding.verdict.value,
+        "component": finding.component,
+        "reason": finding.reason,
+        "occurrence": finding.occurrence,
+        "class": finding.fault_class.value,
+        "origin": finding.origin.value if finding.origin else "",
+        "how": transition.how,
+    }
+    log.log(
+        level,
+        "node `%s` %s: %s",
+        node,
+        what,
+        transition.line or finding.message,
+        extra={"fields": {key: value for key, value in fields.items() if value != ""}},
+    )

@@ -1,0 +1,172 @@
+"""What the agent says of its node, as the NodeHealth's status; and what of it counts as a change worth a write."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from muster_agent.checks.ledger import REASON_LIMIT, Over
+from muster_checks.base.vocabulary import Finding, Verdict, severity, shorten, worst
+from muster_kube import nodehealth
+from muster_kube.api.times import rfc3339
+
+FAILING_LIMIT = 1024  # characters; with the other bounds here, what NodeHealth's schema takes
+MEASUREMENTS_LIMIT = 16
+
+
+class CheckView(msgspec.Struct, frozen=True, kw_only=True):
+    """One check as it is published. ``reason`` and ``message``: the worst finding's, or why nothing is known.
+
+    last_change: seconds since the epoch of the last change of ``verdict``
+    """
+
+    name: str
+    verdict: Verdict
+    reason: str = ""
+    message: str = ""
+    last_change: float = 0.0
+    findings: tuple[Finding, ...] = ()
+    more_findings: int = 0
+    over: tuple[Over, ...] = ()
+    last_occurrence: int = 0
+
+
+def compose(
+    checks: Sequence[CheckView],
+    *,
+    boot_id: str,
+    pod_uid: str,
+    version: str,
+    idle_since: str = "",
+    due: tuple[str, ...] = (),
+    answers: tuple[nodehealth.Answer, ...] = (),
+) -> nodehealth.Status:
+    """The whole status, without ``observedAt``. ``boot_id``: the boot that the verdicts are complete for."""
+    bad = sorted((check for check in checks if severity(check.verdict) > severity(Verdict.PASS)), key=_worst_first)
+    return nodehealth.Status(
+        verdict=worst([check.verdict for check in checks], Verdict.UNKNOWN).value,
+        failing=_clip(",".join(check.name for check in bad), FAILING_LIMIT),
+        message=shorten(bad[0].message) if bad else "",
+        checks=tuple(_check(check) for check in sorted(checks, key=lambda check: check.name)),
+        boot_id=boot_id,
+        agent=nodehealth.Agent(pod_uid=pod_uid, version=version),
+        idle_since=idle_since,
+        due=due,
+        answers=answers,
+    )
+
+
+def change_signature(status: nodehealth.Status) -> object:
+    """Equal for two statuses that differ only in counts, times and texts, which ride along with the next change."""
+    return (
+        status.verdict,
+        status.boot_id,
+        status.agent,
+        status.idle_since,
+        status.due,
+        tuple((answer.id, answer.verdict, answer.finished) for answer in status.answers),
+        tuple(
+            (
+                check.name,
+                check.verdict,
+                "" if check.findings else check.reason,
+                check.more_findings > 0,
+                frozenset((f.component, f.reason, f.verdict, f.occurrence) for f in check.findings),
+                frozenset((over.component, over.reason, over.occurrence) for over in check.cleared),
+            )
+            for check in status.checks
+        ),
+    )
+
+
+def same_but_for_time(one: nodehealth.Status, other: nodehealth.Status) -> bool:
+    """True if nothing differs but when it was written."""
+    return msgspec.structs.replace(one, observed_at="") == msgspec.structs.replace(other, observed_at="")
+
+
+def merge_patch(status: nodehealth.Status, *, resource_version: str = "") -> dict[str, Any]:
+    """The JSON merge patch that makes the object's status exactly ``status``.
+
+    A merge patch keeps what it does not name, so fields that are empty now are named with null. With
+    ``resource_version`` the write is refused (409) on any other version of the object.
+    """
+    named = msgspec.to_builtins(status)
+    body: dict[str, Any] = dict.fromkeys(nodehealth.Status.__struct_encode_fields__) | named
+    body["agent"] = dict.fromkeys(nodehealth.Agent.__struct_encode_fields__) | msgspec.to_builtins(status.agent)
+    body["checks"] = named.get("checks", [])
+    for check in body["checks"]:
+        for finding in check.get("findings", ()):
+            # a 1 is the type's default, but people look for the number that they are to clear
+            finding.setdefault("occurrence", 1)
+            finding.setdefault("count", 1)
+    return _guarded({"status": body}, resource_version)
+
+
+def claim_patch(pod_uid: str, version: str, *, resource_version: str = "") -> dict[str, Any]:
+    """Names the agent and touches nothing else: the claim of a newcomer, or, with an empty ``pod_uid``, the release.
+
+    Empty is said with null: schema validation as old as Kubernetes 1.20's takes an empty text for null, if the server
+    was built by a newer Go, and refuses the write.
+    """
+    agent = {"podUID": pod_uid or None, "version": version or None}
+    return _guarded({"status": {"agent": agent}}, resource_version)
+
+
+def _guarded(body: dict[str, Any], resource_version: str) -> dict[str, Any]:
+    if resource_version:
+        body["metadata"] = {"resourceVersion": resource_version}
+    return body
+
+
+def _worst_first(check: CheckView) -> tuple[int, str]:
+    return -severity(check.verdict), check.name
+
+
+def _clip(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _check(check: CheckView) -> nodehealth.CheckStatus:
+    return nodehealth.CheckStatus(
+        name=check.name,
+        verdict=check.verdict.value,
+        reason=_clip(check.reason, REASON_LIMIT),
+        message=shorten(check.message),
+        last_change=rfc3339(check.last_change),
+        findings=tuple(_finding(finding) for finding in check.findings),
+        more_findings=check.more_findings,
+        last_occurrence=check.last_occurrence,
+        cleared=tuple(
+            nodehealth.Cleared(
+                component=over.component,
+                reason=over.reason,
+                occurrence=over.occurrence,
+                how=over.how,
+                at=rfc3339(over.at),
+                message=over.message,
+            )
+            for over in check.over
+        ),
+    )
+
+
+def _finding(finding: Finding) -> nodehealth.Finding:
+    return nodehealth.Finding(
+        component=finding.component,
+        reason=finding.reason,
+        verdict=finding.verdict.value,
+        message=finding.message,
+        fault_class=finding.fault_class.value,
+        measurements=tuple(
+            nodehealth.Measurement(name=_clip(m.name, 63), value=m.value, unit=_clip(m.unit, 32), threshold=m.threshold)
+            for m in finding.measurements[:MEASUREMENTS_LIMIT]
+            # JSON has no NaN and no infinity; one of them would have the whole status refused
+            if math.isfinite(m.value) and (m.threshold is None or math.isfinite(m.threshold))
+        ),
+        first_seen=rfc3339(finding.first_seen),
+        last_seen=rfc3339(finding.last_seen),
+        count=finding.count,
+        occurrence=finding.occurrence,
+        origin=finding.origin.value if finding.origin else "",
+    )

@@ -1,0 +1,308 @@
+"""The published findings of one check: what is open, what is over, and under which number.
+
+Pure: signs in, findings out; time comes with the signs. One rising counter numbers every firing of the check, so a
+number never names two firings, whatever is lost, restarted or cleared in between.
+"""
+
+import bisect
+from collections import deque
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from muster_agent.checks.replayed_signs import Replay, Replayed
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import (
+    FINDINGS_LIMIT,
+    FaultClass,
+    Finding,
+    Origin,
+    Result,
+    Verdict,
+    severity,
+    shorten,
+    worst,
+)
+from muster_kube.nodehealth import CLEARED_LIMIT, Clear
+
+OPEN_LIMIT = 4 * FINDINGS_LIMIT  # kept inside, so that the 64 published are the worst of more than 64
+OCCURRENCE_LIMIT = 2**53  # a number typed by a person is taken no higher: JSON readers lose precision beyond it
+
+COMPONENT_LIMIT = REASON_LIMIT = 128  # characters, as NodeHealth's schema has it
+
+
+class How(StrEnum):
+    """On whose word a finding is over."""
+
+    DRIVER = "driver"
+    QUIET = "quiet"
+    REQUEST = "request"
+    RUN = "run"
+
+
+class Over(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A finding that is over. ``at``: seconds since the epoch."""
+
+    component: str
+    reason: str
+    occurrence: int
+    how: str
+    at: float
+    message: str = ""
+
+
+class Step(StrEnum):
+    OPENED = "opened"
+    WORSENED = "worsened"
+    CLEARED = "cleared"
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """One change of a finding, for the log. ``line``: the whole line that caused it."""
+
+    step: Step
+    finding: Finding
+    line: str = ""
+    how: str = ""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A ledger as the state file holds it."""
+
+    boot_id: str
+    counter: int = 0
+    findings: tuple[Finding, ...] = ()
+    over: tuple[Over, ...] = ()
+    replayed: tuple[Replayed, ...] = ()
+    replay_floor: float = 0.0
+
+
+def rank(finding: Finding) -> tuple[int, bool, int]:
+    """Sorts worst first; the kernel's own before what user space wrote; the longest known before the newest.
+
+    User space can write any number of made-up components into the kernel log: they must not push out real ones.
+    """
+    return -severity(finding.verdict), finding.origin is Origin.USER, finding.occurrence
+
+
+class Ledger:
+    """The findings of ``check`` within the boot ``boot_id``."""
+
+    def __init__(self, check: str, boot_id: str, memory: Memory | None = None) -> None:
+        """``memory``: of an earlier run. Findings of another boot are gone; the counter goes on."""
+        self.check = check
+        self.boot_id = boot_id
+        self._open: dict[tuple[str, str], Finding] = {}
+        self._over: deque[Over] = deque(maxlen=CLEARED_LIMIT)
+        self._replay = Replay()
+        self._counter = 0
+        self.revision = 0
+        """Rises with every change of anything, counts included."""
+        if memory is None:
+            return
+        self._counter = memory.counter
+        self._over.extend(memory.over)
+        if memory.boot_id == boot_id:
+            self._open = {finding.key: finding for finding in memory.findings}
+            self._replay = Replay(memory.replayed, memory.replay_floor)
+
+    @property
+    def counter(self) -> int:
+        """The highest number given so far."""
+        return self._counter
+
+    @property
+    def replaying(self) -> bool:
+        """True while signs of the past are held against what is known of them already."""
+        return bool(self._replay)
+
+    def memory(self) -> Memory:
+        replayed, floor = self._replay.memory()
+        return Memory(
+            boot_id=self.boot_id,
+            counter=self._counter,
+            findings=tuple(self._open.values()),
+            over=tuple(self._over),
+            replayed=replayed,
+            replay_floor=floor,
+        )
+
+    def open_findings(self) -> list[Finding]:
+        """All of them, worst first."""
+        return sorted(self._open.values(), key=rank)
+
+    def published(self) -> tuple[tuple[Finding, ...], int]:
+        """The worst :data:`FINDINGS_LIMIT` findings, and how many more there are."""
+        findings = self.open_findings()
+        return tuple(findings[:FINDINGS_LIMIT]), max(0, len(findings) - FINDINGS_LIMIT)
+
+    def over(self) -> tuple[Over, ...]:
+        """What is over, oldest first, :data:`CLEARED_LIMIT` at most."""
+        return tuple(self._over)
+
+    def verdict(self) -> Verdict:
+        return worst([finding.verdict for finding in self._open.values()])
+
+    def raise_floor(self, occurrence: int) -> None:
+        """Numbers given from now on are higher than ``occurrence``."""
+        occurrence = min(occurrence, OCCURRENCE_LIMIT)
+        if occurrence > self._counter:
+            self._counter = occurrence
+            self.revision += 1
+
+    def take(self, batch: Iterable[Sign | AllClear]) -> list[Transition]:
+        """Take in one batch of a stream, in its order."""
+        transitions: list[Transition] = []
+        for event in batch:
+            if isinstance(event, Sign):
+                transitions += self._take_sign(event)
+            else:
+                transitions += self._take_all_clear(event)
+        return transitions
+
+    def take_run(self, result: Result) -> list[Transition]:
+        """Take in one run of a snapshot check: what it no longer finds is over, if it could look there.
+
+        A run that measured nothing (UNKNOWN, SKIP) closes nothing, nor does a component it could not measure, unless
+        the run says PASS of that very finding. A FAIL is over only when the run speaks of its component, of what that
+        is part of, or of the host: a dead disk that has left the bus is absent, not sound. SKIP on a component (a test
+        that was left out this time) keeps that finding open.
+        """
+        at = result.started + result.duration_s
+        bad = [finding for finding in result.findings if finding.verdict not in (Verdict.PASS, Verdict.SKIP)]
+        transitions: list[Transition] = []
+        if result.verdict is not Verdict.SKIP and (bad or result.verdict is not Verdict.UNKNOWN):
+            found = {finding.key for finding in bad}
+            told = {finding.component for finding in result.findings if finding.verdict is not Verdict.SKIP}
+            skipped = {finding.key for finding in result.findings if finding.verdict is Verdict.SKIP}
+            blind = {finding.component for finding in bad if finding.verdict is Verdict.UNKNOWN}
+            sound = {finding.key for finding in result.findings if finding.verdict is Verdict.PASS}
+            for key, finding in list(self._open.items()):
+                whole = {finding.component, finding.component.partition("/")[0], "host"}
+                blocked = finding.verdict is not Verdict.UNKNOWN and not blind.isdisjoint({finding.component, "host"})
+                if finding.verdict is Verdict.FAIL and told and whole.isdisjoint(told):
+                    continue
+                if key not in found | skipped and (key in sound or not blocked):
+                    transitions.append(self._close(finding, How.RUN, at, ""))
+        for finding in bad:
+            transitions += self._take_sign(
+                Sign(
+                    component=finding.component,
+                    reason=finding.reason,
+                    verdict=finding.verdict,
+                    message=finding.message,
+                    at=at,
+                    fault_class=finding.fault_class,
+                    measurements=finding.measurements,
+                )
+            )
+        return transitions
+
+    def apply_clears(self, clears: Sequence[Clear], at: float) -> list[Transition]:
+        """Close what people asked to close. Numbers given later are higher than any asked for, so doing it again
+        with the same entries never closes what fired in between."""
+        transitions: list[Transition] = []
+        for clear in clears:
+            if clear.check != self.check:
+                continue
+            self.raise_floor(clear.occurrence)
+            for finding in list(self._open.values()):
+                if clear.component in ("*", finding.component) and finding.occurrence <= clear.occurrence:
+                    self._replay.close(finding.key, at)
+                    transitions.append(self._close(finding, How.REQUEST, at, ""))
+        return transitions
+
+    def end_replay(self) -> None:
+        """Everything that was in the log at the start has been read: from here on all signs are new."""
+        if self._replay:
+            self._replay = Replay()
+            self.revision += 1
+
+    def _take_sign(self, sign: Sign) -> list[Transition]:
+        sign = _bounded(sign)
+        key = (sign.component, sign.reason)
+        if self._replay and self._replay.knows_sign(key, sign.at):
+            return []
+        self.revision += 1
+        known = self._open.get(key)
+        if known is None:
+            return self._fire(sign)
+        worse = severity(sign.verdict) > severity(known.verdict)
+        speaks = severity(sign.verdict) >= severity(known.verdict)
+        finding = msgspec.structs.replace(
+            known,
+            verdict=sign.verdict if worse else known.verdict,
+            message=shorten(sign.message) if speaks else known.message,
+            fault_class=sign.fault_class if speaks and sign.fault_class is not FaultClass.NONE else known.fault_class,
+            measurements=sign.measurements if speaks else known.measurements,
+            first_seen=min(known.first_seen, sign.at),
+            last_seen=max(known.last_seen, sign.at),
+            count=known.count + sign.count,
+            origin=Origin.USER if Origin.USER in (sign.origin, known.origin) else sign.origin,
+        )
+        self._open[key] = finding
+        return [Transition(Step.WORSENED, finding, sign.line)] if worse else []
+
+    def _fire(self, sign: Sign) -> list[Transition]:
+        finding = Finding(
+            component=sign.component,
+            verdict=sign.verdict,
+            reason=sign.reason,
+            message=shorten(sign.message),
+            fault_class=sign.fault_class,
+            measurements=sign.measurements,
+            first_seen=sign.at,
+            last_seen=sign.at,
+            count=sign.count,
+            occurrence=self._counter + 1,
+            origin=sign.origin,
+        )
+        if len(self._open) >= OPEN_LIMIT:
+            least = max(self._open.values(), key=rank)
+            if rank(least) <= rank(finding):
+                return []
+            del self._open[least.key]
+        self._counter += 1
+        self._open[finding.key] = finding
+        return [Transition(Step.OPENED, finding, sign.line)]
+
+    def _take_all_clear(self, clear: AllClear) -> list[Transition]:
+        transitions: list[Transition] = []
+        for key, finding in list(self._open.items()):
+            if (
+                finding.component != clear.component[:COMPONENT_LIMIT]
+                or (clear.reasons and finding.reason not in clear.reasons)
+                or (clear.classes and finding.fault_class not in clear.classes)
+                # silence proves nothing about a FAIL (docs/decisions.md), even one that began as a WARN
+                or (clear.how == How.QUIET and finding.verdict is Verdict.FAIL)
+                or (self._replay and self._replay.predates(key, clear.at))
+            ):
+                continue
+            self._replay.forget(key)
+            transitions.append(self._close(finding, clear.how, clear.at, clear.line))
+        return transitions
+
+    def _close(self, finding: Finding, how: str, at: float, line: str) -> Transition:
+        self.revision += 1
+        del self._open[finding.key]
+        over = Over(
+            component=finding.component,
+            reason=finding.reason,
+            occurrence=finding.occurrence,
+            how=how,
+            at=at,
+            message=shorten(line) if line else finding.message,
+        )
+        # the oldest leaves first, and streams may tell of the past after a request was granted in the present
+        entries = sorted(self._over, key=lambda entry: entry.at)
+        bisect.insort(entries, over, key=lambda entry: entry.at)
+        self._over = deque(entries[-CLEARED_LIMIT:], maxlen=CLEARED_LIMIT)
+        return Transition(Step.CLEARED, finding, line, how)
+
+
+def _bounded(sign: Sign) -> Sign:
+    """Names come from log lines that anybody may write: one too long would have every write of the status refused."""
+    if len(sign.component) <= COMPONENT_LIMIT and len(sign.reason) <= REASON_LIMIT:
+        return sign
+    return msgspec.structs.replace(sign, component=sign.component[:COMPONENT_LIMIT], reason=sign.reason[:REASON_LIMIT])

@@ -1,0 +1,146 @@
+"""What one entry of ``NodeHealth.spec.requests`` asks for: names and values are held against the declarations before
+anything runs, as those of a /status query are (query/status_query.py).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from muster_agent.checks.node_check import Running
+from muster_checks.base.declaration import Parameters
+from muster_checks.registry import UnknownCheck, select
+from muster_kube.api.times import seconds
+from muster_kube.nodehealth import Request
+from muster_kube.process.settings import explain
+
+RUNS_LIMIT = 100
+LONGEST_INTERVAL_S = 86_400.0
+RESERVED = ("runs", "passes", "interval_s", "sees", "beside")
+
+
+class BadRequest(ValueError):
+    """What, where, what was found, what is allowed."""
+
+
+class Series(msgspec.Struct, frozen=True):
+    """Runs of some checks. It is a PASS once ``passes`` of at most ``runs`` runs passed.
+
+    checks:     all of them are one run, in this order
+    interval_s: from the end of one run to the begin of the next
+    sees:       components that it is about: a run passes when it finds them well, whatever it finds of others
+    expires:    seconds since the epoch by which it has to begin; 0: not said
+    force:      heavy checks run beside somebody's work, too
+    beside:     they run beside pods whose ``namespace/name`` begins so: what those hold they do not use yet
+    """
+
+    checks: tuple[tuple[Running, Parameters], ...]
+    runs: int = 1
+    passes: int = 1
+    interval_s: float = 0.0
+    sees: tuple[str, ...] = ()
+    expires: float = 0.0
+    force: bool = False
+    beside: str = ""
+
+
+def read_request(request: Request, running: Mapping[str, Running]) -> Series:
+    """Raises BadRequest. What a stranger may not choose (Parameters.guarded) is taken: whoever may write the spec has
+    been authorized by the API server."""
+    try:
+        checks = select(request.checks, {name: each.check for name, each in running.items()})
+    except UnknownCheck as error:
+        raise BadRequest(str(error)) from error
+    if not checks:
+        raise BadRequest(f"checks: none named; expected all or some of {', '.join(sorted(running))}")
+    chosen = [running[check.name] for check in checks]
+    given = _by_check(request.params, chosen)
+    runs = _whole(request.params, "runs", 1, RUNS_LIMIT)
+    expires = seconds(request.expires)
+    if request.expires and not expires:
+        raise BadRequest(f"expires: {request.expires!r}: expected a time such as 2026-01-31T12:00:00Z")
+    return Series(
+        checks=tuple((each, _parameters(each, given[each.name])) for each in chosen),
+        runs=runs,
+        passes=_whole(request.params, "passes", runs, runs),
+        interval_s=_interval_s(request.params.get("interval_s", "0")),
+        sees=_sees(request.params),
+        expires=expires,
+        force=request.force,
+        beside=_beside(request.params),
+    )
+
+
+def _by_check(params: Mapping[str, str], chosen: list[Running]) -> dict[str, dict[str, str]]:
+    """``param`` is for every check that has it, ``check.param`` for that one alone, and counts more."""
+    given: dict[str, dict[str, str]] = {each.name: {} for each in chosen}
+    takers = {each.name: each.check.parameters.model_fields.keys() for each in chosen}
+    for name, value in sorted(params.items(), key=lambda item: "." in item[0]):
+        check, dot, bare = name.rpartition(".")
+        if name in RESERVED:
+            continue
+        if dot and check not in takers:
+            raise BadRequest(f"params.{name}: {check!r} is none of the request's checks; expected {', '.join(takers)}")
+        names = [each for each in ([check] if dot else takers) if bare in takers[each]]
+        if not names:
+            known = [check] if dot else list(takers)
+            allowed = sorted({field for each in known for field in takers[each]})
+            raise BadRequest(f"params.{name}: unknown parameter; expected one of {', '.join([*RESERVED, *allowed])}")
+        for each in names:
+            given[each][bare] = value
+    return given
+
+
+def _parameters(running: Running, given: Mapping[str, str]) -> Parameters:
+    if not given:
+        return running.parameters
+    model = running.check.parameters
+    values: dict[str, Any] = {**running.parameters.model_dump(exclude_unset=True), **given}
+    try:
+        parameters = model.model_validate(values)
+    except ValidationError as error:
+        raise BadRequest("; ".join(explain(error, f"params.{running.name}", model))) from error
+    if running.check.stream is not None and parameters != running.parameters:
+        raise BadRequest(
+            f"params.{running.name}: {', '.join(given)}: {running.name} never rests, so it cannot be run with other "
+            f"parameters; they are set in the agent's configuration (checks.{running.name}.parameters)"
+        )
+    return parameters
+
+
+def _whole(params: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= most and len(text) <= 9):
+        raise BadRequest(f"params.{name}: {text!r}: expected a whole number from 1 to {most}")
+    return int(text)
+
+
+def _sees(params: Mapping[str, str]) -> tuple[str, ...]:
+    if "sees" not in params:
+        return ()
+    components = tuple(params["sees"].split(","))
+    if "" in components:
+        raise BadRequest("params.sees: an empty component; expected components with commas between them")
+    return components
+
+
+def _beside(params: Mapping[str, str]) -> str:
+    text = params.get("beside", "")
+    namespace, slash, name = text.partition("/")
+    if text and not (namespace and slash and name):  # less would be the pods of others, too
+        raise BadRequest(f"params.beside: {text!r}: expected how the pods' NAMESPACE/NAME begins")
+    return text
+
+
+def _interval_s(text: str) -> float:
+    try:
+        interval_s = float(text)
+    except ValueError:
+        interval_s = math.nan
+    if not 0 <= interval_s <= LONGEST_INTERVAL_S:
+        raise BadRequest(f"params.interval_s: {text!r}: expected seconds from 0 to {LONGEST_INTERVAL_S:g}")
+    return interval_s

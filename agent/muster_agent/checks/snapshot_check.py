@@ -1,0 +1,86 @@
+"""A snapshot check: run at its turn or when asked, the last result kept."""
+
+from muster_agent.checks.ledger import Ledger
+from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.state_file import StoredCheck
+from muster_checks.base.declaration import Check, Cost, Parameters
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import Result, Verdict
+
+STALE_TURNS = 3  # so many turns missed, and the verdict is no longer to be believed
+STALE_SLACK_S = 60.0
+
+
+class SnapshotCheck(Running):
+    def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
+        super().__init__(check, parameters, context, stored)
+        self._watched_since = context.clock()
+        self._found: Result | None = None  # of this process
+        self._resume()
+        self.trouble = self._blindness()
+
+    def start_over(self, ledger: Ledger) -> None:
+        super().start_over(ledger)
+        self._resume()
+        if self._found is not None:
+            # this process has run it already, before it saw what was told: what it found stands
+            self.announce(self.ledger.take_run(self._found))
+
+    def resume_blind(self, why: tuple[str, str] | None) -> None:
+        if self._found is None and self.last is not None:
+            self.trouble = why
+
+    def _resume(self) -> None:
+        """A device that is still gone must not be over because the first run of this process never saw it."""
+        if self.check.resume is not None:
+            self.check.resume(self.context.view, self.ledger.open_findings())
+
+    @property
+    def known(self) -> bool:
+        return self.last is not None or bool(self.ledger.open_findings())
+
+    @property
+    def caught_up(self) -> bool:
+        """A light check that runs by itself has run in this boot."""
+        return not self.period_s or self.check.cost is Cost.HEAVY or self.last is not None
+
+    def unready(self) -> str:
+        """A light check whose turns do not come about; a heavy one may wait for days until its node is idle."""
+        if not self.period_s or self.check.cost is Cost.HEAVY:
+            return ""
+        silent_s = self.context.clock() - self._watched_since
+        if silent_s <= STALE_TURNS * self.period_s + self.check.timeout_s + STALE_SLACK_S:
+            return ""
+        return f"{self.name}: no result for {silent_s:.0f} s (it runs every {self.period_s:g} s)"
+
+    async def refresh(self, parameters: Parameters) -> Result:
+        """Run the probe once. Whatever goes wrong there is UNKNOWN, never a FAIL."""
+        result = await run_probe(
+            self.check, self.context.view, parameters, wall=self.context.wall, clock=self.context.clock
+        )
+        self.tallies["run"] += 1
+        if result.reason == "Timeout":
+            self.tallies["timeout"] += 1
+        if parameters != self.parameters:
+            # asked with other limits or another depth: it answers whoever asked. The node's own verdict it must not
+            # change: anybody could have a node tainted by a stricter limit, or a fault closed by a shallower test
+            return result
+        first, before, revision = self.last is None, self._verdict, self.ledger.revision
+        self.last = self._found = result
+        self.ran_at, self._watched_since = result.started, self.context.clock()
+        self.due_since = None
+        self.announce(self.ledger.take_run(result))
+        self.set_trouble(self._blindness())
+        verdict = self.view().verdict
+        if first or verdict is not before:
+            self.context.on_change()
+        elif self.ledger.revision != revision or self.check.cost is Cost.HEAVY:
+            self.context.on_progress()
+        else:
+            self.context.on_rerun()
+        return result
+
+    def _blindness(self) -> tuple[str, str] | None:
+        last = self.last
+        blind = last is not None and last.verdict is Verdict.UNKNOWN and not last.findings
+        return (last.reason, last.message) if last is not None and blind else None

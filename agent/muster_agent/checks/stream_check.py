@@ -1,0 +1,179 @@
+"""A stream check: reads on forever, starts anew when it breaks, and says how far it has come."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
+
+from muster_agent.checks.ledger import Ledger
+from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.state_file import StoredCheck
+from muster_checks.base.declaration import AllClear, Check, Parameters, Sign, Stream
+from muster_checks.base.vocabulary import Finding, Result, Verdict, severity
+from muster_kube.controller.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+POLL_S = 5.0  # how often a quiet stream's health and position are looked at
+HEALTHY_S = 60.0  # a stream that lived so long is started anew without a long wait
+STARTING = ("Starting", "what was in the source at the start is still being read")
+
+
+class StreamCheck(Running):
+    def __init__(
+        self,
+        check: Check,
+        parameters: Parameters,
+        context: Context,
+        stored: StoredCheck | None,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        super().__init__(check, parameters, context, stored)
+        self.trouble = STARTING
+        self._sleep = sleep
+        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._backoff = Backoff(base_s=1.0, cap_s=60.0)
+        self._stream: Stream | None = None
+        self._caught_up = False
+        self._over = asyncio.Event()  # set: what runs is to be started over
+        self._revision = -1
+        self._looked_at: bytes | None = None
+        self._to_forget: list[Finding] = []  # closed while no stream was open
+
+    @property
+    def caught_up(self) -> bool:
+        return self._caught_up
+
+    def unready(self) -> str:
+        return "" if self._caught_up and self.trouble is None else ": ".join((self.name, *(self.trouble or STARTING)))
+
+    def counts(self) -> Mapping[str, int]:
+        return self._stream.counts() if self._stream is not None else {}
+
+    def current_position(self) -> bytes | None:
+        return self._stream.position() if self._stream is not None else self.position
+
+    def forget(self, finding: Finding) -> None:
+        if self._stream is None:
+            self._to_forget.append(finding)
+        else:
+            self._stream.forget(finding.component, (finding.reason,))
+
+    def start_over(self, ledger: Ledger) -> None:
+        super().start_over(ledger)
+        self._stream = None
+        self._caught_up = False
+        self.trouble = STARTING
+        self._over.set()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            started = self.context.clock()
+            self._over.clear()
+            reading = asyncio.create_task(self._read())
+            over = asyncio.create_task(self._over.wait())
+            try:
+                await asyncio.wait([reading, over], return_when=asyncio.FIRST_COMPLETED)
+                if over.done():
+                    continue
+                error = reading.exception()
+            finally:
+                for task in (reading, over):
+                    task.cancel()
+                await asyncio.gather(reading, over, return_exceptions=True)
+            if self._stream is not None:
+                self.position, self._stream = self._stream.position(), None
+            text = f"{type(error).__name__}: {error}" if error else "the stream has ended"
+            log.error("check %s has broken and starts anew: %s", self.name, text, exc_info=error)
+            self.context.on_stream_failure(self.name)
+            self.set_trouble(("StreamFailed", text))
+            if self.context.clock() - started > HEALTHY_S:
+                failures = 0
+            await self._sleep(self._backoff.delay_s(failures, self._rng))
+            failures += 1
+
+    async def _read(self) -> None:
+        assert self.check.stream is not None  # noqa: S101 - a stream check has one
+        stream = self.check.stream(self.context.view, self.parameters, self.position)
+        self._stream = stream
+        while self._to_forget:
+            self.forget(self._to_forget.pop())
+        tending = asyncio.create_task(self._tend(stream))
+        try:
+            async with aclosing(cast("Any", stream.events())) as batches:
+                # No await in this loop's body: the state file takes ledger and position from other tasks, which
+                # therefore only ever run between two batches, where the two belong together.
+                async for batch in batches:
+                    self.announce(self.ledger.take(batch))
+                    if self._caught_up:  # what was there at the start is old
+                        self._tell_delays(batch)
+        finally:
+            tending.cancel()
+            await asyncio.gather(tending, return_exceptions=True)
+
+    def _tell_delays(self, batch: Sequence[Sign | AllClear]) -> None:
+        now = self.context.wall()
+        for sign in batch:
+            if isinstance(sign, Sign):
+                self.context.on_detected(self.name, now - sign.at)
+
+    async def _tend(self, stream: Stream) -> None:
+        try:
+            await stream.drain()
+        except RuntimeError:
+            return  # it has ended, and _read says why
+        self._look(stream)
+        while True:
+            await self._sleep(POLL_S)
+            self._look(stream)
+
+    def _look(self, stream: Stream) -> None:
+        """Health, progress, and the end of the first pass."""
+        if stream is not self._stream:
+            return
+        unreadable = stream.health()
+        if unreadable:
+            self.set_trouble(("SourceUnreadable", unreadable))
+        elif stream.caught_up:
+            if not self._caught_up:
+                self._caught_up = True
+                self.ledger.end_replay()
+                self.context.on_change()
+            self.set_trouble(None)
+        else:
+            self.set_trouble(STARTING)
+        position = stream.position()
+        if self._revision != self.ledger.revision or position != self._looked_at:
+            self._revision, self._looked_at = self.ledger.revision, position
+            self.context.on_progress()
+
+    async def refresh(self, parameters: Parameters) -> Result:  # noqa: ARG002 - those it runs with anyway
+        """Everything that is in the source now is read and judged; where it cannot be, nothing is PASS."""
+        started = self.context.wall()
+        clock = self.context.clock()
+        stream = self._stream
+        unread: tuple[str, str] | None = None
+        if stream is not None:
+            try:
+                async with asyncio.timeout(self.check.timeout_s):
+                    await stream.drain()
+                await asyncio.sleep(0)  # the last batch has been yielded; let it be taken in
+            except TimeoutError:
+                unread = "Timeout", f"not all was read within {self.check.timeout_s:g} s"
+                log.warning("check %s: %s", self.name, unread[1])
+            except RuntimeError as error:
+                unread = "StreamFailed", str(error)
+                log.info("check %s: %s", self.name, error)
+            self._look(stream)
+        result = self.result(started=started, duration_s=self.context.clock() - clock)
+        if unread is None or severity(result.verdict) >= severity(Verdict.UNKNOWN):
+            return result
+        reason, message = unread
+        return msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=reason, message=message)

@@ -1,0 +1,284 @@
+"""One node's part in measuring the network, for the agent that measures: POST /iperf/interfaces, servers, client.
+
+Servers live as long as the connection that asked for them, so nothing has to be told to stop them: when the caller
+hangs up, dies or is cut off they are gone; and no longer than :data:`HOLD_LIMIT_S` in any case. Both ends hold their
+node's turn of heavy checks meanwhile. Neither waits for it while another heavy check runs, so two nodes can not wait
+for each other. Who may ask is decided before (http/routes.py): it sends traffic where it is told to.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from muster_agent.checks.run_queue import Busy
+from muster_agent.fleet.interfaces import interfaces_of
+from muster_agent.fleet.iperf_wire import (
+    PORTS,
+    AskedClient,
+    AskedInterfaces,
+    AskedServers,
+    Interfaces,
+    Listening,
+    Outcome,
+    Outcomes,
+    Place,
+    Servers,
+    Test,
+)
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.vocabulary import Result, Verdict, shorten
+from muster_checks.iperf import IperfParameters
+from muster_checks.iperf.probe import run_client
+from muster_checks.iperf.server import listens, server
+
+if TYPE_CHECKING:
+    from muster_agent.node_agent import Agent
+
+NAME = "iperf"
+BODY_LIMIT = 8 << 10  # bytes; 64 tests are 6 KB
+TURN_S = 10.0  # to find out whether the node is idle; nobody's heavy check is waited for
+# between two tests iperf3's server ends the first one and opens its port anew: who comes in that moment is sent away
+NOT_YET = ("Connection reset", "Connection refused", "busy running a test")
+TRIES = 3
+AGAIN_S = 0.5
+BEAT_S = 5.0  # a line now and then: a caller that has vanished is noticed by what it does not acknowledge
+
+Asked = TypeVar("Asked", bound=msgspec.Struct)
+Done = TypeVar("Done")
+
+
+class _Refused(Exception):
+    """``status``: for HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    def response(self) -> Response:
+        return PlainTextResponse(f"{self}\n", self.status)
+
+
+class _Gone(Exception):
+    """The caller has hung up."""
+
+
+def routes(agent: "Agent") -> list[Route]:
+    """Whole paths; whoever mounts them lets only agents, and people with as many rights, come here."""
+
+    async def interfaces(request: Request) -> Response:
+        """For agents: interfaces of a plane, with their addresses."""
+        try:
+            asked = await _read(request, AskedInterfaces)
+            found = Interfaces(tuple(await interfaces_of(agent.context.view, asked.plane)))
+        except _Refused as refused:
+            return refused.response()
+        except NotHere as error:
+            found = Interfaces(skipped=error.reason, why=error.message)
+        except CannotTell as error:
+            return PlainTextResponse(f"{error.message}\n", 503)
+        return _json(found)
+
+    async def servers(request: Request) -> Response:
+        """For agents: iperf3 servers, as long as the answer is read."""
+        try:
+            asked = await _read(request, AskedServers)
+            for place in asked.servers:
+                _check_address(place.address)
+        except _Refused as refused:
+            return refused.response()
+        return _Serving(agent, asked)
+
+    async def client(request: Request) -> Response:
+        """For agents: iperf3 clients against those; tells the rates."""
+        try:
+            asked = await _read(request, AskedClient)
+            for test in asked.tests:
+                _check_address(test.address, test.server)
+            work = partial(_run_tests, agent, asked)
+            return _json(await _in_turn(agent, work, request.receive, force=asked.force))
+        except _Refused as refused:
+            return refused.response()
+        except _Gone:
+            return Response(status_code=499)  # nobody reads it
+
+    return [
+        Route("/iperf/interfaces", interfaces, methods=["POST"]),
+        Route("/iperf/servers", servers, methods=["POST"]),
+        Route("/iperf/client", client, methods=["POST"]),
+    ]
+
+
+class _Serving(Response):
+    """Servers that live as long as this answer."""
+
+    def __init__(self, agent: "Agent", asked: AskedServers) -> None:
+        super().__init__()
+        self._agent = agent
+        self._asked = asked
+        self._told = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await _in_turn(self._agent, partial(self._serve, send), receive, force=self._asked.force)
+            error = f"over after {self._asked.seconds:g} s"
+        except _Gone:
+            return
+        except _Refused as refused:
+            if not self._told:
+                await refused.response()(scope, receive, send)
+                return
+            error = str(refused)
+        await self._tell(send, Servers(error=error), more=False)
+
+    async def _serve(self, send: Send) -> None:
+        """Until the time is over or this is cancelled. Raises _Refused."""
+        async with AsyncExitStack() as running:
+            try:
+                found = [await self._start(running, place) for place in self._asked.servers]
+            except CannotTell as error:
+                raise _Refused(503, error.message) from None
+            await self._tell(send, Servers(tuple(found)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._asked.seconds):
+                    while True:
+                        await asyncio.sleep(BEAT_S)
+                        await self._tell(send, None)
+
+    async def _start(self, running: AsyncExitStack, place: Place) -> Listening:
+        """On the first port that is free. Raises CannotTell."""
+        node = self._agent.context.view
+        trouble = CannotTell(f"none of the ports {PORTS.start} to {PORTS.stop - 1} is free", "PortTaken")
+        for port in PORTS:
+            if listens(node, port):
+                continue
+            try:
+                where = f"{place.address}%{place.interface}"
+                await running.enter_async_context(server(node, where, port, limit_s=self._asked.seconds, once=False))
+            except ToolMissing:
+                raise
+            except CannotTell as error:
+                if not listens(node, port):
+                    raise  # it was not the port
+                trouble = error
+                continue
+            return Listening(place.interface, place.address, port)
+        raise trouble
+
+    async def _tell(self, send: Send, line: Servers | None, *, more: bool = True) -> None:
+        if not self._told:
+            self._told = True
+            headers = [(b"content-type", b"application/jsonl")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = (msgspec.json.encode(line) if line is not None else b"") + b"\n"
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def _run_tests(agent: "Agent", asked: AskedClient) -> Outcomes:
+    found: list[Outcome] = []
+    for reverse in (False, True):
+        running = (_run_test(agent, asked, number, reverse=reverse) for number in range(len(asked.tests)))
+        found += await asyncio.gather(*running)
+    return Outcomes(tuple(found))
+
+
+async def _run_test(agent: "Agent", asked: AskedClient, number: int, *, reverse: bool) -> Outcome:
+    test: Test = asked.tests[number]
+    parameters = IperfParameters.model_construct(
+        server=test.server,
+        port=test.port,
+        seconds=asked.seconds,
+        clients=asked.clients,
+        omit_seconds=asked.omit_seconds,
+    )
+    bind = f"{test.address}%{test.interface}"
+    view = agent.context.view
+    for attempt in range(TRIES):
+        try:
+            if view.commands.which("iperf3") is None:
+                raise ToolMissing("iperf3", "iperf3")
+            report = await run_client(view, test.server, parameters, bind=bind, reverse=reverse)
+        except CannotTell as error:
+            trouble = error.message
+            if attempt + 1 == TRIES or not any(said in trouble for said in NOT_YET):
+                break
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return Outcome(number, reverse, report)
+    return Outcome(number, reverse, trouble=shorten(trouble))
+
+
+async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
+    """``work`` while this node's turn is ours and the caller is there. Raises _Refused or _Gone, also in the middle;
+    ``work`` has then ended."""
+    if agent.turns.testing:
+        raise _Refused(409, f"busy: the check {agent.turns.testing} runs here")
+    begun = asyncio.Event()
+    done: list[Done] = []
+
+    async def turn() -> Result:
+        begun.set()
+        done.append(await work())
+        return Result(check=NAME, verdict=Verdict.PASS)
+
+    running = asyncio.create_task(agent.turns.heavy(NAME, turn, force=force))
+    gone = asyncio.create_task(_gone(receive))
+    beginning = asyncio.create_task(begun.wait())
+    try:
+        await asyncio.wait([running, gone, beginning], timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
+        if not (begun.is_set() or running.done() or gone.done()):
+            raise _Refused(409, f"busy: no turn within {TURN_S:g} s ({agent.turns.testing or 'another heavy check'})")
+        await asyncio.wait([running, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise _Gone
+        try:
+            running.result()
+        except Busy as busy:
+            raise _Refused(409, f"busy: {busy}") from None
+        return done[0]
+    finally:
+        for task in (running, gone, beginning):
+            task.cancel()
+        await asyncio.gather(running, gone, beginning, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read(request: Request, kind: type[Asked]) -> Asked:
+    """The body. Raises _Refused."""
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > BODY_LIMIT:
+            raise _Refused(413, f"a body of more than {BODY_LIMIT} bytes")
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _Refused(400, f"body: {error}") from None
+
+
+def _check_address(*texts: str) -> None:
+    """IP addresses of nodes, so that nothing is looked up, and nothing is read as an option. Raises _Refused."""
+    for text in texts:
+        try:
+            address = ip_address(text)
+        except ValueError:
+            raise _Refused(400, f"address: {text!r}: expected an IP address") from None
+        if address.is_multicast or address.is_unspecified or "%" in text:
+            raise _Refused(400, f"address: {text!r}: expected the address of a node")
+
+
+def _json(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,0 +1,228 @@
+"""The bandwidth between all nodes: rounds of meetings (round_plan.py), each of two nodes (pair_test.py), judged
+together.
+
+A node that does not answer is UNKNOWN for itself and nobody's fault. However it ends, also when its caller hangs up,
+no server is left: they end with the connections that are open here.
+"""
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+from weakref import WeakSet
+
+import msgspec
+
+from muster_agent.fleet import Peer
+from muster_agent.fleet.calls import Caller, CallFailed
+from muster_agent.fleet.interfaces import Interface
+from muster_agent.fleet.iperf_wire import AskedInterfaces, Interfaces
+from muster_agent.fleet.pair_test import Away, Manner, away_of, manner_of, meet
+from muster_agent.fleet.round_plan import (
+    FURTHER,
+    Meeting,
+    Round,
+    first_rounds,
+    further_round,
+    round_of_the_slow,
+    rounds_at_most,
+    tally_of,
+)
+from muster_agent.query.status_query import IperfOptions
+from muster_checks.base.vocabulary import Finding, Result, Verdict, severity, shorten, worst
+from muster_checks.iperf import IPERF, IperfParameters
+from muster_checks.iperf.blame import culprits
+from muster_checks.iperf.judge import judge, slow_pairs
+from muster_checks.iperf.pair import Pair
+
+log = logging.getLogger(__name__)
+
+# each takes two of the connections that all calls of an agent share (calls.AT_ONCE), and other calls want theirs
+MEETINGS_AT_ONCE = 64
+ASKED_AT_ONCE = 64
+INTERFACES_S = 20.0
+
+Sleep = Callable[[float], Awaitable[object]]
+
+_measuring: WeakSet[Caller] = WeakSet()
+
+
+async def measure_network(
+    peers: Sequence[Peer],
+    call: Caller,
+    options: IperfOptions,
+    limits: IperfParameters,
+    *,
+    force: bool = False,
+    nodes_at_once: int | None = None,
+    rng: random.Random | None = None,
+    sleep: Sleep = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    wall: Callable[[], float] = time.time,
+) -> dict[str, Result]:
+    """A result for each of ``peers``, by node.
+
+    One measurement at a time goes out from ``call``: two would measure each other. force: beside somebody's work, too;
+    nodes_at_once: ``batch``, at least two of them meet.
+    """
+    started, begun = wall(), clock()
+    if call in _measuring:
+        away = Away("", "Busy", "another measurement of the network goes out from this agent; ask again later")
+        return {peer.node: _missing(away) for peer in peers}
+    manner = manner_of(options.plane, options.servers_per_node, options.clients_per_iface, limits, force=force)
+    at_once = max(1, min(MEETINGS_AT_ONCE, (nodes_at_once or 2 * MEETINGS_AT_ONCE) // 2))
+    measuring = _Measurement(peers, call, manner, limits, at_once, rng or random.Random(), sleep)  # noqa: S311 - no secret
+    most_s = longest_s(len(peers), manner, at_once)
+    log.info("check iperf over %d nodes: %.0f s at the most", len(peers), most_s)
+    _measuring.add(call)
+    try:
+        found = await measuring.results()
+    finally:
+        _measuring.discard(call)
+    duration_s = clock() - begun
+    log.info("check iperf over %d nodes: %d pairs in %.0f s", len(peers), len(measuring.pairs), duration_s)
+    return {
+        node: msgspec.structs.replace(result, started=started, duration_s=duration_s) for node, result in found.items()
+    }
+
+
+def longest_s(nodes: int, manner: Manner, at_once: int = MEETINGS_AT_ONCE) -> float:
+    """How long a measurement of ``nodes`` nodes takes at the most; what does not answer costs the most."""
+    asked_s = math.ceil(nodes / ASKED_AT_ONCE) * INTERFACES_S
+    return asked_s + rounds_at_most(nodes) * math.ceil(nodes / 2 / at_once) * manner.meeting_s
+
+
+class _Measurement:
+    def __init__(
+        self,
+        peers: Sequence[Peer],
+        call: Caller,
+        manner: Manner,
+        limits: IperfParameters,
+        at_once: int,
+        rng: random.Random,
+        sleep: Sleep,
+    ) -> None:
+        self.pairs: list[Pair] = []
+        self._peers = {peer.node: peer for peer in peers}
+        self._call = call
+        self._manner = manner
+        self._limits = limits
+        self._free = asyncio.Semaphore(at_once)
+        self._rng = rng
+        self._sleep = sleep
+        self._interfaces: dict[str, tuple[Interface, ...]] = {}
+        self._away: dict[str, Away] = {}
+        self._skipped: dict[str, Interfaces] = {}
+        self._met: list[Meeting] = []
+
+    async def results(self) -> dict[str, Result]:
+        free = asyncio.Semaphore(ASKED_AT_ONCE)
+        await _all(self._ask_interfaces(peer, free) for peer in self._peers.values())
+        for each in first_rounds(self._interfaces, self._rng):
+            await self._run(each)
+        for number in range(FURTHER):
+            await self._run(await asyncio.to_thread(self._next, number))
+        pages = await asyncio.to_thread(lambda: judge(_settled(self.pairs), self._limits))
+        return {node: self._result(node, pages) for node in self._peers}
+
+    async def _ask_interfaces(self, peer: Peer, free: asyncio.Semaphore) -> None:
+        asked = AskedInterfaces(self._manner.plane)
+        try:
+            async with free:
+                answer = await self._call.post_json(peer, "/iperf/interfaces", asked, INTERFACES_S)
+            found = msgspec.convert(answer, Interfaces)
+        except CallFailed as error:
+            self._away[peer.node] = away_of(peer, error)
+        except msgspec.MsgspecError as error:
+            self._away[peer.node] = Away(peer.node, "BadAnswer", f"answers otherwise than an agent: {error}")
+        else:
+            if found.interfaces:
+                self._interfaces[peer.node] = found.interfaces
+            else:
+                self._skipped[peer.node] = found
+
+    async def _run(self, meetings: Round) -> None:
+        await _all(self._meet(meeting) for meeting in meetings if not meeting.nodes & self._away.keys())
+
+    async def _meet(self, meeting: Meeting) -> None:
+        async with self._free:
+            try:
+                found = await meet(
+                    meeting,
+                    self._peers,
+                    self._interfaces,
+                    self._call,
+                    self._manner,
+                    rng=self._rng,
+                    sleep=self._sleep,
+                )
+            except Away as away:
+                log.info("check iperf: %s with %s: %s: %s", meeting.client, meeting.server, away.node, away)
+                self._away.setdefault(away.node, away)
+                return
+        self.pairs += found
+        self._met.append(meeting)
+
+    def _next(self, number: int) -> Round:
+        bad = {frozenset((pair.sender.node, pair.receiver.node)) for pair in slow_pairs(self.pairs, self._limits)}
+        tally = {node: of for node, of in tally_of(self._met, bad).items() if node not in self._away}
+        met = {meeting.nodes for meeting in self._met}
+        choose = round_of_the_slow if number == FURTHER - 1 else further_round
+        return choose(tally, met, self._rng)
+
+    def _result(self, node: str, pages: Mapping[str, Sequence[Finding]]) -> Result:
+        if (skipped := self._skipped.get(node)) is not None:
+            verdict = Verdict.SKIP if skipped.skipped else Verdict.UNKNOWN
+            reason, why = skipped.skipped or "BadAnswer", skipped.why or "answers neither interfaces nor why not"
+            return Result(check=IPERF.name, verdict=verdict, reason=reason, message=shorten(why))
+        findings = list(pages.get(node, ()))
+        away = self._away.get(node)
+        if not findings:
+            return _missing(away or self._alone(node))
+        if away is not None:
+            findings.append(
+                Finding(component="host", verdict=Verdict.UNKNOWN, reason=away.reason, message=shorten(away.message))
+            )
+        findings.sort(key=lambda finding: -severity(finding.verdict))
+        first = findings[0] if findings[0].verdict is not Verdict.PASS else None
+        return Result(
+            check=IPERF.name,
+            verdict=worst([finding.verdict for finding in findings]),
+            reason=first.reason if first else "",
+            message=first.message if first else "",
+            findings=tuple(findings),
+        )
+
+    def _alone(self, node: str) -> Away:
+        if len(self._interfaces) < 2:
+            return Away(node, "NoPeers", "no other node takes part: a bandwidth has two ends")
+        return Away(node, "NotMeasured", "none of the nodes that it was to meet could be measured with")
+
+
+def _settled(pairs: Sequence[Pair]) -> list[Pair]:
+    """A pair that could not be measured is on the page of the node that could be measured with nobody, if one of the
+    two is such; the other one's page is not to say UNKNOWN for it."""
+    lost = {
+        culprit.node for culprit in culprits(pairs, {pair for pair in pairs if pair.trouble}) if not culprit.direction
+    }
+    return [
+        msgspec.structs.replace(pair, sender=pair.receiver, receiver=pair.sender)
+        if pair.trouble and pair.receiver.node in lost and pair.sender.node not in lost
+        else pair
+        for pair in pairs
+    ]
+
+
+def _missing(away: Away) -> Result:
+    return Result(check=IPERF.name, verdict=Verdict.UNKNOWN, reason=away.reason, message=shorten(away.message))
+
+
+async def _all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at once; when one breaks, or the caller goes, all have ended."""
+    async with asyncio.TaskGroup() as group:
+        for job in jobs:
+            group.create_task(job)

@@ -1,0 +1,209 @@
+"""One meeting of two nodes: servers on one, clients on the other, and what came of it as pairs to judge.
+
+The servers' connection is open while the clients run, and closed whatever happens: that ends them.
+"""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+import msgspec
+
+from muster_agent.fleet import Peer
+from muster_agent.fleet.calls import Caller, CallFailed
+from muster_agent.fleet.interfaces import Interface, Lane, lanes, servers_per_interface
+from muster_agent.fleet.iperf_wire import (
+    PORTS,
+    AskedClient,
+    AskedServers,
+    Outcome,
+    Outcomes,
+    Place,
+    Servers,
+    Test,
+)
+from muster_agent.fleet.round_plan import Meeting
+from muster_checks.iperf import IperfParameters
+from muster_checks.iperf.judge import pairs_of
+from muster_checks.iperf.pair import Pair, Side
+from muster_checks.iperf.probe import BEYOND_S, CONNECT_S
+
+START_S = 30.0  # until servers listen: an idle node is looked at first, and each server takes a moment
+CALL_S = 20.0  # beyond what the tests take: the look whether the node is idle, the way there and back
+TRIES = 3  # with a node that somebody else just measures
+PAUSE_S = 2.0  # at most, between two tries
+
+
+class Away(Exception):
+    """``node`` does not take part: it does not answer, is busy, or cannot serve. ``reason`` and ``message`` as a
+    result has them."""
+
+    def __init__(self, node: str, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.node = node
+        self.reason = reason
+        self.message = message
+
+
+class Manner(msgspec.Struct, frozen=True):
+    """How all meetings of one measurement go. servers: ``serverspernode``, None: not given; clients: streams towards
+    one server; force: beside somebody's work, too."""
+
+    plane: str
+    servers: int | None
+    clients: int
+    seconds: int
+    omit_seconds: int
+    link_gbit_per_s: float | None = None
+    force: bool = False
+
+    @property
+    def tests_s(self) -> float:
+        """Both ways, at most."""
+        return 2 * (self.seconds + self.omit_seconds + CONNECT_S + BEYOND_S)
+
+    @property
+    def meeting_s(self) -> float:
+        """A whole meeting, at most."""
+        return TRIES * (START_S + PAUSE_S) + self.tests_s + CALL_S
+
+
+def manner_of(plane: str, servers: int | None, clients: int | None, limits: IperfParameters, *, force: bool) -> Manner:
+    """On the management plane there is one server a node and one client, whatever is asked for."""
+    mgmt = plane == "mgmt"
+    return Manner(
+        plane=plane,
+        servers=None if mgmt else servers,
+        clients=1 if mgmt else clients or limits.clients,
+        seconds=limits.seconds,
+        omit_seconds=limits.omit_seconds,
+        link_gbit_per_s=limits.link_gbit_per_s,
+        force=force,
+    )
+
+
+async def meet(
+    meeting: Meeting,
+    peers: Mapping[str, Peer],
+    interfaces: Mapping[str, tuple[Interface, ...]],
+    call: Caller,
+    manner: Manner,
+    *,
+    rng: random.Random,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> list[Pair]:
+    """The pairs of all interfaces, both ways. Raises Away."""
+    between = lanes(interfaces[meeting.client], interfaces[meeting.server], manner.plane)
+    if not between:
+        return _both_ways(meeting, "no network and no interface's name in common")
+    each = servers_per_interface(manner.servers, len(interfaces[meeting.server]))
+    wanted = [lane for lane in between for _ in range(each)][: len(PORTS)]
+    for attempt in range(TRIES):
+        try:
+            async with asyncio.timeout(START_S + manner.tests_s + CALL_S):
+                return _pairs(meeting, wanted, await _measure(meeting, peers, wanted, call, manner), manner)
+        except TimeoutError:
+            raise Away(meeting.server, "NoAnswer", "its servers were asked for, and no word came of them") from None
+        except Away as away:
+            if away.reason != "Busy" or attempt == TRIES - 1:
+                raise
+        # two measurements that meet on a node must not meet there again
+        await sleep(rng.uniform(0.25, 1.0) * PAUSE_S)
+    raise AssertionError("unreachable: the last try raises")  # pragma: no cover
+
+
+async def _measure(
+    meeting: Meeting, peers: Mapping[str, Peer], wanted: list[Lane], call: Caller, manner: Manner
+) -> tuple[Outcome, ...]:
+    client, server = peers[meeting.client], peers[meeting.server]
+    asked = AskedServers(
+        servers=tuple(Place(lane.server.name, lane.server_address) for lane in wanted),
+        seconds=manner.tests_s + CALL_S,
+        force=manner.force,
+    )
+    try:
+        async with call.stream(server, "/iperf/servers", asked) as lines:
+            async with asyncio.timeout(START_S):
+                started = await _first(lines)
+            if len(started.servers) != len(wanted):
+                raise Away(server.node, "NotMeasured", started.error or "answers with another number of servers")
+            tests = tuple(
+                Test(lane.client.name, lane.client_address, lane.server_address, listening.port)
+                for lane, listening in zip(wanted, started.servers, strict=True)
+            )
+            return await _run_client(client, tests, call, manner)
+    except CallFailed as error:
+        raise away_of(server, error) from error
+    except msgspec.MsgspecError as error:
+        raise Away(server.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
+    except TimeoutError as error:
+        raise Away(server.node, "NoAnswer", f"no server within {START_S:g} s") from error
+
+
+async def _run_client(client: Peer, tests: tuple[Test, ...], call: Caller, manner: Manner) -> tuple[Outcome, ...]:
+    asked = AskedClient(tests, manner.clients, manner.seconds, manner.omit_seconds, manner.force)
+    try:
+        answer = await call.post_json(client, "/iperf/client", asked, manner.tests_s + CALL_S / 2)
+        found = msgspec.convert(answer, Outcomes).outcomes
+    except CallFailed as error:
+        raise away_of(client, error) from error
+    except msgspec.MsgspecError as error:
+        raise Away(client.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
+    expected = {(number, reverse) for number in range(len(tests)) for reverse in (False, True)}
+    if {(outcome.test, outcome.reverse) for outcome in found} != expected or len(found) != len(expected):
+        raise Away(client.node, "BadAnswer", "answers for other tests than it was asked for")
+    if any(flow.gbit_per_s < 0 for outcome in found if outcome.report for flow in outcome.report.flows):
+        raise Away(client.node, "BadAnswer", "answers a bandwidth below zero")
+    return found
+
+
+async def _first(lines: AsyncIterator[bytes]) -> Servers:
+    async for line in lines:
+        if line.strip():
+            return msgspec.json.decode(line, type=Servers)
+    return Servers(error="ended without a word")
+
+
+def away_of(peer: Peer, error: CallFailed) -> Away:
+    """409 is an agent's word for work on its node."""
+    if error.status == 409:
+        return Away(peer.node, "Busy", error.message)
+    return Away(peer.node, error.reason, error.message)
+
+
+def _pairs(meeting: Meeting, wanted: list[Lane], outcomes: tuple[Outcome, ...], manner: Manner) -> list[Pair]:
+    """One pair for each two interfaces and way: its servers share a link, so what they carry adds up."""
+    parts: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
+    for outcome in outcomes:
+        lane = wanted[outcome.test]
+        client = Side(meeting.client, lane.client.nic, manner.link_gbit_per_s or lane.client.gbit_per_s)
+        server = Side(meeting.server, lane.server.nic, manner.link_gbit_per_s or lane.server.gbit_per_s)
+        ends = (server, client) if outcome.reverse else (client, server)
+        if outcome.report is None or len(outcome.report.flows) != 1:
+            pair = Pair(*ends, trouble=outcome.trouble or "iperf3 reported nothing")
+        else:
+            pair = pairs_of(outcome.report, client, server)[0]
+        parts[lane.client.name, outcome.reverse].append(pair)
+    return [_together(each) for each in parts.values()]
+
+
+def _together(parts: list[Pair]) -> Pair:
+    troubles = [pair for pair in parts if pair.trouble]
+    if troubles or len(parts) == 1:
+        return troubles[0] if troubles else parts[0]
+    total = sum(pair.gbit_per_s for pair in parts)
+    counted = [pair for pair in parts if pair.retransmits_per_gb is not None]
+    resent = sum((pair.retransmits_per_gb or 0) * pair.gbit_per_s for pair in counted)
+    return msgspec.structs.replace(
+        parts[0],
+        gbit_per_s=total,
+        retransmits_per_gb=resent / total if counted and total else None,
+        limited=any(pair.limited for pair in parts),
+        cpu_bound=any(pair.cpu_bound for pair in parts),
+    )
+
+
+def _both_ways(meeting: Meeting, trouble: str) -> list[Pair]:
+    client, server = Side(meeting.client), Side(meeting.server)
+    return [Pair(client, server, trouble=trouble), Pair(server, client, trouble=trouble)]

@@ -1,0 +1,1 @@
+"""The agent over HTTP: routes, access, and bounds."""

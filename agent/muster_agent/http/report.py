@@ -1,0 +1,122 @@
+"""What /report and /checks tell: what is known already. Nothing is run for it."""
+
+from typing import Any
+
+import msgspec
+
+from muster_agent.checks.ledger import Over
+from muster_agent.checks.node_check import Running
+from muster_agent.node_agent import Agent
+from muster_checks.base.vocabulary import Result, Verdict, worst
+from muster_kube.api.times import rfc3339
+from muster_kube.nodehealth import Answer
+
+
+class CheckReport(Result, frozen=True, kw_only=True, rename="camel", omit_defaults=False):
+    """What is published of a check, and how it comes to it.
+
+    ran_at:        when its last run began, seconds since the epoch; 0: it has not run
+    period_seconds: between two runs that it makes by itself; 0: none
+    due_since:     since when a heavy check waits for an idle node
+    tallies:       runs since this agent started, by what became of them
+    changes:       of its verdict, the last hundred
+    """
+
+    caught_up: bool
+    counts: dict[str, int]
+    cleared: tuple[Over, ...]
+    number_given: int
+    ran_at: float
+    period_seconds: float
+    due_since: float | None
+    tallies: dict[str, int]
+    changes: tuple[Any, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One node's. idle_since: RFC 3339, empty while somebody's work is on it, and ``busy`` says whose; due: heavy
+    checks that wait for an idle node; answers: what came of the requests in its NodeHealth."""
+
+    node: str
+    verdict: Verdict
+    boot_id: str = msgspec.field(name="bootID")
+    version: str
+    pod_uid: str = msgspec.field(name="podUID")
+    not_ready: list[str]
+    idle_since: str
+    busy: str
+    due: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    checks: tuple[CheckReport, ...]
+
+
+class Declaration(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A check as /checks lists it. parameters: JSON Schema; values: those that it runs with here."""
+
+    name: str
+    description: str
+    cost: str
+    kind: str
+    period_seconds: float | None
+    timeout_seconds: float
+    devices: tuple[str, ...]
+    parameters: dict[str, Any]
+    values: dict[str, Any]
+    examples: tuple[str, ...]
+
+
+class Declarations(msgspec.Struct, frozen=True):
+    checks: tuple[Declaration, ...]
+
+
+def report(agent: Agent) -> Report:
+    since = agent.occupancy.idle_since
+    return Report(
+        node=agent.node,
+        verdict=worst([running.view().verdict for running in agent.checks.values() if running.known], Verdict.UNKNOWN),
+        boot_id=agent.context.boot_id,
+        version=agent.version,
+        pod_uid=agent.pod_uid,
+        not_ready=agent.unready(),
+        idle_since="" if since is None else rfc3339(since),
+        busy=agent.occupancy.busy,
+        due=agent.due(),
+        answers=agent.requests.answers(),
+        checks=tuple(_check(running) for running in agent.checks.values()),
+    )
+
+
+def declarations(agent: Agent) -> Declarations:
+    return Declarations(tuple(_declaration(running) for running in agent.checks.values()))
+
+
+def _check(running: Running) -> CheckReport:
+    result = running.result()
+    return CheckReport(
+        **{name: getattr(result, name) for name in Result.__struct_fields__},
+        caught_up=running.caught_up,
+        counts=dict(running.counts()),
+        cleared=running.ledger.over(),
+        number_given=running.ledger.counter,
+        ran_at=running.ran_at,
+        period_seconds=running.period_s,
+        due_since=running.due_since,
+        tallies=dict(running.tallies),
+        changes=tuple(running.changes.entries),
+    )
+
+
+def _declaration(running: Running) -> Declaration:
+    check = running.check
+    return Declaration(
+        name=check.name,
+        description=check.description,
+        cost=check.cost,
+        kind="stream" if check.stream is not None else "snapshot",
+        period_seconds=check.period_s,
+        timeout_seconds=check.timeout_s,
+        devices=check.devices,
+        parameters=check.parameters.model_json_schema(),
+        values=running.parameters.model_dump(mode="json"),
+        examples=check.examples,
+    )

@@ -1,0 +1,1 @@
+"""Whether the node's accelerators are in use."""

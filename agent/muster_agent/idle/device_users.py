@@ -1,0 +1,202 @@
+"""Which processes of the node have an accelerator open, from the links in /proc/PID/fd.
+
+Containers are seen, too: a link names the device as its own container does. What cannot be seen is said in
+:class:`Sight`: without CAP_SYS_PTRACE the processes of others, without the host's PID namespace all but the agent's own
+container.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from muster_checks.base.bounded_read import names_in, read_text
+from muster_checks.base.declaration import NodeView
+
+_MOST_ANCESTORS = 64
+_COMM_LENGTH = 15  # what the kernel keeps of a program's name
+_DELETED = " (deleted)"
+
+DEVICE = re.compile(
+    r"/dev/(?:nvidia[0-9]+|nvidia-uvm|kfd|dri/renderD[0-9]+|ipu[0-9]+(?:_ex|_mem)?|accel[0-9]+|accel/accel[0-9]+"
+    r"|hl[0-9]+|neuron[0-9]+|davinci[0-9]+)"
+)
+"""NVIDIA, AMD and whatever renders, Graphcore (not Intel's camera ipu-psys0), accel subsystem and TPU, Gaudi, Neuron,
+Ascend. Not nvidiactl or neuron's and Gaudi's control nodes, which who only reads counters opens alone."""
+
+DRIVERS = ("nvidia", "amdgpu", "habanalabs", "neuron")
+"""Modules in /sys/module that have such devices, though the agent's own /dev may not."""
+
+DAEMONS = {
+    "nvidia-persistenced": "keeps the driver's state while nothing runs",
+    "nv-fabricmanager": "sets up NVSwitches",
+    "nvidia-imex": "shares memory between nodes, for jobs that are seen themselves",
+    "nvidia-cuda-mps-server": "has the contexts of its clients, which are seen themselves",
+    "nvidia-cuda-mps-control": "as above",
+    "nv-hostengine": "DCGM: reads counters",
+    "dcgm-exporter": "DCGM inside",
+    "dcgmi": "asks DCGM, or has it inside",
+    "nvidia-smi": "reads counters",
+    "nvtop": "reads counters",
+    "nvidia-device-plugin": "hands out devices",
+    "gpu-kubelet-plugin": "hands out devices (DRA)",
+    "gpu-feature-discovery": "labels nodes",
+    "nvidia-mig-manager": "sets up MIG",
+    "k8s-device-plugin": "hands out devices (AMD)",
+    "amd-smi": "reads counters",
+    "rocm-smi": "reads counters",
+    "gc-monitor": "reads counters",
+    "gc-info": "reads counters",
+}
+"""Programs that open accelerators and do no work there."""
+
+DIAGNOSTICIANS = frozenset(("nv-hostengine", "dcgm-exporter"))
+"""Daemons whose children (nvvs) run the diagnostics that the check dcgm, or somebody else, has asked for."""
+
+_NO_WORK = {name[:_COMM_LENGTH] for name in DAEMONS}
+_DIAGNOSTICIANS = {name[:_COMM_LENGTH] for name in DIAGNOSTICIANS}
+
+
+class DeviceUser(msgspec.Struct, frozen=True, order=True):
+    """A process and a device that it has open. ``diagnosis``: it is a child of DCGM's daemon."""
+
+    pid: int
+    name: str
+    device: str
+    diagnosis: bool = False
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen.
+
+    users:      other people's processes, by number
+    unreadable: processes whose files may not be listed
+    hidden:     only the processes of one container are seen
+    cut_short:  there was no time for all of them
+    cpu_s:      processor time that the look took
+    """
+
+    users: tuple[DeviceUser, ...] = ()
+    unreadable: int = 0
+    hidden: bool = False
+    cut_short: bool = False
+    cpu_s: float = 0.0
+
+
+def has_accelerators(view: NodeView) -> bool:
+    """Whether there is anything that a process could hold."""
+    nodes = [f"/dev/{name}" for name in names_in(view.path("/dev"))]
+    for folder in ("/dev/dri", "/dev/accel"):
+        nodes += [f"{folder}/{name}" for name in names_in(view.path(folder))]
+    return any(map(DEVICE.fullmatch, nodes)) or any(view.path(f"/sys/module/{name}").is_dir() for name in DRIVERS)
+
+
+def has_nvidia(view: NodeView) -> bool:
+    return view.path("/sys/module/nvidia").is_dir() or any(
+        re.fullmatch(r"nvidia[0-9]+", name) for name in names_in(view.path("/dev"))
+    )
+
+
+def see_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], float] = time.monotonic) -> Sight:
+    """Looks at every process, ours and what we have started left out. Takes ``limit_s``, and no process is waited for.
+
+    Meant for a thread of its own.
+    """
+    begun, cpu_begun = clock(), time.thread_time()
+    processes = _Processes(view)
+    # the root's own name stands before what a process under it has opened
+    prefix = "" if view.root == Path("/") else str(view.root)
+    users = []
+    unreadable, cut_short = 0, False
+    for pid in processes.numbers():
+        if clock() - begun > limit_s:
+            cut_short = True
+            break
+        try:
+            device = _device_of(f"{processes.folder}/{pid}/fd", prefix)
+        except PermissionError:
+            unreadable += processes.can_hold_files(pid)
+            continue
+        except OSError:
+            continue  # it has ended
+        if device and (user := processes.user(pid, device)):
+            users.append(user)
+    return Sight(
+        users=tuple(users),
+        unreadable=unreadable,
+        hidden=processes.hidden(),
+        cut_short=cut_short,
+        cpu_s=time.thread_time() - cpu_begun,
+    )
+
+
+def _device_of(files: str, prefix: str) -> str:
+    """The first accelerator among the open files of a process; empty where there is none. Raises OSError."""
+    folder = os.open(files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in os.listdir(folder):  # noqa: PTH208 - no Path takes a descriptor
+            try:
+                target = os.readlink(name, dir_fd=folder)
+            except OSError:
+                continue  # closed meanwhile
+            target = target.removeprefix(prefix)
+            if target.startswith("/dev/") and DEVICE.fullmatch(target := target.removesuffix(_DELETED)):
+                return target
+    finally:
+        os.close(folder)
+    return ""
+
+
+class _Processes:
+    """/proc as it is now; what is asked twice is read once."""
+
+    def __init__(self, view: NodeView) -> None:
+        self.folder = view.path("/proc")
+        try:
+            # the agent's number in the PID namespace that this /proc belongs to
+            self._own = int(str((self.folder / "self").readlink()))
+        except (OSError, ValueError):
+            self._own = 0
+        self._read: dict[int, tuple[str, str, int]] = {}
+
+    def numbers(self) -> list[int]:
+        return sorted(int(name) for name in names_in(self.folder) if name.isascii() and name.isdigit())
+
+    def hidden(self) -> bool:
+        """PID 2 of a machine is kthreadd, and of a container something else, or nothing."""
+        return self._stat(2)[0] != "kthreadd"
+
+    def can_hold_files(self, pid: int) -> bool:
+        """Neither the kernel's own nor dead."""
+        _, state, parent = self._stat(pid)
+        return pid != 2 and parent != 2 and state not in ("", "Z", "X")
+
+    def user(self, pid: int, device: str) -> DeviceUser | None:
+        """None where the process is ours, or does no work there."""
+        name = self._stat(pid)[0]
+        above = self._ancestors(pid)
+        if (self._own and (pid == self._own or self._own in above)) or name in _NO_WORK:
+            return None
+        diagnosis = any(self._stat(number)[0] in _DIAGNOSTICIANS for number in above)
+        return DeviceUser(pid, name or "?", device, diagnosis)
+
+    def _ancestors(self, pid: int) -> list[int]:
+        found: list[int] = []
+        while len(found) < _MOST_ANCESTORS and (pid := self._stat(pid)[2]) > 0:
+            found.append(pid)
+        return found
+
+    def _stat(self, pid: int) -> tuple[str, str, int]:
+        """Name, state and parent; empty and 0 where it has ended. Source: proc(5), /proc/PID/stat."""
+        if pid not in self._read:
+            text = read_text(self.folder / str(pid) / "stat", 4096) or ""
+            name, _, rest = text.partition("(")[2].rpartition(") ")  # the name may hold anything
+            words = rest.split(maxsplit=2)
+            parent = words[1] if len(words) > 1 else ""
+            plain = "".join(character if character.isprintable() else "?" for character in name)
+            known = parent.isascii() and parent.isdigit()
+            self._read[pid] = (plain, words[0], int(parent)) if known else ("", "", 0)
+        return self._read[pid]

@@ -1,0 +1,73 @@
+"""What the vendors' own tools say of who uses the accelerators. Seconds of work: only asked before a heavy check.
+
+NVIDIA: memory that processes hold, which shows those that are in no /proc of ours (another PID namespace).
+
+Graphcore: applications attached to the IPUs of the partition in this agent's environment (IPUOF_VIPU_API_…,
+IPUOF_CONFIG_PATH), on this host or, as gc-monitor says, in other namespaces. An IPU of an IPU-Machine is reached over
+RDMA and no pod holds it as a device, so without such a partition nothing here sees its users. That is no harm: who
+tests IPUs does so on a partition of free ones.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+
+from muster_agent.idle.device_users import has_nvidia
+from muster_checks.base.declaration import NodeView
+
+GC_MONITOR_S = 10.0
+AGAIN_S = 1.0  # a process that has just ended has its memory a moment longer
+_IPU_ENVIRONMENT = ("IPUOF_VIPU_API_HOST", "IPUOF_VIPU_API_PARTITION_ID", "IPUOF_CONFIG_PATH")
+
+
+async def ask_drivers(
+    view: NodeView,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> str:
+    """Who uses the accelerators, for people; empty where nobody does, or the tools do not say."""
+    if has_nvidia(view) and await _gpus(view):
+        await sleep(AGAIN_S)
+        if busy := await _gpus(view):
+            return busy
+    if any(environment.get(name) for name in _IPU_ENVIRONMENT):
+        output = await view.commands.run(["gc-monitor", "--no-card-info"], timeout_s=GC_MONITOR_S)
+        if users := attached(output.stdout):
+            return f"gc-monitor shows {users[0]} attached to IPUs"
+    return ""
+
+
+async def _gpus(view: NodeView) -> str:
+    from muster_checks.base.bounded_read import Unreadable
+    from muster_checks.base.execution import CannotTell, NotHere
+    from muster_checks.cuda.busy_gpus import IDLE_MIB
+    from muster_checks.nvidia.probe import read_gpus
+
+    try:
+        reading = await read_gpus(view, max_age_s=0)
+    except (NotHere, CannotTell, Unreadable):
+        return ""  # the check that is about to run will say so, too
+    for gpu in reading.gpus:
+        # with MIG, too: this counts all slices
+        if gpu.memory_used_mib is not None and gpu.memory_used_mib > IDLE_MIB:
+            return f"{gpu.memory_used_mib:.0f} MiB of {gpu.label} are in use"
+    return ""
+
+
+def attached(text: bytes) -> list[str]:
+    """The applications in gc-monitor's tables of attached processes: a command with its PID, or a host.
+
+    Source: the public samples that muster_checks.graphcore.tools.monitor names. Without an active partition the tool
+    dies, and prints nothing.
+    """
+    from muster_checks.graphcore.tools.monitor import rows
+    from muster_checks.graphcore.tools.words import word
+
+    found: dict[str, None] = {}
+    for title, cells in rows(text):
+        values = {heading: word(cell) for heading, cell in cells}
+        if "ttached" in title and values.get("ID", "").isdigit():
+            who = values.get("Command") or values.get("Application host") or "an application"
+            found[f"{who} (PID {values['PID']})" if values.get("PID") else who] = None
+    return list(found)

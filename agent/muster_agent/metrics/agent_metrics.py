@@ -1,0 +1,226 @@
+"""The agent's own metrics, in a registry of its own; what is known at scrape time is read then, not counted before."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from muster_agent.idle.occupancy import Occupancy
+from muster_agent.metrics import autopilot_gauge
+from muster_agent.metrics import measurements as measured
+from muster_checks.base.vocabulary import Finding, Verdict
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+REASONS_LIMIT = 200  # series of findings by reason, all checks together; reasons come from log lines
+
+_TALLIES = {
+    "run": ("runs", "Runs, by themselves or for somebody who asked"),
+    "timeout": ("timeouts", "Runs that were cut off at the check's time-out"),
+    "overrun": ("overruns", "Turns left out because the run before was not through"),
+    "refused": ("refused", "Runs refused because of work on the node"),
+    "gave_way": ("gave_way", "Runs called off for work that came"),
+}
+
+
+class CheckReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One check at scrape time.
+
+    counts:     what its stream has seen, by what became of it
+    measured:   the findings of its last run, sound components included, with what was measured
+    ran_at:     when that run began, seconds since the epoch; 0: it has not run
+    duration_s: how long it took; period_s: how often it runs by itself, 0: it does not
+    tallies:    runs since this process started, by what became of them: ``run``, ``timeout``, ``overrun`` (its next
+                turn came before it was through), ``refused`` (busy), ``gave_way`` (called off for a job)
+    due_since:  since when a heavy check waits for an idle node (epoch seconds); None: it is not due
+    known:      there is a verdict to tell: it has run, or something it found is open
+    """
+
+    name: str
+    verdict: Verdict
+    findings: Sequence[Finding]
+    counts: Mapping[str, int]
+    number_given: int
+    measured: Sequence[Finding] = ()
+    ran_at: float = 0.0
+    duration_s: float = 0.0
+    period_s: float = 0.0
+    tallies: Mapping[str, int] = msgspec.field(default_factory=dict)
+    due_since: float | None = None
+    known: bool = True
+
+
+class Readings(Protocol):
+    def checks(self) -> Sequence[CheckReading]: ...
+    def unpublished_s(self) -> float: ...
+    def accelerator(self) -> Mapping[str, str]: ...
+
+
+class Metrics:
+    """All of them. ``node``: the label that Autopilot's gauge carries; ``wall``: seconds since the epoch.
+
+    docs/metrics.md is for users, and names them all.
+    """
+
+    def __init__(self, node: str, version: str, *, wall: Callable[[], float] = time.time) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._node = node
+        self._wall = wall
+        self._readings: Readings | None = None
+        self._occupancy: Occupancy | None = None
+        self._detection = Histogram(
+            "muster_agent_detect_seconds",
+            "From the time of a sign (a kernel line) to the finding it makes",
+            ["check"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._latency = Histogram(
+            "muster_agent_publish_seconds",
+            "From noticing a change to the API server's answer to the PATCH that carries it",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._writes = Counter("muster_agent_publishes", "PATCHes of the own NodeHealth", registry=self.registry)
+        self._failures = Counter(
+            "muster_agent_publish_failures", "PATCHes that failed, by error", ["error"], registry=self.registry
+        )
+        self._refused = Gauge(
+            "muster_agent_claim_refused", "1 while another agent holds this node", registry=self.registry
+        )
+        self._state_errors = Counter(
+            "muster_agent_state_write_errors", "Times the state file could not be written", registry=self.registry
+        )
+        self._restarts = Counter(
+            "muster_agent_stream_failures",
+            "Times a stream check broke and was started anew",
+            ["check"],
+            registry=self.registry,
+        )
+        info = Gauge("muster_agent_info", "The running version", ["version"], registry=self.registry)
+        info.labels(version).set(1)
+        self.registry.register(_AtScrape(self))
+
+    def bind(self, readings: Readings, occupancy: Occupancy | None = None) -> None:
+        """Where to read at scrape time."""
+        self._readings = readings
+        self._occupancy = occupancy
+
+    def detected(self, check: str, latency_s: float) -> None:
+        """The wall clock may have been set since the sign: a time below 0 counts as 0."""
+        self._detection.labels(check).observe(max(0.0, latency_s))
+
+    def published(self, latency_s: float | None) -> None:
+        self._writes.inc()
+        if latency_s is not None:
+            self._latency.observe(latency_s)
+
+    def publish_failed(self, error: str) -> None:
+        self._failures.labels(error).inc()
+
+    def refused(self, refused: bool) -> None:
+        self._refused.set(1 if refused else 0)
+
+    def state_write_failed(self) -> None:
+        self._state_errors.inc()
+
+    def stream_failed(self, check: str) -> None:
+        self._restarts.labels(check).inc()
+
+    def read(self) -> Iterator[Metric]:
+        """The families that mirror the present."""
+        if self._readings is None:
+            return
+        checks = self._readings.checks()
+        known = [check for check in checks if check.known]
+        yield from _verdicts(known)
+        yield _findings(known)
+        yield from self._runs(checks)
+        by_check = {check.name: measured.components(check.name, (*check.measured, *check.findings)) for check in known}
+        yield from measured.families(component for each in by_check.values() for component in each)
+        judged = ((check.name, check.verdict, by_check[check.name]) for check in known)
+        yield autopilot_gauge.family(judged, self._node, self._readings.accelerator())
+        yield GaugeMetricFamily(
+            "muster_agent_unpublished_seconds",
+            "Age of the oldest change that the NodeHealth does not hold",
+            value=self._readings.unpublished_s(),
+        )
+        if self._occupancy is not None:
+            yield GaugeMetricFamily(
+                "muster_agent_idle",
+                "1 while no work is on the node's accelerators; 0 also while that cannot be told",
+                value=0.0 if self._occupancy.idle_since is None else 1.0,
+            )
+
+    def _runs(self, checks: Sequence[CheckReading]) -> Iterator[Metric]:
+        now = self._wall()
+        age = GaugeMetricFamily(
+            "muster_agent_check_age_seconds", "Age of the last result: since its run began", labels=["check"]
+        )
+        duration = GaugeMetricFamily(
+            "muster_agent_check_duration_seconds", "How long the last run took", labels=["check"]
+        )
+        period = GaugeMetricFamily(
+            "muster_agent_check_period_seconds", "How often a check runs by itself", labels=["check"]
+        )
+        due = GaugeMetricFamily(
+            "muster_agent_check_due_seconds", "How long a due check has waited for an idle node", labels=["check"]
+        )
+        for check in checks:
+            if check.ran_at:
+                age.add_metric([check.name], max(0.0, now - check.ran_at))
+                duration.add_metric([check.name], check.duration_s)
+            if check.period_s:
+                period.add_metric([check.name], check.period_s)
+            if check.period_s or check.due_since is not None:
+                waited_s = 0.0 if check.due_since is None else max(0.0, now - check.due_since)
+                due.add_metric([check.name], waited_s)
+        yield from (age, duration, period, due)
+        for tally, (name, text) in _TALLIES.items():
+            family = CounterMetricFamily(f"muster_agent_check_{name}", text, labels=["check"])
+            for check in checks:
+                family.add_metric([check.name], check.tallies.get(tally, 0))
+            yield family
+
+
+def _verdicts(checks: Sequence[CheckReading]) -> Iterator[Metric]:
+    verdicts = GaugeMetricFamily(
+        "muster_agent_check_verdict", "1 for the verdict a check has now", labels=["check", "verdict"]
+    )
+    occurrences = CounterMetricFamily("muster_agent_occurrences", "Firings numbered so far", labels=["check"])
+    records = CounterMetricFamily(
+        "muster_agent_stream_records", "Records a stream has seen, by what became of them", labels=["check", "kind"]
+    )
+    for check in checks:
+        for verdict in Verdict:
+            verdicts.add_metric([check.name, verdict.value], 1.0 if verdict is check.verdict else 0.0)
+        occurrences.add_metric([check.name], check.number_given)
+        for kind, number in check.counts.items():
+            records.add_metric([check.name, kind], number)
+    yield from (verdicts, occurrences, records)
+
+
+def _findings(checks: Sequence[CheckReading]) -> Metric:
+    """Open findings by reason; what is beyond the limit counts as ``other`` of its check and verdict."""
+    numbers: dict[tuple[str, str, str], int] = {}
+    for check in checks:
+        for finding in check.findings:
+            key = (check.name, finding.verdict.value, measured.label(finding.reason))
+            if key not in numbers and len(numbers) >= REASONS_LIMIT:
+                key = (check.name, finding.verdict.value, "other")
+            numbers[key] = numbers.get(key, 0) + 1
+    family = GaugeMetricFamily("muster_agent_findings", "Open findings", labels=["check", "verdict", "reason"])
+    for key, number in sorted(numbers.items()):
+        family.add_metric(list(key), number)
+    return family
+
+
+class _AtScrape(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        return self._metrics.read()

@@ -1,0 +1,88 @@
+"""Autopilot's gauge, so that dashboards and alerts made for it keep working.
+
+Autopilot numbers its GPUs from 0 in the order of their PCI addresses, as nvidia-smi does; so does ``deviceid`` here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from prometheus_client.core import GaugeMetricFamily
+
+from muster_agent.metrics.measurements import Component, label
+from muster_checks.base.vocabulary import Verdict
+
+NAME = "autopilot_health_checks"
+LABELS = ("health", "node", "cpumodel", "gpumodel", "deviceid")
+DEVICES_LIMIT = 64  # series of one check
+_NAMES = {"gpupower": "power-slowdown"}  # what it is called there
+_NONE = frozenset({"iperf"})  # has no value there
+_BY_GPU = frozenset({"pciebw", "remapped", "gpupower"})
+_BANDWIDTHS = ("to_device", "from_device")  # Autopilot measures host to device
+_JUDGED = frozenset({Verdict.PASS, Verdict.WARN, Verdict.FAIL})
+
+
+def family(
+    checks: Iterable[tuple[str, Verdict, Sequence[Component]]], node: str, hardware: Mapping[str, str]
+) -> GaugeMetricFamily:
+    """GB/s of each device for pciebw, else 0 good or 1 bad; nothing where nothing is known.
+
+    checks: name, verdict, and the components of the last run
+    """
+    checks = list(checks)
+    gauge = GaugeMetricFamily(NAME, "Autopilot's gauge: 0 good, 1 bad (GB/s for pciebw)", labels=LABELS)
+    numbers = gpu_numbers(component.name for _, _, components in checks for component in components)
+    for name, verdict, components in checks:
+        if name in _NONE:
+            continue
+        values = _values(name, verdict, components, numbers)
+        for device, value in list(values.items())[:DEVICES_LIMIT]:
+            labels = [_NAMES.get(name, name), node, hardware.get("cpumodel", ""), hardware.get("gpumodel", ""), device]
+            gauge.add_metric(labels, value)
+    return gauge
+
+
+def gpu_numbers(components: Iterable[str]) -> dict[str, str]:
+    """Each ``gpu/ADDRESS`` to its number. A GPU that some check has not seen keeps its number, and so do the others."""
+    return {name: str(number) for number, name in enumerate(sorted({c for c in components if _is_gpu(c)}))}
+
+
+def _is_gpu(component: str) -> bool:
+    # `gpu/0000:3b:00.0`: a MIG slice or an address that could not be read is no place on the bus
+    kind, _, address = component.partition("/")
+    return kind == "gpu" and address.count(":") == 2 and "/" not in address
+
+
+def _values(
+    name: str, verdict: Verdict, components: Sequence[Component], numbers: Mapping[str, str]
+) -> dict[str, float]:
+    """By deviceid."""
+    if name in _BY_GPU:
+        values: dict[str, float] = {}
+        for component in components:
+            value = _bandwidth(component) if name == "pciebw" else _bad(component.verdict)
+            if value is not None and component.verdict in _JUDGED and component.name != "host":
+                values[numbers.get(component.name, label(component.name))] = value
+        return values
+    if name == "ping":
+        return _pings(components)
+    bad = _bad(verdict)
+    return {} if bad is None else {"": bad}
+
+
+def _pings(components: Sequence[Component]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for component in components:
+        kind, _, peer = component.name.partition("/")
+        if kind == "peer" and component.verdict in _JUDGED:
+            values[label(peer)] = 1.0 if component.findings[0].reason == "NoAnswer" else 0.0
+        elif component.name == "host" and component.verdict is Verdict.FAIL:
+            values[""] = 1.0  # then no peer is accused, and there is no other series that says so
+    return dict(sorted(values.items(), key=lambda item: -item[1]))
+
+
+def _bad(verdict: Verdict) -> float | None:
+    return (1.0 if verdict is Verdict.FAIL else 0.0) if verdict in _JUDGED else None
+
+
+def _bandwidth(component: Component) -> float | None:
+    figures = {m.name: m.value for finding in component.findings for m in finding.measurements if m.unit == "GB/s"}
+    return next((figures[name] for name in _BANDWIDTHS if name in figures), None)

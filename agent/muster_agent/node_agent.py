@@ -1,0 +1,309 @@
+"""The agent of one node without its edges: its checks, what they come to, and whether it may be believed.
+
+Edges (API, HTTP, disk, signals) are wired in app.py and ask here.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from muster_agent.checks.check_answer import Answered, refused_by
+from muster_agent.checks.health_status import compose
+from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.request_runner import STOPPING, Requests
+from muster_agent.checks.run_queue import Busy, CpuShare, Turns
+from muster_agent.checks.schedule import Schedule
+from muster_agent.checks.state_file import VERSION, Stored
+from muster_agent.idle.occupancy import Occupancy, Vacant
+from muster_agent.metrics.agent_metrics import CheckReading
+from muster_checks.base.declaration import Cost, Parameters
+from muster_checks.base.vocabulary import Result, Verdict
+from muster_kube.api.times import rfc3339
+from muster_kube.nodehealth import NodeHealth, Status
+
+PLAN_LOOK_S = 30.0  # a node that was refused though it looked idle is asked again
+REQUEST_PATIENCE_S = 60.0  # a hundred runs of a light check keep to the processor's share, too
+STOP_S = 3.0  # what runs is ended at once; a tool in uninterruptible sleep is left behind
+FIRST_PASS_S = 10.0  # the first status of a process waits so long for all checks' first pass
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """How telling the cluster goes. complaint: why it does not, empty while it does."""
+
+    complaint: str = ""
+    unpublished_s: float = 0.0
+
+
+class _Run(msgspec.Struct):
+    """A run that callers share; the last of them takes it along when they go."""
+
+    task: "asyncio.Task[Answered]"
+    waiting: int = 0
+
+
+class Agent:
+    """One node's.
+
+    periods:     seconds between two runs, by check; see settings.periods_of
+    own_plan:    heavy checks that are due run as soon as the node is idle; else they wait for the fleet's plan to ask
+    post_flight: heavy checks that are due when work on the node has ended (own plan only)
+    publication: asked for by /readyz and /metrics; standalone agents have nothing to publish
+    """
+
+    def __init__(
+        self,
+        checks: Sequence[Running],
+        context: Context,
+        *,
+        pod_uid: str,
+        version: str,
+        hardware: Mapping[str, str] | None = None,
+        publication: Callable[[], Publication] = Publication,
+        periods: Mapping[str, float] | None = None,
+        occupancy: Occupancy | None = None,
+        turns: Turns | None = None,
+        own_plan: bool = True,
+        post_flight: Sequence[str] = (),
+        stored: Stored | None = None,
+    ) -> None:
+        self.checks = {running.name: running for running in checks}
+        self.context = context
+        self.pod_uid = pod_uid
+        self.version = version
+        self.publication = publication
+        self.hardware = hardware or {}
+        self.periods = {name: period_s for name, period_s in (periods or {}).items() if name in self.checks}
+        for name, period_s in self.periods.items():
+            self.checks[name].period_s = period_s
+        self.occupancy: Occupancy = occupancy or Vacant(context.wall())
+        self.turns = turns or Turns(self.occupancy, light_at_once=4, cpu=CpuShare(1.0))
+        self.requests = Requests(
+            self._ask_for_request,
+            self.checks,
+            wall=context.wall,
+            clock=context.clock,
+            on_change=context.on_change,
+            stored=stored.requests if stored else (),
+        )
+        self._own_plan = own_plan
+        self._post_flight = [name for name in post_flight if name in self.checks]
+        self._was_idle = self.occupancy.idle_since is not None
+        self._look_at_plan = asyncio.Event()
+        self._started = context.clock()
+        self._runs: dict[tuple[str, str, bool, str], _Run] = {}
+        self._told_boot = ""
+        self._stopping = False
+
+    @property
+    def node(self) -> str:
+        return self.context.node
+
+    # --- what is published and stored
+
+    def desired(self) -> Status | None:
+        """What the NodeHealth should hold; None until the first pass of this process is through, or takes too long."""
+        # a check that starts over, as its NodeHealth knows more, has yet to pass again
+        passed = all(running.caught_up for running in self.checks.values())
+        in_time = self.context.clock() - self._started < FIRST_PASS_S
+        if not passed and in_time and not self._blocked():
+            return None
+        return compose(
+            [running.view() for running in self.checks.values() if running.known],
+            # a boot is named only when its log has been read to the end: before that, nothing is known of it
+            boot_id=self.context.boot_id if passed else self._told_boot,
+            pod_uid=self.pod_uid,
+            version=self.version,
+            idle_since="" if (since := self.occupancy.idle_since) is None else rfc3339(since),
+            due=self.due(),
+            answers=self.requests.answers(),
+        )
+
+    def first_pass_ends_in_s(self) -> float:
+        """Seconds until :meth:`desired` answers in any case."""
+        return max(0.0, self._started + FIRST_PASS_S - self.context.clock())
+
+    def take_health(self, health: NodeHealth) -> None:
+        """The own NodeHealth as it is now: what was told before, and what is asked."""
+        self._told_boot = health.status.boot_id
+        for running in self.checks.values():
+            running.reconcile(health)
+            running.apply_clears(health.spec.clear)
+        self.requests.take(health.spec.requests, health.status.answers)
+
+    def stored(self) -> Stored:
+        return Stored(
+            version=VERSION,
+            node=self.node,
+            checks={name: running.stored() for name, running in self.checks.items()},
+            requests=self.requests.stored(),
+            idle_since=self.occupancy.idle_since or 0.0,
+            counters=self.context.view.history.memory(self.context.boot_id, newest=self._stopping),
+        )
+
+    def _blocked(self) -> bool:
+        """A check that cannot be read says so at once, instead of holding up the others."""
+        return any(running.trouble is not None and running.trouble[0] != "Starting" for running in self.checks.values())
+
+    # --- what people and Prometheus ask
+
+    async def ask(self, running: Running, parameters: Parameters, *, force: bool = False, beside: str = "") -> Answered:
+        """What the check finds now, in its turn.
+
+        Callers who ask the same share a run, which is called off when the last of them has gone. A heavy check is
+        refused while somebody's work is on the node, unless ``force``; pods whose name begins with ``beside`` do none.
+        """
+        key = (running.name, repr(parameters), force, beside)
+        run = self._runs.get(key)
+        if run is None or run.task.cancelling():
+            task = asyncio.create_task(self._run(running, parameters, force, beside))
+            run = self._runs[key] = _Run(task)
+        run.waiting += 1
+        try:
+            await asyncio.wait([run.task])  # unlike awaiting it, this takes no other caller's run along when cancelled
+        finally:
+            run.waiting -= 1
+            if not run.waiting:
+                run.task.cancel()
+                if self._runs.get(key) is run:
+                    del self._runs[key]
+        if run.task.cancelled():
+            message = "the agent stops"
+            result = Result(check=running.name, verdict=Verdict.UNKNOWN, reason=STOPPING, message=message)
+            return Answered(result)
+        return run.task.result()
+
+    def last(self, running: Running) -> Answered:
+        """What the check found last; nothing is run."""
+        result = running.last
+        if result is None:
+            return Answered(running.result())
+        return Answered(result, age_s=max(0.0, self.context.wall() - result.started))
+
+    async def _run(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+        begun = False
+
+        async def refresh() -> Result:
+            nonlocal begun
+            begun = True
+            return await running.refresh(parameters)
+
+        if running.check.stream is not None:
+            return Answered(await refresh())
+        if running.check.cost is Cost.LIGHT:
+            return Answered(await self.turns.light(refresh))
+        try:
+            return Answered(await self.turns.heavy(running.name, refresh, force=force, beside=beside))
+        except Busy as busy:
+            running.tallies["gave_way" if begun else "refused"] += 1
+            return refused_by(running.name, str(busy), running.last, self.context.wall())
+
+    async def _ask_for_request(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+        if running.check.cost is Cost.LIGHT and running.check.stream is None:
+            await self.turns.wait_for_processor(REQUEST_PATIENCE_S)
+        return await self.ask(running, parameters, force=force, beside=beside)
+
+    # --- what runs by itself
+
+    async def run(self) -> None:
+        """The schedule, requests, and the own plan, for ever."""
+        schedule = Schedule(
+            self.node,
+            self.checks,
+            self.periods,
+            run=self._turn_of,
+            due=self._falls_due,
+            overrun=self._overruns,
+            wall=self.context.wall,
+            clock=self.context.clock,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.occupancy.run())
+            group.create_task(schedule.run())
+            group.create_task(self.requests.run())
+            if self._own_plan:
+                group.create_task(self._follow_own_plan())
+
+    async def stop(self) -> None:
+        """End what runs, tools included; bounded in time."""
+        self._stopping = True
+        tasks = [run.task for run in self._runs.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_S)
+
+    def due(self) -> tuple[str, ...]:
+        """Heavy checks whose turn has come and that wait for an idle node, the longest waiting first."""
+        waiting = [(since, name) for name, each in self.checks.items() if (since := each.due_since) is not None]
+        return tuple(name for _, name in sorted(waiting))
+
+    def occupancy_changed(self) -> None:
+        """The node has become idle or busy."""
+        idle = self.occupancy.idle_since is not None
+        if idle and not self._was_idle and self._own_plan:
+            for name in self._post_flight:
+                self._make_due(self.checks[name])
+        self._was_idle = idle
+        self._look_at_plan.set()
+        self.context.on_change()
+
+    async def _turn_of(self, running: Running) -> None:
+        await self.turns.wait_for_processor(running.period_s / 2)
+        await self.ask(running, running.parameters)
+
+    def _falls_due(self, name: str) -> None:
+        running = self.checks[name]
+        # a node without the device has it no sooner than after a boot, and one that was just measured has been
+        nothing_there = running.last is not None and running.last.verdict is Verdict.SKIP
+        fresh = 0 <= self.context.wall() - running.ran_at < running.period_s / 2
+        if not (nothing_there or fresh):
+            self._make_due(running)
+
+    def _make_due(self, running: Running) -> None:
+        if running.due_since is None:
+            running.due_since = self.context.wall()
+            self._look_at_plan.set()
+            self.context.on_change()
+
+    def _overruns(self, name: str) -> None:
+        self.checks[name].tallies["overrun"] += 1
+
+    async def _follow_own_plan(self) -> None:
+        while True:
+            self._look_at_plan.clear()
+            due = self.due()
+            if due and self.occupancy.idle_since is not None:
+                running = self.checks[due[0]]
+                answered = await self.ask(running, running.parameters)
+                if not answered.refused and running.due_since is None:
+                    continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PLAN_LOOK_S if due else None):
+                    await self._look_at_plan.wait()
+
+    def unready(self) -> list[str]:
+        """Why this agent should not be believed now; empty: it may."""
+        reasons = [reason for running in self.checks.values() if (reason := running.unready())]
+        complaint = self.publication().complaint
+        return [*reasons, complaint] if complaint else reasons
+
+    def readings(self) -> "AgentReadings":
+        return AgentReadings(self)
+
+
+class AgentReadings:
+    """The agent as the metrics see it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def checks(self) -> Sequence[CheckReading]:
+        return [running.reading() for running in self._agent.checks.values()]
+
+    def unpublished_s(self) -> float:
+        return self._agent.publication().unpublished_s
+
+    def accelerator(self) -> Mapping[str, str]:
+        return self._agent.hardware

@@ -1,0 +1,1 @@
+"""The process of the agent: its privileges and its memory."""

@@ -1,0 +1,307 @@
+"""Keeps the own NodeHealth's status equal to what the agent has to say; one PATCH for a change, none without.
+
+Level-triggered: a step looks at what the object holds and at what it should hold, and writes once at most. Whatever
+came in between (an outage, a hand-made edit, a restored backup, another agent) is seen as a difference. Every write
+carries the resourceVersion it was decided on.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from muster_agent.checks.health_status import change_signature, claim_patch, merge_patch, same_but_for_time
+from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.publish.node_claim import GRACE_S, Claim, Do
+from muster_agent.publish.rate_limit import Pace
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
+from muster_kube.api.times import rfc3339
+from muster_kube.controller.backoff import Backoff
+from muster_kube.nodehealth import PATH, Metadata, NodeHealth, Status
+
+log = logging.getLogger(__name__)
+
+RIDE_ALONG_S = 600.0  # counts and measurements alone are written so often at most
+PEACE_S = 600.0  # after so long without an edit by others, the next one is healed at once again
+RELEASE_TIMEOUT_S = 4.0  # app.STOP_S is a little longer
+
+
+class Publisher:
+    """Writes ``desired()`` to the NodeHealth ``node``.
+
+    desired:      the whole status without observedAt; None while there is nothing to say yet
+    on_health:    called with the object whenever it has changed, own writes included; must not raise
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node: str,
+        pod_uid: str,
+        desired: Callable[[], Status | None],
+        metrics: Metrics,
+        *,
+        on_health: Callable[[NodeHealth], None] = lambda _: None,
+        claim_grace_s: float = GRACE_S,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._path = f"{PATH}/{node}"
+        self._desired = desired
+        self._metrics = metrics
+        self._on_health = on_health
+        self._clock = clock
+        self._wall = wall
+        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
+        self.claim = Claim(pod_uid, grace_s=claim_grace_s)
+        self._pod_uid = pod_uid
+        self._wake = asyncio.Event()
+        self._seen: NodeHealth | None = None
+        self._baseline: Status | None = None  # what the object held after our last write
+        self._sent: Status | None = None  # what we wrote then; the same, unless the server's schema cut it
+        self._attempted: Status | None = None  # sent, but the answer was lost
+        self._noticed_at: float | None = None  # when the oldest change not yet written was noticed
+        self._unpublished_since: float | None = None
+        self._last_write = float("-inf")
+        self._pace = Pace()
+        self._retry = Backoff(base_s=0.1, cap_s=10.0)
+        self._failures = 0
+        self._error = ""
+        self._heal = Backoff(base_s=1.0, cap_s=60.0)
+        self._heals = 0
+        self._heal_due: float | None = None
+        self._last_heal = float("-inf")
+        self._refused_by = ""
+
+    @property
+    def unpublished_since(self) -> float | None:
+        """Since when (monotonic) the object lacks a change; None while it holds all of them."""
+        return self._unpublished_since
+
+    @property
+    def error(self) -> str:
+        """Why the last write failed, for people; empty when it did not."""
+        return self._error
+
+    @property
+    def seen(self) -> NodeHealth | None:
+        """The object as last seen; None: there is none."""
+        return self._seen
+
+    def notify(self) -> None:
+        """There may be something new to say. Cheap; may be called for every line."""
+        if self._noticed_at is None:
+            self._noticed_at = self._clock()
+        self._wake.set()
+
+    def look(self) -> None:
+        """Counts or texts may differ, which is no change by itself."""
+        self._wake.set()
+
+    def observe(self, key: str, _old: NodeHealth | None, new: NodeHealth | None) -> None:
+        """The reflector's ``on_change``."""
+        if key != self._node:
+            return
+        if new is None:
+            self._seen = None
+            self._forget()
+        else:
+            self._take(new)
+        self._wake.set()
+
+    def observe_undecodable(self, _key: str | None, _raw: bytes, error: str) -> None:
+        """The reflector's ``on_undecodable``: the object was edited into something unreadable; it is written anew."""
+        log.warning("NodeHealth %s cannot be read, so it is written anew: %s", self._node, error)
+        # no version: whatever it is, it is replaced
+        self._seen = NodeHealth(metadata=Metadata(name=self._node), status=Status(message="unreadable"))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Forever; cancel to stop, then :meth:`release`."""
+        while True:
+            wait_s = await self.step()
+            if wait_s is not None and wait_s <= 0:
+                continue
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def step(self) -> float | None:
+        """Look, and write once at most. Returns seconds until to look again unless woken; None: when woken only."""
+        self._wake.clear()
+        now = self._clock()
+        desired = self._desired()
+        health = self._seen
+        self._note_unpublished(desired, now)
+        if health is None or health.metadata.deletion_timestamp:
+            return None
+        move = self.claim.decide(health.status.agent.pod_uid, health.status.observed_at, now)
+        self._tell_refusal(health)
+        if move.do is Do.WAIT:
+            return move.at - now
+        if move.do is Do.CLAIM:
+            return await self._paced(now, health, None)
+        if desired is None:
+            return None
+        due = self._due(desired, health.status, now)
+        if due is None:
+            return None
+        return due - now if due > now else await self._paced(now, health, desired)
+
+    async def release(self) -> None:
+        """Give the node back, so that a successor need not wait. Tries once; what is unsaid is said with it."""
+        health = self._seen
+        if health is None or not self.claim.held or health.status.agent.pod_uid != self._pod_uid:
+            return
+        desired = self._desired()
+        version = health.status.agent.version
+        body = claim_patch("", version)
+        if desired is not None and change_signature(desired) != change_signature(health.status):
+            agent = msgspec.structs.replace(desired.agent, pod_uid="")
+            body = merge_patch(msgspec.structs.replace(desired, agent=agent, observed_at=rfc3339(self._wall())))
+        try:
+            await self._client.patch(f"{self._path}/status", body, type=NodeHealth, timeout_s=RELEASE_TIMEOUT_S)
+        except (ApiError, ConfigError) as error:
+            log.warning("the node could not be given back; a successor waits %s s: %s", GRACE_S, error)
+
+    def _due(self, desired: Status, server: Status, now: float) -> float | None:
+        """When ``desired`` is to be written over ``server`` (monotonic seconds); None: not at all."""
+        if self._attempted is not None and server == self._attempted:
+            self._settle(server, server)  # it did arrive, though its answer was lost
+        baseline = self._baseline
+        if baseline is None or self._sent is None:
+            if change_signature(desired) != change_signature(server):
+                return now
+            self._settle(server, server)
+            self._last_write = now
+            return self._ride_along(desired, server)
+        differs = change_signature(desired) != change_signature(self._sent)
+        if server == baseline:
+            return now if differs else self._ride_along(desired, self._sent)
+        # written by others since
+        if differs:
+            return now  # there is something new to say anyway
+        if msgspec.structs.replace(server, agent=baseline.agent) == baseline:
+            return now  # another agent's claim: it goes by how fast the answer comes
+        if self._heal_due is None:
+            if now - self._last_heal > PEACE_S:
+                self._heals = 0
+            self._heal_due = now if self._heals == 0 else now + self._heal.delay_s(self._heals - 1, self._rng)
+            log.warning("NodeHealth %s was written by others; it is written anew", self._node)
+        return self._heal_due
+
+    def _ride_along(self, desired: Status, server: Status) -> float | None:
+        self._heal_due = None
+        if desired.verdict == "PASS" or same_but_for_time(desired, server):
+            return None
+        return self._last_write + RIDE_ALONG_S
+
+    async def _paced(self, now: float, health: NodeHealth, desired: Status | None) -> float | None:
+        """Write ``desired``, or with None the claim alone, when the pace allows it."""
+        wait_s = self._pace.wait_s(now)
+        if wait_s > 0:
+            return wait_s
+        self._pace.spend(now)
+        version = health.metadata.resource_version
+        if desired is None:
+            own = self._desired()
+            body = claim_patch(self._pod_uid, own.agent.version if own else "", resource_version=version)
+        else:
+            if self._heal_due is not None:
+                self._heals, self._last_heal, self._heal_due = self._heals + 1, now, None
+            self._attempted = msgspec.structs.replace(desired, observed_at=rfc3339(self._wall()))
+            body = merge_patch(self._attempted, resource_version=version)
+        noticed, self._noticed_at = self._noticed_at, None
+        try:
+            written = await self._client.patch(f"{self._path}/status", body, type=NodeHealth)
+        except (ApiError, ConfigError) as error:
+            self._noticed_at = noticed if noticed is not None else self._noticed_at
+            return await self._failed(error)
+        self._failures, self._error = 0, ""
+        if desired is None:
+            self.claim.claimed(self._clock())
+        else:
+            self._last_write = self._clock()
+            if self._attempted is not None:
+                self._settle(written.status, self._attempted)
+            self._metrics.published(self._last_write - noticed if noticed is not None else None)
+        self._take(written)
+        return 0.0
+
+    async def _failed(self, error: ApiError | ConfigError) -> float | None:
+        self._metrics.publish_failed(type(error).__name__)
+        failures, self._failures = self._failures, self._failures + 1
+        if isinstance(error, NotFound):
+            self._seen = None  # deleted: the watch tells when it is back
+            self._forget()
+            return None
+        if isinstance(error, Conflict):
+            # somebody wrote in between, and we know it before our watch does: decide again on what is there now
+            try:
+                self._take(await self._client.get(self._path, type=NodeHealth), newest=True)
+            except (ApiError, ConfigError) as again:
+                error = again
+            else:
+                return 0.0 if failures == 0 else self._retry.delay_s(failures - 1, self._rng)
+        if str(error) != self._error:
+            log.warning("NodeHealth %s cannot be written, trying on: %s", self._node, error)
+        self._error = str(error)
+        delay_s = self._retry.delay_s(failures, self._rng)
+        return max(delay_s, error.retry_after_s) if isinstance(error, TooManyRequests) else delay_s
+
+    def _settle(self, server: Status, sent: Status) -> None:
+        """``server`` is what the object holds by our word, which was ``sent``."""
+        if not same_but_for_time(server, sent) and change_signature(server) != change_signature(sent):
+            log.error("NodeHealth %s: the server keeps less than was sent: is its CRD an older one?", self._node)
+        self._baseline, self._sent, self._attempted, self._heal_due = server, sent, None, None
+        self.claim.wrote(server.observed_at)
+        self._unpublished_since = None
+
+    def _take(self, health: NodeHealth, *, newest: bool = False) -> None:
+        known = self._seen
+        if known is not None and known.metadata.uid == health.metadata.uid and not newest:
+            old, new = known.metadata.resource_version, health.metadata.resource_version
+            if old.isdigit() and new.isdigit() and int(new) <= int(old):
+                return
+        if known is not None and known.metadata.uid not in ("", health.metadata.uid):
+            self._forget()  # deleted and made again
+        self._seen = health
+        self._on_health(health)
+        self._wake.set()
+
+    def _forget(self) -> None:
+        self._baseline = self._sent = self._attempted = self._heal_due = None
+
+    def _note_unpublished(self, desired: Status | None, now: float) -> None:
+        if desired is None:
+            return
+        held = self._seen.status if self._seen is not None else None
+        if held is not None and held == self._baseline:
+            held = self._sent
+        if held is not None and change_signature(desired) == change_signature(held):
+            self._unpublished_since = self._noticed_at = None
+        elif self._unpublished_since is None:
+            self._unpublished_since = self._noticed_at if self._noticed_at is not None else now
+
+    def _tell_refusal(self, health: NodeHealth) -> None:
+        if self.claim.holder != self._refused_by:
+            self._refused_by = self.claim.holder
+            self._metrics.refused(bool(self._refused_by))
+            if self._refused_by:
+                log.error(
+                    "node %s is claimed by another agent (pod UID %s, version %s); nothing is published until it stops",
+                    self._node,
+                    self._refused_by,
+                    health.status.agent.version or "unknown",
+                )
+            else:
+                log.info("node %s is ours", self._node)

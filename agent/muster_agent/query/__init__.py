@@ -1,0 +1,1 @@
+"""A /status query, and the answer to it."""

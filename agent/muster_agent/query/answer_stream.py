@@ -1,0 +1,145 @@
+"""An answer that is sent as it comes to be: nodes one by one, the summary and the runtime at the end."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from muster_agent.query import text_layout
+from muster_agent.query.node_answer import NodeAnswer
+from muster_agent.query.schema import Ending
+from muster_agent.query.status_query import Asked
+from muster_checks.base.vocabulary import Verdict, shorten, worst
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/json", "jsonl": "application/jsonl"}
+
+Refusal = Callable[[Exception], Response | None]
+
+
+async def written(
+    nodes: AsyncGenerator[NodeAnswer, None], asked: Asked, clock: Callable[[], float]
+) -> AsyncGenerator[bytes, None]:
+    """The answer in the format asked for. What is raised before the first node passes through; what is raised later
+    ends the answer, which says so."""
+    started = clock()
+    write = _text if asked.fmt == "text" else _json if asked.fmt == "json" else _jsonl
+    async with aclosing(nodes):
+        first = await anext(nodes, None)
+        async for chunk in write(_Answers(first, nodes), asked, lambda: clock() - started):
+            yield chunk.encode()
+
+
+class _Answers:
+    """The nodes, and what is known of them once they are through."""
+
+    def __init__(self, first: NodeAnswer | None, rest: AsyncIterator[NodeAnswer]) -> None:
+        self._first = first
+        self._rest = rest
+        self._verdict: Verdict | None = None
+        self.summary: dict[str, list[str]] = {}
+        self.error = ""
+
+    async def __aiter__(self) -> AsyncIterator[NodeAnswer]:
+        if self._first is None:
+            return
+        yield self._taken(self._first)
+        try:
+            async for node in self._rest:
+                yield self._taken(node)
+        except Exception as error:  # half an answer is sent already: its end has to say that it is one
+            log.exception("an answer of /status breaks off")
+            self.error = shorten(f"the answer breaks off here: {type(error).__name__}: {error}", 1024)
+
+    def _taken(self, node: NodeAnswer) -> NodeAnswer:
+        self.summary[node.node] = text_layout.node_status(node)
+        self._verdict = node.verdict if self._verdict is None else worst([self._verdict, node.verdict])
+        return node
+
+    def ending(self, asked: Asked, runtime_s: float) -> Ending:
+        """Nothing asked is nothing known."""
+        verdict = self._verdict or Verdict.UNKNOWN
+        return Ending(
+            summary=self.summary, runtime_seconds=runtime_s, verdict=verdict, notes=asked.notes, error=self.error
+        )
+
+
+async def _text(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+    before = text_layout.heading(asked.hosts, asked.job, asked.nodelabel)
+    async for node in answers:
+        yield before + text_layout.node_block(node, asked.url_query(node.node))
+        before = "\n\n"
+    summary = text_layout.summary_block(answers.summary)
+    ending = text_layout.ending(runtime_s(), asked.notes, answers.error)
+    yield f"{before if not answers.summary else ''}\n{summary}\n{ending}"
+
+
+async def _json(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+    before = '{"nodes":['
+    async for node in answers:
+        yield f"{before}\n{_encoded(node)}"
+        before = ","
+    ending = _encoded(answers.ending(asked, runtime_s()))
+    yield f"{before if not answers.summary else ''}\n],{ending[1:]}\n"
+
+
+async def _jsonl(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+    async for node in answers:
+        yield f"{_encoded(node)}\n"
+    yield f"{_encoded(answers.ending(asked, runtime_s()))}\n"
+
+
+def _encoded(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class AnswerStream(Response):
+    """Sends ``chunks`` as they come, no faster than they are taken, and closes them when the client hangs up: work that
+    nobody waits for is called off.
+
+    refusal: what is sent instead for an exception raised before the first chunk; None: it passes through
+    """
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str, refusal: Refusal) -> None:
+        super().__init__(media_type=media_type)
+        del self.headers["content-length"]  # not known yet
+        self._chunks = chunks
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send(scope, receive, send))
+        gone = asyncio.create_task(_hung_up(receive))
+        try:
+            await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, gone):
+                task.cancel()
+            await asyncio.gather(sending, gone, return_exceptions=True)
+        if not sending.cancelled():
+            sending.result()
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._chunks) as chunks:
+            try:
+                chunk = await anext(chunks)
+            except Exception as error:
+                instead = self._refusal(error)
+                if instead is None:
+                    raise
+                await instead(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,1 @@
+"""What every check is made of: declaration, vocabulary, bounded reads, commands."""

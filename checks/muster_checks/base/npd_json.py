@@ -1,0 +1,95 @@
+"""node-problem-detector's configuration files, read as that program reads them (Go's encoding/json).
+
+Keys in any case, null as not given, unknown keys passed over; but a number is no text and a text no number. Sizes are
+bounded, and an error names the key, what was found and what is allowed.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from muster_checks.base.user_yaml import shown
+
+FILE_BYTES = 1 << 20
+_NOT_IN_A_REASON = re.compile(r"[^A-Za-z0-9_:,]")
+_OF_WINDOWS = re.compile(r"[A-Za-z]:\\")
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})(ns|us|µs|μs|ms|s|m|h)")
+
+
+class FileRefused(ValueError):
+    """A file that cannot be used. Says which key, what was found and what is allowed; the caller names the file."""
+
+
+def duration(text: object) -> float:
+    """Seconds of what Go's time.ParseDuration reads: ``30s``, ``1m30s``, ``1.5h``, ``0``. Raises ValueError.
+
+    Below zero is refused: no duration of these files means anything there.
+    """
+    if isinstance(text, str) and text[:1] != "-":
+        rest = text.removeprefix("+")
+        if rest == "0":
+            return 0.0
+        parts = _DURATION.findall(rest)
+        if parts and "".join(number + unit for number, unit in parts) == rest:
+            return float(sum(float(number) * _UNITS_S[unit] for number, unit in parts))
+    raise ValueError("expected a duration such as 30s, 5m or 1h30m")
+
+
+Duration = Annotated[float, BeforeValidator(duration)]
+Reason = Annotated[
+    str,
+    Field(min_length=1, max_length=128),
+    # a reason goes into conditions, labels and rules of the policy: one word
+    AfterValidator(lambda reason: _NOT_IN_A_REASON.sub("_", reason)),
+]
+
+
+class NpdForm(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_go_reads_it(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        named = {(field.alias or name).lower(): field.alias or name for name, field in cls.model_fields.items()}
+        return {named.get(str(key).lower(), key): value for key, value in given.items() if value is not None}
+
+
+def read_document(path: Path) -> object:
+    """The JSON document in a file. Raises FileRefused."""
+    try:
+        if not path.is_file():  # a FIFO would never end
+            raise FileRefused("is no plain file")
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES + 1)
+    except OSError as error:
+        raise FileRefused(f"cannot be read: {error.strerror or error}") from None
+    if len(raw) > FILE_BYTES:
+        raise FileRefused(f"longer than {FILE_BYTES >> 20} MiB")
+    try:
+        document: object = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FileRefused(f"no JSON: {str(error)[:200]}") from None
+    return document
+
+
+def is_of_windows(path: str) -> bool:
+    return _OF_WINDOWS.match(path) is not None
+
+
+def tell(error: ValidationError) -> str:
+    """The first thing wrong, as ``rules[0].timeout: "5x": expected …``."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"{path}: missing"
+    if first["type"] == "extra_forbidden":
+        return f"{path}: unknown key"
+    found = shown(first["input"])
+    return f"{path}: {found}: {message}" if path else f"{found}: {message}"

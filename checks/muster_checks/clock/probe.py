@@ -1,0 +1,41 @@
+"""Asks the kernel and, where it is installed and answers, chronyd."""
+
+from collections.abc import Callable
+
+from muster_checks.base.bounded_read import Unreadable, read_text
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.vocabulary import Finding
+from muster_checks.clock import ClockParameters
+from muster_checks.clock.chrony import COMMAND, Tracking, parse_tracking
+from muster_checks.clock.judge import judge
+from muster_checks.clock.kernel import KernelClock, ask_kernel
+
+SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+
+
+async def probe(
+    node: NodeView, parameters: ClockParameters, kernel: Callable[[], KernelClock] = ask_kernel
+) -> list[Finding]:
+    """``kernel``: the system call, which no folder of files can stand in for. Raises CannotTell."""
+    output = await node.commands.run(COMMAND, timeout_s=parameters.timeout_s)
+    # without an answer (another time service, a network name space of our own) the kernel's word stands
+    tracking = _parsed(output.stdout) if output.ok else None
+    try:
+        said = kernel()
+    except (OSError, AttributeError):  # AttributeError: a C library without the call
+        said = None
+    return judge(said, tracking, read_text(node.path(SOURCE), 64) or None, parameters)
+
+
+def recorded(text: bytes, parameters: ClockParameters) -> list[Finding] | None:
+    """The line of `chronyc -c tracking`."""
+    if len(text) > 1024 or (tracking := _parsed(text)) is None:
+        return None
+    return judge(None, tracking, None, parameters)
+
+
+def _parsed(text: bytes) -> Tracking | None:
+    try:
+        return parse_tracking(text)
+    except Unreadable:
+        return None

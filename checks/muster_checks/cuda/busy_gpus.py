@@ -1,0 +1,28 @@
+"""Which GPUs others use: what is measured there may be low, and no result of it is the GPU's fault."""
+
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.nvidia.gpu import Reading
+from muster_checks.nvidia.probe import read_gpus
+
+# what the driver keeps for itself: 1 MiB on new ones, up to 1 GiB on large GPUs before driver 510
+IDLE_MIB = 2048.0
+
+
+async def occupied(node: NodeView) -> dict[str, str]:
+    """Why a low figure proves nothing, by PCI address; empty where the driver does not say."""
+    try:
+        return of(await read_gpus(node))
+    except (NotHere, CannotTell, Unreadable):
+        return {}
+
+
+def of(reading: Reading) -> dict[str, str]:
+    found = {}
+    for gpu in reading.gpus:
+        if gpu.mig:
+            found[gpu.address] = "MIG is on, and a slice is not the whole GPU"
+        elif gpu.memory_used_mib is not None and gpu.memory_used_mib > IDLE_MIB:
+            found[gpu.address] = f"other processes hold {gpu.memory_used_mib:.0f} MiB of it"
+    return found

@@ -1,0 +1,225 @@
+"""What the readings of disks, arrays and file systems mean.
+
+A disk fails when the kernel gave it up or it says itself that it lost data or will not write; what still works but
+wears out, or lost its spare, warns. Space is the jobs' doing: it fails only when nothing can be written at all where
+the node itself writes.
+"""
+
+import errno
+from collections.abc import Mapping
+
+import msgspec
+
+from muster_checks.base.counter_history import Series
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
+from muster_checks.disk import DiskParameters
+from muster_checks.disk.devices import Array, Controller, Devices, ScsiDisk
+from muster_checks.disk.mounts import Filesystem
+from muster_checks.disk.smart import Health
+from muster_checks.disk.space import Space
+
+DAY_S = 86_400.0
+GIB = 1 << 30
+
+
+class Bit(msgspec.Struct, frozen=True):
+    mask: int
+    verdict: Verdict
+    reason: str
+    asks: FaultClass
+    what: str
+
+
+# NVMe base specification 2.0, SMART / Health Information log, byte 0 (Critical Warning)
+CRITICAL_WARNINGS = (
+    Bit(0x04, Verdict.FAIL, "NvmeUnreliable", FaultClass.REPLACE, "says that it is unreliable: replace it"),
+    Bit(0x08, Verdict.FAIL, "NvmeReadOnly", FaultClass.REPLACE, "put itself into read-only mode: replace it"),
+    Bit(0x01, Verdict.WARN, "NvmeSpareLow", FaultClass.REPLACE, "has used up its spare blocks: replace it"),
+    Bit(0x10, Verdict.WARN, "NvmeBackupFailed", FaultClass.REPLACE, "loses its cache when power fails: replace it"),
+    Bit(0x02, Verdict.WARN, "NvmeTemperature", FaultClass.CONTACT, "is outside its limits of temperature: check fans"),
+    Bit(0x20, Verdict.WARN, "NvmePmrUnreliable", FaultClass.REPLACE, "has an unreliable memory region: replace it"),
+)
+# gone for good; the others are on the way to or from "live"
+_DEAD = ("dead",)
+_OFFLINE = ("offline", "transport-offline")
+
+
+def counter_name(health: Health) -> str:
+    return f"{health.device}.media_errors"
+
+
+def judge_devices(devices: Devices, limits: DiskParameters) -> list[Finding]:
+    local = sum(controller.local for controller in devices.controllers)
+    findings = [
+        *map(_controller, devices.controllers),
+        *map(_scsi, devices.scsi),
+        *map(_array, devices.arrays),
+        *(
+            _finding(
+                component,
+                Verdict.WARN,
+                "NvmeWithoutDriver",
+                "an NVMe disk is on the PCI bus, but no driver has it: see the kernel log, reboot",
+                FaultClass.REBOOT,
+            )
+            for component in devices.unbound
+        ),
+    ]
+    if limits.min_nvme is not None and local < limits.min_nvme:
+        findings.append(
+            _finding(
+                "host",
+                Verdict.FAIL,
+                "NvmeMissing",
+                f"{local} local NVMe disks where {limits.min_nvme} should be: look for an empty or dead slot",
+                FaultClass.CONTACT,
+                Measurement("nvme_disks", local, "", limits.min_nvme),
+            )
+        )
+    return findings
+
+
+def judge_health(health: Health, series: Mapping[str, Series], limits: DiskParameters) -> list[Finding]:
+    """What one disk says of itself; nothing if it says nothing (virtual disks, volumes of a RAID controller)."""
+    if not health.says_something:
+        return []
+    name = health.device
+    warning = health.critical_warning or 0
+    bad = [
+        _smart(health, bit.verdict, bit.reason, f"{name} {bit.what}", bit.asks)
+        for bit in CRITICAL_WARNINGS
+        if warning & bit.mask
+    ]
+    known = sum(bit.mask for bit in CRITICAL_WARNINGS)
+    if warning & ~known:
+        bad.append(
+            _smart(health, Verdict.WARN, "NvmeCriticalWarning", f"{name} warns of something newer: {warning:#04x}")
+        )
+    if health.passed is False and health.critical_warning is None:
+        text = f"{name} predicts its own failure (SMART overall health): replace it"
+        bad.append(_smart(health, Verdict.FAIL, "SmartFailed", text, FaultClass.REPLACE))
+    spare, threshold = health.spare_percent, health.spare_threshold_percent
+    if spare is not None and threshold is not None and spare < threshold and not warning & 0x01:
+        text = f"{name} has {spare:g} % of its spare blocks left (its limit: {threshold:g} %): replace it"
+        bad.append(_smart(health, Verdict.WARN, "NvmeSpareLow", text, FaultClass.REPLACE))
+    if health.wear_percent is not None and health.wear_percent >= limits.max_wear_percent:
+        text = f"{name} has used {health.wear_percent:g} % of its life (limit {limits.max_wear_percent:g} %)"
+        bad.append(_smart(health, Verdict.WARN, "NvmeWornOut", text, FaultClass.REPLACE))
+    counter = series.get(counter_name(health))
+    risen = counter.rise(DAY_S).amount if counter else 0.0
+    if risen > 0:
+        text = f"{name} lost data {risen:g} times within a day (media errors): replace it"
+        bad.append(_smart(health, Verdict.WARN, "MediaErrors", text, FaultClass.REPLACE))
+    return bad or [_smart(health, Verdict.PASS, "Ok", "")]
+
+
+def judge_filesystem(
+    filesystem: Filesystem, space: Space | None, error: OSError | None, needed: bool, limits: DiskParameters
+) -> list[Finding]:
+    """space: None where it is not visible or ``error`` says why not. needed: the node itself writes there."""
+    component, where = f"disk/{filesystem.name}", f"{filesystem.point} ({filesystem.kind} on {filesystem.name})"
+    bad = []
+    if filesystem.stopped:
+        text = f"{where} was put read-only by an error: nothing can be written; see the kernel log, reboot"
+        bad.append(_finding(component, Verdict.FAIL, "FilesystemReadOnly", text, FaultClass.REBOOT))
+    if error is not None:
+        bad.append(_unanswered(component, where, error))
+    if space is None:
+        return bad or [_finding(component, Verdict.PASS, "Ok", f"{where}: its space cannot be seen from here")]
+    inodes = space.free_inodes_percent
+    free = Measurement("free", space.free_percent, "%", limits.min_free_percent if needed else None)
+    measured = [free, Measurement("free_space", space.free_bytes / GIB, "GiB")]
+    if inodes is not None:
+        measured.append(Measurement("free_inodes", inodes, "%", limits.min_free_inodes_percent if needed else None))
+    if space.free_percent <= 0 or (inodes is not None and inodes <= 0):
+        what = "inodes" if space.free_percent > 0 else "space"
+        text = f"{where} has no {what} left: nothing can be written"
+        # no class: jobs fill disks, and the kubelet's own DiskPressure keeps new pods away
+        verdict = Verdict.FAIL if needed else Verdict.WARN
+        bad.append(_finding(component, verdict, "DiskFull", text, FaultClass.NONE, *measured))
+    elif needed and space.free_percent < limits.min_free_percent:
+        text = (
+            f"{where}: {space.free_percent:.1f} % free (limit {limits.min_free_percent:g} %): the kubelet evicts pods"
+        )
+        bad.append(_finding(component, Verdict.WARN, "SpaceLow", text, FaultClass.NONE, *measured))
+    elif needed and inodes is not None and inodes < limits.min_free_inodes_percent:
+        text = f"{where}: {inodes:.1f} % of its inodes are free (limit {limits.min_free_inodes_percent:g} %)"
+        bad.append(_finding(component, Verdict.WARN, "InodesLow", text, FaultClass.NONE, *measured))
+    return bad or [_finding(component, Verdict.PASS, "Ok", "", FaultClass.NONE, *measured)]
+
+
+def _controller(controller: Controller) -> Finding:
+    component = f"disk/{controller.name}"
+    if controller.state == "live":
+        return _finding(component, Verdict.PASS, "Ok", "")
+    if controller.state in _DEAD:
+        text = "the kernel gave this NVMe disk up after a reset that failed: reboot; if it stays dead, replace it"
+        return _finding(component, Verdict.FAIL, "NvmeDead", text, FaultClass.REBOOT)
+    if not controller.state:
+        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{controller.name}: its state cannot be read")
+    text = f"{controller.name} is {controller.state}, not live: the kernel is resetting or reconnecting it"
+    return _finding(component, Verdict.WARN, "NvmeNotLive", text)
+
+
+def _scsi(disk: ScsiDisk) -> Finding:
+    component = f"disk/{disk.name}"
+    if disk.state == "running":
+        return _finding(component, Verdict.PASS, "Ok", "")
+    if disk.state in _OFFLINE:
+        text = f"the kernel took {disk.name} offline: all I/O fails; reboot; if it stays away, replace it"
+        return _finding(component, Verdict.FAIL, "DiskOffline", text, FaultClass.REBOOT)
+    if not disk.state:
+        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{disk.name}: its state cannot be read")
+    text = f"{disk.name} is {disk.state}, not running: its I/O waits"
+    return _finding(component, Verdict.WARN, "DiskNotRunning", text)
+
+
+def _array(array: Array) -> Finding:
+    component = f"disk/{array.name}"
+    if array.state == "broken":
+        text = f"{array.name} ({array.level}) lost a member and has no redundancy: its data are gone"
+        return _finding(component, Verdict.FAIL, "RaidFailed", text, FaultClass.REPLACE)
+    if array.missing:
+        action = f", {array.action} is running" if array.action not in ("", "idle") else ""
+        text = f"{array.name} ({array.level}) runs without {array.missing} of its disks{action}: replace what failed"
+        measured = Measurement("missing", array.missing, "disks", 0)
+        return _finding(component, Verdict.WARN, "RaidDegraded", text, FaultClass.REPLACE, measured)
+    if array.state == "inactive":
+        text = f"{array.name} could not be started: too few of its disks are there"
+        return _finding(component, Verdict.WARN, "RaidInactive", text, FaultClass.CONTACT)
+    if not array.state:
+        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{array.name}: its state cannot be read")
+    return _finding(component, Verdict.PASS, "Ok", "")
+
+
+def _unanswered(component: str, where: str, error: OSError) -> Finding:
+    if error.errno == errno.EIO:
+        # the root folder of a mounted file system: no right and no name can be at fault
+        text = f"{where} cannot even be looked at (input/output error): see the kernel log, reboot"
+        return _finding(component, Verdict.FAIL, "FilesystemError", text, FaultClass.REBOOT)
+    why = "it does not answer; its disk may hang" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{where}: {why}")
+
+
+def _smart(health: Health, verdict: Verdict, reason: str, message: str, asks: FaultClass = FaultClass.NONE) -> Finding:
+    rows = [
+        ("spare", health.spare_percent, "%", health.spare_threshold_percent),
+        ("wear", health.wear_percent, "%", None),
+        ("media_errors", health.media_errors, "errors", None),
+        ("temperature", health.temperature_c, "°C", None),
+    ]
+    measured = (Measurement(name, value, unit, limit) for name, value, unit, limit in rows if value is not None)
+    return _finding(f"disk/{health.device}", verdict, reason, message, asks, *measured)
+
+
+def _finding(
+    component: str,
+    verdict: Verdict,
+    reason: str,
+    message: str,
+    asks: FaultClass = FaultClass.NONE,
+    *measured: Measurement,
+) -> Finding:
+    return Finding(
+        component=component, verdict=verdict, reason=reason, message=message, fault_class=asks, measurements=measured
+    )

@@ -1,0 +1,109 @@
+"""Reads disks, arrays and file systems, side by side, and hands them to the judges."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.counter_history import Series
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import NotHere
+from muster_checks.base.vocabulary import Finding, Verdict
+from muster_checks.disk import DiskParameters
+from muster_checks.disk.devices import Devices, read_devices
+from muster_checks.disk.judge import counter_name, judge_devices, judge_filesystem, judge_health
+from muster_checks.disk.mounts import Filesystem, filesystems, read_mounts, serving
+from muster_checks.disk.smart import NVME, SMARTCTL, Health, NotAsked, parse_nvme, parse_smartctl
+from muster_checks.disk.space import Space, Spaces
+
+_SPACES = Spaces()
+
+
+async def probe(node: NodeView, parameters: DiskParameters, spaces: Spaces = _SPACES) -> list[Finding]:
+    devices, mounts = read_devices(node), read_mounts(node)
+    found = filesystems(node, mounts)
+    if not (devices.controllers or devices.scsi or devices.arrays or devices.unbound or found or parameters.min_nvme):
+        raise NotHere("no NVMe or SCSI disk, no array, and no local file system is mounted")
+    needed = serving(mounts, [path.strip() for path in parameters.paths.split(",") if path.strip()])
+    answers = await asyncio.gather(
+        _own_view(node, devices, parameters),
+        *(_filesystem(node, filesystem, filesystem.device in needed, parameters, spaces) for filesystem in found),
+    )
+    return _without_repeats([*judge_devices(devices, parameters), *(found for each in answers for found in each)])
+
+
+def recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding] | None:
+    """The output of `smartctl -j`, or of `nvme smart-log -o json`."""
+    for parse in (parse_smartctl, parse_nvme):
+        try:
+            health = parse(text)
+        except (Unreadable, NotAsked):
+            continue
+        return judge_health(health, {}, parameters) or None
+    return None
+
+
+async def _own_view(node: NodeView, devices: Devices, parameters: DiskParameters) -> list[Finding]:
+    if not parameters.smart:
+        return []
+    names = [controller.name for controller in devices.controllers if controller.local and controller.state != "dead"]
+    names += [disk.name for disk in devices.scsi if disk.state == "running"]
+    answers = await asyncio.gather(*(_health(node, name, parameters.command_timeout_s) for name in names))
+    healths = [answer for answer in answers if isinstance(answer, Health)]
+    node.history.note(
+        "disk", {counter_name(health): health.media_errors for health in healths if health.media_errors is not None}
+    )
+    series: Mapping[str, Series] = node.history.of("disk")
+    judged = [finding for health in healths for finding in judge_health(health, series, parameters)]
+    return [*judged, *(answer for answer in answers if isinstance(answer, Finding))]
+
+
+async def _health(node: NodeView, name: str, timeout_s: float) -> Health | Finding | None:
+    """None for a SCSI disk that cannot be asked at all: a virtual one, or a volume of a RAID controller."""
+    nvme = name.startswith("nvme")
+    output = await node.commands.run([*SMARTCTL, f"/dev/{name}"], timeout_s=timeout_s)
+    parse, why = parse_smartctl, "smartctl: not found on this node; install smartmontools"
+    if output.missing and nvme:
+        output = await node.commands.run([*NVME, f"/dev/{name}"], timeout_s=timeout_s)
+        parse = parse_nvme
+    if output.missing:
+        return _unknown(name, "ToolMissing", why) if nvme else None
+    try:
+        # smartctl's exit code is a set of bits, most of which say something of the disk
+        health = parse(output.stdout)
+    except NotAsked as said:
+        return _unknown(name, "NotReadable", f"smartctl: {said}") if nvme or said.forbidden else None
+    except Unreadable as error:
+        return _unknown(name, "NotReadable", output.trouble or f"{output.argv[0]}: {error}")
+    if nvme and health.critical_warning is None:
+        return _unknown(name, "NotReadable", output.trouble or f"{output.argv[0]}: no health log in its output")
+    return msgspec.structs.replace(health, device=name)
+
+
+async def _filesystem(
+    node: NodeView, filesystem: Filesystem, needed: bool, parameters: DiskParameters, spaces: Spaces
+) -> list[Finding]:
+    space: Space | None = None
+    error: OSError | None = None
+    # the distribution fills what it needs at boot, and it is small: only its state counts
+    if filesystem.kind != "vfat" and not filesystem.point.startswith("/boot"):
+        try:
+            space = await spaces.ask(node, filesystem, parameters.mount_timeout_s)
+        except OSError as caught:  # TimeoutError is one
+            error = caught
+    return judge_filesystem(filesystem, space, error, needed, parameters)
+
+
+def _without_repeats(findings: list[Finding]) -> list[Finding]:
+    """A disk that the kernel finds sound and that has more to say of itself needs one line, not two."""
+    spoken = {finding.component for finding in findings if finding.measurements or finding.verdict is not Verdict.PASS}
+    return [
+        finding
+        for finding in findings
+        if finding.verdict is not Verdict.PASS or finding.measurements or finding.component not in spoken
+    ]
+
+
+def _unknown(name: str, reason: str, message: str) -> Finding:
+    return Finding(component=f"disk/{name}", verdict=Verdict.UNKNOWN, reason=reason, message=message)

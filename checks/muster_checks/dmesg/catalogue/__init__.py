@@ -1,0 +1,1 @@
+"""What kernel lines mean: the rows, their written form, and how they are matched."""

@@ -1,0 +1,316 @@
+"""The written form of catalogue rows, shipped and users': read, checked, and refused by name.
+
+A user's file::
+
+    rows:                      # changes a shipped row by its name, or adds one
+      - {name: OOMKilling, verdict: PASS}          # PASS: not a sign of trouble, the row is off
+      - {name: MyRow, pattern: 'my driver .* died', component: host, verdict: FAIL, class: reboot, message: it died}
+    xid: {79: {verdict: WARN, class: contact}}     # one verdict for the code, whatever else the line says
+    sxid: {20034: {verdict: FAIL, class: reset}}
+"""
+
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from muster_checks.base.user_yaml import FAST_LOADER, load_yaml, shown
+from muster_checks.base.vocabulary import FaultClass, Verdict
+from muster_checks.dmesg.catalogue.match import SET_INSTRUCTIONS, Pattern
+from muster_checks.dmesg.catalogue.templates import template_names
+from muster_checks.dmesg.catalogue.types import (
+    COUNT_LIMIT,
+    QUIET_S,
+    UNKNOWN_SXID,
+    UNKNOWN_XID,
+    Catalogue,
+    CatalogueError,
+    Row,
+    SxidRow,
+    XidRow,
+)
+
+FILE_BYTES = 1 << 20
+ROWS_LIMIT = 500
+_NAME = r"^[A-Za-z][A-Za-z0-9_:,]{0,62}$"  # a reason: the letters of a Kubernetes condition's reason
+_DERIVED = {"driver": "kind", "uuid": "bdf"}
+
+
+def _is_re2(pattern: str) -> str:
+    try:
+        Pattern(pattern)
+    except ValueError as error:
+        raise ValueError(f"{error}; expected RE2 syntax") from None
+    return pattern
+
+
+Regex = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_is_re2)]
+Regexes = Annotated[
+    list[Regex],
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    Field(min_length=1, max_length=20),
+]
+Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
+Judgement = Literal["PASS", "WARN", "FAIL"]
+Asks = Literal["", "none", "restart-app", "reset", "reboot", "replace", "contact"]
+Clears = Literal["boot", "driver", "person", "quiet"]
+Bit = Annotated[int, Field(ge=0, le=63)]
+Text = Annotated[str, Field(max_length=1000)]
+
+
+class Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ContextForm(Form):
+    pattern: Regex
+    within_s: Seconds
+
+
+class AfterForm(Form):
+    row: str
+    within_s: Seconds
+
+
+class RowForm(Form):
+    """One row of ``rows:``; :class:`muster_checks.dmesg.catalogue.types.Row` says what each key means."""
+
+    name: Annotated[str, Field(pattern=_NAME)]
+    pattern: Regexes
+    component: Annotated[str, Field(pattern=r"^(?:host|[a-z{][a-z0-9_}]*/\S+)$", max_length=200)]
+    verdict: Judgement
+    asks: Annotated[Asks, Field(alias="class")] = ""
+    message: Text
+    description: Text = ""
+    source: Text = ""
+    clears: Clears | None = None
+    quiet_s: Seconds | None = None
+    count: Annotated[int, Field(ge=1, le=COUNT_LIMIT)] = 1
+    window_s: Seconds | None = None
+    clear_pattern: Regex | None = None
+    context: ContextForm | None = None
+    after: AfterForm | None = None
+    covered_by: Annotated[list[str], Field(max_length=20)] = []
+    status_set: list[Bit] = []
+    status_clear: list[Bit] = []
+
+    @model_validator(mode="after")
+    def _hang_together(self) -> "RowForm":
+        groups = {name for pattern in self._patterns() for name in Pattern(pattern).names}
+        groups |= {derived for given, derived in _DERIVED.items() if given in groups}
+        for key, template, more in (("component", self.component, set()), ("message", self.message, {"count"})):
+            for name in template_names(template):
+                if name not in groups | more:
+                    known = ", ".join(sorted(groups | more)) or "none: its patterns have no named group"
+                    raise ValueError(f"{key}: {{{name}}} is filled by nothing; expected one of: {known}")
+        if self.verdict == "FAIL" and (self.clears == "quiet" or self.quiet_s is not None):
+            raise ValueError("quiet_s: a FAIL never goes by silence; expected WARN, or clears: boot, driver or person")
+        if (self.count > 1) != (self.window_s is not None):
+            raise ValueError("count: more than one line needs a window_s, and a window_s needs a count above 1")
+        if (self.status_set or self.status_clear) and "status" not in groups:
+            raise ValueError("status_set: the pattern has no group named status")
+        return self
+
+    def _patterns(self) -> list[str]:
+        return self.pattern + ([self.context.pattern] if self.context else [])
+
+    def row(self) -> Row:
+        verdict = Verdict(self.verdict)
+        return Row(
+            name=self.name,
+            patterns=tuple(self.pattern),
+            component=self.component,
+            message=self.message,
+            verdict=verdict,
+            fault_class=_fault_class(self.asks),
+            description=self.description,
+            clears=self.clears or _default_clears(verdict),
+            source=self.source,
+            count=self.count,
+            window_s=self.window_s or 0.0,
+            clear_pattern=self.clear_pattern or "",
+            context=self.context.pattern if self.context else "",
+            context_s=self.context.within_s if self.context else 0.0,
+            after=self.after.row if self.after else "",
+            after_s=self.after.within_s if self.after else 0.0,
+            covered_by=tuple(self.covered_by),
+            status_set=sum(1 << bit for bit in set(self.status_set)),
+            status_clear=sum(1 << bit for bit in set(self.status_clear)),
+            quiet_s=self.quiet_s or QUIET_S,
+        )
+
+
+def instructions(rows: Iterable[Row]) -> int:
+    """The size of all their patterns together, in RE2's own measure."""
+    patterns = [p for row in rows for p in (*row.patterns, row.clear_pattern, row.context) if p]
+    return sum(Pattern(pattern).instructions for pattern in patterns)
+
+
+class CodeForm(Form):
+    """What a user may say of an Xid or SXid: one verdict, whatever else the line says."""
+
+    verdict: Judgement
+    asks: Annotated[Asks, Field(alias="class")] = ""
+    description: Text | None = None
+    clears: Clears | None = None
+    quiet_s: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _hang_together(self) -> "CodeForm":
+        if self.verdict == "FAIL" and (self.clears == "quiet" or self.quiet_s is not None):
+            raise ValueError("quiet_s: a FAIL never goes by silence; expected WARN, or clears: boot, driver or person")
+        return self
+
+    def changes(self) -> dict[str, Any]:
+        verdict = Verdict(self.verdict)
+        given: dict[str, Any] = {"description": self.description, "quiet_s": self.quiet_s}
+        return {
+            "verdict": verdict,
+            "fault_class": _fault_class(self.asks),
+            "clears": self.clears or _default_clears(verdict),
+            "source": "the user's own catalogue",
+            **{key: value for key, value in given.items() if value is not None},
+        }
+
+
+Code = Annotated[int, Field(ge=1, le=99_999)]
+
+
+class FileForm(Form):
+    """A user's file. Its rows are checked one by one, after the shipped row of the same name was laid under each."""
+
+    rows: Annotated[list[dict[str, Any]], Field(max_length=ROWS_LIMIT)] = []
+    xid: dict[Code, CodeForm] = {}
+    sxid: dict[Code, CodeForm] = {}
+
+
+def _fault_class(asks: str) -> FaultClass:
+    return FaultClass("" if asks == "none" else asks)
+
+
+def _default_clears(verdict: Verdict) -> str:
+    return {Verdict.FAIL: "boot", Verdict.WARN: "quiet"}.get(verdict, "")
+
+
+def _shipped_forms() -> dict[str, dict[str, Any]]:
+    text = (files(__package__) / "rows" / "kernel.yaml").read_text("utf-8")
+    loaded = yaml.load(text, Loader=FAST_LOADER)  # noqa: S506 - a safe loader
+    return {form["name"]: form for form in loaded["rows"]}
+
+
+def shipped_rows() -> tuple[Row, ...]:
+    """The rows of kernel.yaml. Raises CatalogueError, which a test of this package sees and no user."""
+    return tuple(_checked("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
+
+
+def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
+    """``catalogue`` changed by a user's file. Raises CatalogueError."""
+    given = _read_user_file(path)
+    try:
+        user = FileForm.model_validate(given)
+    except ValidationError as error:
+        raise CatalogueError(_tell(f"{path.name}: ", _worst(error), FileForm, given)) from None
+    shipped = _shipped_forms()
+    rows = {row.name: row for row in catalogue.rows}
+    named: set[str] = set()
+    for index, form in enumerate(user.rows):
+        name = form.get("name")
+        form = {**shipped.get(name, {}), **form} if isinstance(name, str) else form
+        if form.get("verdict") == "FAIL" and "quiet_s" not in user.rows[index]:
+            form.pop("quiet_s", None)  # a shipped warning made a failure by the user
+        row = _checked(path.name, index, form).row()
+        if row.name in named:
+            raise CatalogueError(f"{path.name}: rows[{index}] ({row.name}).name: given twice; expected each name once")
+        named.add(row.name)
+        rows[row.name] = row
+    for index, form in enumerate(user.rows):
+        row = rows[form["name"]]
+        if row.after and row.after not in rows:
+            where = f"{path.name}: rows[{index}] ({row.name}).after.row"
+            raise CatalogueError(f'{where}: "{row.after}": expected the name of a row')
+    check_size(path.name, tuple(rows.values()))
+    return Catalogue(
+        {**catalogue.xids, **{code: _xid(catalogue, code, form) for code, form in user.xid.items()}},
+        {**catalogue.sxids, **{code: _sxid(catalogue, code, form) for code, form in user.sxid.items()}},
+        tuple(rows.values()),
+    )
+
+
+def _xid(catalogue: Catalogue, code: int, form: CodeForm) -> XidRow:
+    known = catalogue.xids.get(code, UNKNOWN_XID)
+    return msgspec.structs.replace(known, code=code, decode="", **form.changes())
+
+
+def _sxid(catalogue: Catalogue, code: int, form: CodeForm) -> SxidRow:
+    known = catalogue.sxids.get(code, UNKNOWN_SXID)
+    changes = form.changes()
+    return msgspec.structs.replace(
+        known, code=code, verdict_if_fatal=changes["verdict"], class_if_fatal=changes["fault_class"], **changes
+    )
+
+
+def _read_user_file(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES + 1)
+        if len(raw) > FILE_BYTES:
+            raise CatalogueError(f"{path.name}: longer than {FILE_BYTES} bytes")
+        return load_yaml(raw.decode("utf-8")) or {}
+    except OSError as error:
+        raise CatalogueError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise CatalogueError(f"{path.name}: not UTF-8 at byte {error.start}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise CatalogueError(f"{path.name}: {where}{problem}; expected YAML") from None
+
+
+def _checked(file: str, index: int, form: Mapping[str, Any]) -> RowForm:
+    try:
+        return RowForm.model_validate(form)
+    except ValidationError as error:
+        name = form.get("name")
+        where = f"{file}: rows[{index}] ({name})." if isinstance(name, str) else f"{file}: rows[{index}]."
+        raise CatalogueError(_tell(where, _worst(error), RowForm, form)) from None
+
+
+def _worst(error: ValidationError) -> ErrorDetails:
+    """The one to tell: a mistyped key explains the missing one."""
+    errors = error.errors()
+    return next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+
+
+def _tell(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
+    """One error as ``where.key: value: what is wrong``."""
+    loc = error["loc"]
+    if loc[:1] == ("pattern",) and isinstance(given, Mapping) and isinstance(given.get("pattern"), str):
+        loc = loc[:1]  # it was not written as a list
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    message = error["msg"].removeprefix("Value error, ").replace("String should match pattern", "expected")
+    if error["type"] == "extra_forbidden":
+        inner: dict[str, type[Form]] = {"context": ContextForm, "after": AfterForm}
+        holder = form if len(error["loc"]) == 1 else inner.get(str(error["loc"][0]), CodeForm)
+        allowed = ", ".join(field.alias or name for name, field in holder.model_fields.items())
+        return f"{where}{path}: unknown key; expected one of: {allowed}"
+    if error["type"] == "missing":
+        return f"{where}{path}: missing"
+    if not path:  # a rule over several keys names its key itself
+        return f"{where}{message}" if isinstance(given, Mapping) else f"{where}{message.lower()}"
+    return f"{where}{path}: {shown(error['input'])}: {message}"
+
+
+def check_size(file: str, rows: tuple[Row, ...]) -> None:
+    """Raises CatalogueError for more patterns than one scan may look for."""
+    total = instructions(rows)
+    if total > SET_INSTRUCTIONS:
+        raise CatalogueError(
+            f"{file}: its patterns come to {total} RE2 instructions with the shipped ones; expected at most "
+            f"{SET_INSTRUCTIONS} (counted repetitions such as x{{1000}} make many)"
+        )

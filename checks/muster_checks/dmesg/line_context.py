@@ -1,0 +1,34 @@
+"""What a kernel line carries with it while it is judged."""
+
+from muster_checks.base.vocabulary import Verdict, severity
+from muster_checks.dmesg.catalogue.types import Row
+from muster_checks.dmesg.open_findings import Event
+from muster_checks.dmesg.sources.records import KernelLine
+
+LINE_CHARACTERS = 8192
+
+
+class Taking:
+    """One line: its bytes, its time, what came out so far, and what rows that have had it say, by their name."""
+
+    __slots__ = ("_whole", "at", "events", "line", "rows", "text")
+
+    def __init__(self, line: KernelLine, text: bytes, at: float) -> None:
+        self.line = line
+        self.text = text
+        self.at = at
+        self.events: list[Event] = []
+        self.rows: dict[str, Verdict] = {}
+        self._whole: str | None = None
+
+    def has_said(self, row: Row) -> bool:
+        """A row of this name has taken the record, and said nothing milder."""
+        said = self.rows.get(row.name)
+        return said is not None and severity(said) >= severity(row.verdict)
+
+    @property
+    def whole(self) -> str:
+        if self._whole is None:
+            # a lone surrogate could never be written out again
+            self._whole = self.line.whole[:LINE_CHARACTERS].encode("utf-8", "replace").decode()
+        return self._whole

@@ -1,0 +1,51 @@
+"""Patterns that reach over several lines, read as node-problem-detector reads its own.
+
+That program joins the last ``bufferSize`` lines by newlines, empty ones before the first, and a rule fires on each new
+line with which the joined text ends in a match. It costs a join and a scan of all that for each line, so only those
+patterns come here that could match a newline at all; the others are found in their line alone (npd_rules.py).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from muster_checks.dmesg.catalogue.match import Matcher
+from muster_checks.dmesg.catalogue.types import Row
+
+LINE_CHARACTERS = 8192  # kept of a line: these lines are part of what a restart goes on from
+_WHOLE = "muster_whole"  # a group around the pattern: where the match begins
+
+
+class RecentLines:
+    """``rows``: those with ``lines``. ``wanted``: there are any, so every line has to be pushed."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.wanted = bool(rows)
+        self._kinds: list[tuple[int, Matcher, list[Row]]] = []
+        for lines in sorted({row.lines for row in rows}):
+            pairs = [(row, pattern) for row in rows if row.lines == lines for pattern in row.patterns]
+            patterns = [rf"(?-m:(?P<{_WHOLE}>{pattern})\z)" for _, pattern in pairs]
+            self._kinds.append((lines, Matcher(patterns), [row for row, _ in pairs]))
+        self._last: deque[str] = deque(maxlen=max((row.lines for row in rows), default=0))
+        self.load([])
+
+    def push(self, text: str) -> list[tuple[Row, str]]:
+        """Take in one record, a line at a time; which rows fire, each with the whole lines its match reaches over."""
+        fired: list[tuple[Row, str]] = []
+        for line in text.split("\n"):
+            self._last.append(line.strip()[-LINE_CHARACTERS:])  # its end is what a pattern has to reach
+            for lines, matcher, rows in self._kinds:
+                joined = "\n".join(list(self._last)[-lines:]).encode("utf-8", "replace")
+                for index in matcher.which(joined):
+                    found = matcher.groups(index, joined).get(_WHOLE, "").encode()
+                    first = joined.rfind(b"\n", 0, len(joined) - len(found)) + 1
+                    fired.append((rows[index], joined[first:].decode("utf-8", "replace").strip()))
+        return fired
+
+    def dump(self) -> list[str]:
+        return list(self._last)
+
+    def load(self, lines: Sequence[str]) -> None:
+        """Go on after ``lines``; those that are missing are empty."""
+        length = self._last.maxlen or 0
+        self._last.extend([""] * length)
+        self._last.extend(lines[-length:] if length else [])

@@ -1,0 +1,1 @@
+"""Where kernel messages come from: /dev/kmsg, the journal, a file."""

@@ -1,0 +1,327 @@
+"""Reads messages of this boot from the systemd journal: the kernel's, where there is no /dev/kmsg to read.
+
+``journalctl -k -o export`` runs as a child. First without ``-f``: it ends at the journal's end, which is how the end is
+known. Then, after the last cursor, with ``-f``. Whoever waits for the end (``look_again``) gets the follower stopped
+and a fresh look to the end, again from the last cursor.
+
+The entry format is systemd's export format (systemd.io/JOURNAL_EXPORT_FORMATS): ``NAME=value`` lines, or for any bytes
+``NAME``, newline, length (64 bit, little endian), bytes, newline; an empty line ends an entry. Tested on entries made
+by hand: where this was written no journal daemon runs.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KERNEL_FACILITY, KernelLine, origin_of, uptime_stamp
+from muster_checks.dmesg.sources.source import LINES_PER_TURN, Backoff, Batch, Counts, Interesting
+from muster_checks.dmesg.sources.timeline import Timeline
+
+_log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 64 * 1024
+ENTRY_BYTES = 1024 * 1024  # of unfinished entry; a kernel message is 1 KiB, a journal may hold anything
+_KEPT = frozenset(
+    (
+        b"__CURSOR",
+        b"__REALTIME_TIMESTAMP",
+        b"_SOURCE_MONOTONIC_TIMESTAMP",
+        b"_BOOT_ID",
+        b"PRIORITY",
+        b"SYSLOG_FACILITY",
+        b"MESSAGE",
+    )
+)
+Entry = dict[bytes, bytes]
+
+
+class JournalPlace(msgspec.Struct, frozen=True):
+    """``cursor``: of the last entry dealt with; empty: none yet. ``skipping``: what is there is passed over."""
+
+    cursor: str = ""
+    skipping: bool = False
+
+
+class ExportParser:
+    """Cuts a stream of bytes into entries (only the fields this program uses). ``malformed``: entries given up."""
+
+    def __init__(self) -> None:
+        self.malformed = 0
+        self._rest = b""
+        self._entry: Entry = {}
+        self._lost = False  # not in step: everything up to the next empty line belongs to an entry given up
+
+    def feed(self, data: bytes) -> list[Entry]:
+        """The entries that ``data`` completes."""
+        buffer = self._rest + data
+        entries: list[Entry] = []
+        start = 0
+        while (end := buffer.find(b"\n", start)) >= 0:
+            line = buffer[start:end]
+            if not line:
+                self._finish(entries)
+                start = end + 1
+                continue
+            name, equals, value = line.partition(b"=")
+            if self._lost or equals:
+                self._keep(name, value)
+                start = end + 1
+                continue
+            if len(buffer) < end + 9:
+                break
+            size = int.from_bytes(buffer[end + 1 : end + 9], "little")
+            stop = end + 9 + size
+            if size > ENTRY_BYTES or (len(buffer) > stop and buffer[stop : stop + 1] != b"\n"):
+                self._lost = True
+                start = end + 1
+                continue
+            if len(buffer) <= stop:
+                break
+            self._keep(name, buffer[end + 9 : stop])
+            start = stop + 1
+        self._rest = buffer[start:]
+        if len(self._rest) > ENTRY_BYTES + CHUNK_BYTES:
+            self._rest, self._lost = b"", True
+        return entries
+
+    def _keep(self, name: bytes, value: bytes) -> None:
+        if name in _KEPT and not self._lost:
+            self._entry.setdefault(name, value)
+
+    def _finish(self, entries: list[Entry]) -> None:
+        if self._lost:
+            self.malformed += 1
+        elif self._entry:
+            entries.append(self._entry)
+        self._entry, self._lost = {}, False
+
+
+def line_of_entry(entry: Entry, timeline: Timeline, boot_id: str) -> KernelLine | None:
+    """The message of an entry; None when it has none.
+
+    The kernel's own stamp gives the time if the entry is of this boot: the daemon's is late by what it waited, at boot
+    by seconds.
+    """
+    text = entry.get(b"MESSAGE")
+    if text is None:
+        return None
+    facility = _number(entry, b"SYSLOG_FACILITY", KERNEL_FACILITY)
+    usec = _number(entry, b"_SOURCE_MONOTONIC_TIMESTAMP", -1)
+    ours = entry.get(b"_BOOT_ID", b"").decode("ascii", "replace") == boot_id.replace("-", "")
+    if usec >= 0 and ours:
+        at = timeline.at(usec / 1e6)
+    else:
+        received = _number(entry, b"__REALTIME_TIMESTAMP", -1)
+        at = timeline.now() if received < 0 else min(received / 1e6, timeline.now())
+    return KernelLine(
+        text=text.decode("utf-8", "replace"),
+        at=at,
+        uptime_s=usec / 1e6 if usec >= 0 else max(0.0, at - timeline.booted),
+        level=_number(entry, b"PRIORITY", DEFAULT_LEVEL) & 7,
+        facility=facility,
+        origin=origin_of(facility),
+        seq=0,
+        stamp=uptime_stamp(usec) if usec >= 0 else "",
+    )
+
+
+def _number(entry: Entry, name: bytes, default: int) -> int:
+    value = entry.get(name, b"")
+    return int(value) if value.isdigit() and len(value) < 19 else default
+
+
+class JournalSource:
+    """A :class:`~muster_checks.dmesg.sources.source.Source` on the journal.
+
+    ``command``: how journalctl is called, up to its options; ``select``: which messages; ``root``: whose journal.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        interesting: Interesting,
+        place: JournalPlace,
+        boot_id: str,
+        *,
+        root: Path = Path("/"),
+        command: Sequence[str] = ("journalctl",),
+        select: Sequence[str] = ("-k",),
+    ) -> None:
+        self.counts = Counts()
+        self._timeline = timeline
+        self._interesting = interesting
+        self._cursor = place.cursor
+        self._skipping = place.skipping
+        self._boot_id = boot_id
+        self._command = [*command, *select, "-o", "export", "--all", "--quiet", "--no-pager"]
+        if root != Path("/"):
+            self._command.append(f"--root={root}")
+        self._child: subprocess.Popen[bytes] | None = None
+        self._following = False
+        self._at_end = False
+        self._again = False
+        self._parser = ExportParser()
+        self._malformed = 0  # by the children before this one
+        self._waiting: list[Entry] = []
+        self._armed = False
+        self._trouble = ""
+        self._backoff = Backoff()
+
+    def open(self, wake: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake = wake
+
+    def read(self) -> Batch:
+        batch = Batch([], [])
+        if self._child is None and not self._start():
+            return batch
+        if not self._waiting:
+            batch.more = self._read_child()
+        entries, self._waiting = self._waiting[:LINES_PER_TURN], self._waiting[LINES_PER_TURN:]
+        for entry in entries:
+            self._take(entry, batch)
+        batch.more = batch.more or bool(self._waiting)
+        batch.at_end = self._at_end and not self._waiting
+        return batch
+
+    def _take(self, entry: Entry, batch: Batch) -> None:
+        self._cursor = entry.get(b"__CURSOR", b"").decode("ascii", "replace") or self._cursor
+        if self._skipping:
+            return
+        self.counts.lines += 1
+        text = entry.get(b"MESSAGE", b"")
+        if self._interesting(text) and (line := line_of_entry(entry, self._timeline, self._boot_id)):
+            batch.lines.append(line)
+
+    def _read_child(self) -> bool:
+        """Take what the child has written so far, a chunk of it; at its end, go on with the next child.
+
+        False: there is nothing to read now.
+        """
+        data = self._read_pipe(CHUNK_BYTES)
+        if data is None:
+            return False
+        if data:
+            self._waiting = self._parser.feed(data)
+            self.counts.malformed = self._malformed + self._parser.malformed
+            return True
+        if (why := self._end_child()) or self._following:
+            self._trouble = f"journalctl: {why or 'ended by itself'}"
+            _log.warning("%s; started again in %.1f s", self._trouble, self._backoff.delay_s)
+            return False
+        self._backoff.reset()
+        self._skipping = False
+        self._at_end = not self._again  # a look that began before the last question does not answer it
+        follow, self._again = not self._again, False
+        return self._start(follow=follow)
+
+    def _read_pipe(self, size: int) -> bytes | None:
+        """None: nothing now. Empty: the child's end."""
+        if self._child is None or self._child.stdout is None:
+            return None
+        try:
+            return os.read(self._child.stdout.fileno(), size)
+        except BlockingIOError:
+            return None
+
+    def _start(self, *, follow: bool = False) -> bool:
+        command = [*self._command, *(("-f", "--no-tail") if follow else ())]
+        if self._cursor:
+            command.append(f"--after-cursor={self._cursor}")
+        try:
+            # its own process group: a signal to the agent's group is not its business, and it is ended as a group
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._trouble = f"{command[0]}: {error.strerror} (the journal is read by this program)"
+            return False
+        for pipe in (self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+        self._malformed = self.counts.malformed
+        self._parser = ExportParser()
+        self._following = follow
+        self._at_end = self._at_end and follow
+        self._trouble = ""
+        return True
+
+    def _end_child(self) -> str:
+        """End the child and everything it started; returns why it failed, if it did by itself."""
+        child, self._child = self._child, None
+        if child is None:
+            return ""
+        self._disarm(child)
+        code = child.poll()
+        if code is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(0.2)  # it has closed its output: it is on its way out
+        if code is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            code = child.wait()
+        said = b""
+        if child.stderr is not None:
+            with contextlib.suppress(BlockingIOError):
+                said = os.read(child.stderr.fileno(), 4096)
+            child.stderr.close()
+        if child.stdout is not None:
+            child.stdout.close()
+        if code == 0:
+            return ""
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:200] if lines else f"exit status {code}"
+
+    def arm(self) -> None:
+        if self._child is None:
+            self._backoff.call(self._loop, self._wake)
+        elif self._waiting:
+            self._wake()
+        elif not self._armed and self._child.stdout is not None:
+            self._loop.add_reader(self._child.stdout.fileno(), self._fire)
+            self._armed = True
+
+    def look_again(self) -> None:
+        self._at_end = False
+        if self._child is not None and not self._following:
+            self._again = True
+        elif self._child is not None:
+            self._kill_child()
+
+    def _kill_child(self) -> None:
+        """What it has written of an entry not yet taken in is read again: the next one starts after the last cursor."""
+        if self._child is not None:
+            if self._child.poll() is None:
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self._end_child()
+        self._waiting = []
+
+    def place(self) -> bytes:
+        return msgspec.json.encode(JournalPlace(self._cursor, self._skipping))
+
+    def health(self) -> str:
+        return self._trouble
+
+    def close(self) -> None:
+        self._backoff.cancel()
+        self._kill_child()
+
+    def _fire(self) -> None:
+        if self._child is not None:
+            self._disarm(self._child)
+        self._wake()
+
+    def _disarm(self, child: subprocess.Popen[bytes]) -> None:
+        if self._armed and child.stdout is not None:
+            self._loop.remove_reader(child.stdout.fileno())
+        self._armed = False

@@ -1,0 +1,367 @@
+r"""Reads /dev/kmsg: one record a read, in order, none twice, the lost ones counted.
+
+A record is ``prio,seq,usec,flags[,caller=T1];text``, then lines `` KEY=value`` (Documentation/ABI/testing/dev-kmsg).
+``prio & 7`` is the level, ``prio >> 3`` the facility. Bytes below 32, above 126 and the backslash come as ``\xNN``; a
+message of several lines is one record with ``\x0a`` in it. ``usec`` is local_clock() in microseconds (timeline.py).
+
+Fragments. The kernel itself joins what one caller prints in pieces. What it could not join, because another processor
+printed in between, comes with flag ``c``; kernels before 4.9 mark the first piece ``c`` and each following one ``+``.
+So a ``+`` is joined to the piece before it, and a ``c`` only where the caller's id says that it goes on where the
+record before it ended: else it may belong to anyone. A message is never held back to wait for its next piece.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from muster_checks.dmesg.sources.records import KernelLine, origin_of, uptime_stamp
+from muster_checks.dmesg.sources.source import LINES_PER_TURN, Backoff, Batch, Counts, Gap, Interesting
+from muster_checks.dmesg.sources.timeline import Timeline
+
+_log = logging.getLogger(__name__)
+
+# The longest record is 8192 bytes (CONSOLE_EXT_LOG_MAX; 2048 since 6.4). A shorter buffer gets EINVAL, and the kernel
+# has stepped over the record by then: it is lost.
+RECORD_BYTES = 8192
+# So many lines are looked at as one text. More would save nothing that shows, and when that text is of interest, each
+# of them has to be looked at by itself.
+LINES_PER_LOOK = 32
+_LARGEST = 2**63  # seq and usec are 64-bit; nothing real comes near
+FARTHEST = 2**32  # records between two reads: no log is overwritten so fast, such a number is none
+_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+class Device(Protocol):
+    """An open /dev/kmsg, standing at its oldest record. Errors are the device's own OSErrors."""
+
+    def read(self) -> bytes: ...
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+def open_kmsg(path: Path) -> int:
+    """A descriptor at the oldest record. Raises OSError: the kernel asks for rights here, and never again."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+class KmsgDevice:
+    """The real one. Raises OSError when it cannot be opened.
+
+    opened: :func:`open_kmsg` of that path by a process that had more rights then. It stays the caller's, and serves one
+    device at a time: copies of a descriptor share its place in the log.
+    """
+
+    def __init__(self, path: Path, opened: int | None = None) -> None:
+        if opened is None:
+            self._fd = open_kmsg(path)
+        else:
+            os.lseek(opened, 0, os.SEEK_SET)  # an earlier device has left it where it stopped
+            self._fd = os.dup(opened)
+        # no method: a frame of Python's is a twentieth of what a line costs
+        self.read = partial(os.read, self._fd, RECORD_BYTES)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class KmsgPlace(msgspec.Struct, frozen=True):
+    """``seq``: the last record dealt with in this boot; -1: none yet; None: unknown, the oldest one counts as next.
+
+    ``skipping``: the backlog is being passed over (``start: now``).
+    """
+
+    seq: int | None = None
+    skipping: bool = False
+
+
+def unescape(text: bytes) -> bytes:
+    return _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), text)
+
+
+def split_record(raw: bytes) -> tuple[list[bytes], bytes] | None:
+    """The fields before the first ``;`` and the message's raw text; None when it is no record."""
+    head, semicolon, rest = raw.partition(b";")
+    fields = head.split(b",")
+    if not semicolon or len(fields) < 4:
+        return None
+    return fields, _message(rest)
+
+
+def _message(rest: bytes) -> bytes:
+    """Without the device's dictionary."""
+    end = rest.find(b"\n")
+    return rest if end < 0 else rest[:end]
+
+
+def line_of(fields: list[bytes], text: bytes, timeline: Timeline) -> KernelLine | None:
+    """The message of a split record with its text unescaped; None when its numbers are none."""
+    try:
+        prio, seq, usec = int(fields[0]), int(fields[1]), int(fields[2])
+    except ValueError:
+        return None
+    if not (0 <= prio < _LARGEST and 0 <= seq < _LARGEST and 0 <= usec < _LARGEST):
+        return None
+    facility = prio >> 3
+    return KernelLine(
+        text=text.decode("utf-8", "replace"),
+        at=timeline.at(usec / 1e6),
+        uptime_s=usec / 1e6,
+        level=prio & 7,
+        facility=facility,
+        origin=origin_of(facility),
+        seq=seq,
+        stamp=uptime_stamp(usec),
+    )
+
+
+class KmsgSource:
+    """A :class:`~muster_checks.dmesg.sources.source.Source` on /dev/kmsg.
+
+    ``place``: where an earlier run in this boot stopped, ``KmsgPlace(-1)`` in a new boot, ``KmsgPlace()`` to begin with
+    whatever is the oldest record, ``KmsgPlace(skipping=True)`` to begin with what comes from now on.
+
+    ``interesting`` is asked about one text, or about many at once, joined by newlines: of those it says True where it
+    would of any of them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        timeline: Timeline,
+        interesting: Interesting,
+        place: KmsgPlace,
+        device: Callable[[Path], Device] = KmsgDevice,
+    ) -> None:
+        self.counts = Counts()
+        self._path = path
+        self._timeline = timeline
+        self._interesting = interesting
+        self._last = place.seq
+        self._skipping = place.skipping
+        self._make_device = device
+        self._device: Device | None = None
+        self._newest = -1  # of what has been read since the device was opened
+        self._resuming = True  # since it was opened, nothing new has come yet
+        self._unnumbered = 0  # malformed records since the last good one: they had a number too, so are no gap
+        self._armed = False
+        self._trouble = ""
+        self._backoff = Backoff()
+
+    def open(self, wake: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake = wake
+
+    def read(self) -> Batch:
+        batch = Batch([], [])
+        device = self._device or self._open_device()
+        if device is None:
+            return batch
+        raws, stopped = self._gather(device)
+        if not self._take_run(raws, batch):
+            self._take_each(raws, batch)
+        if stopped is None:
+            batch.more = True
+        elif isinstance(stopped, BlockingIOError):
+            batch.at_end = self._at_end()
+            batch.more = not batch.at_end
+        else:
+            self._give_up_device(stopped.strerror or str(stopped))
+        return batch
+
+    def _gather(self, device: Device) -> tuple[list[bytes], OSError | None]:
+        """A turn's records as they are, and what stopped it: BlockingIOError is the log's end, None that it is full."""
+        raws: list[bytes] = []
+        read, keep = device.read, raws.append
+        refused = 0
+        for _ in range(LINES_PER_TURN):
+            try:
+                raw = read()
+            except BrokenPipeError:
+                refused += 1  # overwritten under us: the next read gives the oldest, the sequence says what is lost
+                continue
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    refused += 1  # longer than the longest record: stepped over, and counted as lost by its number
+                    continue
+                return raws, error
+            if not raw:
+                return raws, OSError(errno.ENODATA, "end of file")
+            keep(raw)
+        return raws, OSError(errno.ENODATA, "gives no records") if refused == LINES_PER_TURN else None
+
+    def _take_run(self, raws: list[bytes], batch: Batch) -> bool:
+        """All in one go, where each is a whole message and has the next number, as nearly always: a record then costs
+        a quarter of what it costs by itself. Else False, and nothing has changed."""
+        if self._skipping or self._last is None or not raws:
+            return False
+        try:
+            halves = [raw.split(b";", 1) for raw in raws]
+            heads = [head.split(b",") for head, _ in halves]
+            numbers = [int(fields[1]) for fields in heads]
+            flags = {fields[3] for fields in heads}
+        except (ValueError, IndexError):  # no semicolon or no number; too few fields
+            return False
+        first, end = self._last + 1, self._last + 1 + len(raws)
+        if flags != {b"-"} or numbers != list(range(first, end)):
+            return False
+        self._resuming = False
+        self._unnumbered = 0
+        self._newest = self._last = end - 1
+        self.counts.lines += len(raws)
+        rests = [rest for _, rest in halves]
+        for begin in range(0, len(rests), LINES_PER_LOOK):
+            some = slice(begin, begin + LINES_PER_LOOK)
+            # dictionaries included: at worst it is one of those that makes the messages be looked at
+            if self._interesting(b"\n".join(rests[some])):
+                for fields, rest in zip(heads[some], rests[some], strict=True):
+                    self._release((fields, _message(rest)), batch)
+        return True
+
+    def _take_each(self, raws: list[bytes], batch: Batch) -> None:
+        held: tuple[list[bytes], bytes] | None = None
+        for raw in raws:
+            held = self._take(raw, held, batch)
+        if held is not None:
+            self._release(held, batch)
+
+    def _take(
+        self, raw: bytes, held: tuple[list[bytes], bytes] | None, batch: Batch
+    ) -> tuple[list[bytes], bytes] | None:
+        """One record: released what it does not continue, and returns what the next one may continue."""
+        record = split_record(raw)
+        seq = _number(record[0][1]) if record else None
+        if record is None or seq is None or (self._last is not None and seq > self._last + FARTHEST):
+            self.counts.malformed += 1
+            self._unnumbered += 1
+            return held
+        self._newest = seq
+        if self._last is not None:
+            if self._resuming and seq <= self._last:
+                self._unnumbered = 0
+                return held  # dealt with in an earlier run
+            lost = seq - self._last - 1 - self._unnumbered
+            if lost > 0 and not self._skipping:
+                self.counts.lost += lost
+                batch.gaps.append(Gap(lost, seq, self._timeline.now()))
+        self._resuming = False
+        self._unnumbered = 0
+        self._last = seq
+        if self._skipping:
+            return None
+        self.counts.lines += 1
+        if held is None:
+            return record
+        if record[0][3] != b"-" and _continues(record[0], held[0]):
+            return held[0], held[1] + record[1]
+        self._release(held, batch)
+        return record
+
+    def _release(self, record: tuple[list[bytes], bytes], batch: Batch) -> None:
+        text = record[1]
+        if b"\\x" in text:
+            text = unescape(text)
+        if not self._interesting(text):
+            return
+        line = line_of(record[0], text, self._timeline)
+        if line is None:
+            self.counts.malformed += 1
+        else:
+            batch.lines.append(line)
+
+    def _at_end(self) -> bool:
+        self._backoff.reset()
+        self._skipping = False
+        if self._resuming and self._last is not None and 0 <= self._newest < self._last:
+            # Numbers never go back within a boot: the place is from another life of this machine (a snapshot put
+            # back). To go on from it would be to read nothing at all.
+            _log.warning("kernel log ends at record %d, before the saved %d: read again", self._newest, self._last)
+            self._last = None
+            self._close_device()
+            return False
+        return True
+
+    def arm(self) -> None:
+        if self._device is None:
+            self._backoff.call(self._loop, self._wake)
+        elif not self._armed:
+            try:
+                self._loop.add_reader(self._device.fileno(), self._fire)
+            except OSError as error:
+                self._give_up_device(f"cannot be waited on: {error.strerror}")
+                self._backoff.call(self._loop, self._wake)
+            else:
+                self._armed = True
+
+    def look_again(self) -> None:
+        """Nothing to do: each ``read()`` looks at the device itself."""
+
+    def place(self) -> bytes:
+        return msgspec.json.encode(KmsgPlace(self._last, self._skipping))
+
+    def health(self) -> str:
+        return self._trouble
+
+    def close(self) -> None:
+        self._backoff.cancel()
+        self._close_device()
+
+    def _fire(self) -> None:
+        self._disarm()  # level-triggered: left in, it would spin until the stream comes to read
+        self._wake()
+
+    def _disarm(self) -> None:
+        if self._armed and self._device is not None:
+            self._loop.remove_reader(self._device.fileno())
+        self._armed = False
+
+    def _open_device(self) -> Device | None:
+        try:
+            self._device = self._make_device(self._path)
+        except OSError as error:
+            self._trouble = f"{self._path}: {error.strerror}"
+            if isinstance(error, PermissionError):
+                self._trouble += " (reading the kernel log needs CAP_SYSLOG where kernel.dmesg_restrict=1)"
+            return None
+        self._newest = -1
+        self._resuming = True
+        self._unnumbered = 0
+        self._trouble = ""
+        return self._device
+
+    def _give_up_device(self, why: str) -> None:
+        self._trouble = f"{self._path}: {why}"
+        _log.warning("%s; opened again in %.1f s", self._trouble, self._backoff.delay_s)
+        self._close_device()
+
+    def _close_device(self) -> None:
+        self._disarm()
+        if self._device is not None:
+            self._device.close()
+            self._device = None
+
+
+def _number(field: bytes) -> int | None:
+    try:
+        number = int(field)
+    except ValueError:
+        return None
+    return number if 0 <= number < _LARGEST else None
+
+
+def _continues(fields: list[bytes], before: list[bytes]) -> bool:
+    if fields[3] == b"+":
+        return before[3] in (b"c", b"+")
+    return len(fields) > 4 and fields[4:] == before[4:]

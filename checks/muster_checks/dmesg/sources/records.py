@@ -1,0 +1,49 @@
+"""What the readers hand to the judge: one kernel message with its time and its writer.
+
+Every source (``/dev/kmsg``, a log file, the journal) comes down to this one value, so the judge never knows where a
+line came from.
+"""
+
+import msgspec
+
+from muster_checks.base.vocabulary import Origin
+
+KERNEL_FACILITY = 0  # the kernel's own; a write to /dev/kmsg always gets another one
+DEFAULT_LEVEL = 6  # "info", for sources that do not say
+
+
+class KernelLine(msgspec.Struct, frozen=True):
+    """One logical kernel message.
+
+    text:      the message without stamp and without device dictionary; a message of several lines is joined by "\\n"
+    at:        seconds since the epoch (UTC)
+    uptime_s:  seconds since boot, by the clock of the kernel log
+    level:     0 (emergency) to 7 (debug)
+    facility:  syslog facility; 0 is the kernel
+    origin:    ``KERNEL`` for facility 0, else ``USER``
+    seq:       number of the kernel's record; 0 where the source has none
+    stamp:     the time as the source shows it, e.g. ``[1235733.431527]``; empty where it has none
+    """
+
+    text: str
+    at: float
+    uptime_s: float
+    level: int
+    facility: int
+    origin: Origin
+    seq: int
+    stamp: str
+
+    @property
+    def whole(self) -> str:
+        """The line as a person would look for it: stamp and text."""
+        return f"{self.stamp} {self.text}" if self.stamp else self.text
+
+
+def origin_of(facility: int) -> Origin:
+    return Origin.KERNEL if facility == KERNEL_FACILITY else Origin.USER
+
+
+def uptime_stamp(microseconds: int) -> str:
+    """``[ 1843.308145]``: seconds since boot in the kernel's own layout."""
+    return f"[{microseconds // 1_000_000:5d}.{microseconds % 1_000_000:06d}]"

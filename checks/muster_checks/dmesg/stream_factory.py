@@ -1,0 +1,163 @@
+"""Puts the stream together: which source, from where on, with which memory."""
+
+import logging
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from muster_checks.base.declaration import NodeView
+from muster_checks.dmesg import DmesgParameters, SourceKind, Start, UserLines
+from muster_checks.dmesg.catalogue.row_file import check_size
+from muster_checks.dmesg.catalogue.types import Row, load_catalogue
+from muster_checks.dmesg.device_names import sysfs_names
+from muster_checks.dmesg.judge import Judge
+from muster_checks.dmesg.sources.kmsg import Device, KmsgDevice, KmsgPlace, KmsgSource
+from muster_checks.dmesg.sources.position import Position, load_position, read_boot_id
+from muster_checks.dmesg.sources.source import Interesting, Source
+from muster_checks.dmesg.sources.timeline import Clocks, SavedTimeline, Timeline
+from muster_checks.dmesg.stream import KernelLog
+
+_log = logging.getLogger(__name__)
+_Place = TypeVar("_Place", bound=msgspec.Struct)
+
+
+def open_stream(
+    node: NodeView,
+    parameters: DmesgParameters,
+    saved: bytes | None,
+    *,
+    rules: Sequence[Row] = (),
+    clocks: Clocks | None = None,
+    device: Callable[[Path], Device] | None = None,
+) -> KernelLog:
+    """The stream of a node's kernel log, going on from ``saved``.
+
+    ``rules``: rows beside those of the catalogue, from the folder of plug-ins.
+    In another boot than that of ``saved`` the judge begins anew: what it remembered is over or must show itself again.
+    Raises CatalogueError for a user's catalogue that cannot be used; a source that cannot be read is no error here.
+    """
+    boot_id = read_boot_id(node.path("/proc/sys/kernel/random/boot_id"))
+    position = load_position(saved)
+    same_boot = position if position is not None and position.boot_id == boot_id else None
+    clocks = clocks or Clocks()
+    timeline = (
+        SavedTimeline(clocks) if parameters.complete else Timeline(clocks, same_boot.booted if same_boot else None)
+    )
+    catalogue = load_catalogue(parameters.catalogue)
+    if rules:
+        catalogue = catalogue.with_rows(rules)
+        check_size("catalogue and plug-ins", catalogue.rows)
+    judge = Judge(
+        catalogue,
+        refuse_user=parameters.user_lines is UserLines.REFUSE,
+        names=sysfs_names(node),
+        clock=timeline.now,
+    )
+    if same_boot is not None:
+        restore(judge, same_boot)
+    kind, path = choose_source(node, parameters)
+    source_name = f"{kind}:{path}"
+    if position is not None and position.source != source_name:
+        _log.warning("kernel log was read from %s, now from %s: begin anew", position.source, source_name)
+        position = None
+    return KernelLog(
+        _open_source(
+            kind,
+            path,
+            node,
+            parameters,
+            position,
+            boot_id,
+            timeline,
+            judge.interesting,
+            device or (lambda path: KmsgDevice(path, node.opened.get(path))),
+        ),
+        judge,
+        timeline,
+        boot_id=boot_id,
+        source_name=source_name,
+        gap_at=same_boot.gap_at if same_boot else None,
+    )
+
+
+def choose_source(node: NodeView, parameters: DmesgParameters) -> tuple[SourceKind, Path]:
+    """Which kind of source it is, and its path (of the journal: the node's root)."""
+    path = parameters.path or node.path("/dev/kmsg")
+    if parameters.source is SourceKind.JOURNAL:
+        return SourceKind.JOURNAL, node.root
+    if parameters.source is not SourceKind.AUTO:
+        return parameters.source, path
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if parameters.path is not None:
+            return SourceKind.FILE, path  # a device is there from the start; a file may come
+        if shutil.which("journalctl") and _has_journal(node):
+            return SourceKind.JOURNAL, node.root
+        return SourceKind.KMSG, path
+    except OSError:
+        return SourceKind.KMSG, path  # opening it says what is wrong
+    return (SourceKind.KMSG if stat.S_ISCHR(mode) else SourceKind.FILE), path
+
+
+def _has_journal(node: NodeView) -> bool:
+    folders = (node.path("/run/log/journal"), node.path("/var/log/journal"))
+    try:
+        return any(folder.is_dir() and any(folder.iterdir()) for folder in folders)
+    except OSError:
+        return False
+
+
+def _open_source(
+    kind: SourceKind,
+    path: Path,
+    node: NodeView,
+    parameters: DmesgParameters,
+    position: Position | None,
+    boot_id: str,
+    timeline: Timeline,
+    interesting: Interesting,
+    device: Callable[[Path], Device],
+) -> Source:
+    skipping = position is None and parameters.start is Start.NOW
+    # sources are loaded as they are needed: an agent has one of them for all its life
+    if kind is SourceKind.FILE:
+        from muster_checks.dmesg.sources.file import FilePlace, FileSource
+        from muster_checks.dmesg.sources.text_formats import TextReader
+
+        file_place = place_of(position, FilePlace) or FilePlace(skipping=skipping)
+        return FileSource(path, TextReader(timeline, interesting), file_place, complete=parameters.complete)
+    if kind is SourceKind.JOURNAL:
+        from muster_checks.dmesg.sources.journal import JournalPlace, JournalSource
+
+        journal_place = place_of(position, JournalPlace) or JournalPlace(skipping=skipping)
+        return JournalSource(timeline, interesting, journal_place, boot_id, root=node.root)
+    kmsg_place = place_of(position, KmsgPlace) or KmsgPlace(skipping=skipping)
+    if position is not None and position.boot_id != boot_id:
+        kmsg_place = KmsgPlace(seq=-1)  # numbers begin at 0: what is missing below the oldest was lost in this boot
+    return KmsgSource(path, timeline, interesting, kmsg_place, device)
+
+
+def place_of(position: Position | None, kind: type[_Place]) -> _Place | None:
+    """Where ``position`` stands in a source of that kind; None where it says nothing of one."""
+    if position is None:
+        return None
+    try:
+        return msgspec.json.decode(position.place, type=kind)
+    except msgspec.DecodeError as error:
+        _log.warning("the saved place in the kernel log is unreadable (%s): begin anew", error)
+        return None
+
+
+def restore(judge: Judge, position: Position) -> None:
+    """Give the judge back what it remembered; what cannot be read begins anew."""
+    try:
+        trouble = judge.restore(msgspec.json.decode(position.judge))
+    except msgspec.DecodeError as error:
+        trouble = str(error)
+    if trouble:
+        _log.warning("the saved windows of the kernel log are unreadable (%s): they begin anew", trouble)

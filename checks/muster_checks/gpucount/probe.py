@@ -1,0 +1,68 @@
+"""Looks for GPUs in all places; a GPU that seems to be missing is looked for twice, since a reset takes seconds."""
+
+import asyncio
+import re
+
+from muster_checks.base.bounded_read import names_in, read_text
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.threads import in_thread
+from muster_checks.base.vocabulary import Finding, Verdict
+from muster_checks.gpucount import GpucountParameters
+from muster_checks.gpucount.judge import Count, judge
+from muster_checks.hardware.pci import normal_address, nvidia_gpus
+from muster_checks.nvidia import SEEN
+from muster_checks.nvidia.gpu import Reading
+from muster_checks.nvidia.probe import SHARED_S, read_gpus
+
+PROC = "/proc/driver/nvidia/gpus"
+_MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,4})\s*$", re.M)
+_EXCLUDED = re.compile(r"^GPU Excluded:\s*Yes\b", re.M)
+
+
+async def probe(node: NodeView, parameters: GpucountParameters) -> list[Finding]:
+    findings = await _look(node, parameters, SHARED_S)
+    if any(finding.verdict is Verdict.FAIL for finding in findings) and parameters.confirm_after_s:
+        await asyncio.sleep(parameters.confirm_after_s)
+        findings = await _look(node, parameters, 0.0)
+    return findings
+
+
+async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float) -> list[Finding]:
+    blind: CannotTell | NotHere | None = None
+    try:
+        reading = await read_gpus(node, max_age_s)
+    except (NotHere, CannotTell) as error:
+        # what is on the bus can be counted without the driver
+        blind = error
+        reading = None
+        if isinstance(error, NotHere):
+            reading = Reading(source="pci", missing=tuple(sorted(node.history.of(SEEN))))
+    said = _said_by_driver(node)
+    count = Count(
+        reading=reading,
+        # somebody told the driver to leave a GPU alone (NVreg_ExcludedGpus): it is in nobody's hands, and not missing
+        on_bus={
+            device.address: "excluded" if _EXCLUDED.search(said.get(device.address, "")) else device.driver
+            for device in await in_thread(node, nvidia_gpus, node)
+        },
+        minors={address: int(minor[1]) if (minor := _MINOR.search(text)) else None for address, text in said.items()},
+    )
+    try:
+        findings = judge(count, parameters)
+    except CannotTell as error:
+        raise blind or error from None
+    if blind is not None and not any(finding.verdict is Verdict.FAIL for finding in findings):
+        raise blind
+    if isinstance(blind, CannotTell):
+        # what the driver said of single GPUs before is not over because it says nothing now
+        findings.append(Finding(component="host", verdict=Verdict.UNKNOWN, reason=blind.reason, message=blind.message))
+    return findings
+
+
+def _said_by_driver(node: NodeView) -> dict[str, str]:
+    """What the kernel driver tells of each GPU that it holds, by PCI address."""
+    return {
+        normal_address(name): read_text(node.path(f"{PROC}/{name}/information"), 4096) or ""
+        for name in names_in(node.path(PROC))
+    }

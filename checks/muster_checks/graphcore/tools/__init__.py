@@ -1,0 +1,1 @@
+"""Parsers of what Graphcore's tools print, one module for each."""

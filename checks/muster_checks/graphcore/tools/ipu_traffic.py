@@ -1,0 +1,38 @@
+"""gc-iputraffictest -j: what goes between two IPUs, and whether it arrives unchanged.
+
+Source: docs.graphcore.ai, command-line-tools 1.2.3, gc-iputraffictest. ``gbps`` are 1e9 bits a second, both directions
+together (3.90625 GiB in 0.0793 s are given as 423.3). What `--all-links` prints is not public: every object with
+device0, device1 and gbps counts, however many there are and wherever they stand.
+"""
+
+import msgspec
+
+from muster_checks.base.bounded_read import Unreadable, integer, number
+from muster_checks.graphcore.tools.document import read
+from muster_checks.graphcore.tools.words import name
+
+
+class Transfer(msgspec.Struct, frozen=True):
+    """Between two single IPUs. ``errors``: words that arrived wrong; None where unknown."""
+
+    device0: str
+    device1: str
+    gbit_per_s: float | None
+    errors: int | None
+
+
+def parse(text: bytes) -> list[Transfer]:
+    """Raises Unreadable."""
+    found = [
+        Transfer(
+            device0=name(entry.get("device0")),
+            device1=name(entry.get("device1")),
+            gbit_per_s=number(entry.get("gbps")),
+            errors=integer(entry.get("errors")),
+        )
+        for entry in read(text)
+        if {"device0", "device1", "gbps"} <= {key for key, _ in entry}
+    ]
+    if not found:
+        raise Unreadable("gc-iputraffictest: no device0, device1 and gbps in it")
+    return found

@@ -1,0 +1,71 @@
+"""`gc-links -j`: whether each IPU-Link came up.
+
+Source: docs.graphcore.ai, command-line-tools 1.0.45 to latest, gc-links. Three forms: "ipu to ipu" with one "channel"
+key for each channel (1.0), "channels" as a list (latest), and no channels at all on a Pod, where links are trained when
+the partition is made ("Links already trained - no training performed").
+"""
+
+import msgspec
+
+from muster_checks.base.bounded_read import Unreadable, number
+from muster_checks.graphcore.tools.document import Entries, read
+from muster_checks.graphcore.tools.words import name, word
+
+
+class Channel(msgspec.Struct, frozen=True, kw_only=True):
+    """One channel of an IPU-Link. Ids are device ids; ``lowest_fom``: figure of merit of the worst lane's training."""
+
+    from_id: str
+    to_id: str
+    from_channel: str
+    to_channel: str
+    status: str
+    gen: float | None = None
+    lanes: float | None = None
+    tries: float | None = None
+    lowest_fom: float | None = None
+
+
+class Links(msgspec.Struct, frozen=True):
+    """``overall``: ``passed``, ``failed`` or empty; ``trained_before``: nothing was trained, so nothing was tested."""
+
+    channels: tuple[Channel, ...]
+    overall: str
+    trained_before: bool = False
+
+
+def parse(text: bytes) -> Links:
+    """Raises Unreadable."""
+    objects = read(text)
+    channels = [_channel(entry, channel) for entry in objects if _is_pair(entry) for channel in _channels_of(entry)]
+    said = [word(entry.get("overall result", "overall_result")).lower() for entry in objects]
+    if not channels and not any(key in ("overall result", "overall_result") for entry in objects for key, _ in entry):
+        raise Unreadable("gc-links: neither channels nor an overall result")
+    overall = next((verdict for verdict in ("failed", "passed") if verdict in said), "")
+    warnings = " ".join(word(entry.get("warning")) for entry in objects)
+    return Links(tuple(channels), overall, "already trained" in warnings)
+
+
+def _is_pair(entry: Entries) -> bool:
+    return entry.get("from pcie id", "from_pcie_id") is not None
+
+
+def _channels_of(entry: Entries) -> list[Entries]:
+    found: list[object] = [value for key, value in entry if key == "channel"]
+    listed = entry.get("channels")
+    found += listed if isinstance(listed, list) and not isinstance(listed, Entries) else []
+    return [channel for channel in found if isinstance(channel, Entries)]
+
+
+def _channel(pair: Entries, channel: Entries) -> Channel:
+    return Channel(
+        from_id=name(pair.get("from pcie id", "from_pcie_id")),
+        to_id=name(pair.get("to pcie id", "to_pcie_id")),
+        from_channel=name(channel.get("from")),
+        to_channel=name(channel.get("to")),
+        status=word(channel.get("status")).lower(),
+        gen=number(channel.get("gen")),
+        lanes=number(channel.get("lanes")),
+        tries=number(channel.get("num_tries")),
+        lowest_fom=number(channel.get("lowest_fom")),
+    )

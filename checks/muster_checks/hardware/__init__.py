@@ -1,0 +1,1 @@
+"""Devices and links of a node, and what each model should do."""

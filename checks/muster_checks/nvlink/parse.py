@@ -1,0 +1,46 @@
+"""Reads `nvidia-smi nvlink --status`.
+
+Its form, as public tools parse it (Azure's node health checks among them)::
+
+    GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-0000-0000-000000000000)
+             Link 0: 26.562 GB/s
+             Link 1: <inactive>
+    GPU 1: …
+    NVML: Unable to retrieve NVLink information as all links are inActive
+"""
+
+import re
+
+import msgspec
+
+from muster_checks.base.bounded_read import number
+from muster_checks.nvidia.gpu import Gpu, NvLink, Reading
+
+LINES_LIMIT = 4096  # 16 GPUs with 36 links are 600
+_GPU = re.compile(r"GPU ([0-9]{1,3}): (.{1,96}?) \(UUID: (\S{1,64})\)\s*")
+_LINK = re.compile(r"\s*Link ([0-9]{1,3}): (.{1,64}?)\s*")
+_ALL_DOWN = "all links are inactive"
+
+
+def parse(text: bytes) -> Reading | None:
+    """The GPUs with their links; None where ``text`` is of another kind.
+
+    A GPU of which nothing is said has no NVLink; one whose links are all down has one link, which is.
+    """
+    gpus: list[Gpu] = []
+    for line in text[: 1 << 20].decode("utf-8", "replace").splitlines()[:LINES_LIMIT]:
+        if heading := _GPU.fullmatch(line):
+            gpus.append(Gpu(index=int(heading[1]), name=heading[2], uuid=heading[3], nvlinks=()))
+        elif gpus and (link := _LINK.fullmatch(line)):
+            gpus[-1] = _with_link(gpus[-1], int(link[1]), link[2])
+        elif gpus and _ALL_DOWN in line.casefold():
+            gpus[-1] = _with_link(gpus[-1], 0, "<inactive>")
+    return Reading(source="nvidia-smi", gpus=tuple(gpus)) if gpus else None
+
+
+def _with_link(gpu: Gpu, link: int, said: str) -> Gpu:
+    speed = number(said)
+    if speed is None and said.casefold() != "<inactive>":
+        return msgspec.structs.replace(gpu, errors={**gpu.errors, f"nvlink.{link}": said})
+    read = NvLink(link=link, active=speed is not None, speed_mb_per_s=None if speed is None else speed * 1000)
+    return msgspec.structs.replace(gpu, nvlinks=(*(gpu.nvlinks or ()), read))

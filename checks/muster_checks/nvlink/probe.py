@@ -1,0 +1,48 @@
+"""Gets the links: they are in NVML's reading; beside `nvidia-smi -q -x` a second command has them."""
+
+import msgspec
+
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.vocabulary import Finding
+from muster_checks.nvidia.gpu import Reading
+from muster_checks.nvidia.judge import counted
+from muster_checks.nvidia.models import gpu_models
+from muster_checks.nvlink import NAME, NvlinkParameters
+from muster_checks.nvlink.judge import counters, judge
+from muster_checks.nvlink.parse import parse
+
+STATUS_TIMEOUT_S = 10.0
+
+
+async def probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
+    reading, series = await counted(node, NAME, counters)
+    if reading.source == "nvidia-smi":
+        reading = await _with_links(node, reading)
+    return judge(reading, series, gpu_models(parameters.expected), parameters)
+
+
+def recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
+    from muster_checks.nvidia.smi_xml import is_smi_xml  # an agent never needs its XML parser
+
+    if is_smi_xml(text):
+        raise NotHere("nvidia-smi -q -x has no NVLinks in it: record `nvidia-smi nvlink --status`", "NotRecorded")
+    reading = parse(text)
+    return None if reading is None else judge(reading, {}, gpu_models(parameters.expected), parameters)
+
+
+async def _with_links(node: NodeView, reading: Reading) -> Reading:
+    output = await node.commands.run(("nvidia-smi", "nvlink", "--status"), timeout_s=STATUS_TIMEOUT_S)
+    said = parse(output.stdout) if output.ok else None
+    if said is None:
+        raise CannotTell(f"nvidia-smi nvlink --status: {output.trouble or 'not what it should print'}", "SmiFailed")
+    links = {gpu.uuid: gpu for gpu in said.gpus}
+    return msgspec.structs.replace(
+        reading,
+        gpus=tuple(
+            msgspec.structs.replace(gpu, nvlinks=links[gpu.uuid].nvlinks, errors=gpu.errors | links[gpu.uuid].errors)
+            if gpu.uuid in links
+            else gpu
+            for gpu in reading.gpus
+        ),
+    )

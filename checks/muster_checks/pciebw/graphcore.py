@@ -1,0 +1,70 @@
+"""gc-hosttraffictest: what goes between the host and one IPU. Takes the IPU; read by the check ``pciebw``.
+
+Source: docs.graphcore.ai, command-line-tools 1.2.3 and latest, gc-hosttraffictest. Speeds are 1e9 bits a second. On an
+IPU-Machine the host's side of the buffer counts, which is the way over the network; PCIe cards have no such buffer, and
+only the tiles' side is measured there. The names of the PCIe cards' transfers are not public: any name that says "to"
+and not "from" is taken for the way to the IPU, and the other way round.
+"""
+
+import os
+from collections.abc import Mapping
+
+from muster_checks.base.bounded_read import Unreadable, number
+from muster_checks.base.declaration import NodeView
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.graphcore import UNNAMED
+from muster_checks.graphcore.discovery import find
+from muster_checks.graphcore.settings import Fabric, GraphcoreParameters, fabric
+from muster_checks.graphcore.tools.device_list import Device
+from muster_checks.graphcore.tools.document import Entries, read
+from muster_checks.pciebw.bandwidth import Bandwidth
+
+LIST_TIMEOUT_S = 30.0
+
+
+def parse(text: bytes, component: str = UNNAMED) -> Bandwidth:
+    """The best of all repeats: what else the machine does can only slow it down. Raises Unreadable."""
+    to_device: list[float] = []
+    from_device: list[float] = []
+    found = False
+    for entry in read(text):
+        for key, value in entry:
+            if not isinstance(value, Entries) or value.get("duration_seconds") is None:
+                continue
+            found = True
+            way = key.split("_")
+            speed = number(value.get("host_transfer_speed_gbps", "tile_transfer_speed_gbps"))
+            # both at once is what tests contention in the buffer, not the way to the host
+            if speed is not None and speed > 0 and ("to" in way) != ("from" in way):
+                (to_device if "to" in way else from_device).append(speed / 8)
+    if not found:
+        raise Unreadable("gc-hosttraffictest: no transfers in it")
+    if not to_device and not from_device:
+        return Bandwidth(component, None, None, "gc-hosttraffictest: no speed of one way alone in it")
+    return Bandwidth(component, max(to_device, default=None), max(from_device, default=None))
+
+
+async def measure(node: NodeView, timeout_s: float, environment: Mapping[str, str] = os.environ) -> list[Bandwidth]:
+    """Every IPU of the node, one after the other, each within ``timeout_s``; none where the node has no IPU."""
+    reached = fabric(GraphcoreParameters(), environment)
+    try:
+        found = await find(node, reached, all_partitions=False, timeout_s=min(timeout_s, LIST_TIMEOUT_S))
+    except NotHere:
+        return []
+    except CannotTell as error:
+        return [Bandwidth(UNNAMED, None, None, error.message)]
+    measured = [await _measure_one(node, reached, device, timeout_s) for device in found.devices]
+    return measured + [
+        Bandwidth(component, None, None, "on the PCI bus, but not listed by gc-info") for component in found.unlisted
+    ]
+
+
+async def _measure_one(node: NodeView, reached: Fabric, device: Device, timeout_s: float) -> Bandwidth:
+    argv = ["gc-hosttraffictest", "-d", device.device_id, "-j"]
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    if not output.ok:
+        return Bandwidth(device.component, None, None, output.trouble)
+    try:
+        return parse(output.stdout, device.component)
+    except Unreadable as error:
+        return Bandwidth(device.component, None, None, str(error))

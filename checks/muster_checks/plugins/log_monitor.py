@@ -1,0 +1,104 @@
+"""Log monitors of node-problem-detector for other logs than the kernel's: each is a stream check of its own.
+
+It goes on where it stopped, as the check dmesg does and by the same machinery; the first time it reads the whole boot.
+"""
+
+from pathlib import Path
+from typing import TypedDict
+
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.base.npd_json import FileRefused, is_of_windows
+from muster_checks.dmesg.catalogue.npd_rules import LogMonitor, rows_of
+from muster_checks.dmesg.catalogue.types import Catalogue, Row
+from muster_checks.dmesg.judge import Judge
+from muster_checks.dmesg.sources.file import FilePlace, FileSource
+from muster_checks.dmesg.sources.journal import JournalPlace, JournalSource
+from muster_checks.dmesg.sources.position import load_position, read_boot_id
+from muster_checks.dmesg.sources.source import Source
+from muster_checks.dmesg.sources.timeline import Clocks, Timeline
+from muster_checks.dmesg.stream import KernelLog
+from muster_checks.dmesg.stream_factory import place_of, restore
+from muster_checks.plugins.filelog import FileLines
+
+_DEFAULT_JOURNALS = ("", "/var/log/journal", "/run/log/journal")  # where journalctl looks by itself
+
+
+def log_check(name: str, monitor: LogMonitor, file: str) -> Check:
+    """The check of one log monitor. Raises FileRefused for what cannot work on this system."""
+    rows = rows_of(monitor, file)
+    if monitor.plugin == "filelog":
+        if is_of_windows(monitor.log_path):
+            raise FileRefused(f'logPath: "{monitor.log_path}": a path of Windows; there is nothing to read on Linux')
+        if not monitor.log_path.startswith("/"):
+            raise FileRefused(f'logPath: "{monitor.log_path}": expected an absolute path')
+        FileLines(monitor, Timeline(Clocks()), bytes.isascii)  # to be told now of what is wrong with it
+        reads = monitor.log_path
+    else:
+        if not monitor.plugin_config.get("source"):
+            raise FileRefused("pluginConfig.source: missing: a journald monitor names the identifier it reads")
+        reads = f"journal entries of {monitor.plugin_config['source']} (journalctl: systemd)"
+
+    def open_stream(
+        node: NodeView, _parameters: Parameters, saved: bytes | None, *, clocks: Clocks | None = None
+    ) -> Stream:
+        return open_log(node, monitor, rows, saved, clocks or Clocks())
+
+    return Check(
+        name=name,
+        description=f"rules of {file} over {reads}: {', '.join(dict.fromkeys(row.name for row in rows))}",
+        cost=Cost.LIGHT,
+        parameters=Parameters,
+        timeout_s=30.0,
+        devices=("host",),
+        stream=open_stream,
+        reads=reads,
+        ran_on="rules of the operator's own",
+    )
+
+
+def open_log(
+    node: NodeView, monitor: LogMonitor, rows: tuple[Row, ...], saved: bytes | None, clocks: Clocks
+) -> KernelLog:
+    boot_id = read_boot_id(node.path("/proc/sys/kernel/random/boot_id"))
+    position = load_position(saved)
+    name = f"{monitor.plugin}:{monitor.log_path}:{monitor.plugin_config.get('source', '')}"
+    if position is not None and position.source != name:
+        position = None
+    same_boot = position if position is not None and position.boot_id == boot_id else None
+    timeline = Timeline(clocks, same_boot.booted if same_boot else None)
+    judge = Judge(Catalogue({}, {}, rows), clock=timeline.now)
+    if same_boot is not None:
+        restore(judge, same_boot)
+    source: Source
+    if monitor.plugin == "filelog":
+        reader = FileLines(monitor, timeline, judge.interesting)
+        source = FileSource(node.path(monitor.log_path), reader, place_of(position, FilePlace) or FilePlace())
+    else:
+        source = JournalSource(
+            timeline,
+            judge.interesting,
+            place_of(position, JournalPlace) or JournalPlace(),
+            boot_id,
+            **_selection(node, monitor),
+        )
+    return KernelLog(
+        source,
+        judge,
+        timeline,
+        boot_id=boot_id,
+        source_name=name,
+        gap_at=same_boot.gap_at if same_boot else None,
+    )
+
+
+class _Selection(TypedDict):
+    select: tuple[str, ...]
+    root: Path
+
+
+def _selection(node: NodeView, monitor: LogMonitor) -> _Selection:
+    select = ("-b", f"--identifier={monitor.plugin_config['source']}")
+    if monitor.log_path in _DEFAULT_JOURNALS:
+        return {"select": select, "root": node.root}
+    # journalctl takes a folder or a root, not both
+    return {"select": (*select, f"--directory={node.path(monitor.log_path)}"), "root": Path("/")}

@@ -1,0 +1,83 @@
+"""The ways from here to an agent: a URL, the agents' Service from a pod, or the API server's proxy from elsewhere."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from muster_kube.api.config import ClusterConfig, load_config
+from muster_kube.api.credentials import Credentials, FileToken, NoToken
+
+PORT = 3333
+NAMESPACE = "autopilot"
+SERVICE = "autopilot-healthchecks"
+PROXY_TRIES = 3  # each goes to another agent, by chance
+
+
+class Usage(Exception):
+    """What was typed cannot be done."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """config: whom to call, and as whom; path: of an agent's ``/status`` there; told: for people; tries: how often
+    an answer that no agent gave is worth another one"""
+
+    config: ClusterConfig
+    path: str
+    told: str
+    tries: int = 1
+    cluster: bool = False  # ``config`` is the API server's
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", metavar="URL", help="an agent's, e.g. http://127.0.0.1:3333 of a port-forward")
+    parser.add_argument("--namespace", default=NAMESPACE, help=f"of the agents; default: {NAMESPACE}")
+    parser.add_argument("--service", default=SERVICE, help=f"of the agents; default: {SERVICE}")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="sent to the agent (not by the API server's proxy): a token for the audience muster, or for the API",
+    )
+
+
+def way_from(arguments: argparse.Namespace, load: Callable[[Path | None], ClusterConfig] = load_config) -> Way:
+    """Raises Usage, or ConfigError where no cluster is configured."""
+    credentials: Credentials = FileToken(arguments.token_file) if arguments.token_file else NoToken()
+    if arguments.url is not None:
+        server = _base(arguments.url)
+        return Way(ClusterConfig("--url", server, credentials=credentials), "/status", f"agent at {server}")
+    forward = (
+        f"kubectl -n {arguments.namespace} port-forward svc/{arguments.service} {PORT}, "
+        f"and give --url http://127.0.0.1:{PORT}"
+    )
+    config = load(arguments.kubeconfig)
+    if config.origin.startswith("in-cluster"):
+        if arguments.force and not arguments.token_file:
+            raise Usage(f"--force: agents want a token for it (--token-file FILE), or a port-forward: {forward}")
+        server = f"http://{arguments.service}.{arguments.namespace}.svc:{PORT}"
+        told = f"agents' Service {server}, from this pod"
+        return Way(ClusterConfig("in-cluster", server, credentials=credentials), "/status", told)
+    if arguments.force or arguments.token_file:
+        flag = "--force" if arguments.force else "--token-file"
+        raise Usage(f"{flag}: the API server's proxy hands no token on to agents; use a port-forward: {forward}")
+    place = f"/api/v1/namespaces/{arguments.namespace}/services/http:{arguments.service}:{PORT}/proxy/status"
+    told = f"agents' Service {arguments.namespace}/{arguments.service} through the API server {config.server}"
+    return Way(config, place, f"{told}, from {config.origin}", PROXY_TRIES, cluster=True)
+
+
+def _base(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port_is_bad = parts.port == 0
+    except ValueError:
+        parts, port_is_bad = urlsplit(""), True
+    path = parts.path.rstrip("/").removesuffix("/status")
+    whole = (
+        parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment or parts.username)
+    )
+    if not whole or port_is_bad or not url.isprintable() or " " in url:
+        raise Usage(f"--url {url!r}: expected http://HOST[:PORT] or https://HOST[:PORT]")
+    return f"{parts.scheme}://{parts.netloc}{path}"

@@ -1,0 +1,118 @@
+"""Runs checks on this machine: light ones side by side, heavy ones one after another, telling what takes long."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from muster_agent.checks.ledger import Ledger
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.base.execution import run_probe
+from muster_checks.base.vocabulary import Finding, Result, Verdict, shorten, worst
+
+TOLD_AFTER_S = 2.0  # what ends sooner needs no word on the way
+
+
+async def run_all(checks: Sequence[Check], node: NodeView, parameters: Mapping[str, Parameters]) -> list[Result]:
+    """The results in the order of ``checks``. Heavy checks measure: nothing else runs beside them."""
+    light = [check for check in checks if check.cost is Cost.LIGHT]
+    results: dict[str, Result] = {}
+    running = Progress(sys.stderr.isatty())
+
+    async def one(check: Check) -> None:
+        with running.of(check):
+            results[check.name] = await run_once(check, node, parameters[check.name])
+
+    watcher = asyncio.create_task(running.tell())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for check in light:
+                group.create_task(one(check))
+        for check in checks:
+            if check.cost is Cost.HEAVY:
+                await one(check)
+    finally:
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
+        running.clear()
+    return [results[check.name] for check in checks]
+
+
+async def run_once(check: Check, node: NodeView, parameters: Parameters) -> Result:
+    """One result of a snapshot check, or what a stream finds in all that is there now."""
+    if check.stream is None:
+        return await run_probe(check, node, parameters)
+    started, clock = time.time(), time.monotonic()
+    findings: tuple[Finding, ...] = ()
+    try:
+        async with asyncio.timeout(check.timeout_s):
+            findings, trouble = await _drain(check.stream(node, parameters, None), check.name)
+    except TimeoutError:
+        trouble = f"no end after {check.timeout_s:g} s"
+    return Result(
+        check=check.name,
+        verdict=Verdict.UNKNOWN if trouble else worst([finding.verdict for finding in findings]),
+        reason="SourceUnreadable" if trouble else findings[0].reason if findings else "",
+        message=shorten(trouble or (findings[0].message if findings else "")),
+        findings=findings,
+        started=started,
+        duration_s=time.monotonic() - clock,
+    )
+
+
+async def _drain(stream: Stream, name: str) -> tuple[tuple[Finding, ...], str]:
+    """What a stream finds: (findings, why it cannot be read)."""
+    ledger = Ledger(name, boot_id="")
+
+    async def take() -> None:
+        async for batch in stream.events():
+            ledger.take(batch)
+
+    reader = asyncio.create_task(take())
+    try:
+        await stream.drain()
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+    return ledger.published()[0], stream.health()
+
+
+class Progress:
+    """Says on standard error what is still running: a line that renews itself on a terminal, a line each elsewhere."""
+
+    def __init__(self, terminal: bool) -> None:
+        self._terminal = terminal
+        self._since: dict[str, tuple[float, Check]] = {}
+        self._told: set[str] = set()
+
+    def of(self, check: Check) -> "_Running":
+        return _Running(self._since, check)
+
+    async def tell(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(0.5)
+            long = {n: at for n, (at, _) in self._since.items() if time.monotonic() - at >= TOLD_AFTER_S}
+            if self._terminal:
+                text = ", ".join(f"{name} {time.monotonic() - at:.0f} s" for name, at in long.items())
+                print(f"\r\x1b[2K{f'running: {text}' if text else ''}"[:160], end="", file=sys.stderr, flush=True)
+                continue
+            for name in long.keys() - self._told:
+                self._told.add(name)
+                limit = self._since[name][1].timeout_s
+                print(f"{name}: still running (at most {limit:g} s)", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._terminal:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+class _Running:
+    def __init__(self, since: dict[str, tuple[float, Check]], check: Check) -> None:
+        self._since, self._check = since, check
+
+    def __enter__(self) -> None:
+        self._since[self._check.name] = (time.monotonic(), self._check)
+
+    def __exit__(self, *_: object) -> None:
+        self._since.pop(self._check.name, None)

@@ -1,0 +1,138 @@
+"""`muster check [NAME…]`: run checks here and now, without agent or cluster; or on recorded output."""
+
+import argparse
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from pydantic import ValidationError
+
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.vocabulary import Result, worst
+from muster_checks.registry import UnknownCheck, registry, select
+from muster_cli.cluster.client import add_kubeconfig, node_name
+from muster_cli.cluster.local_checks import run_all
+from muster_cli.cluster.node_snapshot import exit_code
+from muster_cli.cluster.user_rights import PersonsVolumes
+from muster_cli.report.samples import BadSample, judge_sample
+from muster_cli.report.verdicts import print_results
+from muster_kube.process.command_line import EXIT_USAGE
+from muster_kube.process.settings import explain
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", nargs="*", help="checks to run, or all; default: all light ones")
+    parser.add_argument("--json", action="store_true", help="a JSON list of results")
+    parser.add_argument(
+        "--sample", type=Path, metavar="FILE", help="recorded output of a tool, a kernel log or a .tar.xz of /sys"
+    )
+    parser.add_argument("--root", type=Path, default=Path("/"), help="another root for /proc, /sys and /dev")
+    parser.add_argument("--details", action="store_true", help="every component with its measurements")
+    parser.add_argument("--plugins", type=Path, metavar="DIR", help="a folder of plug-ins, see docs/plugins.md")
+    parser.add_argument(
+        "--node",
+        type=node_name,
+        default=socket.gethostname().lower(),
+        metavar="NAME",
+        help="this machine's name in its cluster (pvc: the node to try a claim on); default: the host name",
+    )
+    add_kubeconfig(parser)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="[CHECK.]PARAMETER=VALUE",
+        help="a parameter of one check, or of all that have it; see muster checks",
+    )
+
+
+class Usage(Exception):
+    """What was typed cannot be done; one line a trouble."""
+
+
+def main(arguments: argparse.Namespace) -> int:
+    try:
+        chosen = _chosen(arguments)
+        parameters = read_parameters(chosen, arguments.set)
+        if arguments.sample is not None:
+            named = bool(arguments.names) and "all" not in arguments.names
+            results = judge_sample(arguments.sample, chosen, parameters, named=named)
+        else:
+            view = NodeView(arguments.root, name=arguments.node, volumes=PersonsVolumes(arguments.kubeconfig))
+            results = asyncio.run(_run_to_the_end(chosen, view, parameters))
+    except (Usage, BadSample, UnknownCheck) as error:
+        print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
+        return EXIT_USAGE
+    if arguments.json:
+        print(msgspec.json.format(msgspec.json.encode(results)).decode())
+    else:
+        print_results(results, details=arguments.details or len(results) == 1)
+    return exit_code(worst([result.verdict for result in results]))
+
+
+async def _run_to_the_end(
+    checks: Sequence[Check], view: NodeView, parameters: Mapping[str, Parameters]
+) -> list[Result]:
+    """`timeout 60 muster check` and a closed terminal end us as Ctrl-C does: the tools that run are ended first."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine of asyncio.run has one
+    ended: list[int] = []
+
+    def end(number: int) -> None:
+        ended.append(number)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # what is ignored stays so (nohup)
+            loop.add_signal_handler(number, end, number)
+    try:
+        return await run_all(checks, view, parameters)
+    except asyncio.CancelledError:
+        if ended:
+            raise SystemExit(128 + ended[0]) from None
+        raise
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Check]:
+    broken: dict[str, str] = {}
+    checks = registry(None, broken, arguments.plugins)
+    for name, why in broken.items():
+        print(f"muster: {name} is left out: {why}", file=sys.stderr)
+    if arguments.names:
+        return select([name for word in arguments.names for name in word.split(",") if name], checks)
+    if arguments.sample is not None:
+        return list(checks.values())
+    return [check for check in checks.values() if check.cost is Cost.LIGHT]
+
+
+def read_parameters(checks: Sequence[Check], words: Sequence[str]) -> Mapping[str, Parameters]:
+    """The parameters of each check, from ``[CHECK.]PARAMETER=VALUE``. Raises Usage."""
+    given: dict[str, dict[str, str]] = {check.name: {} for check in checks}
+    for word in words:
+        name, sign, value = word.partition("=")
+        owner, _, parameter = name.rpartition(".")
+        if not sign:
+            raise Usage(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
+        having = [
+            check.name for check in checks if parameter in check.parameters.model_fields and owner in ("", check.name)
+        ]
+        if not having:
+            known = list(dict.fromkeys(field for check in checks for field in check.parameters.model_fields))
+            allowed = f"allowed: {', '.join(known)}" if len(known) <= 40 else "muster checks lists them"
+            raise Usage(f"{name}: {value!r}: unknown key; {allowed}")
+        for check_name in having:
+            given[check_name][parameter] = value
+    chosen: dict[str, Parameters] = {}
+    wrong: list[str] = []
+    for check in checks:
+        try:
+            chosen[check.name] = check.parameters.model_validate(given[check.name])
+        except ValidationError as error:
+            wrong += explain(error, check.name, check.parameters)
+    if wrong:
+        raise Usage("\n".join(wrong))
+    return chosen

@@ -1,0 +1,133 @@
+"""`muster explain NODE`: the chain of evidence behind a taint, from the cluster alone; `muster explain ipujob JOB`: the
+story of a job."""
+
+import argparse
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from muster_checks.base.vocabulary import shorten
+from muster_cli.cluster.client import add_kubeconfig, call, node_name
+from muster_cli.cluster.tainter import NoPlace, add_namespace, namespace_of
+from muster_cli.commands.explain_ipujob import KIND, job_name, jobs_of_node, tell
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.api.errors import ApiError, NotFound
+from muster_kube.process.command_line import EXIT_USAGE
+
+POLICY_MAP, POLICY_KEY = "muster-policy", "policy.yaml"  # the tainter's, in its namespace
+_PAINT = {
+    "PAUSED": "\x1b[1;33m",
+    "TAINTED": "\x1b[1;31m",
+    "WITHHELD": "\x1b[1;33m",
+    "FAULTY": "\x1b[33m",
+    "WAITING": "\x1b[33m",
+    "HELD": "\x1b[36m",
+    "FREE": "\x1b[32m",
+}
+_LINE_LIMIT = 4096
+_HANG = " " * 11  # below a link's text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "muster explain [options] NODE | ipujob [NAMESPACE/]NAME"
+    parser.add_argument("node", metavar="NODE", type=node_name, help="whose faults, taints and proofs; or: ipujob")
+    parser.add_argument("job", metavar="[NAMESPACE/]NAME", nargs="?", type=job_name, help="of an IPUJob: its story")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="the policy in force; default: the tainter's own")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    add_namespace(parser)
+    add_kubeconfig(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from muster_cli.cluster.node_snapshot import exit_code, fetch
+    from muster_tainter.explain.node import lines, story
+    from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
+
+    if (arguments.job is not None) != (arguments.node == KIND):
+        typed = " ".join(filter(None, (arguments.node, arguments.job)))
+        print(f"muster: explain {typed}: expected NODE, or ipujob [NAMESPACE/]NAME", file=sys.stderr)
+        return EXIT_USAGE
+    given = None
+    if arguments.policy is not None:
+        try:
+            given = load_policy(arguments.policy)
+        except PolicyError as error:
+            print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
+            return EXIT_USAGE
+
+    async def work(client: KubeClient, config: ClusterConfig) -> int:
+        if arguments.job is not None:
+            return await tell(client, config, arguments.job, as_document=arguments.json)
+        state = await fetch(client, arguments.node)
+        maps = await _maps(client, config, arguments.namespace)
+        policy, notes = given, list[str]()
+        if policy is None and maps.policy:
+            try:
+                policy = parse_policy(maps.policy, f"ConfigMap {POLICY_MAP}: {POLICY_KEY}")
+            except PolicyError as error:
+                notes.append(str(error).splitlines()[0])
+        if policy is None:
+            policy = load_policy(None)
+            notes.append("rules are told by the built-in policy: the one in force may differ (--policy FILE)")
+        told = story(state.node, state.health, policy, time.time(), paused=maps.paused)
+        told = msgspec.structs.replace(told, notes=(*told.notes, *notes, *await jobs_of_node(client, arguments.node)))
+        if arguments.json:
+            print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        else:
+            print("\n".join(page(lines(told))))
+        return exit_code(state.health.status.verdict if state.health else "")
+
+    return call(arguments, work)
+
+
+class _Maps(msgspec.Struct):
+    """paused: why nothing new is tainted; policy: text of the one in force. Empty where it is not, or cannot be had."""
+
+    paused: str = ""
+    policy: str = ""
+
+
+async def _maps(client: KubeClient, config: ClusterConfig, given: str | None) -> _Maps:
+    """Whoever may not read ConfigMaps still gets the rest told."""
+    from muster_cli.commands.pause import paused_by
+    from muster_tainter.pause import PauseMap, config_maps, describe
+
+    try:
+        namespace = await namespace_of(client, config, given)
+        pause = await paused_by(client, namespace)
+        paused = describe(pause) if pause is not None else ""
+    except (NoPlace, ApiError):
+        return _Maps()
+    try:
+        found = await client.get(f"{config_maps(namespace)}/{POLICY_MAP}", type=PauseMap)
+    except (NotFound, ApiError):
+        return _Maps(paused)
+    return _Maps(paused, found.data.get(POLICY_KEY, ""))
+
+
+def page(lines: Iterable[str]) -> list[str]:
+    """Lines as wide as a terminal, with the first words in colour; whole ones for what reads a pipe."""
+    clean = [shorten(line, _LINE_LIMIT) if line.strip() else "" for line in lines]
+    if not sys.stdout.isatty():
+        return clean
+    width = max(40, os.get_terminal_size().columns)
+    folded = [
+        part for line in clean for part in (textwrap.wrap(line, width, subsequent_indent=_HANG) if line else [""])
+    ]
+    return [_painted(line) for line in folded] if "NO_COLOR" not in os.environ else folded
+
+
+def _painted(line: str) -> str:
+    if line.startswith(" "):
+        return line
+    for word, paint in _PAINT.items():
+        before, found, after = line.partition(word)
+        if found and len(before.split()) <= 1:
+            return f"{before}{paint}{found}\x1b[0m{after}"
+    return line

@@ -1,0 +1,95 @@
+"""`muster pause` and `muster resume`: the brake of the tainter, one ConfigMap that anybody can see."""
+
+import argparse
+import sys
+import time
+
+from muster_cli.cluster.client import add_kubeconfig, call
+from muster_cli.cluster.tainter import NoPlace, add_namespace, namespace_of
+from muster_cli.report.fleet_answer import age
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.api.errors import AlreadyExists, NotFound
+from muster_kube.api.objects import Metadata
+from muster_kube.api.times import rfc3339_whole
+from muster_kube.process.command_line import EXIT_UNKNOWN
+from muster_tainter.pause import NAME, PauseMap, config_maps, describe
+
+REASON_LIMIT = 200
+
+
+def reason(text: str) -> str:
+    """For argparse: stands in Events and conditions."""
+    if not text.isprintable() or len(text.encode()) > REASON_LIMIT:
+        raise argparse.ArgumentTypeError(f"expected one line of at most {REASON_LIMIT} bytes")
+    return text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "No new taint, drain or repair begins until `muster resume`; what is tainted stays so, and recovery goes on."
+    )
+    parser.add_argument("--reason", metavar="TEXT", default="", type=reason, help="why, for whoever looks next")
+    add_namespace(parser)
+    add_kubeconfig(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    async def work(client: KubeClient, config: ClusterConfig) -> int:
+        try:
+            namespace = await namespace_of(client, config, arguments.namespace)
+        except NoPlace as error:
+            print(f"muster: {error}", file=sys.stderr)
+            return EXIT_UNKNOWN
+        now = time.time()
+        data = {"by": who(config), "at": rfc3339_whole(now), "reason": arguments.reason}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": NAME, "namespace": namespace},
+            "data": data,
+        }
+        try:
+            made = await client.create(config_maps(namespace), body, type=PauseMap)
+        except AlreadyExists:
+            known = await paused_by(client, namespace)
+            if known is None:
+                print("muster: somebody resumed at this very moment: look, and try again", file=sys.stderr)
+                return EXIT_UNKNOWN
+            print(f"already {said(known, now)}")
+            return 0
+        print(said(made, now))
+        print("no new taint, drain or repair begins; recovery goes on; `muster resume` ends it")
+        return 0
+
+    return call(arguments, work)
+
+
+def who(config: ClusterConfig) -> str:
+    """The kubeconfig's user, as it stands in `muster clear`."""
+    return config.user or config.origin
+
+
+def said(pause: PauseMap, now: float) -> str:
+    ago = f" ({age(now - pause.since)} ago)" if pause.since and now - pause.since >= 1.0 else ""
+    return f"{describe(pause)}{ago}"
+
+
+async def paused_by(client: KubeClient, namespace: str) -> PauseMap | None:
+    """None: it is not paused."""
+    try:
+        return await client.get(f"{config_maps(namespace)}/{NAME}", type=PauseMap)
+    except NotFound:
+        return None
+
+
+async def resume(client: KubeClient, namespace: str) -> PauseMap | None:
+    """What it was paused by; None: it was not paused."""
+    known = await paused_by(client, namespace)
+    if known is None:
+        return None
+    try:
+        await client.delete(f"{config_maps(namespace)}/{NAME}")
+    except NotFound:
+        return PauseMap(metadata=Metadata(name=NAME))
+    return known

@@ -1,0 +1,142 @@
+"""`muster release --all`, `muster release NODE…`: takes off everything of Muster's, now."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+
+from muster_cli.cluster.client import add_kubeconfig, call, node_name
+from muster_cli.cluster.tainter import NoPlace, add_namespace, leader_of, namespace_of
+from muster_cli.commands.pause import paused_by, who
+from muster_cli.commands.release_nodes import Release, Target, find
+from muster_cli.report.columns import print_table
+from muster_cli.report.fleet_answer import plural
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
+from muster_tainter.pause import describe
+
+EXIT_DECLINED = 1
+HEAD = ("NODE", "CARRIED", "FAULTS", "RESULT")
+TOLD_EVERY_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Every open fault of these nodes is closed by your word, and every taint, label and note of Muster's comes "
+        "off. Only what fires anew taints them again; muster pause, before, keeps that away too."
+    )
+    parser.add_argument("nodes", metavar="NODE", nargs="*", type=node_name)
+    parser.add_argument("--all", action="store_true", help="every node of the cluster")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    add_namespace(parser)
+    add_kubeconfig(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    if arguments.all == bool(arguments.nodes):
+        print("muster: release: expected either NODE… or --all", file=sys.stderr)
+        return EXIT_USAGE
+    if not arguments.yes and not sys.stdin.isatty():
+        print("muster: release: nobody can be asked here: add --yes", file=sys.stderr)
+        return EXIT_USAGE
+
+    async def work(client: KubeClient, config: ClusterConfig) -> int:
+        leader, paused = await _state(client, config, arguments.namespace)
+        targets = await find(client, None if arguments.all else arguments.nodes)
+        if leader:
+            targets = [target for target in targets if target.heavy]  # the rest is what it knows of sound nodes
+        if not targets:
+            _show([], as_document=arguments.json)
+            return 0
+        if not arguments.yes and not _agreed(_question(targets, leader, paused)):
+            print("nothing was released", file=sys.stderr)
+            return EXIT_DECLINED
+        release = Release(client, who(config), progress=Progress(sys.stderr.isatty()))
+        results = await (release.by_tainter(targets) if leader else release.by_hand(targets))
+        _show(results, as_document=arguments.json)
+        return 0 if all(target.done for target in results) else EXIT_UNKNOWN
+
+    return call(arguments, work)
+
+
+async def _state(client: KubeClient, config: ClusterConfig, given: str | None) -> tuple[str, str]:
+    """(who leads, why it is paused); empty: nobody, it is not."""
+    try:
+        namespace = await namespace_of(client, config, given)
+    except NoPlace:
+        return "", ""  # where no tainter has ever led, nobody is waited for
+    pause = await paused_by(client, namespace)
+    return await leader_of(client, namespace), describe(pause) if pause is not None else ""
+
+
+def _question(targets: list[Target], leader: str, paused: str) -> str:
+    tainted = sum(bool(target.taints) for target in targets)
+    waiting = sum(bool(target.faults) and not target.taints for target in targets)
+    lines = [f"{plural(tainted, 'node')} with taints of muster's, {waiting} more with open faults and no taint"]
+    lines.append(
+        f"a tainter leads ({leader}): it takes the taints off, and puts none back but for what fires anew"
+        if leader
+        else "no tainter leads: everything is taken off from here"
+    )
+    if not paused and leader:
+        lines.append("it is not paused: what fires anew is tainted at once (muster pause keeps that away)")
+    elif paused:
+        lines.append(paused)
+    return "\n".join(lines) + f"\nrelease {plural(len(targets), 'node')}? [y/N] "
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+class Progress:
+    """How far it is, on standard error: a line that renews itself on a terminal, one now and then elsewhere."""
+
+    def __init__(self, terminal: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._terminal = terminal
+        self._clock = clock
+        self._told_at = clock()
+
+    def __call__(self, done: int, of: int) -> None:
+        if self._terminal:
+            end = "\n" if done == of else ""
+            print(f"\r\x1b[2Kreleased {done} of {of}", end=end, file=sys.stderr, flush=True)
+        elif self._clock() - self._told_at >= TOLD_EVERY_S:
+            self._told_at = self._clock()
+            print(f"released {done} of {of}", file=sys.stderr, flush=True)
+
+
+def _show(results: list[Target], *, as_document: bool) -> None:
+    released = sum(target.done for target in results)
+    if as_document:
+        nodes = [
+            {
+                "node": target.name,
+                "carried": target.taints,
+                "faults": target.faults,
+                "released": target.done,
+                **({"why": target.why} if target.why else {}),
+            }
+            for target in results
+        ]
+        document = {"released": released, "failed": len(results) - released, "nodes": nodes}
+        print(json.dumps(document, indent=2))
+        return
+    rows = [
+        (target.name, ", ".join(target.taints) or "-", str(target.faults), "released" if target.done else target.why)
+        for target in sorted(results, key=lambda target: (target.done, target.name))
+        if target.heavy or not target.done
+    ]
+    if rows:
+        print_table(HEAD, rows)
+    light = sum(target.done and not target.heavy for target in results)
+    if light:
+        print(f"{plural(light, 'node')} carried labels or notes only, which are off")
+    failed = len(results) - released
+    print(f"released {plural(released, 'node')}{f'; {failed} could not be' if failed else ''}")

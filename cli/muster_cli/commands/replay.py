@@ -1,0 +1,230 @@
+"""`muster replay POLICY --log FILE…`: what a policy would have tainted, when and for how long. Needs no cluster."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from heapq import merge
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError, load_catalogue
+from muster_cli.cluster.client import node_name
+from muster_cli.report.kernel_logs import KernelLog, Lines, NoKernelLog
+from muster_cli.report.replay import Read, as_document, print_outcome
+from muster_kube.api.objects import Metadata, Node
+from muster_kube.nodehealth import NodeHealth
+from muster_kube.process.command_line import EXIT_USAGE
+from muster_tainter.explain.audit_log_reader import BadLine, Retelling, transition_in
+from muster_tainter.explain.replay import Outcome, Replay
+from muster_tainter.policy.file import PolicyError, load_policy
+from muster_tainter.policy.rules import Policy
+
+_LOOK_BYTES = 64 << 10  # of a file, to know what it is
+_NODES_LIMIT_BYTES = 1 << 30
+_SUFFIXES = (".log", ".txt", ".dmesg", ".kmsg", ".jsonl", ".json", ".1")
+
+
+class Usage(Exception):
+    """What was typed cannot be done."""
+
+
+class Source(NamedTuple):
+    """A log. node: whose kernel log it is; None: a tainter's own log, which names nodes."""
+
+    path: Path
+    node: str | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Kernel logs as dmesg, journalctl -k and syslog write them, one node a file, or the log of a tainter; each is "
+        "read by what it holds. The same files always give the same answer."
+    )
+    parser.add_argument("policy", metavar="POLICY", type=Path, help="a policy.yaml, or - for the built-in one")
+    parser.add_argument(
+        "--log",
+        metavar="[NODE=]FILE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="without NODE= the file's name says whose kernel log it is",
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="FILE",
+        type=Path,
+        help="what kubectl get nodes -o json printed: labels and number of nodes, which pools and budgets go by",
+    )
+    parser.add_argument("--catalogue", metavar="FILE", type=Path, help="rows of your own, as for the check dmesg")
+    parser.add_argument(
+        "--year", metavar="YEAR", type=year, default=1970, help="of lines that name none (syslog's old form)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def year(text: str) -> int:
+    """For argparse."""
+    if not text.isascii() or not text.isdigit() or not 1970 <= int(text) <= 9998:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a year from 1970 on")
+    return int(text)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    try:
+        policy = load_policy(None if str(arguments.policy) == "-" else arguments.policy)
+        catalogue = load_catalogue(arguments.catalogue)
+        nodes = _nodes(arguments.nodes) if arguments.nodes is not None else []
+        with utc():
+            outcome, read = replay(policy, sources_of(arguments.log), nodes, catalogue, year=arguments.year)
+    except (PolicyError, CatalogueError, Usage, NoKernelLog) as error:
+        print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
+        return EXIT_USAGE
+    except OSError as error:
+        print(f"muster: {error.filename}: {error.strerror or error}", file=sys.stderr)
+        return EXIT_USAGE
+    if arguments.json:
+        print(json.dumps(as_document(outcome, read, policy), indent=2, ensure_ascii=False))
+    else:
+        print_outcome(outcome, read, policy)
+    return 0
+
+
+@contextmanager
+def utc() -> Iterator[None]:
+    """Local times without a zone are UTC's, on whichever machine this runs, unless $TZ says otherwise."""
+    if "TZ" in os.environ:
+        yield
+        return
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        del os.environ["TZ"]
+        time.tzset()
+
+
+def sources_of(words: list[str]) -> list[Source]:
+    """Raises Usage, OSError."""
+    if not words:
+        raise Usage("replay: expected --log FILE…")
+    sources, owner = [], dict[str, str]()
+    for word in words:
+        node, sign, name = word.partition("=")
+        path = Path(word)
+        if sign and not path.exists():
+            path = Path(name)
+            try:
+                node_name(node)
+            except argparse.ArgumentTypeError as error:
+                raise Usage(f"--log {word}: {error}") from None
+        else:
+            node = ""
+        if not node and is_tainters(path):
+            sources.append(Source(path, None))
+            continue
+        node = node or _named(path)
+        if node in owner:
+            raise Usage(
+                f"--log {word}: {owner[node]} is the log of {node} already: expected NODE=FILE, one file a node"
+            )
+        owner[node] = word
+        sources.append(Source(path, node))
+    return sorted(sources, key=lambda source: (source.node or "", str(source.path)))
+
+
+def _named(path: Path) -> str:
+    name = path.name
+    while (stem := next((name.removesuffix(end) for end in _SUFFIXES if name.endswith(end)), name)) and stem != name:
+        name = stem
+    try:
+        return node_name(name.lower())
+    except argparse.ArgumentTypeError:
+        raise Usage(f"--log {path}: no node can have that name: expected NODE={path}") from None
+
+
+def is_tainters(path: Path) -> bool:
+    """A plain file whose first lines have a transition. Raises OSError."""
+    if not path.is_file():
+        with path.open("rb"):  # a pipe, which is read but once: a kernel log
+            return False
+    with path.open("rb") as file:
+        head = file.read(_LOOK_BYTES)
+    for raw in head.split(b"\n"):
+        try:
+            if transition_in(raw) is not None:
+                return True
+        except BadLine:
+            continue
+    return False
+
+
+def _nodes(path: Path) -> list[Node]:
+    class List(msgspec.Struct):
+        items: tuple[Node, ...]
+
+    with path.open("rb") as file:
+        raw = file.read(_NODES_LIMIT_BYTES)
+    try:
+        return list(msgspec.json.decode(raw, type=List).items)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise Usage(f"--nodes {path}: expected what kubectl get nodes -o json prints: {error}") from None
+
+
+def replay(
+    policy: Policy, sources: list[Source], nodes: list[Node], catalogue: Catalogue, *, year: int
+) -> tuple[Outcome, Read]:
+    """Raises NoKernelLog, OSError."""
+    known = {node.metadata.name for node in nodes}
+    logged = [source.node for source in sources if source.node is not None and source.node not in known]
+    simulated = Replay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)])
+    kernel = [KernelLog(each.node, each.path, catalogue, year=year) for each in sources if each.node is not None]
+    tainters = [_Tainters(each.path) for each in sources if each.node is None]
+    told = merge(
+        *(log.told() for log in kernel),
+        *([_retold(tainters)] if tainters else []),
+        key=lambda each: (each[0], each[1].metadata.name),
+    )
+    for at, health in told:
+        simulated.take(at, health)
+    outcome = simulated.finish(max((log.end for log in kernel), default=0.0))
+    lines = [*(log.lines for log in kernel), *(log.lines for log in tainters)]
+    return outcome, Read(
+        files=len(sources),
+        lines=sum(each.count for each in lines),
+        malformed=sum(log.malformed for log in kernel) + sum(log.malformed for log in tainters),
+        overlong=sum(each.overlong for each in lines),
+        undated=tuple(log.node for log in kernel if log.undated),
+        labelled=bool(nodes),
+    )
+
+
+class _Tainters:
+    def __init__(self, path: Path) -> None:
+        self.lines = Lines(path)
+        self.malformed = 0
+
+    def told(self) -> Iterator[dict[str, object]]:
+        for raw in self.lines:
+            try:
+                fields = transition_in(raw)
+            except BadLine:
+                self.malformed += 1
+                continue
+            if fields is not None:
+                yield fields
+
+
+def _retold(tainters: list[_Tainters]) -> Iterator[tuple[float, NodeHealth]]:
+    """Two replicas' logs are one story."""
+    retelling = Retelling()
+    for fields in merge(*(log.told() for log in tainters), key=lambda fields: (str(fields["at"]), str(fields["node"]))):
+        yield from retelling.take(fields)
+    yield from retelling.finish()
+    tainters[0].malformed += retelling.bad

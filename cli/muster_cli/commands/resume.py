@@ -1,0 +1,35 @@
+"""`muster resume`: takes the brake off."""
+
+import argparse
+import sys
+import time
+
+from muster_cli.cluster.client import add_kubeconfig, call
+from muster_cli.cluster.tainter import NoPlace, add_namespace, namespace_of
+from muster_cli.commands.pause import resume, said
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.process.command_line import EXIT_UNKNOWN
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Faults are tainted again, within the budgets; those that were found while it was paused, too. To have them "
+        "stay free: muster release, before."
+    )
+    add_namespace(parser)
+    add_kubeconfig(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    async def work(client: KubeClient, config: ClusterConfig) -> int:
+        try:
+            namespace = await namespace_of(client, config, arguments.namespace)
+        except NoPlace as error:
+            print(f"muster: {error}", file=sys.stderr)
+            return EXIT_UNKNOWN
+        known = await resume(client, namespace)
+        print("it was not paused" if known is None else f"resumed; was {said(known, time.time())}")
+        return 0
+
+    return call(arguments, work)

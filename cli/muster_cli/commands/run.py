@@ -1,0 +1,230 @@
+"""`muster run`: checks on all or chosen nodes, asked of one agent that asks the others."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict
+from muster_cli.cluster import agent_routes
+from muster_cli.cluster.agent_routes import Usage, Way
+from muster_cli.cluster.client import add_kubeconfig, node_name
+from muster_cli.cluster.node_snapshot import exit_code
+from muster_cli.report.columns import print_table
+from muster_cli.report.fleet_answer import HEAD, Answers, plural
+from muster_cli.report.progress import Waiting
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, ConfigError
+from muster_kube.nodehealth import PATH
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
+
+_TEXT_SHOWN = 500  # bytes that an error of a call holds of an answer
+_OWN = ("check", "host", "batch", "job", "nodelabel", "force", "format", "serverspernode", "clientsperiface", "plane")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", action="append", default=[], metavar="A,B", help="or all; default: as /status")
+    parser.add_argument("--host", action="append", default=[], metavar="A,B", help="nodes; default: all")
+    parser.add_argument("--batch", type=_positive, metavar="N", help="nodes at a time; default: all, still bounded")
+    parser.add_argument("--job", metavar="NAMESPACE:KEY=VALUE", help="only nodes with pods that have the label")
+    parser.add_argument("--nodelabel", metavar="KEY=VALUE", help="only nodes with the label; a comma list asks for all")
+    parser.add_argument("--force", action="store_true", help="heavy checks beside somebody's work, too")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="[CHECK.]PARAMETER=VALUE",
+        help="a parameter of one check, or of all that have it; see muster checks",
+    )
+    parser.add_argument("--r", metavar="N", help="dcgm: run level of dcgmi diag, 1 to 4")
+    parser.add_argument("--plane", help="iperf: data (secondary interfaces) or mgmt (eth0)")
+    parser.add_argument("--serverspernode", metavar="N", help="iperf: servers on a node")
+    parser.add_argument("--clientsperiface", metavar="N", help="iperf: clients towards one server")
+    parser.add_argument("--json", action="store_true", help="one JSON document, as /status?format=json")
+    parser.add_argument("--all", action="store_true", help="a row for each sound node, too")
+    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="end then; default: wait for every node")
+    agent_routes.add_arguments(parser)
+    add_kubeconfig(parser)
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
+    return number
+
+
+def main(arguments: argparse.Namespace) -> int:
+    try:
+        query = query_of(arguments)
+        way = agent_routes.way_from(arguments)
+        print(f"muster: asking the {way.told}", file=sys.stderr)
+        return asyncio.run(_Run(way, query, arguments).run())
+    except Usage as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (ConfigError, ApiError) as error:
+        return _refused(error)
+
+
+def query_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """The query of /status. Raises Usage."""
+    query: dict[str, str] = {}
+    for name in ("check", "host"):
+        words = [word for given in getattr(arguments, name) for part in given.split(",") if (word := part.strip())]
+        if words:
+            query[name] = ",".join(dict.fromkeys(words))
+        elif getattr(arguments, name):
+            raise Usage(f"--{name}: expected names, comma separated")
+    for host in query.get("host", "").split(",") if "host" in query else ():
+        try:
+            node_name(host)
+        except argparse.ArgumentTypeError as error:
+            raise Usage(f"--host {error}") from error
+    for name in ("batch", "job", "nodelabel", "r", "plane", "serverspernode", "clientsperiface"):
+        value = getattr(arguments, name)
+        if value is not None:
+            query[name] = str(value)
+    if arguments.force:
+        query["force"] = "true"
+    for word in arguments.set:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
+            raise Usage(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
+        if name in _OWN:
+            raise Usage(f"--set {word}: {name} is no parameter of a check; give --{name}")
+        if name in query:
+            raise Usage(f"--set {word}: {name} is given twice")
+        query[name] = value
+    return query
+
+
+class _Run:
+    def __init__(self, way: Way, query: dict[str, str], arguments: argparse.Namespace) -> None:
+        self._way = way
+        self._query = query
+        self._arguments = arguments
+        self._answers = Answers()
+        hosts = query.get("host")
+        self._waiting = Waiting(self._answers, total=len(hosts.split(",")) if hosts else None)
+        self._written = 0
+
+    async def run(self) -> int:
+        """The exit code. Raises ApiError where no agent has answered anything."""
+        telling = asyncio.create_task(self._waiting.tell())
+        late = ""
+        try:
+            async with asyncio.timeout(self._arguments.timeout):
+                late = await self._ask()
+        except TimeoutError:
+            late = f"not all have answered within {self._arguments.timeout:g} s"
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+            self._waiting.clear()
+        self._tell(late)
+        return exit_code(self._answers.verdict())
+
+    async def _ask(self) -> str:
+        """Take the answer to its end. What broke it off, where something has; raises ApiError before the first line."""
+        async with KubeClient(self._way.config, user_agent="muster-cli", timeout_s=10.0) as client:
+            counting = asyncio.create_task(self._count(client))
+            try:
+                for left in reversed(range(self._way.tries)):
+                    try:
+                        return await self._take(client)
+                    except ApiError as error:
+                        if left and error.status == 503 and not self._answers.verdicts:
+                            continue  # the proxy has not reached that agent
+                        if not (self._answers.verdicts or self._answers.garbage):
+                            raise
+                        return error.message
+                raise AssertionError("unreachable: the last try returns or raises")  # pragma: no cover
+            finally:
+                counting.cancel()
+                await asyncio.gather(counting, return_exceptions=True)
+
+    async def _take(self, client: KubeClient) -> str:
+        params = {**self._query, "format": "jsonl"}
+        async with client.stream(self._way.path, params, silence_s=None) as batches:
+            async for batch in batches:
+                for line in batch:
+                    node = self._answers.take(line)
+                    if node is not None:
+                        self._waiting.took(node.node)
+                        if self._arguments.json:
+                            self._write(line)
+        return ""
+
+    async def _count(self, client: KubeClient) -> None:
+        """How many nodes there are, where all are asked and the cluster may be: for the progress alone."""
+        if not self._way.cluster or {"host", "job", "nodelabel"} & self._query.keys():
+            return
+        try:
+            page: dict[str, Any] = await client.get(PATH, params={"limit": 1})
+            self._waiting.total = len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
+        except (ApiError, ConfigError, KeyError, TypeError, ValueError):
+            return
+
+    def _write(self, line: bytes) -> None:
+        """One node of the JSON document, as soon as it is there."""
+        print("," if self._written else '{"nodes":[', line.decode("utf-8", "replace").strip(), sep="\n", flush=True)
+        self._written += 1
+
+    def _tell(self, late: str) -> None:
+        answers = self._answers
+        trouble = answers.trouble()
+        if late and answers.ending is None:
+            trouble[-1] = f"{trouble[-1]}: {late}"
+        for line in [*(answers.ending.notes if answers.ending else ()), *trouble]:
+            print(f"muster: {line}", file=sys.stderr)
+        if self._arguments.json:
+            self._end_document("; ".join(trouble))
+            return
+        rows, rest = answers.table(every=self._arguments.all)
+        if rows:
+            print_table(HEAD, rows)
+        if rest:
+            print(rest)
+        if answers.ending is not None:
+            print(_summary(answers))
+
+    def _end_document(self, trouble: str) -> None:
+        """The document is one whatever became of the answer."""
+        ending = self._answers.ending
+        rest: dict[str, Any] = msgspec.to_builtins(ending) if ending is not None else {"summary": {}}
+        rest["verdict"] = self._answers.verdict().value
+        if trouble:
+            rest["error"] = trouble
+        begun = "" if self._written else '{"nodes":['
+        print(f"{begun}\n],{json.dumps(rest)[1:]}")
+
+
+def _summary(answers: Answers) -> str:
+    counts = [f"{number} {verdict.value}" for verdict in Verdict if (number := answers.count(verdict))]
+    runtime_s = answers.ending.runtime_seconds if answers.ending else 0.0
+    asked = plural(len(answers.verdicts), "node") if answers.verdicts else "no node"
+    return f"{asked}{': ' + ', '.join(counts) if counts else ''}; {runtime_s:.1f} s"
+
+
+def _refused(error: ApiError | ConfigError) -> int:
+    if isinstance(error, ApiError) and error.status == 400:
+        lines: Sequence[str] = error.message.splitlines() or [str(error)]
+        cut = "… (muster checks lists all)" if len(error.message) >= _TEXT_SHOWN else ""
+        print("\n".join(f"muster: {line}" for line in lines) + cut, file=sys.stderr)
+        return EXIT_USAGE
+    print(f"muster: {error}", file=sys.stderr)
+    return EXIT_UNKNOWN

@@ -1,0 +1,116 @@
+"""The edge of the doctor: one bounded read at a time, and what cannot be read is a value, no exception."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from muster_checks.base.vocabulary import shorten
+from muster_cli.doctor.findings import Unseen
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, Forbidden, NotFound
+from muster_kube.api.objects import Api, Object
+
+CALL_S = 5.0
+LIST_S = 20.0  # all pages together
+PAGE = 500
+_LINES = 64  # of an answer in plain text
+
+T = TypeVar("T", bound=Api)
+L = TypeVar("L", bound=Object)
+
+
+class _Reviewed(Api, frozen=True):
+    allowed: bool = False
+
+
+class _Review(Api, frozen=True):
+    status: _Reviewed = _Reviewed()
+
+
+class Look:
+    """Reads with the rights of whoever runs the doctor."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def one(self, path: str, kind: type[T]) -> T | Unseen | None:
+        """None: it is not there."""
+        try:
+            return await self._client.get(path, type=kind, timeout_s=CALL_S)
+        except NotFound:
+            return None
+        except ApiError as error:
+            return unseen_by(path, error)
+
+    async def all(self, path: str, kind: type[L], params: Mapping[str, str | int] | None = None) -> list[L] | Unseen:
+        """What cannot be decoded is left out: it is nobody's to judge here."""
+        items: list[L] = []
+        more = ""
+        try:
+            async with asyncio.timeout(LIST_S):
+                while True:
+                    asked = {"limit": PAGE, **(params or {}), **({"continue": more} if more else {})}
+                    page = await self._client.list_page(path, kind, params=asked, timeout_s=CALL_S)
+                    items += page.items
+                    more = page.continue_
+                    if not more:
+                        return items
+        except NotFound:
+            return []
+        except ApiError as error:
+            return unseen_by(path, error)
+        except TimeoutError:
+            return Unseen(path, f"not all of it came within {LIST_S:g} s")
+
+    async def text(self, path: str) -> str | Unseen:
+        """The first lines of an answer that is no JSON. Raises nothing; of a 503 its words, as ``Unseen``."""
+        lines: list[str] = []
+        try:
+            async with asyncio.timeout(CALL_S), self._client.stream(path, silence_s=CALL_S) as batches:
+                async for batch in batches:
+                    lines += [line.decode("utf-8", "replace") for line in batch]
+                    if len(lines) > _LINES:
+                        break
+        except ApiError as error:
+            return unseen_by(path, error)
+        except TimeoutError:
+            return Unseen(path, f"no answer within {CALL_S:g} s")
+        return "\n".join(lines)
+
+    async def ask(self, path: str, body: object, kind: type[msgspec.Struct]) -> msgspec.Struct | Unseen:
+        """A question that is sent by POST and changes nothing."""
+        try:
+            return await self._client.create(path, body, type=kind, timeout_s=CALL_S)
+        except ApiError as error:
+            return unseen_by(path, error)
+
+    async def may(self, user: str, attributes: Mapping[str, str]) -> bool | Unseen:
+        """What a service account is allowed, asked without being it (SubjectAccessReview)."""
+        namespace = user.split(":")[2]
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = await self.ask(path, body, _Review)
+        if isinstance(answer, Unseen):
+            return answer
+        return isinstance(answer, _Review) and answer.status.allowed
+
+    async def date(self) -> str:
+        """What the API server's clock says; empty where no answer bore a date."""
+        try:
+            return await self._client.date("/version", timeout_s=CALL_S)
+        except ApiError:
+            return ""
+
+
+def unseen_by(path: str, error: ApiError) -> Unseen:
+    return Unseen(path, shorten(f"{error.reason}: {error.message}", 400), isinstance(error, Forbidden))
+
+
+__all__ = ["Look", "unseen_by"]

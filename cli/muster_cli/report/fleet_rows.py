@@ -1,0 +1,154 @@
+"""The fleet as the cluster knows it: a row for each node, from its Node and its NodeHealth. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict, severity, worst
+from muster_cli.report.fleet_answer import GOOD, SHOWN_GOOD, age, plural, told
+from muster_kube.api.objects import Node
+from muster_kube.api.times import seconds
+from muster_kube.nodehealth import NodeHealth
+from muster_tainter.faults.check_history import TESTING_LABEL
+from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_managed, show, withheld_of
+
+HEAD = ("NODE", "VERDICT", "FAILING", "STATE", "TAINTS", "FOR", "MESSAGE")
+NOT_SHOWN = "node.kubernetes.io/"  # taints of Kubernetes itself
+
+
+class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What there is to say of one node.
+
+    verdict: UNKNOWN also where the tainter does not believe the agent; None: nobody watches the node
+    since:   RFC 3339, of the last change to this verdict; empty where it is not known
+    withheld: why a taint that is wanted is not set
+    """
+
+    node: str
+    verdict: Verdict | None
+    failing: tuple[str, ...] = ()
+    message: str = ""
+    state: str = ""
+    taints: tuple[str, ...] = ()
+    idle_since: str = ""
+    due: tuple[str, ...] = ()
+    testing: str = ""
+    since: str = ""
+    withheld: str = ""
+
+    def cells(self, now: float) -> tuple[str, ...]:
+        """As :data:`HEAD`."""
+        return (
+            self.node,
+            self.verdict.value if self.verdict else "-",
+            ", ".join(self.failing),
+            self.state,
+            ", ".join((*(taint.replace("=true:", ":") for taint in self.taints), *["withheld"] * bool(self.withheld))),
+            age(now - seconds(self.since)) if self.since else "",
+            "; not tainted: ".join(part for part in (self.message, self.withheld) if part),
+        )
+
+
+def rows_of(nodes: Iterable[Node], healths: Mapping[str, NodeHealth], now: float) -> list[NodeRow]:
+    """The worst first; then those that nobody watches, and NodeHealths without a Node."""
+    there = {node.metadata.name: node for node in nodes}
+    rows = [row_of(name, there.get(name), healths.get(name), now) for name in there.keys() | healths.keys()]
+    return sorted(rows, key=lambda row: (-severity(row.verdict) if row.verdict else 1, row.node))
+
+
+def row_of(name: str, node: Node | None, health: NodeHealth | None, now: float) -> NodeRow:
+    """``now``: seconds since the epoch."""
+    labels = node.metadata.labels if node is not None else {}
+    taints = tuple(_taints(node)) if node is not None else ()
+    testing = labels.get(TESTING_LABEL, "")
+    if health is None:
+        return NodeRow(node=name, verdict=None, taints=taints, testing=testing, message="not watched: no NodeHealth")
+    status = health.status
+    if not status.verdict:
+        return NodeRow(
+            node=name, verdict=Verdict.UNKNOWN, taints=taints, testing=testing, message="no word from its agent yet"
+        )
+    verdict, message = verdict_of(status.verdict), status.message
+    if labels.get(HEALTH_LABEL) == "unknown" and severity(verdict) < severity(Verdict.UNKNOWN):
+        verdict, message = Verdict.UNKNOWN, f"not believed: its last word was {status.verdict}, {HEALTH_LABEL}=unknown"
+    if node is None:
+        message = f"no such Node; {message}" if message else "no such Node"
+    elif not is_managed(node):
+        message = f"left alone ({MANAGED_LABEL}=false); {message}".removesuffix("; ")
+    return NodeRow(
+        node=name,
+        verdict=verdict,
+        failing=tuple(word for word in status.failing.split(",") if word),
+        message=message,
+        state=_state(testing, status.idle_since, status.due, now),
+        taints=taints,
+        idle_since=status.idle_since,
+        due=status.due,
+        testing=testing,
+        since=_since(health),
+        withheld=withheld_of(node) if node is not None else "",
+    )
+
+
+def summary(rows: Sequence[NodeRow]) -> str:
+    """``8 nodes: 6 PASS, 2 FAIL; 3 not watched``."""
+    watched = [row for row in rows if row.verdict is not None]
+    counts = [f"{n} {v.value}" for v in Verdict if (n := sum(row.verdict is v for row in watched))]
+    said = f"{plural(len(watched), 'node')}{': ' + ', '.join(counts) if counts else ''}"
+    others = len(rows) - len(watched)
+    return f"{said}; {others} not watched" if others else said
+
+
+def shown(rows: Sequence[NodeRow], *, every: bool) -> tuple[list[NodeRow], str]:
+    """The rows to show, and what is said of the others."""
+    others = [row for row in rows if row.verdict is None]
+    good = [row for row in rows if row.verdict in GOOD and not (row.taints or row.withheld or row.testing)]
+    hidden: set[str] = set()
+    if not every and len(good) > SHOWN_GOOD:
+        hidden |= {row.node for row in good}
+    said = told(len(hidden), [row.verdict for row in good if row.verdict])
+    if not every and len(others) > SHOWN_GOOD:
+        hidden |= {row.node for row in others}
+    return [row for row in rows if row.node not in hidden], said
+
+
+def worst_of(rows: Iterable[NodeRow]) -> Verdict:
+    """UNKNOWN where no node is watched."""
+    return worst([row.verdict for row in rows if row.verdict is not None], Verdict.UNKNOWN)
+
+
+def as_json(rows: Sequence[NodeRow]) -> dict[str, Any]:
+    return {"nodes": msgspec.to_builtins(rows), "verdict": worst_of(rows).value}
+
+
+def verdict_of(text: str) -> Verdict:
+    """UNKNOWN for a word that is none: objects can be edited."""
+    try:
+        return Verdict(text)
+    except ValueError:
+        return Verdict.UNKNOWN
+
+
+def _taints(node: Node) -> Iterable[str]:
+    if node.spec.unschedulable:
+        yield "cordoned"
+    for taint in node.spec.taints:
+        if not taint.key.startswith(NOT_SHOWN):
+            yield show(taint)
+
+
+def _state(testing: str, idle_since: str, due: Sequence[str], now: float) -> str:
+    state = f"testing {testing}" if testing else "busy"
+    if not testing and idle_since:
+        state = f"idle {age(now - seconds(idle_since))}"
+    return f"{state}, {len(due)} due" if due else state
+
+
+def _since(health: NodeHealth) -> str:
+    """Since when its verdict stands: since the first check that makes it; the last of all where all is well."""
+    times = [check.last_change for check in health.status.checks if check.last_change]
+    if health.status.verdict in GOOD:
+        return max(times, key=seconds, default="")
+    worst_ones = [c.last_change for c in health.status.checks if c.verdict == health.status.verdict and c.last_change]
+    return min(worst_ones, key=seconds, default="")

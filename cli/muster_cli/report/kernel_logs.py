@@ -1,0 +1,195 @@
+"""A saved kernel log of a node, as the NodeHealths that its agent would have published, line by line.
+
+Files of any size: a chunk is read at a time, and a plain file is open only meanwhile, so that thousands of them can be
+read side by side. Times are those of the lines, never those of a clock here: a file says the same every time.
+
+A new boot begins where the kernel names its version again. As the agent publishes a boot with its first full pass, it
+is told :data:`PASS_AFTER_S` after that line.
+"""
+
+import re
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from muster_agent.checks.health_status import CheckView, compose
+from muster_agent.checks.ledger import Ledger
+from muster_checks.dmesg import DMESG
+from muster_checks.dmesg.catalogue.types import Catalogue
+from muster_checks.dmesg.judge import Judge
+from muster_checks.dmesg.sources.file import CHUNK_BYTES, LINE_BYTES
+from muster_checks.dmesg.sources.records import KernelLine
+from muster_checks.dmesg.sources.text_formats import TextReader, has_kernel_line
+from muster_checks.dmesg.sources.timeline import SAVED_END_S, Clocks, SavedTimeline
+from muster_kube.nodehealth import Metadata, NodeHealth
+
+PASS_AFTER_S = 60.0
+_SAME_BOOT_LINES, _SAME_BOOT_S = 20, 30.0  # the journal's own mark of a boot and the kernel's first words stand so near
+_BOOT = re.compile(rb"(?:^|[\]:;\dZ] ?)Linux version \d|^-- (?:Reboot|Boot [0-9a-f]+) ?--")
+Told = tuple[float, NodeHealth]
+
+
+class NoKernelLog(Exception):
+    """No line of the file is a kernel log's."""
+
+
+def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """The bytes of a file; a pipe stays open meanwhile, as it can be read but once. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        if not stat.S_ISREG(path.stat().st_mode):
+            while data := file.read(size):
+                yield data
+            return
+    offset = 0
+    while True:
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            data = file.read(size)
+        if not data:
+            return
+        offset += len(data)
+        yield data
+
+
+class Lines:
+    """The lines of a file without their newlines. ``overlong`` counts those that were cut."""
+
+    def __init__(self, path: Path) -> None:
+        self.count = 0
+        self.overlong = 0
+        self._path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Raises OSError."""
+        rest, dropping = b"", False
+        for data in chunks(self._path):
+            first, *more = data.split(b"\n")
+            if not dropping:
+                rest += first[: LINE_BYTES + 1 - len(rest)]
+            for line in more:
+                yield self._line(rest)
+                rest, dropping = line, False
+            if len(rest) > LINE_BYTES:
+                rest, dropping = rest[: LINE_BYTES + 1], True
+        if rest:
+            yield self._line(rest)
+
+    def _line(self, raw: bytes) -> bytes:
+        self.count += 1
+        if len(raw) > LINE_BYTES:
+            self.overlong += 1
+            return raw[:LINE_BYTES]
+        return raw
+
+
+class KernelLog:
+    """``node``'s log in ``path``. year: of lines that name none (syslog's old form).
+
+    Known after the last of :meth:`told`: ``end``, seconds since the epoch, until when the log reaches; ``undated``: its
+    lines name no date (times since boot, or no year), and are taken from 1970 on.
+    """
+
+    def __init__(self, node: str, path: Path, catalogue: Catalogue, *, year: int = 1970) -> None:
+        self.node = node
+        self.path = path
+        self.end = 0.0
+        self.undated = False
+        self.lines = Lines(path)
+        new_year = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+        self._timeline = SavedTimeline(Clocks(realtime=lambda: new_year, monotonic=lambda: 0.0))
+        self._catalogue = catalogue
+        self._judge = self._new_judge()
+        self._reader = TextReader(self._timeline, self._judge.interesting)
+        self._boot = 1
+        self._ledger = Ledger(DMESG.name, self._boot_id)
+        self._published_boot = self._boot_id
+        self._pass_at = 0.0  # when the boot is to be published; 0: it is
+        self._last = 0.0
+
+    @property
+    def malformed(self) -> int:
+        return self._reader.malformed
+
+    @property
+    def _boot_id(self) -> str:
+        return f"boot-{self._boot}"
+
+    def _new_judge(self) -> Judge:
+        return Judge(self._catalogue, clock=self._timeline.now)
+
+    def told(self) -> Iterator[Told]:
+        """NodeHealths in the order of their times. Raises NoKernelLog, OSError."""
+        is_log, marked = False, (0, 0.0)
+        for raw in self.lines:
+            if _BOOT.search(raw) is not None:
+                near = self.lines.count - marked[0] <= _SAME_BOOT_LINES
+                if is_log and not (near and self._timeline.now() - marked[1] <= _SAME_BOOT_S):
+                    yield from self._boots(raw)
+                marked = self.lines.count, self._timeline.now() if is_log else 0.0
+            is_log = is_log or has_kernel_line(raw)
+            line = self._reader.take(raw)
+            if line is None:
+                if self.lines.count % 256 == 0:
+                    yield from self._pass_time(self._timeline.now())
+                continue
+            yield from self._pass_time(line.at)
+            yield from self._take(line)
+        if not is_log and not self._ledger.counter:
+            raise NoKernelLog(f"{self.path}: no line of it is a kernel log's, nor a transition in a tainter's log")
+        self.end = self._timeline.now() if is_log else self._last
+        self.undated = self.end < 10 * 365 * 86_400.0
+        yield from self._pass_time(self.end)
+        if self._pass_at:
+            yield self._publish(self.end)
+
+    def _take(self, line: KernelLine) -> Iterator[Told]:
+        if self._ledger.take(self._judge.take(line)):
+            yield self._health(line.at)
+
+    def _boots(self, raw: bytes) -> Iterator[Told]:
+        """Another boot begins with this line."""
+        before = self._timeline.now()
+        yield from self._pass_time(before)
+        # times since boot begin again at 0: the new boot is taken to follow the old one at once
+        self._timeline.booted = before
+        self._boot += 1
+        self._judge = self._new_judge()
+        self._ledger = Ledger(DMESG.name, self._boot_id, self._ledger.memory())
+        self._reader.forget()
+        self._reader.take(raw)
+        self._pass_at = self._timeline.now() - SAVED_END_S + PASS_AFTER_S
+
+    def _pass_time(self, now: float) -> Iterator[Told]:
+        """What is told although no line says it: warnings over by quiet, a boot that is looked through."""
+        while True:
+            tick = self._judge.next_tick()
+            at = min(tick if tick is not None else now + 1.0, self._pass_at or now + 1.0)
+            if at > now:
+                return
+            if at == self._pass_at:
+                yield self._publish(at)
+                continue
+            if self._ledger.take(self._judge.tick(at)):
+                yield self._health(at)
+            if self._judge.next_tick() == tick:
+                return  # it asked for a look, and still does: later
+
+    def _publish(self, at: float) -> Told:
+        self._pass_at = 0.0
+        self._published_boot = self._boot_id
+        return self._health(at)
+
+    def _health(self, at: float) -> Told:
+        self._last = max(at, self._last)
+        findings, more = self._ledger.published()
+        view = CheckView(
+            name=DMESG.name,
+            verdict=self._ledger.verdict(),
+            findings=findings,
+            more_findings=more,
+            over=self._ledger.over(),
+            last_occurrence=self._ledger.counter,
+        )
+        status = compose([view], boot_id=self._published_boot, pod_uid="", version="")
+        return self._last, NodeHealth(metadata=Metadata(name=self.node), status=status)

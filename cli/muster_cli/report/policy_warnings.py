@@ -1,0 +1,111 @@
+"""What is allowed in a policy and yet not likely meant: rules that never match, budgets that let nothing through."""
+
+from collections.abc import Collection, Iterator
+from fnmatch import fnmatchcase
+from itertools import combinations
+
+from muster_checks.base.vocabulary import FaultClass
+from muster_tainter.policy.heavy_checks import AtOnce
+from muster_tainter.policy.pools import Pool
+from muster_tainter.policy.rules import CloseOn, Match, Policy, Rule
+
+_SOURCES = ("agent", "condition", "loki", "podlog")  # check names of sources beside the agents
+
+
+def warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
+    """One line each, beginning with the place. checks: the names there are."""
+    for number, rule in enumerate(policy.rules):
+        where = f"rules[{number}] ({rule.name})"
+        over = shadowing(rule, policy.rules[:number])
+        if over:
+            yield f"{where}: never matches: {', '.join(over)} before it take all that it is for"
+        for glob in rule.match.check:
+            if not any(fnmatchcase(name, glob) for name in (*checks, *_SOURCES)):
+                yield f"{where}.match.check: {glob!r}: no check has such a name"
+        for name in rule.proof.checks if rule.proof is not None else ():
+            if name not in checks:
+                yield f"{where}.proof.checks: {name!r}: there is no such check: its proof never comes"
+        if rule.opens and rule.close_on == (CloseOn.PROOF,) and rule.proof is None and _asks_nothing(rule):
+            yield f"{where}.closeOn: only proof, and none can be asked for: only a person closes its faults"
+    for number, pool in enumerate(policy.pools):
+        yield from _of_pool(f"pools[{number}] ({pool.name})", pool, checks)
+    if not policy.rules:
+        yield "rules: there is none: nothing is done about anything"
+
+
+def _asks_nothing(rule: Rule) -> bool:
+    return all(rule.proof_of(check, FaultClass.RESET) is None for check in rule.match.check)
+
+
+def _of_pool(where: str, pool: Pool, checks: Collection[str]) -> Iterator[str]:
+    budget = pool.budget
+    shares = (("tainted", budget.tainted), ("perDomain", budget.per_domain))
+    for name, share in (*shares, ("rate.nodes", budget.rate.nodes if budget.rate is not None else None)):
+        if share is not None and share.of(100) == 0:
+            yield f"{where}.budget.{name}: {share}: no node of it is ever tainted"
+    if budget.healthy_per_domain == AtOnce(percent=100):
+        yield f"{where}.budget.healthyPerDomain: 100%: no node of it is ever tainted"
+    for key, names in (("preFlight", pool.testing.pre_flight), ("postFlight", pool.testing.post_flight)):
+        for name in names:
+            if name not in checks:
+                yield f"{where}.testing.{key}: {name!r}: there is no such check"
+
+
+def notes(policy: Policy) -> Iterator[str]:
+    """What may well be meant."""
+    if not policy.pools:
+        yield "pools: there is none: no budget limits how many nodes are tainted"
+    for number, pool in enumerate(policy.pools):
+        where = f"pools[{number}] ({pool.name})"
+        budget = pool.budget
+        if not any((budget.tainted, budget.per_domain, budget.healthy_per_domain, budget.rate)):
+            yield f"{where}: no budget: all of it may be tainted"
+        if pool.domain is None and (budget.per_domain is not None or budget.healthy_per_domain is not None):
+            yield f"{where}.domain: not given: all of the pool is one domain"
+    for (number, pool), (other_number, other) in combinations(enumerate(policy.pools), 2):
+        if may_overlap(pool, other):
+            yield (
+                f"pools[{number}] ({pool.name}) and pools[{other_number}] ({other.name}) may choose the same node: "
+                f"both budgets apply to it; it tests, drains and is repaired as {pool.name} says"
+            )
+
+
+def may_overlap(pool: Pool, other: Pool) -> bool:
+    """No label tells their nodes apart."""
+    one, two = pool.selector.match_labels, other.selector.match_labels
+    return all(two.get(key, value) == value for key, value in one.items())
+
+
+def shadowing(rule: Rule, before: tuple[Rule, ...]) -> list[str]:
+    """Rules before it that together take everything it is for; empty: something may be left for it."""
+    match = rule.match
+    names: list[str] = []
+    for verdict in match.verdict:
+        for asks in match.fault_class or tuple(FaultClass):
+            taker = next((each.name for each in before if _takes(each.match, match, verdict, asks)), None)
+            if taker is None:
+                return []
+            names.append(taker)
+    return list(dict.fromkeys(names))
+
+
+def _takes(one: Match, other: Match, verdict: str, asks: FaultClass) -> bool:
+    """``one`` is for all findings of that verdict and class that ``other`` is for."""
+    if verdict not in one.verdict or (one.fault_class is not None and asks not in one.fault_class):
+        return False
+    if one.correlated is not None and (other.correlated is None or other.correlated < one.correlated):
+        return False
+    if one.solo and not other.solo:
+        return False
+    pairs = ((one.check, other.check), (one.component, other.component), (one.reason, other.reason))
+    return all(all(any(_wider(glob, narrow) for glob in wide) for narrow in narrows) for wide, narrows in pairs)
+
+
+def _wider(glob: str, other: str) -> bool:
+    """Sure that all that ``other`` matches is matched by ``glob``: the same, everything, or a prefix of it."""
+    if glob in ("*", other):
+        return True
+    if not any(sign in other for sign in "*?["):
+        return fnmatchcase(other, glob)
+    stem = glob.removesuffix("*")
+    return glob.endswith("*") and not any(sign in stem for sign in "*?[") and other.startswith(stem)

@@ -1,0 +1,164 @@
+"""What `muster replay` found, for people and for machines."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from muster_cli.report.columns import print_table
+from muster_cli.report.fleet_answer import plural
+from muster_kube.api.times import rfc3339_whole
+from muster_tainter.budgets.incidents import FLEET
+from muster_tainter.explain.replay import Outcome, Spell
+from muster_tainter.policy.rules import Policy
+
+ROWS_LIMIT = 200  # of a table for people; --json has all that are kept
+HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "WHY", "ENDED")
+WITHHELD_HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "WITHHELD", "ENDED")
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read. undated: nodes whose log names no date; labelled: the fleet's nodes are known"""
+
+    files: int
+    lines: int
+    malformed: int
+    overlong: int
+    undated: tuple[str, ...]
+    labelled: bool
+
+
+def print_outcome(outcome: Outcome, read: Read, policy: Policy) -> None:
+    _table(HEAD, outcome.spells, "taints")
+    if outcome.withheld_spells:
+        if outcome.spells:
+            print()
+        _table(WITHHELD_HEAD, outcome.withheld_spells, "withheld taints")
+    if outcome.spells or outcome.withheld_spells:
+        print()
+    for line in summary(outcome, read, policy):
+        print(line)
+
+
+def _table(head: tuple[str, ...], spells: list[Spell], what: str) -> None:
+    if spells:
+        print_table(head, [_row(spell) for spell in spells[:ROWS_LIMIT]])
+    if len(spells) > ROWS_LIMIT:
+        print(f"and {len(spells) - ROWS_LIMIT} {what} more: --json has them")
+
+
+def _row(spell: Spell) -> tuple[str, ...]:
+    since = rfc3339_whole(spell.since).replace("T", " ").rstrip("Z")
+    return (
+        since,
+        spell.node,
+        lasted(spell.until - spell.since),
+        spell.rules,
+        spell.why,
+        spell.ended or "still, at the end",
+    )
+
+
+def lasted(seconds: float) -> str:
+    """``45s``, ``12m``, ``5h 3m``, ``3d 4h``."""
+    whole = int(seconds)
+    if whole < 120:
+        return f"{whole}s"
+    if whole < 7200:
+        return f"{whole // 60}m"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}h {minutes}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
+
+
+def hours(seconds: float) -> float:
+    return round(seconds / 3600, 2)
+
+
+def summary(outcome: Outcome, read: Read, policy: Policy) -> Iterable[str]:
+    most = f", at most {outcome.at_once} at a time (first {rfc3339_whole(outcome.at_once_at)})"
+    total = f"{hours(outcome.tainted_s):g} node-hours in all{most if outcome.at_once else ''}"
+    yield f"{len(outcome.tainted)} of {plural(outcome.nodes, 'node')} tainted, {total}"
+    if outcome.withheld:
+        yield f"{plural(len(outcome.withheld), 'node')} withheld, {hours(outcome.withheld_s):g} node-hours in all"
+    rules = ", ".join(f"{rule} {count}" for rule, count in sorted(outcome.opened.items()))
+    if rules:
+        yield f"faults opened, by rule: {rules}"
+    for incident in sorted(outcome.incidents.values(), key=lambda incident: (incident.since, incident.id))[:20]:
+        where = "" if incident.ground == FLEET else f" of {incident.ground[0]}={incident.ground[1]}"
+        yield (
+            f"incident: {incident.check} {incident.reason} on {incident.count} nodes{where}, from "
+            f"{rfc3339_whole(incident.since)} on"
+        )
+    if outcome.end:
+        yield f"from {rfc3339_whole(outcome.begin)} to {rfc3339_whole(outcome.end)}, {_read(read)}"
+    else:
+        yield f"no fault in {_read(read)}"
+    yield from notes(outcome, read, policy)
+
+
+def _read(read: Read) -> str:
+    bad = [f"{count} {what}" for count, what in ((read.malformed, "bad"), (read.overlong, "cut")) if count]
+    said = f" ({', '.join(bad)})" if bad else ""
+    return f"{plural(read.lines, 'line')} of {plural(read.files, 'file')}{said}"
+
+
+def notes(outcome: Outcome, read: Read, policy: Policy) -> Iterable[str]:
+    if read.undated:
+        some = ", ".join(read.undated[:5]) + (" …" if len(read.undated) > 5 else "")
+        yield (
+            f"note: {some}: no date (times since boot, no time at all, or no year: --year), taken from 1970 on; such "
+            f"times say nothing of other nodes'"
+        )
+    if any(pool.selector.match_labels for pool in policy.pools) and not read.labelled:
+        yield "note: labels of nodes are not known (--nodes FILE): pools with a selector choose none of them"
+    if outcome.left_out:
+        yield f"note: {outcome.left_out} taints are counted and not shown"
+    if any(not spell.ended for spell in outcome.spells):
+        yield "note: nothing is proved, and nobody clears, in a replay: what only they close stays to the end"
+
+
+def as_document(outcome: Outcome, read: Read, policy: Policy) -> dict[str, Any]:
+    return {
+        "from": rfc3339_whole(outcome.begin) if outcome.end else "",
+        "to": rfc3339_whole(outcome.end) if outcome.end else "",
+        "files": read.files,
+        "lines": read.lines,
+        "badLines": read.malformed,
+        "cutLines": read.overlong,
+        "nodes": outcome.nodes,
+        "nodesTainted": len(outcome.tainted),
+        "nodeHours": hours(outcome.tainted_s),
+        "atOnce": outcome.at_once,
+        "nodesWithheld": len(outcome.withheld),
+        "withheldNodeHours": hours(outcome.withheld_s),
+        "opened": dict(sorted(outcome.opened.items())),
+        "closed": dict(sorted(outcome.closed.items())),
+        "taints": [_spell(spell) for spell in outcome.spells],
+        "withheld": [_spell(spell) for spell in outcome.withheld_spells],
+        "incidents": [
+            {
+                "id": incident.id,
+                "check": incident.check,
+                "reason": incident.reason,
+                "ground": "" if incident.ground == FLEET else f"{incident.ground[0]}={incident.ground[1]}",
+                "since": rfc3339_whole(incident.since),
+                "nodes": incident.count,
+            }
+            for incident in sorted(outcome.incidents.values(), key=lambda incident: (incident.since, incident.id))
+        ],
+        "leftOut": outcome.left_out,
+        "notes": list(notes(outcome, read, policy)),
+    }
+
+
+def _spell(spell: Spell) -> dict[str, Any]:
+    return {
+        "node": spell.node,
+        "since": rfc3339_whole(spell.since),
+        "until": rfc3339_whole(spell.until),
+        "seconds": int(spell.until - spell.since),
+        "taint": spell.taint,
+        "rules": spell.rules,
+        "why": spell.why,
+        "ended": spell.ended,
+    }

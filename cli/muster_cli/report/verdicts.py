@@ -1,0 +1,68 @@
+"""Results for people: one line a check, below it what is not well (or, with details, every component)."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
+
+COLOURS = {
+    Verdict.PASS: "\x1b[32m",
+    Verdict.WARN: "\x1b[33m",
+    Verdict.FAIL: "\x1b[1;31m",
+    Verdict.UNKNOWN: "\x1b[35m",
+    Verdict.SKIP: "\x1b[2m",
+}
+
+
+def print_results(results: Sequence[Result], *, details: bool) -> None:
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    print("\n".join(as_lines(results, details=details, coloured=coloured)))
+
+
+def as_lines(results: Sequence[Result], *, details: bool, coloured: bool = False) -> list[str]:
+    """``details``: sound components too, with what was measured."""
+    width = max((len(result.check) for result in results), default=0)
+    lines: list[str] = []
+    for result in results:
+        shown = [f for f in result.findings if details or f.verdict not in (Verdict.PASS, Verdict.SKIP)]
+        # where there are findings to show, they say it
+        said = "" if shown else _summary(result)
+        verdict = _painted(result.verdict, coloured)
+        lines.append(f"{result.check:<{width}}  {verdict}  {said}".rstrip())
+        lines += [f"{'':<{width}}    {_finding(finding, coloured)}" for finding in shown]
+    return lines
+
+
+def _summary(result: Result) -> str:
+    if result.verdict in (Verdict.PASS, Verdict.WARN, Verdict.FAIL):
+        count = len(result.findings)
+        return f"{count} component{'s' if count != 1 else ''}" if count else ""
+    return f"{result.reason}: {result.message}" if result.message else result.reason
+
+
+def _finding(finding: Finding, coloured: bool) -> str:
+    asks = f" (asks for: {finding.fault_class})" if finding.fault_class else ""
+    times = f" x{finding.count}" if finding.count > 1 else ""
+    origin = " [written from user space]" if finding.origin == "user" else ""
+    sound = finding.verdict is Verdict.PASS
+    # a bare number says nothing by itself: a plug-in's condition is 0 where all is well
+    figures = sound and any(m.unit or m.threshold is not None for m in finding.measurements)
+    said = ", ".join(map(_measurement, finding.measurements)) if figures else finding.message
+    reason = "" if sound else f" {finding.reason}{asks}{times}:"
+    return f"{_painted(finding.verdict, coloured)}  {finding.component}{reason} {said}{origin}".rstrip()
+
+
+def _measurement(measurement: Measurement) -> str:
+    limit = f" (limit {_number(measurement.threshold)})" if measurement.threshold is not None else ""
+    unit = measurement.unit if measurement.unit in ("", "%") else f" {measurement.unit}"
+    return f"{measurement.name} {_number(measurement.value)}{unit}{limit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def _painted(verdict: Verdict, coloured: bool) -> str:
+    text = f"{verdict.value:<7}"
+    return f"{COLOURS[verdict]}{text}\x1b[0m" if coloured else text

@@ -1,0 +1,23 @@
+"""The Grafana dashboards, as Python: `docs/generate.py` writes their JSON into the chart, where grafana/ links to it.
+
+One module a dashboard. They share colours.py, the form of each kind of panel (model.py), and whole panels (shapes.py).
+"""
+
+import json
+from pathlib import Path
+
+from dashboards import fleet, ipujobs, network, node, tainter
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "muster" / "files" / "dashboards"  # helm reads nothing outside the chart
+ALL = (fleet, node, network, ipujobs, tainter)
+
+
+def files() -> dict[Path, str]:
+    """Each dashboard's JSON, by file."""
+    made = {}
+    for module in ALL:
+        found = module.dashboard()
+        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        made[CHART / f"{found['uid']}.json"] = text
+    return made

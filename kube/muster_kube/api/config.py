@@ -1,0 +1,182 @@
+"""Where the API server is, whom to trust, and who we are.
+
+Order: the flag, in-cluster, ``$KUBECONFIG``, ``~/.kube/config``; ``ClusterConfig.origin`` says which. Proxies of the
+environment and of kubeconfigs are not used. Tokens and certificates are read without the ``kubernetes`` package; exec
+plug-ins and OIDC need it (see :mod:`muster_kube.api.login`).
+"""
+
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from muster_kube.api.credentials import Credentials, FileToken, NoToken, StaticToken
+from muster_kube.api.errors import ConfigError
+from muster_kube.api.kubeconfig import Selected, read_kubeconfigs
+
+__all__ = ["SERVICE_ACCOUNT_DIR", "ClusterConfig", "ConfigError", "load_config"]
+
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """One cluster and one identity.
+
+    origin:    where this came from, for the log
+    server:    ``https://host:port[/prefix]`` without a trailing slash
+    namespace: of the context, or the pod's own
+    user:      the kubeconfig user's name, empty in a pod
+    ca:        PEM bundle to trust; None: the system's
+    client_certificate, client_key: PEM, or None
+    """
+
+    origin: str
+    server: str
+    namespace: str = "default"
+    user: str = ""
+    ca: bytes | None = field(default=None, repr=False)
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str | None = None
+    client_certificate: bytes | None = field(default=None, repr=False)
+    client_key: bytes | None = field(default=None, repr=False)
+    credentials: Credentials = field(default_factory=NoToken, repr=False)
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """A new context. Raises ConfigError when certificate, key or CA do not parse or do not belong together."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.insecure_skip_tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif self.ca is None:
+            context.load_default_certs()
+        else:
+            try:
+                context.load_verify_locations(cadata=self.ca.decode("ascii"))
+            except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
+                raise ConfigError(f"{self.origin}: certificate-authority: is no PEM certificate: {error}") from error
+        if self.client_certificate is not None:
+            self._load_client_certificate(context)
+        return context
+
+    def _load_client_certificate(self, context: ssl.SSLContext) -> None:
+        # ssl reads certificates from files only; these live for one call, readable by us alone
+        with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+            pem = Path(folder, "client.pem")
+            pem.touch(mode=0o600)
+            pem.write_bytes((self.client_certificate or b"") + b"\n" + (self.client_key or b""))
+            try:
+                # an encrypted key must not ask on a terminal: an empty passphrase makes it an error
+                context.load_cert_chain(pem, password=lambda: "")
+            except (ssl.SSLError, ValueError) as error:
+                raise ConfigError(f"{self.origin}: client-certificate and client-key: {error}") from error
+
+
+def load_config(
+    kubeconfig: Path | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    home: Path | None = None,
+    service_account_dir: Path = SERVICE_ACCOUNT_DIR,
+) -> ClusterConfig:
+    """The cluster to talk to. Raises ConfigError that says what was looked for and what was found."""
+    if kubeconfig is not None:
+        return _from_kubeconfig(read_kubeconfigs([kubeconfig.expanduser()]), f"--kubeconfig {kubeconfig}")
+    if environ.get("KUBERNETES_SERVICE_HOST") and (service_account_dir / "token").exists():
+        return _in_cluster(environ, service_account_dir)
+    if environ.get("KUBECONFIG"):
+        files = [Path(part).expanduser() for part in environ["KUBECONFIG"].split(os.pathsep) if part]
+        origin = f"$KUBECONFIG {environ['KUBECONFIG']}"
+        try:
+            return _from_kubeconfig(read_kubeconfigs(files, skip_missing=True), origin)
+        except ConfigError as error:
+            raise ConfigError(f"$KUBECONFIG: {error}") from error
+    default = (home or Path.home()) / ".kube" / "config"
+    if default.exists():
+        return _from_kubeconfig(read_kubeconfigs([default]), str(default))
+    raise ConfigError(
+        "no cluster configured: give --kubeconfig FILE, run in a pod with a service account token "
+        f"({service_account_dir / 'token'} and $KUBERNETES_SERVICE_HOST: not both there), set $KUBECONFIG, "
+        f"or make {default}"
+    )
+
+
+def _in_cluster(environ: Mapping[str, str], folder: Path) -> ClusterConfig:
+    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not port.isdigit():
+        raise ConfigError(f"$KUBERNETES_SERVICE_PORT: found {port!r}, expected a number")
+    try:
+        ca: bytes | None = (folder / "ca.crt").read_bytes()
+    except FileNotFoundError:
+        ca = None
+    except OSError as error:
+        raise ConfigError(f"{folder / 'ca.crt'}: cannot be read: {error.strerror}") from error
+    try:
+        namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        namespace = ""  # a hand-made token volume may lack it
+    return ClusterConfig(
+        origin=f"in-cluster ({folder})",
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        namespace=namespace or "default",
+        ca=ca,
+        credentials=FileToken(folder / "token"),
+    )
+
+
+def _from_kubeconfig(selected: Selected, origin: str) -> ClusterConfig:
+    cluster, user = selected.cluster, selected.user
+    server = cluster.text("server")
+    if server is None:
+        raise ConfigError(f"{cluster.where('server')}: missing, expected https://HOST:PORT")
+    _check_server(server, cluster.where("server"))
+    certificate = key = None
+    credentials: Credentials = NoToken()
+    if user is not None:
+        for legacy in ("username", "password"):
+            if user.body.get(legacy):
+                raise ConfigError(
+                    f"{user.where(legacy)}: passwords are not supported (Kubernetes dropped them in 1.19); "
+                    "allowed: token, tokenFile, client-certificate, exec, auth-provider"
+                )
+        certificate, key = user.pem("client-certificate"), user.pem("client-key")
+        if certificate is not None and key is None:
+            raise ConfigError(f"{user.where('client-key')}: missing, but client-certificate is given")
+        token_file, token = user.path("tokenFile"), user.text("token")
+        if token_file is not None:  # wins over token, as in kubectl
+            credentials = FileToken(token_file)
+        elif token is not None:
+            credentials = StaticToken(token)
+        elif user.body.get("exec") or user.body.get("auth-provider"):
+            from muster_kube.api.login import log_in  # 126 MB on disk, 35 MB of RSS: only for those who need it
+
+            answer = log_in(selected)
+            credentials = answer.credentials
+            if answer.client_certificate is not None:
+                certificate, key = answer.client_certificate, answer.client_key
+    return ClusterConfig(
+        origin=f"{origin} (context {selected.context.name})",
+        server=server.rstrip("/"),
+        namespace=selected.namespace,
+        user=user.name if user is not None else "",
+        ca=cluster.pem("certificate-authority"),
+        insecure_skip_tls_verify=cluster.flag("insecure-skip-tls-verify"),
+        tls_server_name=cluster.text("tls-server-name"),
+        client_certificate=certificate,
+        client_key=key,
+        credentials=credentials,
+    )
+
+
+def _check_server(server: str, where: str) -> None:
+    try:
+        parts = urlsplit(server)
+        port_is_bad = parts.port == 0
+    except ValueError:
+        parts, port_is_bad = urlsplit(""), True
+    if parts.scheme not in ("https", "http") or not parts.hostname or port_is_bad or parts.query or parts.fragment:
+        raise ConfigError(f"{where}: found {server!r}, expected https://HOST[:PORT]")

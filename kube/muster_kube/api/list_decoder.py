@@ -1,0 +1,164 @@
+"""A list answer, decoded item by item while its bytes come in.
+
+At resourceVersion 0 an API server ignores ``limit`` and sends everything in one body (240 MB for 15,000 Nodes). So
+items are cut out of the stream: a boundary between two items looks like ``},{"metadata":{`` (built-in types) or
+``},{"apiVersion":`` (custom resources). The same may stand inside an item, but what lies before it is then no whole
+JSON value and does not decode; inside a string it cannot stand, as its quotes would be escaped. So a cut that decodes
+is right, and where nothing can be cut the whole body is decoded at the end.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from muster_kube.api.errors import BadAnswer
+
+T = TypeVar("T")
+
+_ITEMS = re.compile(rb'"items":\[')
+_BOUNDARY = re.compile(rb'\},(?=\{"(?:metadata":\{|apiVersion":|kind":))')
+WORTH_CUTTING = 1 << 18  # bytes: below it one decode of the whole is cheaper
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """An item whose fields are not what its type says. key: its name (``namespace/name``), where that can be read."""
+
+    key: str | None
+    raw: bytes
+    error: str
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    items: list[T]
+    resource_version: str
+    continue_: str = ""
+    undecodable: list[Undecodable] = field(default_factory=list)
+
+
+class _Lenient(msgspec.Struct):
+    metadata: dict[str, Any] = {}
+
+
+_lenient = msgspec.json.Decoder(_Lenient)
+_any_json = msgspec.json.Decoder(msgspec.Raw)
+
+
+class _Rest(msgspec.Struct):
+    """The list without what was cut out of it."""
+
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+_rest = msgspec.json.Decoder(_Rest)
+
+
+def key_of(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def undecodable(raw: bytes | memoryview, error: Exception) -> Undecodable:
+    """``raw`` with what can still be read of it: its key, for telling people which object is meant."""
+    key = None
+    try:
+        metadata = _lenient.decode(raw).metadata
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        metadata = {}
+    name, namespace = metadata.get("name"), metadata.get("namespace", "")
+    if isinstance(name, str) and name and isinstance(namespace, str):
+        key = key_of(namespace, name)
+    return Undecodable(key, bytes(raw), str(error))
+
+
+class PageReader(Generic[T]):
+    """Feed it the chunks of one list answer, then ``finish``.
+
+    transform:     applied to each item as soon as it is decoded, so that what it drops never piles up
+    worth_cutting: items are cut out once so many bytes wait
+    """
+
+    def __init__(
+        self,
+        kind: type[T],
+        path: str,
+        *,
+        transform: Callable[[T], T] | None = None,
+        worth_cutting: int = WORTH_CUTTING,
+    ) -> None:
+        self._transform = transform
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
+        self._path = path
+        self._buffer = bytearray()
+        self._head: bytes | None = None  # everything up to and with `"items":[`
+        self._items: list[T] = []
+        self._undecodable: list[Undecodable] = []
+        self._worth_cutting = worth_cutting
+        self._next_cut = worth_cutting
+
+    def feed(self, chunk: bytes) -> None:
+        self._buffer += chunk
+        if len(self._buffer) >= self._next_cut:
+            self._cut()
+            # an item that cannot be cut makes us wait for twice as much, so that no byte is looked at for ever
+            self._next_cut = max(self._worth_cutting, 2 * len(self._buffer))
+
+    def finish(self) -> Page[T]:
+        """The page. Raises BadAnswer when the answer is no list (of JSON objects)."""
+        whole = self._buffer if self._head is None else self._head + self._buffer
+        try:
+            rest = _rest.decode(whole)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            shown = bytes(whole[:120]).decode("utf-8", "replace")
+            raise BadAnswer(200, f"no list: {error}; the answer begins {shown!r}", self._path) from error
+        for raw in rest.items or ():
+            self._take(memoryview(raw))
+        return Page(self._items, rest.metadata.resource_version, rest.metadata.continue_, self._undecodable)
+
+    def _cut(self) -> None:
+        if self._head is None:
+            found = _ITEMS.search(self._buffer)
+            if found is None:
+                return
+            self._head = bytes(self._buffer[: found.end()])
+            del self._buffer[: found.end()]
+        start = 0
+        ends = [found.start() + 1 for found in _BOUNDARY.finditer(self._buffer)]
+        for end in ends:
+            # a copy, as a Raw field would keep the buffer from being shortened
+            if self._whole(bytes(memoryview(self._buffer)[start:end])):
+                start = end + 1
+        del self._buffer[:start]
+
+    def _whole(self, piece: bytes) -> bool:
+        """Take ``piece`` if it is one whole JSON value."""
+        try:
+            self._keep(self._decoder.decode(piece))
+        except msgspec.ValidationError as error:
+            try:
+                _any_json.decode(piece)
+            except msgspec.DecodeError:
+                return False
+            self._undecodable.append(undecodable(piece, error))
+        except msgspec.DecodeError:
+            return False
+        return True
+
+    def _keep(self, item: T) -> None:
+        self._items.append(item if self._transform is None else self._transform(item))
+
+    def _take(self, raw: memoryview) -> None:
+        try:
+            self._keep(self._decoder.decode(raw))
+        except msgspec.ValidationError as error:
+            self._undecodable.append(undecodable(raw, error))

@@ -1,0 +1,89 @@
+"""One watch event's JSON into a value: what happened, to which object, at which resourceVersion."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from muster_kube.api.errors import Failure, read_failure
+from muster_kube.api.list_decoder import Undecodable, undecodable
+
+T = TypeVar("T")
+
+CHANGES = ("ADDED", "MODIFIED", "DELETED")
+
+
+@dataclass(frozen=True)
+class Change(Generic[T]):
+    """type: ADDED, MODIFIED or DELETED; an object's first event after a list may be any of them."""
+
+    type: str
+    object: T
+
+
+@dataclass(frozen=True)
+class Removed:
+    """An object that cannot be read was deleted."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """Nothing happened; the watch can go on from ``resource_version`` when it breaks."""
+
+    resource_version: str
+
+
+class _BookmarkMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _BookmarkObject(msgspec.Struct):
+    metadata: _BookmarkMetadata
+
+
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_raw_event = msgspec.json.Decoder(_RawEvent)
+_bookmark = msgspec.json.Decoder(_BookmarkObject)
+
+
+class EventReader(Generic[T]):
+    """Reads the events of a watch of one type.
+
+    The common case costs one decode; only what does not fit is looked at a second time.
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        name = f"Event_{getattr(kind, '__name__', 'Object')}"
+        typed: Any = msgspec.defstruct(name, [("type", str), ("object", kind)])
+        self._typed: msgspec.json.Decoder[Any] = msgspec.json.Decoder(typed)
+
+    def read(self, line: bytes) -> Change[T] | Removed | Bookmark | Failure | Undecodable:
+        """A Failure is the server's ERROR event; Undecodable a changed object that does not fit.
+
+        Raises msgspec.MsgspecError when ``line`` is no event at all: then nobody knows what was lost.
+        """
+        try:
+            event = self._typed.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return self._read_raw(line, error)
+        if event.type in CHANGES:
+            return Change(event.type, event.object)
+        return self._read_raw(line, ValueError(f"event type {event.type!r}"))
+
+    @staticmethod
+    def _read_raw(line: bytes, error: Exception) -> Removed | Bookmark | Failure | Undecodable:
+        event = _raw_event.decode(line)
+        if event.type == "BOOKMARK":
+            return Bookmark(_bookmark.decode(event.object).metadata.resource_version)
+        if event.type == "ERROR":
+            return read_failure(memoryview(event.object)) or Failure(message=str(error))
+        item = undecodable(memoryview(event.object), error)
+        if event.type == "DELETED" and item.key is not None:
+            return Removed(item.key)
+        return item

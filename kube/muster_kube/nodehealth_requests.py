@@ -1,0 +1,108 @@
+"""Writes requests into NodeHealths, and deletes them again: nobody else's entry changes.
+
+Asking is a server-side apply with a field manager of its own, as every requester's. Where ours is the last entry the
+list goes as a whole instead: an API server of Kubernetes 1.20 leaves an applied list that has become empty as null,
+and then refuses that. Each write is bound to the version it was decided on, so it can neither bring a deleted object
+back nor undo what another leader has asked.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from muster_kube import nodehealth
+from muster_kube.api.client import KubeClient
+from muster_kube.nodehealth import Clear, NodeHealth, Request
+
+
+@dataclass(frozen=True)
+class Asker:
+    """One of those who ask. manager: its field manager; label: of the NodeHealth while a request of its stands, so that
+    a new leader finds it; is_ours: that is its own; annotation: of the NodeHealth, what it remembers there; empty:
+    nothing."""
+
+    manager: str
+    label: str
+    is_ours: Callable[[Request], bool]
+    annotation: str = ""
+
+
+class Asking:
+    """The writes of one asker. observe: takes in what a write returned. All raise ApiError; Conflict where ``health``
+    is no longer what the server has."""
+
+    def __init__(self, client: KubeClient, asker: Asker, observe: Callable[[NodeHealth], None]) -> None:
+        self._client = client
+        self._asker = asker
+        self._observe = observe
+
+    async def ask(self, health: NodeHealth, requests: Collection[Request], label: str = "true") -> None:
+        """``requests``: all of ours from now on."""
+        past = health.metadata.annotations.get(self._asker.annotation, "")
+        self._observe(await self._apply(health, self._applied(health, past, requests, label)))
+
+    async def delete(
+        self,
+        health: NodeHealth,
+        past: str = "",
+        *,
+        keep: Collection[Request] = (),
+        clear: Collection[Clear] | None = None,
+    ) -> None:
+        """Requests of ours but for ``keep``, remembering ``past`` (empty: nothing) in the same write; clear: None, or
+        what is to stand in spec.clear."""
+        asker = self._asker
+        kept = {request.id for request in keep}
+        forgotten = not past and asker.annotation in health.metadata.annotations
+        if self._left(health, kept) and clear is None and not forgotten:
+            answer = await self._apply(health, self._applied(health, past, keep))
+            if not any(asker.is_ours(request) and request.id not in kept for request in answer.spec.requests):
+                self._observe(answer)
+                return
+            # somebody else's manager owns the entry as well: seen where an object was created with an empty spec
+            health = answer
+        self._observe(await self._patch(health, self._without(health, past, self._left(health, kept), clear)))
+
+    def _left(self, health: NodeHealth, kept: Collection[str]) -> list[Request]:
+        return [each for each in health.spec.requests if each.id in kept or not self._asker.is_ours(each)]
+
+    async def _apply(self, health: NodeHealth, body: dict[str, Any]) -> NodeHealth:
+        manager = self._asker.manager
+        return await self._client.apply(_path(health), body, field_manager=manager, force=True, type=NodeHealth)
+
+    async def _patch(self, health: NodeHealth, body: dict[str, Any]) -> NodeHealth:
+        params = {"fieldManager": self._asker.manager}
+        return await self._client.patch(_path(health), body, type=NodeHealth, params=params)
+
+    def _applied(
+        self, health: NodeHealth, past: str, requests: Collection[Request], label: str = "true"
+    ) -> dict[str, Any]:
+        """All that is ours in the object. The uid keeps an apply from making an object that is gone."""
+        meta = health.metadata
+        metadata: dict[str, Any] = {"name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version}
+        if past:
+            metadata["annotations"] = {self._asker.annotation: past}
+        body = {"apiVersion": f"{nodehealth.GROUP}/{nodehealth.VERSION}", "kind": "NodeHealth", "metadata": metadata}
+        if requests:
+            metadata["labels"] = {self._asker.label: label}
+            body["spec"] = {"requests": msgspec.to_builtins(list(requests))}
+        return body
+
+    def _without(
+        self, health: NodeHealth, past: str, left: list[Request], clear: Collection[Clear] | None
+    ) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"resourceVersion": health.metadata.resource_version}
+        if self._asker.annotation:
+            metadata["annotations"] = {self._asker.annotation: past or None}
+        if not any(map(self._asker.is_ours, left)):
+            metadata["labels"] = {self._asker.label: None}
+        spec: dict[str, Any] = {"requests": msgspec.to_builtins(left) or None}
+        if clear is not None:
+            spec["clear"] = msgspec.to_builtins(list(clear))
+        return {"metadata": metadata, "spec": spec}
+
+
+def _path(health: NodeHealth) -> str:
+    return f"{nodehealth.PATH}/{health.metadata.name}"

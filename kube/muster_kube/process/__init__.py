@@ -1,0 +1,1 @@
+"""What every part does as a process: settings, log, address, lifetime."""

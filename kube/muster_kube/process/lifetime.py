@@ -1,0 +1,70 @@
+"""How long a part runs: until it is told to stop, or until something in it ends that should not."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from typing import Any
+
+from uvicorn.server import Server
+
+from muster_kube.process.command_line import EXIT_FAILED
+
+log = logging.getLogger(__name__)
+
+
+class QuietServer(Server):
+    """Leaves signals to the application, which has more to stop than a server."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def until_one_ends(part: str, tasks: Iterable["asyncio.Task[Any]"], stop: asyncio.Event) -> int:
+    """The exit code: 0 once ``stop`` is set, EXIT_FAILED where one of ``tasks`` has ended by itself, which is logged.
+    The tasks are left as they are: in which order they stop is for the part to say."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(stopping)
+    if stop.is_set():
+        return 0
+    for task in done:
+        error = None if task.cancelled() else task.exception()
+        log.error("a part of the %s has ended: %s", part, error or task, exc_info=error)
+    return EXIT_FAILED
+
+
+async def end(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancelled, and waited for; what they raise is dropped."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def tell_address(what: str, listener: socket.socket) -> None:
+    """``WHAT on HOST:PORT`` on stdout: whoever started this may have left the port to the system."""
+    host, port = listener.getsockname()[:2]
+    print(f"{what} on {host}:{port}", flush=True)
+
+
+def version() -> str:
+    """Of the installed package; "unknown" from a mere checkout."""
+    try:
+        return metadata.version("passmuster")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,52 @@
+"""A part's log: one line a record on standard error, as text or JSON, whatever is in the message."""
+
+import json
+import logging
+import sys
+from typing import Any
+
+from muster_kube.api.times import rfc3339
+
+_OURS = frozenset(("time", "level", "logger", "message"))
+
+
+class OneLine(logging.Formatter):
+    """``2026-01-02T03:04:05.678Z WARNING message key=value``, or the same as a JSON object.
+
+    The keys come with the record: ``log.info(…, extra={"fields": {…}})``; those in ``json_fields`` say apart what the
+    message says in words, and stand in the JSON form alone.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = rfc3339(record.created)
+        fields: dict[str, Any] = {k: v for k, v in getattr(record, "fields", {}).items() if k not in _OURS}
+        more: dict[str, Any] = {k: v for k, v in getattr(record, "json_fields", {}).items() if k not in _OURS}
+        message = record.getMessage()
+        if record.exc_info:
+            message = f"{message}: {self.formatException(record.exc_info)}"
+        if self._as_json:
+            entry = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
+            return json.dumps(entry | fields | more, ensure_ascii=False)
+        rest = "".join(f" {key}={_word(value)}" for key, value in fields.items())
+        # a line feed in a message would let whoever caused it forge the next line
+        return f"{time} {record.levelname} {message}{rest}".replace("\r", "\\r").replace("\n", "\\n")
+
+
+def configure_logging(log_format: str, level: int = logging.INFO) -> None:
+    """All loggers to standard error. ``log_format``: text or json."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine(as_json=log_format == "json"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    # a request each: they say nothing that the API server's audit does not
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=\n\r\t') else text

@@ -1,0 +1,345 @@
+"""Tries a volume claim on one node: a claim and a pod that writes to it, watched, and deleted again.
+
+The claim comes first: a pod whose claim is not there yet is put back by the scheduler for seconds. Both carry a label;
+what a process left behind that died in between (the pod ends by its own deadline) is swept by the next trial on that
+node.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, Forbidden, NotFound
+from muster_kube.api.objects import Api, Condition, Event, Metadata
+from muster_kube.api.times import seconds
+from muster_kube.controller.reflector import Reflector
+
+LABEL = "muster.dev/trial"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+CLEAN_UP_S = 20.0
+LEFT_BEHIND_S = 1800.0  # older than the longest trial can be
+_SPARE_S = 60  # the pod's own deadline lies so far behind ours
+# writes twice 4 MiB, flushed, and compares: a volume that takes writes and loses them is no volume
+_WRITE = "head -c 4194304 /dev/urandom > /trial/a && sync && cp /trial/a /trial/b && sync && cmp /trial/a /trial/b"
+_NOT_STORAGE = ("ErrImage", "ImagePull", "InvalidImage", "CreateContainer", "RunContainer", "CrashLoop", "StartError")
+_MOUNT_EVENTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
+
+
+Stage = Literal["no-class", "refused", "unbound", "unplaced", "unmounted", "not-started", "unwritten", "written"]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_WIRE = {
+    "storage_class": "storageClass",
+    "bound_after_s": "boundAfterSeconds",
+    "written_after_s": "writtenAfterSeconds",
+}
+T = TypeVar("T")
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True, rename=_WIRE):
+    """What came of it; also as JSON between tainter and agent. stage: how far it came (muster_checks.pvc.judge.Stage).
+    Times: seconds since the claim was made. said: the cluster's own words."""
+
+    stage: Stage
+    storage_class: str = ""
+    bound_after_s: _Seconds | None = None
+    written_after_s: _Seconds | None = None
+    said: str = ""
+
+
+class _ClaimSpec(Api, frozen=True):
+    storage_class_name: str = ""
+    volume_name: str = ""
+
+
+class _ClaimStatus(Api, frozen=True):
+    phase: str = ""
+
+
+class Claim(Api, frozen=True):
+    metadata: Metadata
+    spec: _ClaimSpec = _ClaimSpec()
+    status: _ClaimStatus = _ClaimStatus()
+
+
+class _Waiting(Api, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Terminated(Api, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _State(Api, frozen=True):
+    waiting: _Waiting | None = None
+    running: dict[str, str] | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(Api, frozen=True):
+    name: str
+    state: _State = _State()
+
+
+class _PodStatus(Api, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class _PodSpec(Api, frozen=True):
+    node_name: str = ""
+
+
+class TrialPod(Api, frozen=True):
+    metadata: Metadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def state(self) -> _State:
+        return self.status.container_statuses[0].state if self.status.container_statuses else _State()
+
+
+class _Made(Api, frozen=True):
+    metadata: Metadata
+
+
+class VolumeTrials:
+    """Claims and pods in ``namespace``, with the client's rights: create, get, list, watch and delete both, list Events
+    and StorageClasses. Several trials may run at once."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._wall = wall
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+
+    async def try_claim(
+        self,
+        node: str,
+        *,
+        storage_class: str,
+        size_mib: int,
+        image: str,
+        bind_timeout_s: float,
+        write_timeout_s: float,
+    ) -> Trial:
+        """One trial, to its end. Never raises ApiError; leaves nothing behind but what the API server keeps us from
+        deleting."""
+        name = f"muster-pvc-{secrets.token_hex(4)}"
+        try:
+            if not storage_class and not await self._has_default_class():
+                return Trial(stage="no-class", said="the cluster has no default StorageClass, and none was named")
+            await self._sweep(node)
+            deadline_s = int(bind_timeout_s + write_timeout_s) + _SPARE_S
+            claim = await self._made(self._claims, claim_body(name, node, storage_class, size_mib), Claim)
+            pod = await self._made(self._pods, pod_body(name, node, image, deadline_s), TrialPod)
+            return await self._watch(pod, claim, bind_timeout_s, write_timeout_s)
+        except ApiError as error:
+            return Trial(stage="refused", storage_class=storage_class, said=str(error))
+        finally:
+            await asyncio.shield(self._delete(name))
+
+    async def _made(self, path: str, body: object, kind: type[T]) -> T:
+        """Made, or known not to be, also when the trial is called off meanwhile: else it might come to be behind its
+        own deletion."""
+        making = asyncio.create_task(self._client.create(path, body, type=kind))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.gather(making, return_exceptions=True)
+            raise
+
+    async def _watch(self, pod: TrialPod, claim: Claim, bind_timeout_s: float, write_timeout_s: float) -> Trial:
+        changed = asyncio.Event()
+        begun = self._clock()
+        params = {"fieldSelector": f"metadata.name={pod.metadata.name}"}
+
+        def on_change(*_: object) -> None:
+            changed.set()
+
+        pods = Reflector(self._client, self._pods, TrialPod, on_change=on_change, params=params)
+        claims = Reflector(self._client, self._claims, Claim, on_change=on_change, params=params)
+        watching = [asyncio.create_task(pods.run()), asyncio.create_task(claims.run())]
+        key = f"{self._namespace}/{pod.metadata.name}"
+        bound_after_s: float | None = None
+        try:
+            while True:
+                changed.clear()
+                pod, claim = pods.store.get(key, pod), claims.store.get(key, claim)
+                elapsed_s = self._clock() - begun
+                if bound_after_s is None and claim.status.phase == "Bound":
+                    bound_after_s = elapsed_s
+                limit_s = bind_timeout_s if bound_after_s is None else bound_after_s + write_timeout_s
+                if pod.status.phase in ("Succeeded", "Failed") or elapsed_s >= limit_s:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(limit_s - elapsed_s):
+                        await changed.wait()
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+        stage, said = stage_of(pod, bound=bound_after_s is not None)
+        if stage in ("unbound", "unmounted", "unplaced") and (told := await self._events(pod, claim)):
+            failed = [event for event in told if event.reason in _MOUNT_EVENTS]
+            said = (failed or told)[-1].message or said
+            if stage == "unmounted" and not failed:
+                stage = "not-started"
+        return Trial(
+            stage=stage,
+            storage_class=claim.spec.storage_class_name,
+            bound_after_s=bound_after_s,
+            written_after_s=elapsed_s if stage == "written" else None,
+            said=said,
+        )
+
+    async def _events(self, pod: TrialPod, claim: Claim) -> list[Event]:
+        """What the cluster said of both, oldest first; nothing where it may not be read."""
+        found: list[Event] = []
+        path = f"/api/v1/namespaces/{self._namespace}/events"
+        for uid in (claim.metadata.uid, pod.metadata.uid):
+            with contextlib.suppress(ApiError):
+                page = await self._client.list_page(path, Event, params={"fieldSelector": f"involvedObject.uid={uid}"})
+                found += page.items
+        return sorted(found, key=lambda event: event.last_timestamp or "")
+
+    async def _has_default_class(self) -> bool:
+        try:
+            page = await self._client.list_page("/apis/storage.k8s.io/v1/storageclasses", _Made)
+        except ApiError:
+            return True  # whether there is one is not known: the claim will tell
+        return any(item.metadata.annotations.get(DEFAULT_CLASS) == "true" for item in page.items)
+
+    async def _sweep(self, node: str) -> None:
+        """Delete what a trial on this node left behind whose process died."""
+        old = self._wall() - LEFT_BEHIND_S
+        for path in (self._pods, self._claims):
+            page = await self._client.list_page(path, _Made, params={"labelSelector": f"{LABEL}={_mark(node)}"})
+            for made in page.items:
+                if seconds(made.metadata.creation_timestamp) < old:
+                    await self._delete(made.metadata.name)
+
+    async def _delete(self, name: str) -> None:
+        """Both, as far as they are there; tried until it is done or CLEAN_UP_S have passed."""
+        deadline = self._clock() + CLEAN_UP_S
+        left = [f"{self._pods}/{name}", f"{self._claims}/{name}"]
+        while left and self._clock() < deadline:
+            try:
+                await self._client.delete(left[0], {"gracePeriodSeconds": 0})
+            except (NotFound, Forbidden):  # what may not be deleted could not be made either
+                pass
+            except ApiError:
+                await asyncio.sleep(1.0)
+                continue
+            left.pop(0)
+
+
+def stage_of(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
+    """How far it came, and the pod's own words about it."""
+    state, status = pod.state, pod.status
+    if status.phase == "Succeeded":
+        return "written", ""
+    if state.terminated is not None:
+        return "unwritten", f"exit code {state.terminated.exit_code}: {state.terminated.message}".rstrip(": ")
+    scheduled = next((c for c in status.conditions if c.type == "PodScheduled"), None)
+    unplaced = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
+    if not bound:
+        storage = "persistent volume" in unplaced.lower() or "persistentvolume" in unplaced.lower()
+        return ("unplaced" if unplaced and not storage else "unbound"), unplaced
+    if not pod.spec.node_name:
+        return "unplaced", unplaced
+    waiting = state.waiting
+    if waiting is not None and waiting.reason.startswith(_NOT_STORAGE):
+        return "not-started", f"{waiting.reason}: {waiting.message}".rstrip(": ")
+    if state.running is not None:
+        return "unwritten", "still writing"
+    if status.phase == "Failed":
+        return "not-started", f"{status.reason}: {status.message}".strip(": ")
+    return "unmounted", waiting.message if waiting is not None else ""
+
+
+def pod_body(name: str, node: str, image: str, deadline_s: int) -> dict[str, object]:
+    """A pod for exactly this node, whatever its taints, through the scheduler (which volume binding waits for)."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {LABEL: _mark(node)}},
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": deadline_s,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+                        ]
+                    }
+                }
+            },
+            "containers": [
+                {
+                    "name": "write",
+                    "image": image,
+                    "command": ["sh", "-c", _WRITE],
+                    "resources": {
+                        "requests": {"cpu": "10m", "memory": "16Mi"},
+                        "limits": {"cpu": "500m", "memory": "64Mi"},
+                    },
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "volumeMounts": [{"name": "trial", "mountPath": "/trial"}],
+                }
+            ],
+            "volumes": [{"name": "trial", "persistentVolumeClaim": {"claimName": name}}],
+        },
+    }
+
+
+def claim_body(name: str, node: str, storage_class: str, size_mib: int) -> dict[str, object]:
+    """The claim. Without a class the cluster's default is taken."""
+    spec: dict[str, object] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": f"{size_mib}Mi"}},
+    }
+    if storage_class:
+        spec["storageClassName"] = storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "labels": {LABEL: _mark(node)}},
+        "spec": spec,
+    }
+
+
+def _mark(node: str) -> str:
+    """A label value for any node name, which may be longer than a label value."""
+    return f"pvc-{hashlib.sha256(node.encode()).hexdigest()[:16]}"

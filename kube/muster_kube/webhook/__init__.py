@@ -1,0 +1,1 @@
+"""Admission webhooks: their HTTPS server, its certificates, and the AdmissionReview."""

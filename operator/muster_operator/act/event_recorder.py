@@ -1,0 +1,109 @@
+"""Events on the user's job, in its own namespace: behind everything that the job itself needs.
+
+One Event object for each (job, reason, message), whoever leads: its name says so, and a second leader finds it there. A
+job that goes on about ever new things is heard a few times at once, then once in a while.
+"""
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from muster_kube.api.objects import Event, EventMetadata, EventSource, ObjectReference
+from muster_kube.api.times import rfc3339_whole
+from muster_kube.controller.workqueue import WorkQueue, run_workers
+from muster_operator.act.rate_limit import Allowance
+from muster_operator.job.names import MANAGER
+from muster_operator.job.snapshot import Tell
+from muster_operator.job.types import API_VERSION, KIND, IPUJob
+
+log = logging.getLogger(__name__)
+
+WORKERS = 2
+MESSAGE_LIMIT = 1024  # characters, as Kubernetes has it
+KNOWN_LIMIT = 8192  # Events that are not told again
+BURST = 12  # Events of one job at once
+REFILL_S = 60.0  # until it may have one more
+_NAME_LIMIT = 253 - 17
+
+
+class Telling:
+    """clock: monotonic seconds; now: seconds since the epoch; note: called with (outcome) after each write."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+        note: Callable[[str], None] = lambda _outcome: None,
+    ) -> None:
+        self._client = client
+        self._now = now
+        self._note = note
+        self._told: OrderedDict[str, None] = OrderedDict()
+        self._allowed = Allowance(BURST, REFILL_S, clock)
+        self._waiting: dict[str, tuple[str, Event]] = {}
+        self._queue: WorkQueue[str] = WorkQueue()
+
+    def tell(self, job: IPUJob, tell: Tell) -> None:
+        """Does nothing where it has been told, or where this job is too loud."""
+        event = self._event(job, tell)
+        name = event.metadata.name
+        if name in self._told:
+            self._told.move_to_end(name)
+            return
+        if self._allowed.take(job.metadata.uid):
+            self._note("left out")
+            return
+        self._told[name] = None
+        while len(self._told) > KNOWN_LIMIT:
+            self._told.popitem(last=False)
+        self._waiting[name] = job.metadata.namespace, event
+        self._queue.add(name)
+
+    async def run(self) -> None:
+        """For ever."""
+        await run_workers(self._queue, self._write, workers=WORKERS)
+
+    async def _write(self, name: str) -> None:
+        waiting = self._waiting.pop(name, None)
+        if waiting is None:
+            return
+        namespace, event = waiting
+        try:
+            await self._client.create(f"/api/v1/namespaces/{namespace}/events", event, type=Event)
+        except AlreadyExists:
+            self._note("known")
+        except (NotFound, Forbidden, Invalid) as error:  # the namespace is going, for one: again would not help
+            self._note("refused")
+            log.warning(
+                "IPUJob %s/%s is not told of %s: %s", namespace, event.involved_object.name, event.reason, error
+            )
+        except ApiError:
+            self._waiting[name] = waiting
+            raise
+        else:
+            self._note("written")
+
+    def _event(self, job: IPUJob, tell: Tell) -> Event:
+        meta, now = job.metadata, rfc3339_whole(self._now())
+        message = tell.message if len(tell.message) <= MESSAGE_LIMIT else tell.message[: MESSAGE_LIMIT - 1] + "…"
+        digest = hashlib.blake2b(
+            "\0".join((meta.uid, tell.type, tell.reason, message)).encode(), digest_size=8
+        ).hexdigest()
+        return Event(
+            metadata=EventMetadata(name=f"{meta.name[:_NAME_LIMIT]}.{digest}", namespace=meta.namespace),
+            involved_object=ObjectReference(
+                kind=KIND, name=meta.name, namespace=meta.namespace, uid=meta.uid, api_version=API_VERSION
+            ),
+            reason=tell.reason,
+            message=message,
+            type=tell.type,
+            source=EventSource(component=MANAGER),
+            first_timestamp=now,
+            last_timestamp=now,
+            reporting_component=MANAGER,
+        )

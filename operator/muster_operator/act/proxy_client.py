@@ -1,0 +1,140 @@
+"""The V-IPU proxy, as the operator calls it: bounded in time and in size, and every answer one of three values.
+
+What is no answer of the proxy's (nothing listens, HTML of something in between) is a Refusal, too: the job says why it
+waits, and it is tried again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import httpx2
+import msgspec
+
+from muster_kube.api.errors import ConfigError
+from muster_kube.controller.fencing import NotLeading
+from muster_operator.job.partition_api import Entry, Query, Refusal, Why, Wish
+
+TIMEOUT_S = 8.0  # for a whole call; the proxy answers a PUT within 2 s, or says that it is under way
+ANSWER_LIMIT = 1 << 20  # bytes
+CONNECTIONS = 16
+_SHOWN = 200  # characters of an answer that makes no sense
+
+T = TypeVar("T")
+
+
+class Credentials(Protocol):
+    """See :mod:`muster_kube.api.credentials`."""
+
+    async def header(self) -> str | None: ...
+
+    def refused(self, header: str | None) -> bool: ...
+
+
+class Proxy:
+    """url: ``http://HOST:PORT[/PREFIX]``. may_write: do we lead at this moment? note: called with (call, outcome) after
+    each call; outcome is ok, pending, or the refusal's ``why``. An async context manager."""
+
+    def __init__(
+        self,
+        url: str,
+        credentials: Credentials,
+        *,
+        may_write: Callable[[], bool],
+        note: Callable[[str, str], None] = lambda _call, _outcome: None,
+        timeout_s: float = TIMEOUT_S,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._credentials = credentials
+        self._may_write = may_write
+        self._note = note
+        self._timeout_s = timeout_s
+        limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+        self._http = httpx2.AsyncClient(trust_env=False, timeout=timeout_s, limits=limits, transport=transport)
+
+    async def __aenter__(self) -> "Proxy":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def room(self, size: int) -> Query | Refusal:
+        """How many partitions of ``size`` IPUs there is room for now."""
+        answer = await self._called("query", "POST", "/query", {"size": size}, Query)
+        return answer[1] if isinstance(answer, tuple) else answer
+
+    async def take(self, name: str, wish: Wish) -> Entry | Refusal:
+        """Make the partition, or take it over: an Entry that is active or under way."""
+        answer = await self._called("take", "PUT", f"/partitions/{name}", wish, Entry)
+        return answer[1] if isinstance(answer, tuple) else answer
+
+    async def free(self, name: str, job: str) -> bool | Refusal:
+        """Give it back. True: it is gone; False: that is under way. job: its uid."""
+        answer = await self._called("free", "DELETE", f"/partitions/{name}?job={job}", None, msgspec.Raw)
+        return answer[0] != 202 if isinstance(answer, tuple) else answer
+
+    async def _called(
+        self, call: str, method: str, path: str, body: object | None, kind: type[T]
+    ) -> tuple[int, T] | Refusal:
+        if not self._may_write():
+            raise NotLeading(path)
+        answer = await self._answer(method, path, body, kind)
+        outcome = answer.why if isinstance(answer, Refusal) else "pending" if answer[0] == 202 else "ok"
+        self._note(call, outcome)
+        return answer
+
+    async def _answer(self, method: str, path: str, body: object | None, kind: type[T]) -> tuple[int, T] | Refusal:
+        content = b"" if body is None else msgspec.json.encode(body)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, raw = await _authorized(
+                    self._credentials, lambda header: self._exchange(method, path, content, header)
+                )
+        except TimeoutError:
+            return self._refused("Unreachable", f"no answer within {self._timeout_s:g} s")
+        except httpx2.InvalidURL as error:
+            return self._refused("Invalid", str(error))
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            return self._refused("Unreachable", " ".join(str(error).split()) or type(error).__name__)
+        except ConfigError as error:
+            return self._refused("Refused", str(error))
+        if raw is None:
+            return self._refused("Refused", f"HTTP {status} with more than {ANSWER_LIMIT} bytes")
+        return self._read(status, raw, kind)
+
+    async def _exchange(self, method: str, path: str, content: bytes, header: str | None) -> tuple[int, bytes | None]:
+        headers = {"Accept": "application/json"} | ({"Authorization": header} if header else {})
+        if content:
+            headers["Content-Type"] = "application/json"
+        async with self._http.stream(method, self.url + path, content=content, headers=headers) as response:
+            raw = bytearray()
+            async for chunk in response.aiter_bytes():
+                raw += chunk
+                if len(raw) > ANSWER_LIMIT:
+                    return response.status_code, None
+            return response.status_code, bytes(raw)
+
+    def _read(self, status: int, raw: bytes, kind: type[T]) -> tuple[int, T] | Refusal:
+        try:
+            if 200 <= status < 300:
+                wanted: Any = kind
+                return status, msgspec.json.decode(raw or b"null", type=wanted)
+            return msgspec.json.decode(raw, type=Refusal)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            shown = " ".join(raw[:_SHOWN].decode("utf-8", "replace").split()) or "nothing"
+            return self._refused("Refused" if status < 500 else "Unreachable", f"HTTP {status}: {shown}")
+
+    def _refused(self, why: Why, message: str) -> Refusal:
+        return Refusal(why=why, message=f"V-IPU proxy {self.url}: {message}")
+
+
+async def _authorized(
+    credentials: Credentials, exchange: Callable[[str | None], Awaitable[tuple[int, bytes | None]]]
+) -> tuple[int, bytes | None]:
+    """Once more with a fresh token after a 401: the first call has done nothing."""
+    header = await credentials.header()
+    status, raw = await exchange(header)
+    if status == 401 and credentials.refused(header) and (fresh := await credentials.header()) != header:
+        status, raw = await exchange(fresh)
+    return status, raw

@@ -1,0 +1,112 @@
+"""One AdmissionReview of an IPUJob in, one answer out; nothing is read from anywhere else."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from muster_kube.webhook.review import ALLOWED, AdmissionRequest, Answer, BadReview
+from muster_operator.admission.defaults import defaulted
+from muster_operator.admission.errors import Error
+from muster_operator.admission.json_patch import difference
+from muster_operator.admission.kueue import queued
+from muster_operator.admission.numbers import mapping
+from muster_operator.admission.validation import Limits, is_judged, judge
+from muster_operator.job.types import GROUP, KIND, PLURAL
+
+Tell = Callable[[str, str], None]
+_Object = dict[str, Any]
+_decoder = msgspec.json.Decoder(_Object)
+_decoder_or_null = msgspec.json.Decoder(_Object | None)
+OPERATIONS = ("CREATE", "UPDATE")
+# bytes of a job as JSON: more than etcd takes without escapes. The review of an update holds two and has to be read,
+# else a job could not lose its finaliser
+JOB_LIMIT = 3 << 20
+
+
+class Reviewers:
+    """scope: the only namespaces whose jobs are judged; empty: all. tell: which webhook (mutate, validate) answered
+    what (allowed, refused). Raises BadReview for what is no IPUJob."""
+
+    def __init__(self, limits: Limits, scope: Collection[str], tell: Tell) -> None:
+        self._limits = limits
+        self._scope = frozenset(scope)
+        self._tell = tell
+
+    async def mutate(self, request: AdmissionRequest) -> Answer:
+        if _is_large(request) and request.operation == "CREATE":
+            return self._told("mutate", too_large())  # not even read
+        job, former = _objects(request)
+        spec = job.get("spec")
+        if not self._judges(request) or not isinstance(spec, dict):
+            return self._told("mutate", ALLOWED)  # the schema says that there is none
+        found = defaulted(spec, None if former is None else mapping(former.get("spec")))
+        if found.errors and not mapping(job.get("metadata")).get("deletionTimestamp"):
+            return self._told("mutate", refusal(job, found.errors))
+        if former is None:
+            found = queued(found, mapping(job.get("metadata")))
+        operations = difference(spec, found.spec, "/spec")
+        return self._told("mutate", Answer(True, patch=operations, warnings=found.warnings))
+
+    async def validate(self, request: AdmissionRequest) -> Answer:
+        if _is_large(request) and request.operation == "CREATE":
+            return self._told("validate", too_large())
+        job, former = _objects(request)
+        if not self._judges(request) or not is_judged(job, former):
+            return self._told("validate", ALLOWED)
+        if _is_large(request):
+            return self._told("validate", too_large())
+        found = judge(job, former, self._limits)
+        if found.errors:
+            return self._told("validate", refusal(job, found.errors))
+        return self._told("validate", Answer(True, warnings=found.warnings))
+
+    def _judges(self, request: AdmissionRequest) -> bool:
+        inside = not self._scope or request.namespace in self._scope
+        return inside and not request.sub_resource and request.operation in OPERATIONS
+
+    def _told(self, webhook: str, answer: Answer) -> Answer:
+        self._tell(webhook, "allowed" if answer.allowed else "refused")
+        return answer
+
+
+def _is_large(request: AdmissionRequest) -> bool:
+    return memoryview(request.object).nbytes > JOB_LIMIT
+
+
+def too_large() -> Answer:
+    return Answer(False, 413, "RequestEntityTooLarge", f"the job as JSON: expected at most {JOB_LIMIT} bytes")
+
+
+def _objects(request: AdmissionRequest) -> tuple[_Object, _Object | None]:
+    """What is asked for, and on an update what is stored. Raises BadReview."""
+    asked = (request.resource.group, request.resource.resource)
+    if asked != (GROUP, PLURAL):
+        raise BadReview(f"a review of {request.resource.resource[:64]!r}: expected {PLURAL} of {GROUP}")
+    if request.sub_resource or request.operation not in OPERATIONS:
+        return {}, None
+    try:
+        job = _decoder.decode(request.object)
+        former = _decoder_or_null.decode(request.old_object)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadReview(f"no {KIND}: {error}") from error
+    return job, former if request.operation == "UPDATE" else None
+
+
+def refusal(job: _Object, errors: Sequence[Error]) -> Answer:
+    """As the API server's own validation answers: kubectl prints each cause on a line of its own."""
+    name = mapping(job.get("metadata")).get("name")
+    return Answer(
+        False,
+        422,
+        "Invalid",
+        "; ".join(map(str, errors)),
+        {
+            "group": GROUP,
+            "kind": KIND,
+            "name": name[:253] if isinstance(name, str) else "",
+            "causes": [
+                {"reason": "FieldValueInvalid", "field": error.path, "message": error.message} for error in errors
+            ],
+        },
+    )

@@ -1,0 +1,108 @@
+"""The HTTPS server of both webhooks. Every replica answers, leader or not.
+
+One name for all that belongs to it: both webhook configurations, and in the operator's namespace the Service and the
+Secret of the certificate.
+"""
+
+import logging
+import socket
+from collections.abc import AsyncIterator, Collection, Coroutine
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.process.address import bind
+from muster_kube.webhook.certificates import CertificateFiles, Certificates, ServerCertificates, mutating, validating
+from muster_kube.webhook.server import Webhooks, serve
+from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
+from muster_operator.admission.review import Reviewers
+from muster_operator.admission.validation import Limits
+
+log = logging.getLogger(__name__)
+
+NAME = "muster-ipujob"
+CONNECTIONS = 5  # for the certificate only: three watches, and what they lead to
+
+
+@dataclass(frozen=True)
+class Place:
+    """namespace: the operator's. port: 0 is any free one. cert_dir: tls.crt and tls.key that somebody else keeps fresh
+    and has trusted; None: made here, kept in a Secret. scope: the only namespaces whose jobs are judged."""
+
+    namespace: str
+    host: str = "0.0.0.0"  # noqa: S104 - called by the API server
+    port: int = 9443
+    name: str = NAME
+    cert_dir: Path | None = None
+    scope: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+
+def called_by(place: Place) -> Collection[str]:
+    """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
+    hosts = [f"{place.name}.{place.namespace}.svc", f"{place.name}.{place.namespace}.svc.cluster.local"]
+    try:
+        address = ip_address(place.host)
+    except ValueError:
+        return [*hosts, place.host]
+    return hosts if address.is_unspecified else [*hosts, str(address)]
+
+
+@asynccontextmanager
+async def prepared(
+    place: Place, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
+) -> AsyncIterator[Coroutine[Any, Any, None]]:
+    """What serves both webhooks until it is cancelled. Prints ``webhooks on HOST:PORT``. Raises ConfigError, OSError.
+
+    Rights, without a cert_dir: as :class:`Certificates` says, on the Secret and on both webhook configurations.
+    """
+    # connections of its own: whoever submits a job waits for nothing that the operator does
+    async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
+        certificates: ServerCertificates
+        if place.cert_dir is not None:
+            certificates = CertificateFiles(place.cert_dir)
+        else:
+            trusting = [mutating(place.name), validating(place.name)]
+            certificates = Certificates(client, place.namespace, place.name, called_by(place), trusting=trusting)
+        bound = bind(place.host, place.port)
+        with closing(bound):
+            yield _serve(place, certificates, bound, registry)
+
+
+async def _serve(
+    place: Place, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
+) -> None:
+    reviews = count_reviews(registry)
+    tell_certificate(registry, certificates)
+    reviewers = Reviewers(place.limits, place.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc())
+    host, port = bound.getsockname()[:2]
+    print(f"webhooks on {host}:{port}", flush=True)
+    if place.scope:
+        log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(place.scope))
+    webhooks = Webhooks({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
+    await serve(webhooks, certificates, bound)
+
+
+def count_reviews(registry: CollectorRegistry) -> Counter:
+    """Labels: mutate or validate; allowed or refused."""
+    reviews = Counter(
+        "muster_operator_reviews",
+        "IPUJobs that the admission webhooks answered for",
+        ["webhook", "answer"],
+        registry=registry,
+    )
+    for webhook in ("mutate", "validate"):
+        for answer in ("allowed", "refused"):
+            reviews.labels(webhook, answer)
+    return reviews
+
+
+def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+    gauge = Gauge("muster_operator_certificate_left_seconds", "Until the webhooks' certificate ends", registry=registry)
+    gauge.set_function(lambda: certificates.left_s)

@@ -1,0 +1,38 @@
+"""Jobs that no webhook has seen (it was down, or is not installed): filled in and judged here as it would have done."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+
+from muster_operator.admission.defaults import defaulted
+from muster_operator.admission.validation import Limits, validate
+from muster_operator.job.types import IPUJob, Spec
+
+
+class SecondLook:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def complete(self, job: IPUJob) -> IPUJob:
+        """With what the defaulting webhook would have stored; ``job`` itself where that has been done."""
+        spec = job.spec
+        left_out = (spec.job_instances, spec.ipus_per_job_instance, spec.workers_per_job_instance)
+        older = (spec.worker_per_job_instance,)
+        if not any(isinstance(each, UnsetType) for each in left_out) and all(isinstance(e, UnsetType) for e in older):
+            return job
+        try:
+            meant = msgspec.convert(defaulted(_as_json(spec)).spec, type=Spec)
+        except msgspec.ValidationError:
+            return job  # it is not admitted; see wrong()
+        return msgspec.structs.replace(job, spec=meant)
+
+    def wrong(self, job: IPUJob) -> tuple[str, ...]:
+        """What it breaks of the rules, for people."""
+        return tuple(dict.fromkeys(map(str, validate(job, self._limits))))
+
+
+def _as_json(spec: Spec) -> dict[str, Any]:
+    """As the webhooks get it: with lists, where to_builtins leaves tuples."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec))
+    return found

@@ -1,0 +1,1 @@
+"""An IPUJob, its partitions and its pods as values."""

@@ -1,0 +1,44 @@
+"""Pods that are lost with their node: it is gone, or it is not Ready and the cluster has begun to evict them. Nobody
+will ever say how they ended.
+
+A pod that waits for such a node to end it would hold up its job for ever. Once its time is over it is taken away by
+force: the partition is reset or made anew before another attempt begins, so nothing of it goes on at the IPUs.
+"""
+
+from collections.abc import Iterable
+
+from muster_kube.api import times
+from muster_operator.job import pod_outcome
+from muster_operator.job.snapshot import JobPod, Seen
+
+LOST = "was lost with node"
+FORCED_AFTER_S = 30.0  # beyond the end of its grace period, for a kubelet that is only slow
+
+
+def is_lost(pod: JobPod, seen: Seen) -> bool:
+    """It has not ended, and will not be heard of."""
+    bad = seen.bad_nodes.get(pod.spec.node_name)
+    if bad is None or pod_outcome.has_ended(pod):
+        return False
+    return bad.kind == "Gone" or (bad.kind == "NotReady" and bool(pod.metadata.deletion_timestamp))
+
+
+def why(pod: JobPod, seen: Seen) -> str:
+    return pod_outcome.bounded(
+        f"pod {pod.metadata.name} {LOST} {pod.spec.node_name}: {seen.bad_nodes[pod.spec.node_name].what}"
+    )
+
+
+def forced_at(pod: JobPod, seen: Seen) -> float | None:
+    """From when on it may be taken away by force, in seconds since the epoch; None: never."""
+    bad = seen.bad_nodes.get(pod.spec.node_name)
+    if bad is None or bad.kind == "Faulty":
+        return None
+    if bad.kind == "Gone":
+        return seen.now
+    # a deletionTimestamp is when the grace period ends
+    return times.seconds(pod.metadata.deletion_timestamp) + FORCED_AFTER_S if pod.metadata.deletion_timestamp else None
+
+
+def next_forced(pods: Iterable[JobPod], seen: Seen) -> list[float | None]:
+    return [forced_at(pod, seen) for pod in pods] if seen.bad_nodes else []

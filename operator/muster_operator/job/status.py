@@ -1,0 +1,180 @@
+"""What a job's owner is told: counts, conditions, and one line.
+
+Conditions are the memory: whether a job has finished, is suspended, or has been running is read from them, and
+``launcherStatus`` follows from them. Times move only when something else does, so a job at rest is not written.
+
+| conditions | launcherStatus |
+|---|---|
+| Failed is True | Failed |
+| Complete is True | Completed |
+| Running is True | Running |
+| none of them | Pending |
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_kube.api.times import rfc3339_whole
+from muster_operator.job import names, pod_outcome
+from muster_operator.job.snapshot import JobPod
+from muster_operator.job.types import Condition, IPUJob, LauncherStatus, Status, WorkersStatus
+
+PENDING, RUNNING, RESTARTING = "Pending", "Running", "Restarting"
+SUSPENDED, COMPLETE, FAILED = "Suspended", "Complete", "Failed"
+_ORDER = (PENDING, RUNNING, RESTARTING, SUSPENDED, COMPLETE, FAILED)
+
+# as seen at users' sites
+RECONCILED = "Successfully reconciled IPUJob"
+NOT_READY = "partition not ready yet!"
+DONE = "All instances done"
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a job stands. state: one of the conditions above; reason and message: of that condition, "" for the usual
+    ones. desired, current: instances. partitions: every instance has its own. line: lastMessage. next_attempt: when one
+    that restarts goes on. started: all of it, so that it is forgotten what it gave back before."""
+
+    state: str
+    line: str
+    desired: int
+    current: int = 0
+    partitions: bool = False
+    reason: str = ""
+    message: str = ""
+    next_attempt: str | None = None
+    started: bool = False
+
+
+def is_true(status: Status, kind: str) -> bool:
+    return any(each.type == kind and each.status == "True" for each in status.conditions)
+
+
+def finished(status: Status) -> bool:
+    return is_true(status, COMPLETE) or is_true(status, FAILED)
+
+
+def comes_first(before: Status, after: Status) -> bool:
+    """It is what the next decision has to know, even if this process ends now; or the first that the user hears."""
+    attempts = (before.attempt, before.restart_count) != (after.attempt, after.restart_count)
+    attempts = attempts or (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
+    moved = any(is_true(before, kind) != is_true(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
+    given_back = after.given_back is not None and before.given_back != after.given_back
+    checked = after.pre_flight is not None and before.pre_flight != after.pre_flight
+    return attempts or moved or given_back or checked or (not before.conditions and bool(after.conditions))
+
+
+def launcher_status(conditions: Iterable[Condition]) -> LauncherStatus:
+    true = {each.type for each in conditions if each.status == "True"}
+    if FAILED in true:
+        return "Failed"
+    if COMPLETE in true:
+        return "Completed"
+    return "Running" if RUNNING in true else "Pending"
+
+
+def told(job: IPUJob, stand: Stand, workers: Iterable[JobPod], now: float) -> Status | None:
+    """The status to write; None: what is there says it already. now: seconds since the epoch (behaviour 36)."""
+    at = rfc3339_whole(now)
+    before = job.status
+    conditions = _conditions(job, stand, at)
+    over = stand.state in (COMPLETE, FAILED)
+    after = msgspec.structs.replace(
+        before,
+        desired_replicas=stand.desired,
+        current_replicas=stand.current,
+        last_message=pod_outcome.bounded(stand.line),
+        launcher_status=launcher_status(conditions),
+        ipu_partition_created=stand.partitions,
+        selector=f"{names.JOB_UID}={job.metadata.uid},{names.ROLE}={names.WORKER}",
+        start_time=None if stand.state == SUSPENDED else before.start_time or at,
+        first_running_time=_first_running(before, stand, at),
+        next_attempt_time=stand.next_attempt,
+        given_back=None if over or stand.started or stand.state == SUSPENDED else before.given_back,
+        pre_flight=None if stand.state == SUSPENDED else before.pre_flight,
+        suspected=None if stand.state == SUSPENDED else before.suspected,
+        completion_time=(before.completion_time or at) if over else None,
+        observed_generation=job.metadata.generation,
+        workers_status=_counts(workers, before.workers_status if over else None),
+        conditions=conditions,
+    )
+    return None if after == before else msgspec.structs.replace(after, last_reconcile_time=at)
+
+
+def _first_running(before: Status, stand: Stand, at: str) -> str | None:
+    if stand.state == SUSPENDED:
+        return None
+    return before.first_running_time or (at if stand.state == RUNNING else None)
+
+
+def line_only(job: IPUJob, line: str, now: float) -> Status | None:
+    """As :func:`told`, where nothing can be said but ``line``."""
+    text = pod_outcome.bounded(line)
+    if job.status.last_message == text and job.status.observed_generation == job.metadata.generation:
+        return None
+    return msgspec.structs.replace(
+        job.status,
+        last_message=text,
+        observed_generation=job.metadata.generation,
+        last_reconcile_time=rfc3339_whole(now),
+    )
+
+
+def _conditions(job: IPUJob, stand: Stand, at: str) -> tuple[Condition, ...]:
+    """Pending and Running are told apart from the start; the others stand there once they have been True."""
+    known = {each.type: each for each in job.status.conditions}
+    who = f"IPUJob {job.metadata.namespace}/{job.metadata.name}"
+    usual: Mapping[str, tuple[str, str]] = {
+        PENDING: ("IPUJobPending", f"{who} is waiting for resources to be ready."),
+        RUNNING: ("IPUJobRunning", f"{who} is running."),
+        RESTARTING: ("IPUJobRestarting", f"{who} is restarting."),
+        SUSPENDED: ("IPUJobSuspended", f"{who} is suspended."),
+        COMPLETE: ("IPUJobCompleted", f"{who} has completed."),
+        FAILED: ("IPUJobFailed", f"{who} has failed."),
+    }
+    found = []
+    for kind in _ORDER:
+        old = known.pop(kind, None)
+        if kind == stand.state:
+            reason, message = usual[kind]
+            new = _moved(
+                old, kind, "True", stand.reason or reason, pod_outcome.bounded(stand.message) or message, job, at
+            )
+        elif old is not None or kind == PENDING:
+            reason, message = (old.reason, old.message) if old is not None else usual[kind]
+            if kind == SUSPENDED and old is not None and old.status == "True":
+                reason, message = "IPUJobResumed", f"{who} is not suspended."
+            new = _moved(old, kind, "False", reason, message, job, at)
+        else:
+            continue
+        found.append(new)
+    return (*found, *known.values())
+
+
+def _moved(old: Condition | None, kind: str, status: str, reason: str, message: str, job: IPUJob, at: str) -> Condition:
+    same_status = old is not None and old.status == status
+    same = same_status and old is not None and (old.reason, old.message) == (reason, message)
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        observed_generation=job.metadata.generation,
+        last_update_time=old.last_update_time if same and old is not None else at,
+        last_transition_time=old.last_transition_time if same_status and old is not None else at,
+    )
+
+
+def _counts(workers: Iterable[JobPod], kept: WorkersStatus | None) -> WorkersStatus:
+    """active: made and not ended, as a batch Job counts. kept: what stood there, of a job that is over: pods that are
+    cleaned away have ended all the same."""
+    active = succeeded = ended_badly = 0
+    for pod in workers:
+        active += not pod_outcome.has_ended(pod) and not pod.metadata.deletion_timestamp
+        succeeded += pod.status.phase == pod_outcome.SUCCEEDED
+        ended_badly += pod.status.phase == pod_outcome.FAILED
+    if kept is not None:
+        succeeded, ended_badly = max(succeeded, kept.succeeded), max(ended_badly, kept.failed)
+    return WorkersStatus(active=active, succeeded=succeeded, failed=ended_badly)

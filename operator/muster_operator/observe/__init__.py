@@ -1,0 +1,1 @@
+"""What the cluster holds of jobs, nodes, partitions and requests for checks."""

@@ -1,0 +1,124 @@
+"""Checks that jobs ask agents for: requests in NodeHealths, of which only those are watched that hold one of ours.
+
+They bear a label while they do, so the cache is empty while no job waits for its nodes, however large the fleet; and
+who leads next finds what was asked. One field manager is for all jobs, and each write is bound to the version it was
+decided on: two jobs on one node leave each other's requests alone.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from muster_kube import nodehealth
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import NotFound
+from muster_kube.api.objects import Metadata
+from muster_kube.controller.reflector import Reflector
+from muster_kube.nodehealth import REQUESTS_LIMIT, Answer, NodeHealth, Request, Spec, Status
+from muster_kube.nodehealth_requests import Asker, Asking
+from muster_operator.job import names
+
+Asked = Mapping[str, Mapping[str, Answer | None]]
+"""By node, then by the request's id."""
+
+
+def is_ours(request: Request) -> bool:
+    return request.id.startswith(names.REQUEST) and request.by.startswith(names.ASKED_BY)
+
+
+ASKER = Asker(names.CHECKER, names.CHECKED, is_ours)
+
+
+class Requesting:
+    """on_change: a job (``namespace/name``) is to be looked at."""
+
+    def __init__(self, client: KubeClient, on_change: Callable[[str], None]) -> None:
+        self._client = client
+        self._on_change = on_change
+        self._nodes: dict[str, set[str]] = {}  # by the job's uid, where it has asked
+        self.reflector: Reflector[NodeHealth] = Reflector(
+            client,
+            nodehealth.PATH,
+            NodeHealth,
+            on_change=self._changed,
+            params={"labelSelector": names.CHECKED},
+            transform=_slim,
+        )
+        self._asking = Asking(client, ASKER, self.reflector.observe)
+
+    def of_job(self, uid: str) -> Asked | None:
+        """None: not known yet."""
+        if not self.reflector.synced:
+            return None
+        prefix = names.request_prefix(uid)
+        found: dict[str, dict[str, Answer | None]] = {}
+        for node in self._nodes.get(uid, ()):
+            health = self.reflector.store[node]
+            answers = {each.id: each for each in health.status.answers if each.finished}
+            ids = [each.id for each in health.spec.requests if each.id.startswith(prefix)]
+            found[node] = {name: answers.get(name) for name in ids}
+        return found
+
+    def jobs(self) -> Iterator[tuple[str, str]]:
+        """Whoever has asked: (``namespace/name``, uid), maybe more than once."""
+        for health in self.reflector.store.values():
+            yield from map(_job, health.spec.requests)
+
+    async def ask(self, node: str, request: Request) -> str:
+        """Why it cannot be asked now; empty: it has been. Raises ApiError; Conflict where somebody was faster."""
+        try:
+            health = await self._client.get(f"{nodehealth.PATH}/{node}", type=NodeHealth)
+        except NotFound:
+            return "it has no NodeHealth"
+        if any(each.id == request.id for each in health.spec.requests):
+            self.reflector.observe(health)
+            return ""
+        if len(health.spec.requests) >= REQUESTS_LIMIT:
+            return f"its NodeHealth has {REQUESTS_LIMIT} requests already"
+        ours = [each for each in health.spec.requests if is_ours(each)]
+        await self._asking.ask(health, [*ours, request])
+        return ""
+
+    async def withdraw(self, node: str, uid: str, keep: Collection[str] = ()) -> bool:
+        """All of that job's but those with an id of ``keep``. Whether there were any. Raises ApiError, likewise."""
+        try:
+            health = await self._client.get(f"{nodehealth.PATH}/{node}", type=NodeHealth)
+        except NotFound:
+            return False
+        prefix = names.request_prefix(uid)
+        ours = [each for each in health.spec.requests if is_ours(each)]
+        kept = [each for each in ours if not each.id.startswith(prefix) or each.id in keep]
+        if len(kept) == len(ours):
+            return False  # the watch tells
+        await self._asking.delete(health, keep=kept)
+        return True
+
+    def _changed(self, node: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        for request in old.spec.requests if old is not None else ():
+            if (nodes := self._nodes.get(_job(request)[1])) is not None:
+                nodes.discard(node)
+                if not nodes:
+                    del self._nodes[_job(request)[1]]
+        for request in new.spec.requests if new is not None else ():
+            self._nodes.setdefault(_job(request)[1], set()).add(node)
+        if old is not None and new is not None and (old.spec, old.status) == (new.spec, new.status):
+            return
+        concerned = [request for health in (old, new) if health is not None for request in health.spec.requests]
+        for key in sorted({_job(request)[0] for request in concerned}):
+            self._on_change(key)
+
+
+def _job(request: Request) -> tuple[str, str]:
+    """Of a request of ours: (``namespace/name``, uid)."""
+    uid = request.id.removeprefix(names.REQUEST).rsplit("-", 2)[0]
+    return request.by.removeprefix(names.ASKED_BY), uid
+
+
+def _slim(health: NodeHealth) -> NodeHealth:
+    """What agents found, and what others ask, is none of our business."""
+    requests = tuple(each for each in health.spec.requests if is_ours(each))
+    ids = {each.id for each in requests}
+    meta = health.metadata
+    return NodeHealth(
+        metadata=Metadata(name=meta.name, uid=meta.uid, resource_version=meta.resource_version),
+        spec=Spec(requests=requests),
+        status=Status(answers=tuple(each for each in health.status.answers if each.id in ids)),
+    )

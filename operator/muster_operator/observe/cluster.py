@@ -1,0 +1,256 @@
+"""What there is of each job: its object, its pods and the four kinds of small ones, found by their owner's uid.
+
+Every list and watch is of ours only (a label), and decodes what decisions go by. Nothing is looked up by a name alone:
+two jobs of one name, in two namespaces or one after the other, never see each other's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.objects import Metadata, Object
+from muster_kube.controller.reflector import Reflector
+from muster_operator.job import names
+from muster_operator.job.snapshot import JobPod, OwnedObject
+from muster_operator.job.types import API_VERSION, GROUP, KIND, PLURAL, IPUJob
+from muster_operator.observe.check_requests import Requesting
+from muster_operator.observe.node_capacity import FleetNode, Places, slim
+from muster_operator.observe.node_health import Beneath
+from muster_operator.observe.tracker_reader import Tracker
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+# kind: where its group is served, and its plural
+PLURALS = {
+    "Pod": ("/api/v1", "pods"),
+    "ConfigMap": ("/api/v1", "configmaps"),
+    "ServiceAccount": ("/api/v1", "serviceaccounts"),
+    "Role": (_RBAC, "roles"),
+    "RoleBinding": (_RBAC, "rolebindings"),
+}
+SMALL_KINDS = ("ConfigMap", "ServiceAccount", "Role", "RoleBinding")
+
+
+def collection(kind: str, namespace: str) -> str:
+    """The API path of ``kind`` in a namespace; empty: in all."""
+    root, plural = PLURALS[kind]
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+def owner_of(metadata: Metadata) -> tuple[str, str] | None:
+    """(``namespace/name``, uid) of the IPUJob that controls it; None: another controls it, or nobody."""
+    for owner in metadata.owner_references:
+        if owner.controller and owner.kind == KIND and owner.api_version.partition("/")[0] == GROUP:
+            return f"{metadata.namespace}/{owner.name}", owner.uid
+    return None
+
+
+def whose(metadata: Metadata) -> str:
+    """For people."""
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return f"{owner.kind} {owner.name}"
+    return "nobody's"
+
+
+class _Owned(Generic[T]):
+    """Objects of one kind by their owner's uid and their name."""
+
+    def __init__(self, on_change: Callable[[str], None]) -> None:
+        self._on_change = on_change
+        self._by_owner: dict[str, dict[str, T]] = {}
+
+    def of_job(self, uid: str) -> Mapping[str, T]:
+        return self._by_owner.get(uid, MappingProxyType({}))
+
+    def note(self, _key: str, old: T | None, new: T | None) -> None:
+        for obj in (old, new):
+            if obj is None or (owner := owner_of(obj.metadata)) is None:
+                continue
+            key, uid = owner
+            if obj is new:
+                self._by_owner.setdefault(uid, {})[obj.metadata.name] = obj
+            elif (held := self._by_owner.get(uid)) is not None:
+                held.pop(obj.metadata.name, None)
+                if not held:
+                    del self._by_owner[uid]
+            self._on_change(key)
+
+
+class World:
+    """Caches of everything a decision goes by, warm in every replica.
+
+    scope: the only namespaces that count; empty: all. on_change: a job (``namespace/name``) is to be looked at;
+    on_gone: the job of that uid is no more; on_room: a partition has gone, or nodes have changed. tracker, quarantine:
+    namespace and name of the ConfigMap; by default the quarantine is beside the tracker.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        scope: tuple[str, ...],
+        tracker: tuple[str, str],
+        our_taints: tuple[str, ...],
+        on_change: Callable[[str], None],
+        on_gone: Callable[[str], None] = lambda _uid: None,
+        on_room: Callable[[], None],
+        clock: Callable[[], float],
+        quarantine: tuple[str, str] | None = None,
+    ) -> None:
+        self._client = client
+        self._on_change = on_change
+        self._on_gone = on_gone
+        self.scope = scope
+        places = scope or ("",)
+        self.unreadable: dict[str, str] = {}  # jobs that do not fit their type, and why
+        self.pods: _Owned[JobPod] = _Owned(on_change)
+        self.objects: dict[str, _Owned[OwnedObject]] = {kind: _Owned(on_change) for kind in SMALL_KINDS}
+        self._jobs = [self._reflector_of_jobs(namespace) for namespace in places]
+        self._pod_reflectors = {
+            namespace: Reflector(
+                client,
+                collection("Pod", namespace),
+                JobPod,
+                on_change=self._pod_changed,
+                params={"labelSelector": names.OWNED_SELECTOR},
+            )
+            for namespace in places
+        }
+        self._object_reflectors = {
+            (kind, namespace): Reflector(
+                client,
+                collection(kind, namespace),
+                OwnedObject,
+                on_change=self.objects[kind].note,
+                params={"labelSelector": names.OWNED_SELECTOR},
+            )
+            for kind in SMALL_KINDS
+            for namespace in places
+        }
+        self.tracker = Tracker(client, *tracker, on_change=on_change, on_room=on_room, clock=clock)
+        self.nodes: Reflector[FleetNode] = Reflector(
+            client,
+            "/api/v1/nodes",
+            FleetNode,
+            on_change=self._node_changed,
+            transform=slim,
+        )
+        self.places = Places(self.nodes.store, our_taints, on_room)
+        quarantine = quarantine or (tracker[0], names.QUARANTINE)
+        self.requests = Requesting(client, on_change)
+        self.beneath = Beneath(client, self.nodes, self.tracker, quarantine, our_taints, on_change, clock)
+
+    def _reflector_of_jobs(self, namespace: str) -> Reflector[IPUJob]:
+        root = f"/apis/{API_VERSION}"
+        return Reflector(
+            self._client,
+            f"{root}/namespaces/{namespace}/{PLURAL}" if namespace else f"{root}/{PLURAL}",
+            IPUJob,
+            on_change=self._job_changed,
+            on_undecodable=self._job_unreadable,
+            transform=_slim_job,
+        )
+
+    async def watch(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors().values():
+                group.create_task(reflector.run())
+            # not among those that a replica has to have: without it jobs start unchecked, and say so
+            group.create_task(self.requests.reflector.run())
+
+    async def wait_synced(self) -> None:
+        """What may not be watched everywhere excepted: nodes are not counted then, and no quarantine is known."""
+        for what, reflector in self.reflectors().items():
+            if what not in ("nodes", "the quarantine"):
+                await reflector.wait_synced()
+
+    def reflectors(self) -> dict[str, Reflector[Any]]:
+        """By what they hold, for people."""
+        found: dict[str, Reflector[Any]] = {}
+        for namespace, jobs in zip(self.scope or ("",), self._jobs, strict=True):
+            place = f" in {namespace}" if namespace else ""
+            found[f"ipujobs{place}"] = jobs
+            found[f"pods{place}"] = self._pod_reflectors[namespace]
+            for kind in SMALL_KINDS:
+                found[f"{PLURALS[kind][1]}{place}"] = self._object_reflectors[kind, namespace]
+        return found | {"the tracker": self.tracker.map, "nodes": self.nodes, "the quarantine": self.beneath.map}
+
+    def job(self, key: str) -> IPUJob | None:
+        """By ``namespace/name``."""
+        for reflector in self._jobs:
+            if (job := reflector.store.get(key)) is not None:
+                return job
+        return None
+
+    def jobs(self) -> Iterator[IPUJob]:
+        return (job for reflector in self._jobs for job in list(reflector.store.values()))
+
+    def concerns(self, key: str) -> bool:
+        """Whether a job of that key lies within the scope."""
+        return not self.scope or key.partition("/")[0] in self.scope
+
+    def has_begun(self, key: str) -> bool:
+        """Such jobs go first: what ends makes room for others, and that one runs is told while a thousand begin."""
+        job = self.job(key)
+        return job is not None and bool(job.metadata.deletion_timestamp or self.pods.of_job(job.metadata.uid))
+
+    def objects_of(self, uid: str) -> dict[tuple[str, str], OwnedObject]:
+        """By (kind, name)."""
+        return {(kind, name): obj for kind, held in self.objects.items() for name, obj in held.of_job(uid).items()}
+
+    # what writes returned, so that the next decision does not look at the state before them
+
+    def observe_job(self, job: IPUJob) -> None:
+        index = self.scope.index(job.metadata.namespace) if self.scope else 0
+        self._jobs[index].observe(job)
+
+    def observe(self, kind: str, raw: bytes | msgspec.Raw) -> None:
+        """An object of ours, as the API server answered."""
+        if kind == "Pod":
+            pod = msgspec.json.decode(raw, type=JobPod)
+            self._pod_reflectors[pod.metadata.namespace if self.scope else ""].observe(pod)
+        else:
+            obj = msgspec.json.decode(raw, type=OwnedObject)
+            self._object_reflectors[kind, obj.metadata.namespace if self.scope else ""].observe(obj)
+
+    def _job_changed(self, key: str, old: IPUJob | None, new: IPUJob | None) -> None:
+        self.unreadable.pop(key, None)
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._on_gone(old.metadata.uid)
+        self._on_change(key)
+
+    def _node_changed(self, name: str, old: FleetNode | None, new: FleetNode | None) -> None:
+        self.places.note(name, old, new)
+        self.beneath.note_node(name, old, new)
+
+    def _pod_changed(self, key: str, old: JobPod | None, new: JobPod | None) -> None:
+        for pod in (old, new):
+            if pod is not None and (owner := owner_of(pod.metadata)) is not None:
+                self.beneath.note_pod(key, old, new, owner[0])
+        self.pods.note(key, old, new)
+
+    def _job_unreadable(self, key: str | None, _raw: bytes, error: str) -> None:
+        log.warning("IPUJob %s cannot be read, and is left as it is: %s", key or "without a name", error)
+        if key is not None:
+            self.unreadable[key] = error
+
+
+def _slim_job(job: IPUJob) -> IPUJob:
+    if _LAST_APPLIED not in job.metadata.annotations:
+        return job
+    kept = {key: value for key, value in job.metadata.annotations.items() if key != _LAST_APPLIED}
+    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, annotations=kept))
+
+
+__all__ = ["PLURALS", "World", "collection", "owner_of", "whose"]

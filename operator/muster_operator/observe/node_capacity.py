@@ -1,0 +1,166 @@
+"""How many nodes a job's workers could go to, counted as nodes change rather than over the whole fleet each time.
+
+There are as many counts as there are node selectors in use, a handful in most clusters.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_kube.api.objects import Api, Condition, Metadata, Taint
+from muster_operator.job.snapshot import Placeable
+
+FAULTY_LABEL = "muster.dev/faulty"
+FAULTS = "muster.dev/faults"  # the tainter's memory, in the same write as its taints
+FAULTS_SHOWN = 2
+MESSAGE_SHOWN = 160  # characters
+SELECTORS_LIMIT = 256  # counts kept; the one that was asked for longest ago goes first
+
+Selector = frozenset[tuple[str, str]]
+
+
+class FleetNodeSpec(Api, frozen=True):
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class FleetNodeStatus(Api, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class FleetNode(Api, frozen=True):
+    """A Node, projected: labels, taints, whether it is Ready."""
+
+    metadata: Metadata
+    spec: FleetNodeSpec = FleetNodeSpec()
+    status: FleetNodeStatus = FleetNodeStatus()
+
+
+class _Fault(msgspec.Struct, frozen=True):
+    check: str = ""
+    component: str = ""
+    reason: str = ""
+    verdict: str = "FAIL"
+    message: str = ""
+
+
+class _Faults(msgspec.Struct, frozen=True):
+    open: tuple[_Fault, ...] = ()
+
+
+_faults = msgspec.json.Decoder(_Faults)
+
+
+def _said(node: FleetNode) -> str:
+    """What the tainter has found on it, for people; empty: nothing that can be read."""
+    try:
+        found = _faults.decode(node.metadata.annotations.get(FAULTS, "{}")).open
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return ""
+    worst = [each for each in found if each.verdict == "FAIL"] or list(found)
+    said = []
+    for each in worst[:FAULTS_SHOWN]:
+        where = f" on {each.component}" if each.component not in ("", "host") else ""
+        text = f"check {each.check}{where}: {each.reason}"
+        said.append(f"{text}: {each.message[:MESSAGE_SHOWN]}" if each.message else text)
+    return "; ".join(said) + (f"; and {len(worst) - FAULTS_SHOWN} more" if len(worst) > FAULTS_SHOWN else "")
+
+
+def slim(node: FleetNode) -> FleetNode:
+    """Heartbeats and the conditions that nothing here goes by are left out: a reflector's ``transform``. Of a faulty
+    node it is kept, in words, why."""
+    ready = tuple(
+        Condition(type=each.type, status=each.status, reason=each.reason if each.status != "True" else "")
+        for each in node.status.conditions
+        if each.type == "Ready"
+    )
+    taints = tuple(Taint(key=each.key, effect=each.effect) for each in node.spec.taints)
+    meta = node.metadata
+    return FleetNode(
+        metadata=Metadata(
+            name=meta.name,
+            resource_version=meta.resource_version,
+            labels=meta.labels,
+            annotations={FAULTS: said} if meta.labels.get(FAULTY_LABEL) == "true" and (said := _said(node)) else {},
+        ),
+        spec=FleetNodeSpec(taints=taints, unschedulable=node.spec.unschedulable),
+        status=FleetNodeStatus(conditions=ready),
+    )
+
+
+@dataclass
+class _Count:
+    nodes: int = 0
+    healthy: int = 0
+
+    def add(self, node: FleetNode, our_taints: frozenset[str], by: int) -> None:
+        self.nodes += by
+        self.healthy += by if is_healthy(node, our_taints) else 0
+
+
+def takes_pods(node: FleetNode) -> bool:
+    """Ready and schedulable."""
+    return not node.spec.unschedulable and any(
+        each.type == "Ready" and each.status == "True" for each in node.status.conditions
+    )
+
+
+def is_healthy(node: FleetNode, our_taints: frozenset[str]) -> bool:
+    """It carries no taint of ours, nor the label that stands beside them, which the pods of jobs keep away from."""
+    return node.metadata.labels.get(FAULTY_LABEL) != "true" and not any(
+        each.key in our_taints and each.effect != "PreferNoSchedule" for each in node.spec.taints
+    )
+
+
+class Places:
+    """nodes: those that are known, by name; it is the store of a reflector, and ``note`` tells of its changes.
+
+    on_room: called when a count may have changed
+    """
+
+    def __init__(
+        self, nodes: Mapping[str, FleetNode], our_taints: tuple[str, ...], on_room: Callable[[], None]
+    ) -> None:
+        self._nodes = nodes
+        self._our_taints = frozenset(our_taints)
+        self._on_room = on_room
+        self._counts: OrderedDict[Selector, _Count] = OrderedDict()
+
+    def note(self, _name: str, old: FleetNode | None, new: FleetNode | None) -> None:
+        """After the store has changed."""
+        if old is not None and new is not None and self._essence(old) == self._essence(new):
+            return
+        for selector, count in self._counts.items():
+            for node, by in ((old, -1), (new, 1)):
+                if node is not None and takes_pods(node) and _matches(selector, node):
+                    count.add(node, self._our_taints, by)
+        self._on_room()
+
+    def count(self, selector: Mapping[str, str], avoided: Iterable[str] = ()) -> Placeable:
+        """Of the nodes with all these labels. avoided: names of nodes that do not count as healthy."""
+        key: Selector = frozenset(selector.items())
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = _Count()
+            for node in self._nodes.values():
+                if takes_pods(node) and _matches(key, node):
+                    count.add(node, self._our_taints, 1)
+            while len(self._counts) > SELECTORS_LIMIT:
+                self._counts.popitem(last=False)
+        self._counts.move_to_end(key)
+        out = len([name for name in set(avoided) if self._is_healthy_place(name, key)])
+        return Placeable(nodes=count.nodes, healthy=count.healthy - out, avoided=out)
+
+    def _is_healthy_place(self, name: str, selector: Selector) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and takes_pods(node) and _matches(selector, node) and is_healthy(node, self._our_taints)
+
+    def _essence(self, node: FleetNode) -> tuple[object, ...]:
+        return node.metadata.labels, takes_pods(node), is_healthy(node, self._our_taints)
+
+
+def _matches(selector: Selector, node: FleetNode) -> bool:
+    labels = node.metadata.labels
+    return all(labels.get(key) == value for key, value in selector)

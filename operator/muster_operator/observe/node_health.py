@@ -1,0 +1,169 @@
+"""What lies under jobs' pods, and which jobs are to be looked at when it goes bad: nodes, and quarantined IPUs.
+
+Kept by node, so that a change of one of thousands of nodes costs a look at the jobs on it and nothing else.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from muster_kube.api.client import KubeClient
+from muster_kube.controller.reflector import Reflector
+from muster_operator.job.partition_api import Entry, ipus_of
+from muster_operator.job.pod_outcome import bounded
+from muster_operator.job.snapshot import BadNode, JobPod
+from muster_operator.observe.node_capacity import FAULTS, FleetNode, is_healthy
+from muster_operator.observe.tracker_reader import Tracker, TrackerMap, job_key
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_S = 15.0  # a pod's node may be known a little later than the pod; after that it is gone
+_WORDS = 300  # characters about one IPU
+_FAULTS_SHOWN = 2
+
+IPU = tuple[str, int]  # IPU-Machine, index
+
+
+class _Fault(msgspec.Struct, frozen=True):
+    check: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Quarantined(msgspec.Struct, frozen=True):
+    """A value of ``muster-ipu-quarantine``, as the tainter writes it."""
+
+    machine: str
+    index: int
+    faults: tuple[_Fault, ...] = ()
+
+
+def bad_node(node: FleetNode, our_taints: frozenset[str]) -> BadNode | None:
+    """A node that is not Ready is that first: what was found on it may be its consequence."""
+    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        why = f" ({ready.reason})" if ready is not None and ready.reason else ""
+        return BadNode("NotReady", f"it is not Ready{why}")
+    if is_healthy(node, our_taints):
+        return None
+    said = node.metadata.annotations.get(FAULTS, "")
+    taints = ", ".join(each.key for each in node.spec.taints if each.key in our_taints) or "muster.dev/faulty"
+    return BadNode("Faulty", said or f"it is tainted by {taints}")
+
+
+def read_quarantine(data: Mapping[str, str]) -> dict[IPU, str]:
+    """What is wrong with each IPU, for people. What cannot be understood is left out."""
+    found: dict[IPU, str] = {}
+    for key, text in sorted(data.items()):
+        try:
+            entry = msgspec.json.decode(text, type=_Quarantined)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            log.warning("quarantine: %s is left out: %s", key, error)
+            continue
+        said = [f"{each.check}: {each.reason}: {each.message}".strip(": ") for each in entry.faults[:_FAULTS_SHOWN]]
+        why = f" ({'; '.join(said)})" if said else ""
+        found[entry.machine, entry.index] = bounded(f"IPU {entry.machine}/{entry.index} is quarantined{why}", _WORDS)
+    return found
+
+
+class Beneath:
+    """nodes: the store's reflector; quarantine: namespace and name of the ConfigMap; on_change: a job
+    (``namespace/name``) is to be looked at; clock: monotonic seconds."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        nodes: Reflector[FleetNode],
+        tracker: Tracker,
+        quarantine: tuple[str, str],
+        our_taints: tuple[str, ...],
+        on_change: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._nodes = nodes
+        self._tracker = tracker
+        self._our_taints = frozenset(our_taints)
+        self._on_change = on_change
+        self._clock = clock
+        self._on_node: dict[str, dict[str, str]] = {}  # by node, pods there and the jobs they belong to
+        self._gone: set[str] = set()  # nodes that went while we watched
+        self._unknown: dict[str, float] = {}  # nodes of pods that are not known, and since when on the clock
+        self._ipus: dict[IPU, str] = {}
+        namespace, name = quarantine
+        self.map: Reflector[TrackerMap] = Reflector(
+            client,
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            TrackerMap,
+            on_change=lambda _key, _old, new: self.quarantined(new.data if new is not None else {}),
+            params={"fieldSelector": f"metadata.name={name}"},
+        )
+
+    # what the watches bring
+
+    def note_pod(self, key: str, old: JobPod | None, new: JobPod | None, owner: str) -> None:
+        """owner: the job's key."""
+        was, now = (pod.spec.node_name if pod is not None else "" for pod in (old, new))
+        if was and was != now and (held := self._on_node.get(was)) is not None:
+            held.pop(key, None)
+            if not held:
+                del self._on_node[was]
+                self._gone.discard(was)
+                self._unknown.pop(was, None)
+        if now:
+            self._on_node.setdefault(now, {})[key] = owner
+
+    def note_node(self, name: str, old: FleetNode | None, new: FleetNode | None) -> None:
+        if name not in self._on_node:
+            return
+        self._unknown.pop(name, None)
+        if new is None:
+            self._gone.add(name)
+        else:
+            self._gone.discard(name)
+        if old is None or new is None or bad_node(old, self._our_taints) != bad_node(new, self._our_taints):
+            for key in sorted(set(self._on_node[name].values())):
+                self._on_change(key)
+
+    def quarantined(self, data: Mapping[str, str]) -> None:
+        ipus = read_quarantine(data)
+        changed = {each for each in ipus.keys() | self._ipus.keys() if ipus.get(each) != self._ipus.get(each)}
+        self._ipus = ipus
+        for key in sorted(
+            {job_key(entry) for _, entry in self._tracker.all() if entry.job and changed & ipus_of(entry)}
+        ):
+            self._on_change(key)
+
+    # what decisions go by
+
+    def bad_nodes(self, pods: Iterable[JobPod]) -> dict[str, BadNode]:
+        """By name."""
+        found = {}
+        for name in {pod.spec.node_name for pod in pods if pod.spec.node_name}:
+            node = self._nodes.store.get(name)
+            if node is not None:
+                if (bad := bad_node(node, self._our_taints)) is not None:
+                    found[name] = bad
+            elif self._nodes.synced and self._is_gone(name):
+                found[name] = BadNode("Gone", "it is not in the cluster any more")
+        return found
+
+    def bad_ipus(self, entries: Mapping[str, Entry]) -> dict[str, tuple[str, ...]]:
+        """By partition."""
+        if not self._ipus:
+            return {}
+        by_name = {name: sorted(ipus_of(entry) & self._ipus.keys()) for name, entry in entries.items()}
+        return {name: tuple(self._ipus[each] for each in bad) for name, bad in by_name.items() if bad}
+
+    def again_s(self, pods: Iterable[JobPod]) -> float | None:
+        """Until a node that is not known counts as gone."""
+        rests = [
+            self._unknown[pod.spec.node_name] + UNKNOWN_S - self._clock()
+            for pod in pods
+            if pod.spec.node_name in self._unknown
+        ]
+        return min((rest for rest in rests if rest > 0), default=None)
+
+    def _is_gone(self, name: str) -> bool:
+        since = self._unknown.setdefault(name, self._clock())
+        return name in self._gone or self._clock() - since >= UNKNOWN_S

@@ -1,0 +1,176 @@
+"""The tracker ConfigMap as the operator sees it: the partitions of each job, by the job's uid.
+
+A version of it comes with every change of any partition; only values that differ from those before are decoded. What
+the proxy has answered stands in front of what the watch has brought, until that is as new: a decision may not go by
+less than what was heard already.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import msgspec
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.objects import Api, Metadata
+from muster_kube.controller.reflector import Reflector
+from muster_operator.job.partition_api import Entry
+
+log = logging.getLogger(__name__)
+
+HEARD_S = 60.0  # how long an answer counts that the watch does not confirm
+_ORDER = {"creating": 0, "active": 1, "deleting": 2}
+_decoder = msgspec.json.Decoder(Entry)
+_NONE: Mapping[str, Entry] = MappingProxyType({})
+
+
+class TrackerMap(Api, frozen=True):
+    metadata: Metadata
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """entry: as the proxy answered; None: it is gone. before: what the watch had then. until: on the clock."""
+
+    entry: Entry | None
+    before: Entry | None
+    until: float
+
+
+class Tracker:
+    """on_change: called with the entry's job as ``namespace/name``. on_room: some partition has gone.
+
+    clock: monotonic seconds
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        *,
+        on_change: Callable[[str], None],
+        on_room: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._on_change = on_change
+        self._on_room = on_room
+        self._clock = clock
+        self._texts: dict[str, str] = {}
+        self._entries: dict[str, Entry] = {}
+        self._by_job: dict[str, dict[str, Entry]] = {}
+        self._by_key: dict[str, dict[str, Entry]] = {}
+        self._heard: dict[str, _Heard] = {}
+        self.map: Reflector[TrackerMap] = Reflector(
+            client,
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            TrackerMap,
+            on_change=lambda _key, _old, new: self.take(new.data if new is not None else {}),
+            params={"fieldSelector": f"metadata.name={name}"},
+        )
+
+    def take(self, data: Mapping[str, str]) -> None:
+        """The tracker's data as the watch brought them."""
+        changed: set[str] = set()
+        room = False
+        for name in self._texts.keys() - data.keys():
+            del self._texts[name]
+            gone = self._entries.pop(name, None)
+            if gone is not None:
+                changed.add(job_key(gone))
+                self._index(name, gone, None)
+                room = True
+        for name, text in data.items():
+            if self._texts.get(name) == text:
+                continue
+            self._texts[name] = text
+            old, new = self._entries.get(name), _read(name, text)
+            if new is None:
+                self._entries.pop(name, None)
+            else:
+                self._entries[name] = new
+                changed.add(job_key(new))
+            if old is not None:
+                changed.add(job_key(old))
+            self._index(name, old, new)
+        for name, heard in list(self._heard.items()):
+            if self._overtaken(name, heard):
+                del self._heard[name]
+            elif (seen := self._entries.get(name)) is not None:
+                self._heard[name] = replace(heard, before=seen)  # so that it is noticed when that goes
+        for key in sorted(changed):
+            self._on_change(key)
+        if room:
+            self._on_room()
+
+    def hear(self, name: str, entry: Entry | None) -> None:
+        """What the proxy answered about a partition; None: it is gone."""
+        self._heard.pop(name, None)
+        heard = _Heard(entry, self._entries.get(name), self._clock() + HEARD_S)
+        if not self._overtaken(name, heard):
+            self._heard[name] = heard
+
+    def forget_heard(self) -> None:
+        """Whoever begins to lead has heard nothing."""
+        self._heard.clear()
+
+    def of_job(self, uid: str) -> Mapping[str, Entry]:
+        """By partition name."""
+        known = self._by_job.get(uid, _NONE)
+        if not self._heard:
+            return known
+        now, merged = self._clock(), dict(known)
+        for name, heard in list(self._heard.items()):
+            if now >= heard.until:
+                del self._heard[name]
+            elif heard.entry is not None and heard.entry.job == uid:
+                merged[name] = heard.entry
+            elif heard.entry is None and name in merged:
+                del merged[name]
+        return merged
+
+    def all(self) -> Iterator[tuple[str, Entry]]:
+        """As the watch has them, parked ones too."""
+        return iter(list(self._entries.items()))
+
+    def job_keys(self) -> list[str]:
+        """``namespace/name`` of every job with a partition."""
+        return list(self._by_key)
+
+    def uids_at(self, key: str) -> set[str]:
+        """Of the jobs of that name with a partition: one, and perhaps some before it."""
+        return {entry.job for entry in self._by_key.get(key, _NONE).values()}
+
+    def _index(self, name: str, old: Entry | None, new: Entry | None) -> None:
+        for index, at in ((self._by_job, lambda entry: entry.job), (self._by_key, job_key)):
+            if old is not None and (held := index.get(at(old))) is not None:
+                held.pop(name, None)
+                if not held:
+                    del index[at(old)]
+            if new is not None and new.job:  # a parked one is no job's
+                index.setdefault(at(new), {})[name] = new
+
+    def _overtaken(self, name: str, heard: _Heard) -> bool:
+        """The watch has brought what was heard, or what came after it."""
+        seen = self._entries.get(name)
+        if heard.entry is None:
+            return seen is None or seen != heard.before
+        if seen is None:
+            return heard.before is not None  # it was there, and has gone since
+        if (seen.job, seen.attempt) != (heard.entry.job, heard.entry.attempt):
+            return seen != heard.before
+        return _ORDER[seen.state] >= _ORDER[heard.entry.state]
+
+
+def job_key(entry: Entry) -> str:
+    return f"{entry.namespace}/{entry.name}"
+
+
+def _read(name: str, text: str) -> Entry | None:
+    try:
+        return _decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        log.warning("the tracker's entry %s cannot be read: %s", name, error)
+        return None

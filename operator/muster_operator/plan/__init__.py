@@ -1,0 +1,1 @@
+"""From a job and what was observed to what is done next. Pure."""

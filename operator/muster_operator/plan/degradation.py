@@ -1,0 +1,197 @@
+"""What has gone bad under a job that runs, and how its owner is told: condition ``HealthDegraded``, one Event a fault.
+
+Faults come from what the cluster says anyway: taints of ours, Ready, Nodes that have gone, and the quarantine of IPUs.
+The condition is the memory: that a job has left bad hardware, and has not run since, is its reason ``IPUJobMoving``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_kube.api.times import rfc3339_whole, seconds
+from muster_operator.job import names, pod_outcome
+from muster_operator.job.snapshot import JobPod, Tell
+from muster_operator.job.status import finished
+from muster_operator.job.types import Condition, Status
+from muster_operator.plan.job_state import Standing
+from muster_operator.resources import placement
+
+DEGRADED = "HealthDegraded"
+MOVING = "IPUJobMoving"
+MOVED = "IPUJobMoved"
+RESTORED = "HealthRestored"
+ENDED = "IPUJobEnded"
+_SHOWN = 4
+_TOLD = 8  # Events at once: a rack that goes is one story
+# after it was told (in whole seconds, so up to one less), at the earliest, a fault is over: one that comes and goes
+# costs two writes in that time
+OVER_S = 10.0
+_REASONS = {"Faulty": "NodeFaulty", "NotReady": "NodeNotReady", "Gone": "NodeGone"}
+QUARANTINED = "IPUQuarantined"
+UNFIT = "PreFlightFailed"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """reason: NodeFaulty, NodeNotReady, NodeGone, PreFlightFailed, IPUQuarantined or PoplarRecovery. instance: None
+    under the launcher. nodes: where the pods concerned are."""
+
+    reason: str
+    text: str
+    instance: int | None
+    nodes: tuple[str, ...]
+
+    @property
+    def is_of_node(self) -> bool:
+        return self.reason in (*_REASONS.values(), UNFIT)
+
+
+def faults(here: Standing) -> tuple[Fault, ...]:
+    """Under pods of now that have not ended well; the launcher's first, then by rank."""
+    if not here.seen.bad_nodes and not here.seen.bad_ipus:
+        return ()
+    found = []
+    tolerates = placement.tolerates_faulty(here.job)
+    concerned = [pod for pod in _in_order(here) if pod.status.phase != pod_outcome.SUCCEEDED]
+    for pod in concerned:
+        bad = here.seen.bad_nodes.get(pod.spec.node_name)
+        if bad is None or (bad.kind == "Faulty" and tolerates):
+            continue
+        text = f"{who(pod)} is on node {pod.spec.node_name}: {bad.what}"
+        found.append(Fault(_REASONS[bad.kind], text, instance_of(pod), (pod.spec.node_name,)))
+    for instance in range(here.instances) if here.seen.bad_ipus else ():
+        ipus = here.seen.bad_ipus.get(here.partition(instance), ())
+        pods = [pod for pod in concerned if instance_of(pod) == instance]
+        if ipus and pods:
+            nodes = tuple(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
+            where = f", node {', '.join(nodes)}" if nodes else ""
+            text = f"{_several(pods)}{where}: partition {here.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
+            found.append(Fault(QUARANTINED, text, instance, nodes))
+    return tuple(found)
+
+
+def who(pod: JobPod) -> str:
+    """``rank 3 (pod train-worker-3)``: the workers' indices are the ranks of the hostfile's lines."""
+    if pod.metadata.labels.get(names.ROLE) == names.LAUNCHER:
+        return f"the launcher (pod {pod.metadata.name})"
+    return f"rank {pod.metadata.name.rpartition('-')[2]} (pod {pod.metadata.name})"
+
+
+def in_words(found: Sequence[Fault]) -> str:
+    text = "; ".join(fault.text for fault in found[:_SHOWN])
+    return f"{text}; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else text
+
+
+def told(
+    here: Standing, status: Status | None, found: Sequence[Fault], outlook: str, now: float
+) -> tuple[Status | None, tuple[Tell, ...]]:
+    """With the condition in it; None: there is nothing to write. outlook: what is done about it."""
+    base = status or here.job.status
+    known = next((each for each in base.conditions if each.type == DEGRADED), None)
+    is_bad = known is not None and known.status == "True"
+    tells: tuple[Tell, ...] = ()
+    if finished(base):
+        # with the end itself: nobody looks at the hardware under a job that is over
+        tells = tuple(Tell("Warning", DEGRADED, pod_outcome.bounded(fault.text)) for fault in found[:_TOLD])
+        if known is None or not is_bad:
+            return status, tells
+        wanted = ("False", ENDED, pod_outcome.bounded(f"the job has ended; until then: {known.message}"))
+    elif has_moved(here.job.status, base):
+        assert base.last_move is not None  # noqa: S101 - it has just been written there
+        wanted = ("True", MOVING, base.last_move.message)
+    elif found:
+        text = f"{in_words(found)}; {outlook}" if outlook else in_words(found)
+        wanted = ("True", found[0].reason, pod_outcome.bounded(text))
+        tells = tuple(Tell("Warning", DEGRADED, pod_outcome.bounded(fault.text)) for fault in found[:_TOLD])
+    elif known is None or not is_bad or (known.reason == MOVING and not (_has_arrived(here) or here.job.spec.suspend)):
+        return status, ()
+    elif known.reason == MOVING and not here.job.spec.suspend:
+        text = _moved(here)
+        wanted, tells = ("False", MOVED, text), (Tell("Normal", MOVED, text),)
+    elif over_s(here, found):
+        return status, ()
+    else:
+        wanted = (
+            "False",
+            RESTORED,
+            pod_outcome.bounded(f"what was bad is good again, or left behind: {known.message}"),
+        )
+        tells = (Tell("Normal", RESTORED, wanted[2]),)
+    if known is not None and wanted == (known.status, known.reason, known.message):
+        return status, tells
+    at = rfc3339_whole(now)
+    condition = Condition(
+        type=DEGRADED,
+        status=wanted[0],
+        reason=wanted[1],
+        message=wanted[2],
+        observed_generation=here.job.metadata.generation,
+        last_update_time=at,
+        last_transition_time=known.last_transition_time if known is not None and known.status == wanted[0] else at,
+    )
+    others = tuple(each for each in base.conditions if each.type != DEGRADED)
+    return msgspec.structs.replace(base, conditions=(*others, condition), last_reconcile_time=at), tells
+
+
+def over_s(here: Standing, found: Sequence[Fault]) -> float | None:
+    """Until what was bad may be said to be good again; None: nothing waits for that."""
+    known = next((each for each in here.job.status.conditions if each.type == DEGRADED), None)
+    if found or known is None or known.status != "True":
+        return None
+    rest_s = seconds(known.last_update_time) + OVER_S - here.seen.now
+    return rest_s if 0 < rest_s <= OVER_S else None  # beyond that the clock was set back
+
+
+def has_moved(before: Status, after: Status) -> bool:
+    """A move was decided in between."""
+    return (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
+
+
+def nodes_of(pods: Sequence[JobPod]) -> tuple[str, ...]:
+    return tuple(sorted({pod.spec.node_name for pod in pods if pod.spec.node_name}))
+
+
+def _has_arrived(here: Standing) -> bool:
+    """With all of its pods that are still wanted: while others work, a job runs though an instance is missing."""
+    move = here.job.status.last_move
+    moved = range(here.instances) if move is None or not move.instances else move.instances
+    wanted = [name for each in moved if each < here.instances for name in here.workers_of(each).values()]
+    return here.is_running and all(here.is_there(name) and here.pods[name].status.phase != "Pending" for name in wanted)
+
+
+def _of_move(here: Standing) -> list[JobPod]:
+    move = here.job.status.last_move
+    return [pod for pod in _in_order(here) if move is None or not move.instances or instance_of(pod) in move.instances]
+
+
+def _moved(here: Standing) -> str:
+    move = here.job.status.last_move
+    old = ", ".join(move.nodes) if move is not None and move.nodes else "unknown nodes"
+    new = ", ".join(nodes_of(_of_move(here))) or "no node"
+    why = f": {move.message}" if move is not None and move.message else ""
+    return pod_outcome.bounded(f"moved from {old} to {new}{why}")
+
+
+def _in_order(here: Standing) -> list[JobPod]:
+    launcher = here.pods.get(here.launcher_name) if here.with_launcher else None
+    found = [launcher] if launcher is not None else []
+    found += [
+        here.pods[name]
+        for instance in (*range(here.instances), *sorted(here.rollout.extras))
+        for name in here.workers_of(instance).values()
+        if name in here.pods
+    ]
+    return [pod for pod in found if here.is_of_now(pod) and not here.is_going(pod)]
+
+
+def instance_of(pod: JobPod) -> int | None:
+    text = pod.metadata.labels.get(names.INSTANCE, "")
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def _several(pods: Sequence[JobPod]) -> str:
+    if len(pods) == 1:
+        return who(pods[0])
+    first, last = (pod.metadata.name.rpartition("-")[2] for pod in (pods[0], pods[-1]))
+    return f"ranks {first} to {last} (pods {pods[0].metadata.name} to {pods[-1].metadata.name})"

@@ -1,0 +1,102 @@
+"""What agents find of the IPUs after Poplar has asked for a FULL_RESET. Pure.
+
+A pod's word takes no IPU from others: its author may write what they like. So the agents of the nodes that the job was
+on are asked for the check ``ipu``, which is light and disturbs nobody. What fails there is a finding like any other:
+the tainter quarantines that IPU within its budget, and lets it go by proof. Nothing waits for the answers.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.api import times
+from muster_kube.nodehealth import Answer, Request
+from muster_operator.job import names, pod_outcome
+from muster_operator.job.snapshot import AskNode, JobPod, Seen, Tell
+from muster_operator.job.types import FINALIZER, IPUJob, Status, Suspected
+from muster_operator.plan import poplar_recovery
+from muster_operator.plan.job_state import Standing
+
+CHECK = "ipu"
+ASKED_S = 300.0  # a request stands so long, and for no longer; nor is one made anew before
+NODES_LIMIT = 16  # of the largest jobs: agents look by themselves every two minutes
+EVENT = "FullResetChecked"
+_SHOWN = 4
+
+
+def begun(here: Standing, pods: Iterable[JobPod], said: Status) -> Status:
+    """``said``, with whom to ask in it where one of ``pods``, which failed, says FULL_RESET."""
+    failed = list(pods)
+    if (
+        not any(poplar_recovery.asks_for_full_reset(pod) for pod in failed)
+        or _until(here.job, here.seen.now) is not None
+    ):
+        return said
+    # a launcher tells what its workers said
+    nodes = dict.fromkeys(pod.spec.node_name for pod in (*failed, *here.workers) if pod.spec.node_name)
+    if not nodes:
+        return said
+    at = times.rfc3339_whole(here.seen.now)
+    return msgspec.structs.replace(said, suspected=Suspected(start_time=at, nodes=tuple(nodes)[:NODES_LIMIT]))
+
+
+def asking(job: IPUJob, seen: Seen) -> tuple[AskNode, ...]:
+    said, until = job.status.suspected, _until(job, seen.now)
+    if said is None or until is None or seen.asked is None:
+        return ()
+    request = Request(
+        id=_id(job),
+        checks=(CHECK,),
+        by=names.asked_by(job.metadata.namespace, job.metadata.name),
+        expires=times.rfc3339_whole(until),
+    )
+    return tuple(AskNode(node, request) for node in said.nodes if request.id not in seen.asked.get(node, {}))
+
+
+def kept(job: IPUJob, now: float) -> frozenset[str]:
+    """Ids of requests that are to stand."""
+    return frozenset({_id(job)}) if _until(job, now) is not None else frozenset()
+
+
+def rest_s(job: IPUJob, now: float) -> float | None:
+    """Until nothing of it is to stand any more; None: nothing does."""
+    until = _until(job, now)
+    return until - now if until is not None else None
+
+
+def told(job: IPUJob, seen: Seen) -> tuple[Tell, ...]:
+    """Once all have answered."""
+    said = job.status.suspected
+    if said is None or _until(job, seen.now) is None:
+        return ()
+    answers = {node: (seen.asked or {}).get(node, {}).get(_id(job)) for node in said.nodes}
+    if not all(answers.values()):
+        return ()
+    bad = [f"node {node}: {_in_words(each)}" for node, each in answers.items() if each and each.verdict == Verdict.FAIL]
+    if bad:
+        text = f"what Poplar says is confirmed: check {CHECK}: {'; '.join(bad[:_SHOWN])}"
+        return (Tell("Warning", EVENT, pod_outcome.bounded(text)),)
+    words = sorted({f"{each.verdict}" for each in answers.values() if each})
+    where = ", ".join(said.nodes[:_SHOWN]) + (", …" if len(said.nodes) > _SHOWN else "")
+    text = f"check {CHECK} on {where}: {', '.join(words)}: no fault of an IPU is found, and none is quarantined"
+    return (Tell("Normal", EVENT, pod_outcome.bounded(text)),)
+
+
+def _in_words(answer: Answer) -> str:
+    return ": ".join(part for part in (answer.reason, answer.message) if part)
+
+
+def _until(job: IPUJob, now: float) -> float | None:
+    """None: nothing is to stand now."""
+    said = job.status.suspected
+    if said is None or job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or job.spec.suspend:
+        return None
+    until = times.seconds(said.start_time) + ASKED_S
+    return until if 0 < until - now <= ASKED_S + 1 else None  # beyond that the clock was set back
+
+
+def _id(job: IPUJob) -> str:
+    said = job.status.suspected
+    at = int(times.seconds(said.start_time)) if said is not None else 0
+    return f"{names.request_prefix(job.metadata.uid)}reset-{at}"

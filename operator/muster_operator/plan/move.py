@@ -1,0 +1,227 @@
+"""What a job does when hardware goes bad under it: it stays, it fails, or it moves to healthy nodes and IPUs.
+
+A move is a new attempt that ``backOffLimit`` does not count: it is in the status before anything is done, so whoever
+goes on comes to the same end. Then the launcher ends first, with the workers still there for it to save its state;
+ours and the scheduler's taints keep the new pods off the bad node, and the proxy resets the partition, or, on a
+quarantined IPU, puts it elsewhere. Of a job without a launcher only the instances concerned move. While its launcher
+waits for pre-flight checks a job loses nothing by moving, and does so whatever its policy.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_kube.api import times
+from muster_operator.job import checkpoint, lost_pods, names, pod_outcome, status
+from muster_operator.job.snapshot import Action, AskRoom, JobPod, Plan, RemovePod, Setup, Tell
+from muster_operator.job.status import RESTARTING, Stand
+from muster_operator.job.types import Move, ipus_per_instance
+from muster_operator.plan import degradation, poplar_recovery, preflight
+from muster_operator.plan.degradation import Fault
+from muster_operator.plan.job_state import Standing
+
+POPLAR = "PoplarRecovery"
+HOUR_S = 3600.0
+JOINED_S = 60.0  # what comes so soon after a move of other instances is the same incident: a rack goes within seconds
+ROOM_S = 30.0  # between two questions whether there is room by now
+
+
+@dataclass(frozen=True)
+class Fails:
+    why: str
+
+
+@dataclass(frozen=True)
+class Stays:
+    """why: for people, after what is wrong; actions, again_s: to find out whether it may move by now. waits: it moves
+    once it may."""
+
+    why: str
+    actions: tuple[Action, ...] = ()
+    again_s: float | None = None
+    waits: bool = True
+
+
+def decide(here: Standing, setup: Setup) -> Plan | Fails | Stays | None:
+    """None: nothing is wrong, or the job has come to its end well."""
+    found = _found(here)
+    if not found or (here.end is not None and here.end.success):
+        return None
+    policy = "Move" if preflight.is_open(here) else checkpoint.policy_of(here.job).on_fault
+    if policy == "Fail":
+        return Fails(f"{degradation.in_words(found)}; healthPolicy.onFault is Fail")
+    if policy == "Keep":
+        if alone := _lost_alone(here, found):
+            return _held(here, setup, alone) or _move(here, setup, alone)
+        return Stays("it stays there (healthPolicy.onFault Keep)", waits=False)
+    return _held(here, setup, found) or _move(here, setup, found)
+
+
+def _lost_alone(here: Standing, found: Sequence[Fault]) -> tuple[Fault, ...]:
+    """Of instances that are lost with their nodes while others go on: there is no place to keep, and their kubelets may
+    never say that they have ended. With a launcher, and of the last one, that is the end of the attempt."""
+    if here.with_launcher or not here.lost or here.end is not None:
+        return ()
+    lost = {degradation.instance_of(pod) for pod in here.lost}
+    return tuple(fault for fault in found if fault.is_of_node and fault.instance in lost)
+
+
+def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
+    """``decided``, with what is said and found out about the hardware under the job."""
+    found = _found(here)
+    stays = decide(here, setup) if found else None
+    if not isinstance(stays, Stays):
+        stays = Stays("", waits=False)
+    written, tells = degradation.told(here, decided.status, found, stays.why, here.seen.now)
+    moments = (decided.again_s, stays.again_s, degradation.over_s(here, found))
+    again_s = min((each for each in moments if each is not None), default=None)
+    return Plan(
+        (*stays.actions, *decided.actions, *tells),  # what is refused ends the others
+        written,
+        again_s=again_s,
+        waits_for_room=decided.waits_for_room or stays.waits,
+    )
+
+
+def _found(here: Standing) -> tuple[Fault, ...]:
+    """Of the hardware, and, of a job that moves, what Poplar says it recovers from (behaviour 60)."""
+    found = degradation.faults(here)
+    told = {node for fault in found for node in fault.nodes}
+    found += tuple(fault for fault in preflight.faults(here) if told.isdisjoint(fault.nodes))
+    if checkpoint.policy_of(here.job).on_fault != "Move":
+        return found
+    failed = pod_outcome.failed(here.workers) + pod_outcome.failed([here.launcher] if here.launcher is not None else [])
+    if not poplar_recovery.is_enough(failed):
+        return found
+    return (
+        *found,
+        *(
+            Fault(
+                POPLAR,
+                f"{degradation.who(pod)}{f' on node {pod.spec.node_name}' if pod.spec.node_name else ''}: "
+                f"Poplar asks for {poplar_recovery.in_words(pod)}",
+                degradation.instance_of(pod),
+                degradation.nodes_of([pod]),
+            )
+            for pod in failed
+            if poplar_recovery.errors(pod)
+        ),
+    )
+
+
+def _held(here: Standing, setup: Setup, found: Sequence[Fault]) -> Stays | None:
+    """Why it does not move now: it keeps its place rather than wait without one."""
+    now = here.seen.now
+    if not _joins(here, found):
+        recent = _recent(here)
+        if len(recent) >= setup.moves_per_hour:
+            if not setup.moves_per_hour:
+                return Stays("it does not move: moves_per_hour is 0", waits=False)
+            until = times.seconds(recent[-setup.moves_per_hour]) + HOUR_S
+            times_moved = f"{len(recent)} time{'' if len(recent) == 1 else 's'}"
+            when = f"before {times.rfc3339_whole(until)}"
+            return Stays(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)
+    if any(lost_pods.is_lost(pod, here.seen) for pod in here.pods.values() if here.is_of_now(pod)):
+        return None  # there is no place to keep
+    places = here.seen.placeable
+    if places is not None and any(fault.is_of_node for fault in found):
+        needed = len(degradation.nodes_of([pod for pod in here.workers if not pod_outcome.has_ended(pod)])) or 1
+        if places.healthy < needed:
+            nodes = f"{places.healthy} healthy node{'' if places.healthy == 1 else 's'}"
+            return Stays(f"it does not move yet: {nodes} for the {needed} that it is on")
+    partitions = {fault.instance for fault in found if fault.reason == degradation.QUARANTINED}
+    if partitions:
+        ask = AskRoom(ipus_per_instance(here.job.spec))
+        if here.seen.room is None:
+            return Stays("it is asked whether there is room elsewhere", (ask,), ROOM_S)
+        if here.seen.room < len(partitions):
+            room = f"room for {here.seen.room} of {len(partitions)} other partitions of {ask.size} IPUs"
+            return Stays(f"it does not move yet: {room}", (ask,), ROOM_S)
+    return None
+
+
+def _move(here: Standing, setup: Setup, found: Sequence[Fault]) -> Plan:
+    job, now, before = here.job, here.seen.now, here.job.status
+    at = times.rfc3339_whole(now)
+    joined = before.last_move if _joins(here, found) else None
+    concerned = _concerned(here, found)
+    why = pod_outcome.bounded(degradation.in_words(found))
+    old_nodes = {node for fault in found for node in fault.nodes} | set(joined.nodes if joined is not None else ())
+    attempt = before.attempt + (1 if here.with_launcher else 0)
+    move = Move(
+        start_time=joined.start_time if joined is not None else at,
+        attempt=attempt,
+        nodes=tuple(sorted(old_nodes)),
+        instances=tuple(sorted({*concerned, *(joined.instances if joined is not None else ())})),
+        message=why,
+    )
+    counts = {str(each): before.instance_moves.get(str(each), 0) + 1 for each in concerned}
+    anew = msgspec.structs.replace(
+        before,
+        attempt=attempt,
+        moves=before.moves + (0 if joined is not None else 1),
+        move_starts=before.move_starts if joined is not None else (*_recent(here), at)[-max(1, setup.moves_per_hour) :],
+        last_move=move,
+        instance_moves={**before.instance_moves, **counts},
+    )
+    what = f"instance {', '.join(map(str, move.instances))} moves" if concerned else "it moves"
+    message = pod_outcome.bounded(f"{what} off bad hardware: {why}")
+    tell = Tell("Warning", degradation.MOVING, message)
+    if not here.with_launcher:
+        return Plan((tell,), msgspec.structs.replace(anew, last_message=message, last_reconcile_time=at))
+    stand = Stand(RESTARTING, message, desired=here.instances, reason=degradation.MOVING, message=message)
+    return Plan((tell,), status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
+
+
+def removed(here: Standing, doomed: Iterable[JobPod]) -> tuple[RemovePod, ...]:
+    """Pods of earlier attempts, and such as are wanted no more. In a move the launcher ends first, and every pod has
+    the time that the policy gives it."""
+    pods, now = list(doomed), here.seen.now
+    leaving = [pod for pod in pods if _leaves(here, pod)]
+    waits = any(_is_launcher(pod) and not pod_outcome.has_ended(pod) for pod in leaving)
+    found = []
+    for pod in pods:
+        forced_at = lost_pods.forced_at(pod, here.seen)
+        if forced_at is not None and now >= forced_at:
+            if _is_launcher(pod) and pod in leaving:
+                waits = False
+            found.append(RemovePod(pod.metadata.name, pod.metadata.uid, 0))
+        elif not pod.metadata.deletion_timestamp and (_is_launcher(pod) or pod not in leaving or not waits):
+            grace_s = checkpoint.grace_s(here.job) if pod in leaving else None
+            found.append(RemovePod(pod.metadata.name, pod.metadata.uid, grace_s))
+    return tuple(found)
+
+
+def _leaves(here: Standing, pod: JobPod) -> bool:
+    """It goes because of the last move."""
+    move = here.job.status.last_move
+    if move is None or move.attempt != here.job.status.attempt:
+        return False
+    return not move.instances or pod.metadata.labels.get(names.INSTANCE) in {str(each) for each in move.instances}
+
+
+def _is_launcher(pod: JobPod) -> bool:
+    return pod.metadata.labels.get(names.ROLE) == names.LAUNCHER
+
+
+def _concerned(here: Standing, found: Sequence[Fault]) -> tuple[int, ...]:
+    """Instances that move alone; empty: all of the job does."""
+    if here.with_launcher:
+        return ()
+    return tuple(sorted({fault.instance for fault in found if fault.instance is not None}))
+
+
+def _joins(here: Standing, found: Sequence[Fault]) -> bool:
+    """Other instances were hit a moment before."""
+    move = here.job.status.last_move
+    if here.with_launcher or move is None or not move.instances or move.attempt != here.job.status.attempt:
+        return False
+    is_fresh = 0 <= here.seen.now - times.seconds(move.start_time) < JOINED_S
+    return is_fresh and not set(move.instances) & set(_concerned(here, found))
+
+
+def _recent(here: Standing) -> tuple[str, ...]:
+    """Starts of moves within the last hour; one in the future was written by a clock that has been set back since."""
+    now = here.seen.now
+    return tuple(at for at in here.job.status.move_starts if 0 <= now - times.seconds(at) < HOUR_S)

@@ -1,0 +1,130 @@
+"""What a job waits for, in the line that `kubectl get` shows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from muster_operator.job import names
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import JobPod, Seen, Setup
+from muster_operator.job.status import NOT_READY, RECONCILED
+from muster_operator.plan.job_state import Standing
+from muster_operator.resources import placement
+
+_REPEATED = 8  # how often the original's text for one instance is repeated, as the original did, before it is counted
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """blocks: no partition is asked for while it stands. event: the reason of the Event that tells of it; empty where
+    whoever met it tells."""
+
+    text: str
+    blocks: bool
+    event: str
+
+
+def taken_names(here: Standing) -> dict[tuple[str, str], str]:
+    """Names that this job needs and others have, by (kind, name): whose they are (behaviour 26)."""
+    job = here.job.metadata.name
+    needed = {("Pod", name) for name in here.wanted_workers}
+    if here.with_launcher:
+        account = names.launcher_account(job)
+        needed |= {("Pod", here.launcher_name), ("ConfigMap", names.config_map(job))}
+        needed |= {(kind, account) for kind in ("ServiceAccount", "Role", "RoleBinding")}
+    return {
+        (kind, name): whose
+        for (kind, name), whose in sorted(here.seen.foreign.items())
+        if (kind, name) in needed and not (name in here.pods if kind == "Pod" else (kind, name) in here.seen.objects)
+    }
+
+
+def obstacle(here: Standing, setup: Setup) -> Obstacle | None:
+    """What keeps the job from its place, apart from V-IPU."""
+    if taken := taken_names(here):
+        found = [
+            f"{kind} {name} already exists and is not managed by this IPUJob ({whose})"
+            for (kind, name), whose in taken.items()
+        ]
+        return Obstacle(_several(found), here.with_launcher, "")
+    if found := [text for instance in here.ready if (text := here.conflict(instance))]:
+        return Obstacle(_several(sorted(set(found))), here.with_launcher, "NodeSelectorConflict")
+    if here.to_take and (text := _no_place(here, setup)):
+        return Obstacle(text, True, "NoHealthyNode")
+    return None
+
+
+def line(here: Standing, stands: Obstacle | None) -> str:
+    """lastMessage of a job that goes on."""
+    if not here.instances:
+        return "waits for jobInstances to be more than 0"
+    if stands is not None:
+        return stands.text
+    if here.unready:
+        return _not_ready(here)
+    if not here.is_running and (text := pods_wait(here)):
+        return text
+    return RECONCILED
+
+
+def for_release(entries: Mapping[str, Entry], seen: Seen) -> str:
+    """lastMessage of a job that cannot go, because its partitions cannot be freed; empty: nothing says so."""
+    said = [f"{name}: {refusal.message}" for name, refusal in sorted(seen.refusals.items()) if name in entries]
+    return f"waits for its partitions to be released: {_several(said)}" if said else ""
+
+
+def _not_ready(here: Standing) -> str:
+    count = len(here.unready)
+    text = NOT_READY * count if count <= _REPEATED else f"{NOT_READY} ({count} of {here.instances} instances)"
+    said: list[str] = []
+    for instance in here.unready:
+        name, entry = here.partition(instance), here.entry(instance)
+        refusal = here.seen.refusals.get(name)
+        if refusal is not None:
+            said.append(refusal.message)
+        elif entry is not None and entry.message:
+            said.append(f"{name}: {entry.message}")
+    return f"{text} {_several(list(dict.fromkeys(said)))}" if said else text
+
+
+def _no_place(here: Standing, setup: Setup) -> str:
+    """The pods of a partition need a node: without a healthy one it would only be kept from others."""
+    places = here.seen.placeable
+    if places is None:
+        return ""
+    if not places.nodes:
+        return "waits for a node: none matches that is Ready and schedulable"
+    if places.healthy or (placement.tolerates_faulty(here.job) and places.nodes > places.avoided):
+        return ""
+    match = "1 node matches" if places.nodes == 1 else f"{places.nodes} nodes match"
+    tainted = f"{places.nodes - places.avoided} tainted by {', '.join(setup.our_taints)}"
+    failed = f", {places.avoided} failed its pre-flight" if places.avoided else ""
+    return f"waits for a healthy node: {match}, {tainted}{failed}"
+
+
+def pods_wait(here: Standing) -> str:
+    found = [text for pod in (*here.workers, *([here.launcher] if here.launcher else [])) if (text := why(pod))]
+    return _several(found)
+
+
+def why(pod: JobPod) -> str:
+    """Only what does not pass by itself: scheduling, images, configuration."""
+    for each in pod.status.conditions:
+        if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
+            return f"pod {pod.metadata.name} cannot be scheduled: {each.message}"
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waits = status.state.waiting
+        if waits is None:
+            continue
+        where = f"pod {pod.metadata.name}, container {status.name}"
+        # these two take turns
+        if waits.reason in ("ErrImagePull", "ImagePullBackOff"):
+            return f"{where}: its image cannot be pulled"
+        if waits.reason.endswith("Error") or waits.reason in ("InvalidImageName", "ErrImageNeverPull"):
+            return f"{where}: {waits.reason}: {waits.message}"
+    return ""
+
+
+def _several(found: list[str]) -> str:
+    rest = len(found) - _SHOWN
+    return "; ".join(found[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")

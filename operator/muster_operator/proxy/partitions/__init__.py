@@ -1,0 +1,1 @@
+"""What is wanted of a partition, and bringing V-IPU to it."""

@@ -1,0 +1,1 @@
+"""Keeping quarantined IPUs out of partitions."""

@@ -1,0 +1,138 @@
+"""Makes a park no larger than the quarantined IPUs under it need, so that the healthy ones beside them can be used.
+
+A park begins with the size of the partition that it replaces, and V-IPU chooses where the next one lies. So it is
+taken away, and partitions of half its size are made until they cover it; those with a quarantined IPU are halved
+again, down to the IPU itself, and the others are let go at the end.
+
+Each of them is an entry of the tracker before it is made. Should this process die in between, the next one sees parks
+that hold no quarantined IPU, and lets them go, or some that are too large, and goes on; at worst no park is left, and
+the next partition that falls on the IPU makes one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from muster_operator.job.names import is_parked
+from muster_operator.proxy.controllers.measured_calls import Measured
+from muster_operator.proxy.quarantine.parks import Parking, new_name
+from muster_operator.proxy.tracker.decisions import deleting
+from muster_operator.proxy.tracker.store import Full, Store
+from muster_operator.vipu.controller import Ipu, VipuError
+
+log = logging.getLogger(__name__)
+
+PIECES = 48  # made for one park: 12 from 64 IPUs to one, and those that V-IPU puts elsewhere
+LIMIT_S = 120.0  # in which nothing else is created there
+Piece = tuple[str, tuple[Ipu, ...]]
+
+
+class _GivenUp(Exception):
+    pass
+
+
+class Shrinking:
+    """given_up: controllers where it led to nothing; they are left alone until other IPUs are quarantined."""
+
+    def __init__(self, store: Store, parking: Parking) -> None:
+        self._store = store
+        self._parking = parking
+        self.given_up: set[str] = set()
+
+    def is_calm(self, address: str) -> bool:
+        """No job's partition is on its way there: none falls on what is free for a moment."""
+        return not any(
+            entry.controller == address and entry.state == "creating" and not is_parked(name)
+            for name, entry in self._store.entries.items()
+        )
+
+    async def shrink(self, park: str, ipus: tuple[Ipu, ...], bad: Collection[Ipu], controller: Measured) -> None:
+        """Raises VipuError while ``park`` itself is still there."""
+        async with self._parking.calm(controller.address):
+            log.info("parked partition %s, of %d IPUs on %s, is made smaller", park, len(ipus), controller.address)
+            work = _Work(self._store, self._parking, controller, frozenset(bad))
+            try:
+                await work.take_away(park)
+                await work.halve(ipus)
+                await work.let_go()
+            except (VipuError, Full, _GivenUp) as error:
+                self.given_up.add(controller.address)
+                log.warning("no smaller park in place of %s: %s", park, error)
+                if self._store.entry(park) is not None:
+                    raise VipuError(str(error)) from error
+            finally:
+                work.end()  # waits for nothing: this process may be ending
+
+
+class _Work:
+    """of one park. pieces: what was made for it and is there."""
+
+    def __init__(self, store: Store, parking: Parking, controller: Measured, bad: frozenset[Ipu]) -> None:
+        self._store = store
+        self._parking = parking
+        self._controller = controller
+        self._bad = bad
+        self._ends_at = asyncio.get_running_loop().time() + LIMIT_S
+        self._made = 0
+        self._names: set[str] = set()
+        self._pieces: dict[str, tuple[Ipu, ...]] = {}
+
+    async def halve(self, block: tuple[Ipu, ...]) -> None:
+        """block: free IPUs next to each other, in order."""
+        todo: list[tuple[Ipu, ...]] = [block]
+        while todo:
+            block = todo.pop()
+            for name, ipus in await self._covered(block):
+                if not self._bad.isdisjoint(ipus) and not self._bad.issuperset(ipus):
+                    # one after the other: the rest of what is halved stays covered
+                    await self.take_away(name)
+                    await self.halve(ipus)
+
+    async def _covered(self, block: tuple[Ipu, ...]) -> list[Piece]:
+        """The block in two pieces, or in one, where it is quarantined as a whole."""
+        size = len(block) if self._bad.issuperset(block) else len(block) // 2
+        found: list[Piece] = []
+        while sum(len(ipus) for _, ipus in found) < len(block):
+            piece = await self._make(size)
+            if set(piece[1]) <= set(block):
+                found.append(piece)
+        return found
+
+    async def _make(self, size: int) -> Piece:
+        if self._made == PIECES or not self._in_time():
+            raise _GivenUp(f"{self._made} partitions were put elsewhere, or took too long")
+        self._made += 1
+        name = new_name()
+        self._names.add(name)
+        self._parking.under_way.add(name)
+        self._pieces[name] = ()
+        await self._parking.mean(name, name, size, self._controller.address)
+        await self._parking.create(name, size, self._controller)
+        ipus = self._pieces[name] = await self._parking.appears(name, self._controller, self._in_time)
+        return name, ipus
+
+    async def take_away(self, name: str) -> None:
+        entry = self._store.entry(name)
+        if entry is not None:
+            gone = deleting(entry, "is made smaller")
+            await self._store.change(name, lambda now: gone if now == entry else now)
+            if not await self._parking.remove(name, self._controller, self._in_time):
+                raise _GivenUp(f"{name} is not gone yet")
+            await self._store.change(name, lambda now: None if now is not None and now.state == "deleting" else now)
+        self._pieces.pop(name, None)
+
+    def _in_time(self) -> bool:
+        return asyncio.get_running_loop().time() < self._ends_at
+
+    async def let_go(self) -> None:
+        """What holds no quarantined IPU, before anybody counts it as parked."""
+        for name, ipus in self._pieces.items():
+            entry = self._store.entry(name)
+            if entry is not None and ipus and self._bad.isdisjoint(ipus):
+                gone = deleting(entry, "not quarantined")
+                await self._store.change(name, lambda now, was=entry, then=gone: then if now == was else now)  # type: ignore[misc]
+
+    def end(self) -> None:
+        """All of them are looked at as any other."""
+        self._parking.under_way.difference_update(self._names)
+        self._parking.look_at(self._names)

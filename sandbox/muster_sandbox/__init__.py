@@ -1,0 +1,1 @@
+"""A whole cluster on one machine: what `muster sandbox` starts and the tests stand on."""

@@ -1,0 +1,53 @@
+"""`python -m muster_sandbox [--node]`: have a control plane ready; installs what its build needs, builds it once.
+
+With ``--node``, all else that tests take: Prometheus, and a real node where one can be; else it says why not. Before
+the tests and the sandbox, so that minutes of building count against no test's time limit.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from muster_sandbox.build import requirements
+from muster_sandbox.build.binaries import NoControlPlane, find_or_build
+from muster_sandbox.build.packages import RUNTIME, NoPackages, unpacked
+from muster_sandbox.image import product
+from muster_sandbox.image.layers import root_layer
+from muster_sandbox.prometheus import programs
+from muster_sandbox.realnode.node import why_none
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if os.environ.get("MUSTER_SKIP_CLUSTER") == "1":
+        return 0  # the tests say what that skips
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # tidied up as after Ctrl-C
+    if (code := requirements.main()) != 0:
+        return code
+    tests = node = "--node" in arguments
+    if node and (reason := why_none()):
+        say(f"muster: NOTHING WILL BE TESTED ON A REAL NODE: {reason}")
+        node = False
+    try:
+        find_or_build(say, with_kubelet=node)
+        if tests:
+            programs(say)
+        if node:
+            unpacked(RUNTIME, say)
+            root_layer(say)
+            product.prepare(say)
+    except (NoControlPlane, NoPackages) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("muster: the build was interrupted; nothing is left of it", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

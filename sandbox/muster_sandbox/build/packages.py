@@ -1,0 +1,250 @@
+"""Trees of files out of Debian's packages, made once a user: what a real node runs on, and a root file system.
+
+Nothing is installed: packages are unpacked, and what their installation scripts would have done is done here where
+something needs it. Needs no root; takes a minute, and 250 MB of the user's cache.
+"""
+
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from muster_sandbox.build.apt import apt_get, debian_mirrors, lock, remove_tree
+from muster_sandbox.build.binaries import cache_directory
+from muster_sandbox.build.requirements import AGAIN_AFTER_S, install_command, missing_packages
+
+MADE_BY = 2  # rises with every change of what is done to the unpacked files: the cache of before does not count then
+STEP_LIMIT_S = 900
+_PYTHON_PATH = "usr/lib/python3/dist-packages"
+# of what Debian 12's own Python runs, wherever we run ourselves
+WHEELS = (
+    *("--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--abi=cp311"),
+    *("--platform=manylinux_2_28_x86_64", "--platform=manylinux_2_17_x86_64", "--platform=manylinux2014_x86_64"),
+)
+
+
+class NoPackages(RuntimeError):
+    """A tree could not be made, and why."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """versions: packages to unpack, each with what its version begins with ("": any), as the test bed was proven with.
+    whole: with all that they depend on, as a root file system. python: packages from PyPI in it, as here installed.
+    without: packages that others depend on for their installation only."""
+
+    name: str
+    versions: Mapping[str, str]
+    whole: bool = False
+    python: tuple[str, ...] = field(default=())
+    without: tuple[str, ...] = field(default=())
+
+    @property
+    def digest(self) -> str:
+        parts = [MADE_BY, sorted(self.versions.items()), self.whole, _pins(self.python)]
+        text = repr(tuple([*parts, self.without] if self.without else parts))
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+# containerd loads no libraries of its own, runc one
+RUNTIME = Tree(
+    "runtime", {"containerd": "1.6.", "runc": "1.1.", "containernetworking-plugins": "1.1.", "libseccomp2": ""}
+)
+ROOT_FILES = Tree(
+    "root",
+    {
+        "openmpi-bin": "4.1.4",
+        "python3-mpi4py": "3.1.4",
+        "python3-minimal": "3.11",
+        "kubernetes-client": "1.20.5+really1.20.2",
+        "coreutils": "",
+        "bash": "",
+        "dash": "",
+        "iproute2": "",
+    },
+    whole=True,
+    python=("httpx2", "httpcore2", "msgspec", "PyYAML", "typing-extensions"),
+)
+
+
+def place_of(tree: Tree, environ: Mapping[str, str] = os.environ) -> Path:
+    return cache_directory(environ).parent / "node" / f"{tree.name}-{tree.digest}"
+
+
+def unpacked(
+    tree: Tree,
+    progress: Callable[[str], None],
+    *,
+    finish: Callable[[Path, Path], None] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    again_after_s: Sequence[float] = AGAIN_AFTER_S,
+) -> Path:
+    """The folder of ``tree``: from the cache, else fetched and unpacked.
+
+    ``finish(root, result)`` makes of the unpacked files what is kept; by default they are. Raises NoPackages.
+    """
+
+    def make(work: Path) -> Path:
+        debs = fetched(tree, work, progress, again_after_s)
+        progress(f"[{tree.name}] unpacking {len(debs)} packages")
+        root = work / "root"
+        unpack(debs, root, whole=tree.whole)
+        if tree.python:
+            progress(f"[{tree.name}] fetching {', '.join(tree.python)} from PyPI")
+            _add_python(tree.python, root / _PYTHON_PATH, work)
+        if finish is None:
+            return root
+        result = work / "result"
+        result.mkdir()
+        finish(root, result)
+        return result
+
+    return made_once(tree.name, tree.digest, make, progress, environ)
+
+
+def made_once(
+    name: str,
+    digest: str,
+    make: Callable[[Path], Path],
+    progress: Callable[[str], None],
+    environ: Mapping[str, str] = os.environ,
+) -> Path:
+    """The folder ``NAME-DIGEST`` of the cache. Where it is not there, ``make`` makes it below the folder it is given.
+
+    Those of the same name and another digest go. Raises NoPackages, and what ``make`` does.
+    """
+    cache = cache_directory(environ).parent / "node"
+    target = cache / f"{name}-{digest}"
+    if target.is_dir():
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    with lock(cache / "lock", progress):
+        if target.is_dir():
+            return target
+        for stale in cache.glob("build-*"):  # of one that was killed: we hold the lock
+            remove_tree(stale)
+        work = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
+        try:
+            result = make(work)
+            for old in cache.glob(f"{name}-*"):
+                remove_tree(old)
+            result.rename(target)
+        finally:
+            remove_tree(work)
+    return target
+
+
+def fetched(
+    tree: Tree, work: Path, progress: Callable[[str], None], again_after_s: Sequence[float] = AGAIN_AFTER_S
+) -> list[Path]:
+    """The packages of ``tree``, below ``work``. Raises NoPackages."""
+    if missing := missing_packages():
+        raise NoPackages(f"unpacking Debian's packages needs {', '.join(missing)}: {install_command(missing)}")
+    mirrors = debian_mirrors()
+    if not mirrors:
+        raise NoPackages("apt has no Debian source (see sources.list(5))")
+    problem = ""
+    for pause_s in (0.0, *again_after_s):
+        if problem:
+            progress(f"[{tree.name}] again in {pause_s:.0f} s: {problem.splitlines()[0]}")
+            time.sleep(pause_s)
+        for mirror in mirrors:
+            try:
+                debs = _fetched_from(mirror, tree, work, progress)
+                return [each for each in debs if each.name.partition("_")[0] not in tree.without]
+            except NoPackages as error:
+                problem = str(error)
+    raise NoPackages(problem)
+
+
+def _fetched_from(mirror: str, tree: Tree, work: Path, progress: Callable[[str], None]) -> list[Path]:
+    apt = apt_get(work / "apt", mirror)
+    progress(f"[{tree.name}] fetching {', '.join(tree.versions)} from {mirror}")
+    step([*apt, "update"], work)
+    archives = work / "apt/cache/archives"
+    if tree.whole:
+        # nothing counts as installed, so all that it needs comes along
+        options = ["-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true", "--yes", "--download-only"]
+        step([*apt, *options, "install", *tree.versions], work)
+    else:
+        step([*apt, "download", *tree.versions], archives)
+    debs = sorted(archives.glob("*.deb"))
+    for package, expected in tree.versions.items():
+        found = [each.name for each in debs if each.name.startswith(f"{package}_")]
+        if len(found) != 1 or not found[0].split("_")[1].replace("%3a", ":").startswith(expected):
+            raise NoPackages(f"{mirror}: {package} is {found}, expected version {expected}…")
+    return debs
+
+
+def unpack(debs: Sequence[Path], root: Path, *, whole: bool) -> None:
+    """Into ``root``, which must not be there. Raises NoPackages."""
+    root.mkdir()
+    if whole:
+        # Debian 12 is one /usr, which base-files' installation would see to
+        for name in ("bin", "sbin", "lib", "lib64"):
+            (root / "usr" / name).mkdir(parents=True)
+            (root / name).symlink_to(f"usr/{name}")
+    for deb in debs:
+        opened = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE)
+        with opened:
+            # the links above stay, whatever the archive holds at their place
+            tar = ["tar", "--extract", "--keep-directory-symlink", "--no-same-owner", "--directory", str(root)]
+            done = subprocess.run(tar, stdin=opened.stdout, capture_output=True, check=False, timeout=STEP_LIMIT_S)
+        if done.returncode or opened.returncode:
+            raise NoPackages(f"{deb.name} cannot be unpacked: {done.stderr.decode(errors='replace')[-500:]}")
+    if whole:
+        _record(debs, root / "var/lib/dpkg/status")
+
+
+def _record(debs: Sequence[Path], status: Path) -> None:
+    """What is in it, where dpkg keeps that and scanners of images look for it."""
+    status.parent.mkdir(parents=True, exist_ok=True)
+    fields = [
+        subprocess.run(
+            ["dpkg-deb", "--field", str(deb)], capture_output=True, text=True, check=True, timeout=STEP_LIMIT_S
+        )
+        for deb in debs
+    ]
+    status.write_text("\n".join(f"{each.stdout.strip()}\nStatus: install ok installed\n" for each in fields))
+
+
+def _add_python(packages: Sequence[str], folder: Path, work: Path) -> None:
+    constraints = work / "constraints.txt"
+    constraints.write_text(
+        "".join(
+            f"{each.name}=={each.version}\n" for each in importlib.metadata.distributions() if each.name != "passmuster"
+        )
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    step([*pip, *WHEELS, "--target", str(folder), "--constraint", str(constraints), *packages], work)
+
+
+def _pins(packages: Sequence[str]) -> list[str]:
+    return [f"{package}=={importlib.metadata.version(package)}" for package in packages]
+
+
+def step(command: Sequence[str], cwd: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+    """environ: more of the environment. Raises NoPackages, with the end of what ``command`` printed."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env={**os.environ, **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=STEP_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoPackages(f"{Path(command[0]).name}: {error}") from error
+    if done.returncode:
+        tail = "\n".join(done.stdout.decode(errors="replace").splitlines()[-10:])
+        raise NoPackages(f"{Path(command[0]).name} ended with {done.returncode}:\n{tail}")

@@ -1,0 +1,426 @@
+"""A real Kubernetes control plane on loopback: etcd, API server, controller-manager, scheduler; nothing else.
+
+RBAC is on, service-account tokens are real (TokenRequest), and every request is in the audit log. There is no kubelet:
+nodes are made by :mod:`muster_sandbox.simulation.nodes`. All of it lives in one directory, on tmpfs where there is
+room, because etcd waits for its disk on every write.
+"""
+
+import contextlib
+import http.client
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from muster_sandbox.build.binaries import NoControlPlane
+from muster_sandbox.controlplane.admin import Admin
+from muster_sandbox.controlplane.audit import POLICY, AuditLog
+from muster_sandbox.controlplane.certificates import Authority, KeyPair, new_key, private_pem, public_pem, write_private
+from muster_sandbox.controlplane.kubeconfig import bearer_user, certificate_user, write_kubeconfig
+from muster_sandbox.processes import Component, ComponentDied, Keeper, wait_for
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made in it
+SHARED_MEMORY_LEAST = 2 << 30  # bytes: 10,000 nodes with their history and audit log take about half of it
+OLDEST_MINOR = 20
+START_TRIES = 3  # a port that the kernel gave us may be taken before the component binds it
+
+
+class ControlPlane:
+    """Started and stopped as a context manager, or by :meth:`start` and :meth:`stop`.
+
+    binaries: the folder that :func:`muster_sandbox.build.binaries.find_or_build` names
+    data_dir: kept at the end; by default a temporary one, removed at the end
+    node_grace: after how long without a heartbeat a node is unreachable. Simulated nodes have no heartbeats
+    extra_args: more arguments by component (``etcd``, ``kube-apiserver``, ...)
+    enter: put before every component's command line, to run it elsewhere (``nsenter …``); must not fork
+    ports: of etcd and API server on 127.0.0.1 here and where they run, which somebody connects; default: free ones
+
+    Raises ComponentDied or TimeoutError, with the tail of the log that says why.
+    """
+
+    def __init__(
+        self,
+        binaries: Path,
+        *,
+        data_dir: Path | None = None,
+        node_grace: str = "10h",
+        audit: bool = True,
+        start_timeout_s: float = 180.0,
+        extra_args: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        enter: Sequence[str] = (),
+        ports: tuple[int, int] | None = None,
+    ) -> None:
+        self._binaries = binaries
+        self._given_dir = data_dir
+        self._node_grace = node_grace
+        self._audit = audit
+        self._timeout_s = start_timeout_s
+        self._extra_args = extra_args
+        self._enter = list(enter)
+        self._ports = ports
+        self._minor = 0
+        self._keeper: Keeper | None = None
+        self._components: dict[str, Component] = {}
+        self._admin: Admin | None = None
+        self._authority: Authority | None = None
+        self._data: Path | None = None
+        self._port = 0
+        self.server_version = ""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        self._minor = minor_version(self._binaries / "kube-apiserver")
+        for attempt in range(1, START_TRIES + 1):
+            try:
+                self._start_once()
+            except ComponentDied as error:
+                self.stop()
+                if "address already in use" not in str(error) or attempt == START_TRIES:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+            else:
+                break
+        return self
+
+    def stop(self) -> None:
+        """End exactly what was started; the temporary directory goes too. Harmless when nothing runs."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+        # the readers first: a server that loses etcd first fills the log with complaints
+        for component in reversed(self._components.values()):
+            # nothing in here is kept: etcd need not close its files in order
+            component.kill() if self._given_dir is None else component.stop()
+        self._components = {}
+        if self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
+        if self._data is not None and self._given_dir is None:
+            shutil.rmtree(self._data, ignore_errors=True)
+        self._data = None
+
+    # -- what tests ask of it
+
+    @property
+    def data(self) -> Path:
+        if self._data is None:
+            raise RuntimeError("the control plane is not running")
+        return self._data
+
+    @property
+    def server(self) -> str:
+        """The API server's address, ``https://127.0.0.1:PORT``."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_file(self) -> Path:
+        return self.data / "pki" / "ca.crt"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of an administrator (group system:masters)."""
+        return self.data / "admin.kubeconfig"
+
+    @property
+    def admin(self) -> Admin:
+        """A connected client with an administrator's rights."""
+        if self._admin is None:
+            raise RuntimeError("the control plane is not running")
+        return self._admin
+
+    @property
+    def audit(self) -> AuditLog:
+        return AuditLog(self.data / "audit.log", self._ping)
+
+    @property
+    def process_ids(self) -> dict[str, int]:
+        """Process id (and group) by component, of those that run."""
+        return {name: each.pid for name, each in self._components.items() if each.pid is not None}
+
+    def kubeconfig_for(self, service_account: str, namespace: str, *, valid_s: int = 24 * 3600) -> Path:
+        """A kubeconfig with a bound token (TokenRequest) of a service account, which is made if missing."""
+        self.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}}, exist_ok=True)
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        self.admin.create(accounts, {"metadata": {"name": service_account}}, exist_ok=True)
+        answer = self.admin.create(
+            f"{accounts}/{service_account}/token",
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"expirationSeconds": valid_s, "audiences": []},
+            },
+        )
+        return self._write_kubeconfig(
+            f"{namespace}-{service_account}", bearer_user(answer["status"]["token"]), namespace
+        )
+
+    def kubeconfig_for_user(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig of a person, by client certificate: has the rights that RBAC gives this name or these groups."""
+        if self._authority is None:
+            raise RuntimeError("the control plane is not running")
+        safe = re.sub(r"[^A-Za-z0-9_.-]", "-", user)
+        return self._write_kubeconfig(f"user-{safe}", _user_of(self._authority.client(user, groups)), "default")
+
+    def kubeconfig_for_node(self, name: str) -> Path:
+        """A kubelet's own, by client certificate."""
+        return self.kubeconfig_for_user(f"system:node:{name}", ["system:nodes"])
+
+    def pause(self) -> None:
+        """Freeze the API server (SIGSTOP): connections stay open, nothing is answered."""
+        self._components["kube-apiserver"].signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._components["kube-apiserver"].signal(signal.SIGCONT)
+
+    def kill_apiserver(self) -> None:
+        """End it at once (SIGKILL): connections break, new ones are refused until :meth:`restart_apiserver`."""
+        self._components["kube-apiserver"].kill()
+
+    def restart_apiserver(self) -> None:
+        """Start it again on the same port, after ending it in order if it still runs; returns when it is ready."""
+        component = self._components["kube-apiserver"]
+        component.stop()
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            component.start()
+            try:
+                self._wait_for_apiserver()
+            except ComponentDied as error:
+                component.kill()
+                # a stranger's outgoing connection may hold the port for a moment
+                if "address already in use" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
+
+    # -- how it comes up
+
+    def _start_once(self) -> None:
+        self._keeper = Keeper()
+        self._data = self._make_data_dir()
+        if self._given_dir is None:
+            self._keeper.remove_at_end(self._data)
+        self._authority = Authority("muster-testbed")
+        pki = self._write_pki(self._authority)
+        etcd_port, self._port = self._ports or free_ports(2)
+        self._write_kubeconfigs(self._authority)
+        self._admin = Admin(self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"))
+
+        etcd = self._run("etcd", self._etcd_args(etcd_port))
+        wait_for(lambda: _etcd_healthy(etcd_port), alive=[etcd], timeout_s=self._timeout_s, what="etcd")
+        self._run("kube-apiserver", self._apiserver_args(pki, etcd_port))
+        self._wait_for_apiserver()
+        manager = self._run("kube-controller-manager", self._manager_args(pki))
+        scheduler = self._run("kube-scheduler", self._scheduler_args())
+        self.server_version = str(self._admin.get("/version")["gitVersion"])
+        # the last thing that comes up: from here on pods can be made
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        admin = self._admin
+        wait_for(lambda: admin.exists(account), alive=[manager, scheduler], timeout_s=self._timeout_s, what=account)
+        scheduler.require_alive()
+
+    def _make_data_dir(self) -> Path:
+        if self._given_dir is not None:
+            self._given_dir.mkdir(parents=True, exist_ok=True)
+            return self._given_dir.resolve()
+        parent: str | None = None
+        if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= SHARED_MEMORY_LEAST:
+            parent = str(SHARED_MEMORY)
+        return Path(tempfile.mkdtemp(prefix="muster-testbed-", dir=parent))
+
+    def _run(self, name: str, arguments: Sequence[str]) -> Component:
+        if self._keeper is None:
+            raise RuntimeError("the control plane is not running")
+        command = [*self._enter, str(self._binaries / name), *arguments, *self._extra_args.get(name, ())]
+        component = Component(name, command, self.data / f"{name}.log", self._keeper)
+        self._components[name] = component
+        component.start()
+        return component
+
+    def _wait_for_apiserver(self) -> None:
+        wait_for(
+            self.admin.ready,
+            alive=[self._components["kube-apiserver"], self._components["etcd"]],
+            timeout_s=self._timeout_s,
+            what="kube-apiserver's /readyz",
+        )
+
+    def _etcd_args(self, port: int) -> list[str]:
+        arguments = [
+            "--name=testbed",
+            f"--data-dir={self.data / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{port}",
+            f"--advertise-client-urls=http://127.0.0.1:{port}",
+            # a single member is never called by a peer: any port will do, and none need be known
+            "--listen-peer-urls=http://127.0.0.1:0",
+        ]
+        # 3.5 and later; nothing here has to survive a power cut
+        if "unsafe-no-fsync" in _output(self._binaries / "etcd", "--help"):
+            arguments.append("--unsafe-no-fsync")
+        return arguments
+
+    def _apiserver_args(self, pki: Path, etcd_port: int) -> list[str]:
+        arguments = [
+            f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            # else the server publishes 127.0.0.1 as endpoint of its own Service, which is refused, and logs it for ever
+            "--endpoint-reconciler-type=none",
+            f"--secure-port={self._port}",
+            f"--tls-cert-file={pki / 'apiserver.crt'}",
+            f"--tls-private-key-file={pki / 'apiserver.key'}",
+            f"--client-ca-file={pki / 'ca.crt'}",
+            f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={pki / 'kubelet-client.key'}",
+            f"--cert-dir={pki}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            # it taints every new Node not-ready until the controller-manager looks: simulated ones are born Ready
+            "--disable-admission-plugins=TaintNodesByCondition",
+            "--allow-privileged=true",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-signing-key-file={pki / 'sa.key'}",
+            f"--service-account-key-file={pki / 'sa.pub'}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            # a fleet of 10,000 is made by one test in seconds
+            "--max-requests-inflight=2000",
+            "--max-mutating-requests-inflight=1000",
+        ]
+        if self._audit:
+            (self.data / "audit-policy.yaml").write_text(POLICY)
+            arguments += [
+                f"--audit-policy-file={self.data / 'audit-policy.yaml'}",
+                f"--audit-log-path={self.data / 'audit.log'}",
+            ]
+        return arguments
+
+    def _manager_args(self, pki: Path) -> list[str]:
+        return [
+            f"--kubeconfig={self.data / 'controller-manager.kubeconfig'}",
+            *self._no_serving(),
+            f"--service-account-private-key-file={pki / 'sa.key'}",
+            f"--root-ca-file={pki / 'ca.crt'}",
+            f"--cluster-signing-cert-file={pki / 'ca.crt'}",
+            f"--cluster-signing-key-file={pki / 'ca.key'}",
+            "--use-service-account-credentials=true",
+            "--leader-elect=false",
+            # it writes an annotation for kubelets' caches on every node, again and again as a fleet grows
+            "--controllers=*,-ttl",
+            # the defaults (20 a second) would take minutes to make a namespace's service accounts in a busy session
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            f"--node-monitor-grace-period={self._node_grace}",
+        ]
+
+    def _scheduler_args(self) -> list[str]:
+        # The scheduler's QPS can be raised by flags that newer versions dropped: a configuration file would bind us to
+        # an apiVersion, so it keeps its default of 50 bindings a second.
+        return [
+            f"--kubeconfig={self.data / 'scheduler.kubeconfig'}",
+            *self._no_serving(),
+            "--leader-elect=false",
+        ]
+
+    def _no_serving(self) -> list[str]:
+        """Neither needs to be asked anything: two ports less. ``--port`` serves too until 1.22, and is gone in 1.24."""
+        return ["--secure-port=0", *(["--port=0"] if self._minor < 23 else [])]
+
+    def _write_pki(self, authority: Authority) -> Path:
+        pki = self.data / "pki"
+        pki.mkdir(mode=0o700, exist_ok=True)
+        authority.write(pki, "ca")
+        hosts = ["127.0.0.1", "10.96.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+        _write_pair(pki, "apiserver", authority.server("kube-apiserver", hosts))
+        _write_pair(pki, "kubelet-client", authority.client("kube-apiserver", ["system:masters"]))
+        _write_pair(pki, "admin", authority.client("admin", ["system:masters"]))
+        key = new_key()
+        write_private(pki / "sa.key", private_pem(key))
+        (pki / "sa.pub").write_bytes(public_pem(key))
+        return pki
+
+    def _write_kubeconfigs(self, authority: Authority) -> None:
+        pki = self.data / "pki"
+        admin = KeyPair((pki / "admin.crt").read_bytes(), (pki / "admin.key").read_bytes())
+        self._write_kubeconfig("admin", _user_of(admin), "default")
+        for component in ("controller-manager", "scheduler"):
+            pair = authority.client(f"system:kube-{component}")
+            self._write_kubeconfig(component, _user_of(pair), "default")
+
+    def _write_kubeconfig(self, name: str, user: Mapping[str, str], namespace: str) -> Path:
+        path = self.data / f"{name}.kubeconfig"
+        write_kubeconfig(path, server=self.server, ca=self.ca_file.read_bytes(), user=user, namespace=namespace)
+        return path
+
+    def _ping(self, user_agent: str) -> None:
+        pki = self.data / "pki"
+        with Admin(
+            self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"), user_agent=user_agent
+        ) as admin:
+            admin.get("/version")
+
+
+def minor_version(apiserver: Path) -> int:
+    """The Y of Kubernetes 1.Y. Raises NoControlPlane for a program that does not say, or is too old."""
+    try:
+        said = _output(apiserver, "--version")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoControlPlane(f"{apiserver} --version: {error}") from error
+    match = re.search(r"v1\.(\d+)", said)
+    if match is None:
+        raise NoControlPlane(f"{apiserver} --version said {said[:200]!r}; expected v1.{OLDEST_MINOR} or later")
+    minor = int(match[1])
+    if minor < OLDEST_MINOR:
+        raise NoControlPlane(f"{apiserver} is {match[0]}; expected v1.{OLDEST_MINOR} or later")
+    return minor
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on 127.0.0.1 that were free a moment ago, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _etcd_healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _output(program: Path, argument: str) -> str:
+    done = subprocess.run([str(program), argument], capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout + done.stderr
+
+
+def _write_pair(pki: Path, name: str, pair: KeyPair) -> None:
+    (pki / f"{name}.crt").write_bytes(pair.certificate)
+    write_private(pki / f"{name}.key", pair.key)
+
+
+def _user_of(pair: KeyPair) -> dict[str, str]:
+    return certificate_user(pair.certificate, pair.key)

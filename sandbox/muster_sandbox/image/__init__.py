@@ -1,0 +1,1 @@
+"""Muster's image, put together without an engine."""

@@ -1,0 +1,1 @@
+"""A real kubelet and containerd, in namespaces of their own."""

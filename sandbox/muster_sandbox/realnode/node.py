@@ -1,0 +1,249 @@
+"""A real node: kubelet and containerd in a machine of their own (:mod:`muster_sandbox.realnode.containers`), with their
+own control plane on its network. About 20 s to Ready.
+
+Its API server is not the one that other tests use: a node that runs pods would take theirs. Kubeconfigs of
+:attr:`RealNode.plane` work on both sides, here and in the machine.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
+from muster_sandbox.controlplane.cluster import ControlPlane, free_ports, minor_version
+from muster_sandbox.image.layers import Image
+from muster_sandbox.processes import Component, ComponentDied, Keeper, wait_for
+from muster_sandbox.realnode import passage, services
+from muster_sandbox.realnode.containers import ADDRESS, DNS, SERVICE, Machine, why_not
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made in it
+SHARED_MEMORY_LEAST = 4 << 30  # bytes: images twice, and what containers write
+
+
+def why_none() -> str:
+    """What keeps a real node from being started here; empty when nothing does."""
+    if reason := why_not():
+        return reason
+    try:
+        find_kubelet()  # of the version that was asked for
+    except NoControlPlane as error:
+        return str(error)
+    return ""
+
+
+_PASSAGE = (sys.executable, "-m", passage.__name__)
+
+
+class RealNode:
+    """A context manager. images: what the node has, the one of :data:`containers.PAUSE` among them.
+
+    Raises ComponentDied, TimeoutError or RuntimeError, with the log that says why.
+    """
+
+    def __init__(
+        self,
+        *,
+        binaries: Path,
+        kubelet: Path,
+        runtime: Path,
+        images: Sequence[Image],
+        name: str = "node-a",
+        limit_s: float = 180.0,
+    ) -> None:
+        self.name = name
+        self._binaries = binaries
+        self._kubelet = kubelet
+        self._runtime = runtime
+        self._images = images
+        self._limit_s = limit_s
+        self._keeper: Keeper | None = None
+        self._components: list[Component] = []
+        self._machine: Machine | None = None
+        self._plane: ControlPlane | None = None
+        self._data: Path | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def plane(self) -> ControlPlane:
+        if self._plane is None:
+            raise RuntimeError("the node is not running")
+        return self._plane
+
+    @property
+    def machine(self) -> Machine:
+        if self._machine is None:
+            raise RuntimeError("the node is not running")
+        return self._machine
+
+    @property
+    def data(self) -> Path:
+        if self._data is None:
+            raise RuntimeError("the node is not running")
+        return self._data
+
+    def kubectl(self, *words: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
+        """As an administrator."""
+        command = ["kubectl", f"--kubeconfig={self.plane.kubeconfig}", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+    def lend(self, port: int) -> None:
+        """127.0.0.1:``port`` on the machine, its API server's loopback, leads here from now on: for a webhook."""
+        self._open_passage(f"way-out-{port}", [*self.machine.on_its_network, *_PASSAGE, str(os.getpid()), str(port)])
+
+    def log(self) -> str:
+        """The end of the kubelet's, for a test that failed."""
+        return "".join(each.tail() for each in self._components if each.name == "kubelet")
+
+    def _start(self) -> None:
+        self._keeper = Keeper()
+        roomy = os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= SHARED_MEMORY_LEAST
+        self._data = Path(tempfile.mkdtemp(prefix="muster-node-", dir=SHARED_MEMORY if roomy else None))
+        self._keeper.remove_at_end(self._data)
+        self._machine = Machine(self._data, self._runtime, self._keeper)
+        self._machine.start(self._limit_s)
+        with ThreadPoolExecutor(1) as pool:
+            containers = pool.submit(self._start_containers, self._machine)
+            self._start_plane(self._machine)
+            containers.result()
+        self._start_kubelet(self._machine)
+
+    def _start_containers(self, machine: Machine) -> None:
+        machine.start_containerd(self._limit_s)
+        machine.import_images(self._images, self._limit_s)
+
+    def _start_plane(self, machine: Machine) -> None:
+        etcd, api = free_ports(2)
+        service = f"--service={SERVICE}:443={api}"
+        self._open_passage("way-in", [*_PASSAGE, service, str(machine.pid), str(etcd), str(api)])
+        plane = ControlPlane(
+            self._binaries,
+            enter=machine.on_its_network,
+            ports=(etcd, api),
+            # names of nodes are in no DNS
+            # and webhooks are called at their pods, as there is no kube-proxy
+            extra_args={
+                "kube-apiserver": ["--kubelet-preferred-address-types=InternalIP", "--enable-aggregator-routing=true"]
+            },
+            start_timeout_s=self._limit_s,
+        )
+        self._plane = plane.start()
+        command = [*machine.on_its_network, sys.executable, "-m", services.__name__]
+        where = [str(plane.kubeconfig), DNS, str(machine.services)]
+        self._start_relay("services", [*command, *where], services.READY)
+
+    def _start_kubelet(self, machine: Machine) -> None:
+        config = self.data / "kubelet.yaml"
+        minor = minor_version(self._kubelet)
+        config.write_text(yaml.safe_dump(self._kubelet_config(machine, minor)))
+        command = [
+            *machine.inside,
+            str(self._kubelet),
+            f"--config={config}",
+            f"--kubeconfig={self.plane.kubeconfig_for_node(self.name)}",
+            f"--root-dir={self.data / 'kubelet'}",
+            f"--cert-dir={self.data / 'kubelet-pki'}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={ADDRESS}",
+        ]
+        if minor < 24:
+            command += ["--container-runtime=remote", f"--container-runtime-endpoint=unix://{machine.socket}"]
+        kubelet = self._component("kubelet", command)
+        wait_for(self._is_ready, alive=[kubelet], timeout_s=self._limit_s, what="the node's readiness")
+
+    def _kubelet_config(self, machine: Machine, minor: int) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": "0.0.0.0",  # noqa: S104 - of the machine within
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self.plane.ca_file)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{machine.group.name}",
+            "clusterDNS": [DNS],
+            "clusterDomain": "cluster.local",
+            "failSwapOn": False,
+            "healthzPort": 0,
+            # the disk of a developer's machine may be full: that is not what is tested
+            "evictionHard": {"memory.available": "0%"},
+            "imageGCHighThresholdPercent": 100,
+            "makeIPTablesUtilChains": False,
+            "nodeStatusUpdateFrequency": "5s",
+            "readOnlyPort": 0,
+            "resolvConf": "",
+            "volumePluginDir": str(self.data / "plugins"),
+        }
+        if minor < 26:
+            # it would keep its sockets in /var/lib/kubelet, whatever --root-dir says; nothing here has devices
+            config["featureGates"] = {"DevicePlugins": False}
+        if minor >= 27:
+            config["containerRuntimeEndpoint"] = f"unix://{machine.socket}"
+        if minor >= 31:
+            config["failCgroupV1"] = False
+        return config
+
+    def _open_passage(self, name: str, command: Sequence[str]) -> None:
+        self._start_relay(name, command, passage.READY)
+
+    def _start_relay(self, name: str, command: Sequence[str], ready: str) -> None:
+        relay = self._component(name, command)
+        wait_for(lambda: ready in relay.tail(), alive=[relay], timeout_s=self._limit_s, what=name)
+
+    def _is_ready(self) -> bool:
+        path = f"/api/v1/nodes/{self.name}"
+        if not self.plane.admin.exists(path):
+            return False
+        conditions = self.plane.admin.get(path)["status"].get("conditions", [])
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    def _component(self, name: str, command: Sequence[str]) -> Component:
+        if self._keeper is None:
+            raise ComponentDied("the node is not running")
+        component = Component(name, command, self.data / f"{name}.log", self._keeper)
+        self._components.append(component)
+        component.start()
+        return component
+
+    def stop(self) -> None:
+        """End exactly what was started. Harmless when nothing runs."""
+        for component in reversed(self._components):
+            component.kill()
+        self._components = []
+        try:
+            if self._machine is not None:
+                self._machine.stop()
+        finally:
+            self._machine = None
+            if self._plane is not None:
+                self._plane.stop()
+                self._plane = None
+            if self._keeper is not None:
+                self._keeper.close()
+                self._keeper = None
+            if self._data is not None:
+                shutil.rmtree(self._data, ignore_errors=True)
+                self._data = None

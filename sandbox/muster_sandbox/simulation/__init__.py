@@ -1,0 +1,1 @@
+"""Nodes, pods and kubelets that are simulated."""

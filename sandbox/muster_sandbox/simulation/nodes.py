@@ -1,0 +1,171 @@
+"""Simulated nodes: Node objects POSTed complete with their status, as fast as the API server takes them.
+
+They have no heartbeats; the control plane's long grace keeps them Ready. Pods on them need a kubelet: see
+:mod:`muster_sandbox.simulation.kubelets`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import NotFound
+from muster_kube.api.objects import Node
+
+NODES = "/api/v1/nodes"
+NODE_HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
+SIMULATED = "testbed.muster.dev/simulated"  # label of every node made here
+NODES_A_RACK = 16
+RACKS_A_ZONE = 8
+CONCURRENCY = 24  # calls at once: more only queue in the API server
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """What a simulated node offers. Quantities as Kubernetes writes them; ``gpus`` 0: no accelerator."""
+
+    cpu: str = "64"
+    memory: str = "512Gi"
+    pods: int = 110
+    gpus: int = 8
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    taints: Sequence[Mapping[str, str]] = ()
+
+
+def node_object(name: str, index: int = 0, shape: NodeShape = NodeShape()) -> Object:
+    """A Ready Node. ``index`` places it: 16 nodes a rack, 8 racks a zone; and gives it an address in 10.128.0.0/9."""
+    rack = index // NODES_A_RACK
+    capacity = {"cpu": shape.cpu, "memory": shape.memory, "pods": str(shape.pods)}
+    if shape.gpus:
+        capacity["nvidia.com/gpu"] = str(shape.gpus)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                # the controller-manager would add these two to every node, with two calls each
+                "beta.kubernetes.io/os": "linux",
+                "beta.kubernetes.io/arch": "amd64",
+                "topology.kubernetes.io/region": "testbed",
+                "topology.kubernetes.io/zone": f"zone-{rack // RACKS_A_ZONE}",
+                "topology.muster.dev/rack": f"rack-{rack}",
+                SIMULATED: "true",
+                **shape.labels,
+            },
+        },
+        "spec": {"taints": [dict(taint) for taint in shape.taints]} if shape.taints else {},
+        "status": {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "addresses": [
+                {"type": "InternalIP", "address": f"10.{128 + (index >> 16)}.{index >> 8 & 255}.{index & 255}"},
+                {"type": "Hostname", "address": name},
+            ],
+            "conditions": [
+                _condition("MemoryPressure", "False", "KubeletHasSufficientMemory", now),
+                _condition("DiskPressure", "False", "KubeletHasNoDiskPressure", now),
+                _condition("PIDPressure", "False", "KubeletHasSufficientPID", now),
+                _condition("Ready", "True", "KubeletReady", now),
+            ],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "osImage": "simulated",
+                "kernelVersion": "6.1.0",
+                "kubeletVersion": "v1.20.2",
+                "kubeProxyVersion": "v1.20.2",
+                "containerRuntimeVersion": "simulated://1",
+                "machineID": name,
+                "systemUUID": name,
+                "bootID": name,
+            },
+        },
+    }
+
+
+class Fleet:
+    """Simulated nodes of one test (or sandbox), removed together. The client's connections bound how fast it goes."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self.names: list[str] = []
+
+    async def create(
+        self,
+        count: int,
+        *,
+        prefix: str = "node",
+        shape: NodeShape = NodeShape(),
+        first: int = 0,
+    ) -> list[str]:
+        """Make ``count`` nodes ``PREFIX-N``, N from ``first`` on; returns their names. A node of that name is an error
+        (muster_kube.api.errors.AlreadyExists): another test's must not be taken for one's own."""
+        names = [f"{prefix}-{number}" for number in range(first, first + count)]
+        bodies = [node_object(name, first + index, shape) for index, name in enumerate(names)]
+
+        async def create(body: Object) -> None:
+            await self._client.create(NODES, body, type=Node)
+            self.names.append(body["metadata"]["name"])  # only ours: delete() takes these
+
+        await each(bodies, create)
+        return names
+
+    async def delete(self, names: Iterable[str] | None = None) -> None:
+        """Remove these (by default all) nodes with their NodeHealths; what is gone already is fine."""
+        leaving = list(self.names if names is None else names)
+
+        async def delete(name: str) -> None:
+            for path in (NODES, NODE_HEALTHS):
+                try:
+                    await self._client.delete(f"{path}/{name}")
+                except NotFound:
+                    continue
+
+        await each(leaving, delete)
+        gone = set(leaving)
+        self.names = [name for name in self.names if name not in gone]
+
+
+async def each(items: Iterable[T], act: Callable[[T], Awaitable[None]], *, concurrency: int = CONCURRENCY) -> None:
+    """``act`` on every item, ``concurrency`` at once. After an error no more are begun; it is raised as it is."""
+    waiting = iter(items)
+    failed = False
+
+    async def worker() -> None:
+        nonlocal failed
+        for item in waiting:  # one iterator for all: each takes the next
+            if failed:
+                return
+            try:
+                await act(item)
+            except BaseException:
+                failed = True
+                raise
+
+    # calls under way are not cancelled: one that is just opening its connection would leave that open
+    ends = await asyncio.gather(*(worker() for _ in range(concurrency)), return_exceptions=True)
+    for end in ends:
+        if end is not None:
+            raise end
+
+
+def _condition(kind: str, status: str, reason: str, now: str) -> Object:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": "simulated",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }

@@ -1,0 +1,191 @@
+"""Pods as the stand-in for the kubelets sees them, and what it makes of them: pure functions over small values."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from muster_kube.api.objects import Api, Condition, Metadata
+
+SCRIPT = "testbed.muster.dev/script"  # annotation: a Script as JSON
+READY_URL = "testbed.muster.dev/readyz"  # annotation: readiness is what this URL answers
+ADDRESS = "testbed.muster.dev/address"  # annotation: the pod's IP, else one of 127.64.0.0/10
+
+LAST_PHASES = ("Succeeded", "Failed")
+
+Object = dict[str, Any]
+
+
+class Script(msgspec.Struct, frozen=True):
+    """What a pod does on its simulated node.
+
+    start_after_s: in Pending after it was bound
+    ready_after_s: running until it is ready; None: never by itself
+    run_s:         running until its containers end; None: for ever
+    exit_code:     of every container; 0 makes the pod Succeeded, else Failed
+    stop_after_s:  from its deletion until it is gone
+    """
+
+    start_after_s: float = 0.0
+    ready_after_s: float | None = 0.0
+    run_s: float | None = None
+    exit_code: int = 0
+    stop_after_s: float = 0.0
+
+
+class Container(Api, frozen=True):
+    name: str
+    image: str = ""
+
+
+class Spec(Api, frozen=True):
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+
+
+class PodStatus(Api, frozen=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    start_time: str = ""
+
+
+class SimulatedPod(Api, frozen=True):
+    """A pod, projected."""
+
+    metadata: Metadata
+    spec: Spec = Spec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/namespaces/{self.metadata.namespace}/pods/{self.metadata.name}"
+
+    @property
+    def ready(self) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+
+
+class BadScript(ValueError):
+    """A pod's script annotation cannot be read."""
+
+
+def script_of(pod: SimulatedPod) -> Script:
+    """From the annotation; without one the pod starts at once, is ready, and runs for ever. Raises BadScript."""
+    text = pod.metadata.annotations.get(SCRIPT)
+    if text is None:
+        return Script()
+    try:
+        return msgspec.json.decode(text, type=Script)
+    except msgspec.MsgspecError as error:
+        raise BadScript(f"{pod.key}: annotation {SCRIPT}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """phase: Pending, Running, Succeeded or Failed. again_s: when something changes by time alone; None: never."""
+
+    phase: str
+    ready: bool
+    again_s: float | None
+    gone: bool = False
+
+
+def wanted(
+    script: Script,
+    age_s: float,
+    *,
+    deleted_since_s: float | None = None,
+    ready: bool | None = None,
+    exit_code: int | None = None,
+    phase: str = "",
+) -> Wanted:
+    """What the pod's status should say ``age_s`` seconds after its kubelet first saw it.
+
+    deleted_since_s: since its deletion was asked for, None: it was not
+    ready: somebody's word (a probe, a test), over the script's
+    exit_code: a test ended its containers with this
+    phase: what its status says now; a last one stays
+    """
+    if deleted_since_s is not None:
+        left_s = script.stop_after_s - deleted_since_s
+        if left_s <= 0:
+            return Wanted(phase, False, None, gone=True)
+        return Wanted(phase, False, left_s)
+    if phase in LAST_PHASES:
+        return Wanted(phase, False, None)
+    if exit_code is not None:
+        return Wanted(_last_phase(exit_code), False, None)
+    if age_s < script.start_after_s:
+        return Wanted("Pending", False, script.start_after_s - age_s)
+    ran_s = age_s - script.start_after_s
+    if script.run_s is not None and ran_s >= script.run_s:
+        return Wanted(_last_phase(script.exit_code), False, None)
+    moments = [moment - ran_s for moment in (script.run_s, script.ready_after_s) if moment is not None]
+    coming = [moment for moment in moments if moment > 0]
+    by_script = script.ready_after_s is not None and ran_s >= script.ready_after_s
+    return Wanted("Running", by_script if ready is None else ready, min(coming, default=None))
+
+
+def _last_phase(exit_code: int) -> str:
+    return "Succeeded" if exit_code == 0 else "Failed"
+
+
+def status_patch(pod: SimulatedPod, want: Wanted, *, exit_code: int, address: str, now: str) -> Object | None:
+    """A strategic merge patch of pods/status, or None where the pod says so already. ``now``: RFC 3339."""
+    if want.phase not in ("Running", *LAST_PHASES):
+        return None  # the API server made it Pending
+    if pod.status.phase == want.phase and pod.ready == want.ready:
+        return None
+    reason = {} if want.ready else {"reason": "PodCompleted" if want.phase == "Succeeded" else "ContainersNotReady"}
+    ready = {"status": "True" if want.ready else "False", "lastTransitionTime": now, **reason}
+    # strategic: conditions merge by type, so the scheduler's PodScheduled stays
+    return {
+        "metadata": {"uid": pod.metadata.uid},
+        "status": {
+            "phase": want.phase,
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "hostIP": "127.0.0.1",
+            "startTime": pod.status.start_time or now,
+            "conditions": [
+                {"type": "Initialized", "status": "True", "lastTransitionTime": pod.status.start_time or now},
+                {"type": "Ready", **ready},
+                {"type": "ContainersReady", **ready},
+            ],
+            "containerStatuses": [
+                _container(each, pod, want, exit_code=exit_code, now=now) for each in pod.spec.containers
+            ],
+        },
+    }
+
+
+def _container(container: Container, pod: SimulatedPod, want: Wanted, *, exit_code: int, now: str) -> Object:
+    started = pod.status.start_time or now
+    identity = f"simulated://{pod.metadata.uid}/{container.name}"
+    if want.phase == "Running":
+        state: Object = {"running": {"startedAt": started}}
+    else:
+        state = {
+            "terminated": {
+                "exitCode": exit_code,
+                "reason": "Completed" if exit_code == 0 else "Error",
+                "startedAt": started,
+                "finishedAt": now,
+                "containerID": identity,
+            }
+        }
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "containerID": identity,
+        "ready": want.ready,
+        "started": want.phase == "Running",
+        "restartCount": 0,
+        "state": state,
+    }

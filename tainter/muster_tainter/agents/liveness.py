@@ -1,0 +1,324 @@
+"""Whose agent is silent, and since when: decided from their pods, the Nodes and the NodeHealths. No call is made here.
+
+Every process reads it from the cluster anew: a pod that is not ready says since when, a node that never had an agent is
+as old as its NodeHealth, and a silence that was told stands on the Node. Nobody is found silent while the pods are not
+seen, nor right after they are seen again: then it was the API server that was silent.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from muster_checks.base.vocabulary import shorten
+from muster_kube.api.objects import Node
+from muster_kube.api.times import rfc3339_whole, seconds
+from muster_kube.nodehealth import Cleared, Finding, NodeHealth
+from muster_tainter.agents.pods import AgentPod
+from muster_tainter.faults.desired_state import CONDITION, is_managed
+from muster_tainter.faults.lifecycle import PERSON
+from muster_tainter.faults.node_record import ANNOTATION, Fault, read_memory
+from muster_tainter.faults.node_report import Unusable
+from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy
+
+log = logging.getLogger(__name__)
+
+CHECK, COMPONENT, REASON = SILENT
+SETTLE_S = 120.0
+"""Agents are not ready while they do not reach the API server; after an outage their watches come back within 45 s,
+the next probe of readiness follows within 10, and the kubelet has its own back-off."""
+BLIND_S = 1.0  # between two looks at whether the pods are seen again
+
+_SINCE = re.compile(r"no ready agent since (\S+):")
+
+
+@dataclass(slots=True)
+class _Silence:
+    """begin: on the monotonic clock; since: seconds since the epoch. number: its occurrence.
+
+    known: it stands on the Node already: an earlier leader has waited for the grace. fault: as an open fault
+    told: it has been found; shared: as a part of an incident
+    """
+
+    begin: float
+    since: float
+    number: int
+    known: bool = False
+    fault: bool = False
+    told: bool = False
+    shared: bool = False
+
+
+@dataclass(slots=True)
+class Incident:
+    """began: seconds since the epoch. calm_at: since when fewer are silent, on the monotonic clock."""
+
+    began: float
+    told: bool = False
+    calm_at: float | None = None
+
+
+class Silences:
+    """node: as it is known, with the labels that pools look at; found, over: as
+    :class:`muster_tainter.faults.external_findings.Outside` has them; wake: :meth:`round` has something to do; now:
+    seconds since the epoch; clock: monotonic seconds
+    """
+
+    def __init__(
+        self,
+        policy: Callable[[], Policy],
+        *,
+        node: Callable[[str], Node | None],
+        nodes: Callable[[], Iterable[str]],
+        health: Callable[[str], NodeHealth | Unusable | None],
+        found: Callable[[str, str, Finding], None],
+        over: Callable[[str, str, Cleared], None],
+        wake: Callable[[], None],
+        now: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._policy = policy
+        self._node = node
+        self._nodes = nodes
+        self._health = health
+        self._found = found
+        self._over = over
+        self._wake = wake
+        self._now = now
+        self._clock = clock
+        self._pods_on: dict[str, tuple[AgentPod, ...]] = {}
+        self._ready: set[str] = set()  # nodes of ours with a ready agent
+        self._silent: dict[str, _Silence] = {}
+        self.incident: Incident | None = None
+        """Most of the agents are silent at once."""
+        self._warm = False
+        self._seen_at = float("-inf")  # since when the pods are seen, on the monotonic clock
+
+    @property
+    def ready(self) -> int:
+        """Nodes with a ready agent."""
+        return len(self._ready)
+
+    @property
+    def silent(self) -> int:
+        """Nodes whose agent is silent beyond the grace."""
+        return sum(silence.told for silence in self._silent.values())
+
+    def unseen(self) -> None:
+        """The pods were not seen up to now."""
+        self._seen_at = self._clock()
+
+    # what is seen
+
+    def begin(self) -> None:
+        """All is listed."""
+        self._warm = True
+        self._seen_at = self._clock()
+        self.look_at_all()
+
+    def look_at_all(self) -> None:
+        """Another policy, or this replica leads now."""
+        for name in list(self._nodes()):
+            self.look(name)
+        self._wake()
+
+    def pod_changed(self, key: str, old: AgentPod | None, new: AgentPod | None) -> None:
+        touched = {pod.node for pod in (old, new) if pod is not None and pod.node}
+        for node in touched:
+            pods = [pod for pod in self._pods_on.get(node, ()) if _key(pod) != key]
+            if new is not None and new.node == node:
+                pods.append(new)
+            if pods:
+                self._pods_on[node] = tuple(pods)
+            else:
+                self._pods_on.pop(node, None)
+        for node in touched:
+            self.look(node)
+
+    def look(self, name: str) -> None:
+        """Something about the node, its NodeHealth or its agent may be another than before."""
+        if not self._warm:
+            return
+        node = self._node(name)
+        if node is None:
+            self._ready.discard(name)
+            self._silent.pop(name, None)
+            return
+        if not is_managed(node) or node.metadata.deletion_timestamp:
+            self._ready.discard(name)
+            self._is_over(name, None, "the node is left alone")
+            return
+        pods = self._pods_on.get(name, ())
+        fault = _open_fault(node)
+        ready = next((pod for pod in pods if pod.ready), None)
+        if ready is not None:
+            self._ready.add(name)
+            self._is_over(name, fault, f"pod {_key(ready)} is ready")
+        elif self._policy().dead_man.action == "ignore":
+            self._ready.discard(name)
+            self._is_over(name, fault, "deadMan.action is ignore")
+        elif fault is None and not self._is_expected(node, pods):
+            self._ready.discard(name)
+            self._is_over(name, fault, "no agent is expected there")
+        else:
+            was_ready = name in self._ready
+            self._ready.discard(name)
+            if name not in self._silent:
+                self._silent[name] = self._begun(node, pods, fault, was_ready=was_ready)
+                self._wake()
+
+    def _is_expected(self, node: Node, pods: tuple[AgentPod, ...]) -> bool:
+        """An agent is or was there, or the node waits for one, or a pool names nodes like it by their labels. Other
+        nodes may be of no concern to the agents' DaemonSet."""
+        health = self._health(node.metadata.name)
+        return (
+            bool(pods)
+            or isinstance(health, Unusable)
+            or (health is not None and bool(health.status.verdict))
+            or any(taint.key == STARTUP_KEY for taint in node.spec.taints)
+            or any(pool.selector.match_labels for pool in self._policy().pools_of(node.metadata.labels))
+            or _said_since(node) is not None
+        )
+
+    def _begun(self, node: Node, pods: tuple[AgentPod, ...], fault: Fault | None, *, was_ready: bool) -> _Silence:
+        now, clock = self._now(), self._clock()
+        if fault is not None and not fault.over:
+            return _Silence(clock, float(fault.occurrence), fault.occurrence, known=True, fault=True)
+        said = _said_since(node)
+        if said is not None and not was_ready:
+            return _Silence(clock, said, int(said), known=True)
+        since = now if was_ready else self._evidence(node, pods)
+        since = since if 0.0 < since < now else now
+        return _Silence(clock - (now - since), since, _number(node, since, fault, new=was_ready))
+
+    def _evidence(self, node: Node, pods: tuple[AgentPod, ...]) -> float:
+        """Since when the cluster says that there is no ready agent, seconds since the epoch; 0: it does not say."""
+        if pods:
+            return max(pod.silent_since for pod in pods)
+        health = self._health(node.metadata.name)
+        if isinstance(health, NodeHealth) and not health.status.verdict:
+            return seconds(health.metadata.creation_timestamp)  # made when its Node came
+        return 0.0
+
+    def _is_over(self, name: str, fault: Fault | None, why: str) -> None:
+        silence = self._silent.pop(name, None)
+        if silence is not None and self.incident is not None:
+            self._wake()
+        number = silence.number if silence is not None and silence.told else 0
+        if fault is not None and not fault.over:
+            number = max(number, fault.occurrence)
+        if number:
+            at = rfc3339_whole(self._now())
+            self._over(name, CHECK, Cleared(COMPONENT, REASON, number, "source", at, why))
+
+    # what is found
+
+    def round(self, *, sees: bool) -> float | None:
+        """Find who is silent by now. sees: the watch of the pods is up. Returns the seconds until time alone may make a
+        difference; None: it does not."""
+        if not self._warm:
+            return None
+        clock, policy = self._clock(), self._policy()
+        grace_s = policy.dead_man.grace
+        if not sees:
+            self._seen_at = clock
+        settled_at = self._seen_at + min(grace_s, SETTLE_S)
+        waiting = {name: silence for name, silence in self._silent.items() if not silence.told}
+        due = {
+            name: silence
+            for name, silence in waiting.items()
+            if silence.known or clock >= max(settled_at, silence.begin + grace_s)
+        }
+        ends_at = self._judge_incident(policy, due, clock)
+        for name, silence in due.items():
+            self._find(name, silence)
+        if not sees:
+            return BLIND_S if len(waiting) > len(due) or ends_at is not None else None
+        times = [max(settled_at, silence.begin + grace_s) for name, silence in waiting.items() if name not in due]
+        times += [] if ends_at is None else [ends_at]
+        return max(min(times) - clock, 0.0) if times else None
+
+    def _judge_incident(self, policy: Policy, due: dict[str, _Silence], clock: float) -> float | None:
+        """Whether most agents are silent at once. Returns when, on the monotonic clock, that may be over by time."""
+        silent = len(self._silent)
+        most = silent >= policy.incidents.nodes and silent > len(self._ready)
+        incident = self.incident
+        if incident is None:
+            if not most or not due:
+                return None
+            incident = self.incident = Incident(min(silence.since for silence in self._silent.values()))
+            log.error("%s", self.incident_text(incident))
+        if most:
+            incident.calm_at = None
+            return None
+        if incident.calm_at is None:
+            incident.calm_at = clock  # agents come back one by one: those that follow are no news of their own
+        ends_at = incident.calm_at + policy.dead_man.grace
+        if silent and clock < ends_at:
+            return ends_at
+        self.incident = None
+        log.warning("the agents are back: %d of %d are still silent", silent, silent + len(self._ready))
+        for name, silence in self._silent.items():
+            if silence.shared:
+                self._find(name, silence)
+        return None
+
+    def _find(self, name: str, silence: _Silence) -> None:
+        silence.told = True
+        silence.shared = self.incident is not None and not silence.fault
+        pods = self._pods_on.get(name, ())
+        why = "; ".join(f"pod {_key(pod)}: {pod.state or 'not ready'}" for pod in pods) or "no pod of it is there"
+        since = rfc3339_whole(silence.since)
+        self._found(
+            name,
+            CHECK,
+            Finding(
+                component=COMPONENT,
+                reason=REASON,
+                # of an incident nothing is said, nor done, node by node
+                verdict="UNKNOWN" if silence.shared else "FAIL",
+                message=shorten(f"no ready agent since {since}: {why}"),
+                first_seen=since,
+                occurrence=silence.number,
+            ),
+        )
+
+    def incident_text(self, incident: Incident) -> str:
+        silent = len(self._silent)
+        hint = (
+            "" if self._pods_on else "; no pod of an agent is there at all (settings agent_namespace, agent_selector)"
+        )
+        return (
+            f"{silent} of {silent + len(self._ready)} agents are silent, the first since"
+            f" {rfc3339_whole(incident.began)}: one incident; the health of their nodes is unknown, none is tainted for"
+            f" that, nor told of by itself{hint}"
+        )
+
+
+def _key(pod: AgentPod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _open_fault(node: Node) -> Fault | None:
+    if ANNOTATION not in node.metadata.annotations:
+        return None
+    return next((fault for fault in read_memory(node).open if fault.key == SILENT), None)
+
+
+def _number(node: Node, since: float, held: Fault | None, *, new: bool) -> int:
+    """The silence's occurrence: above those that ended by themselves, whatever the clocks say. What a person has closed
+    stays closed unless this is a ``new`` silence."""
+    ended = 0 if held is None else held.occurrence
+    if ANNOTATION in node.metadata.annotations:
+        closed = (each for each in read_memory(node).closed if each.key == SILENT and (new or each.how != PERSON))
+        ended = max(ended, *(each.occurrence for each in closed), 0)
+    return max(int(since), ended + 1)
+
+
+def _said_since(node: Node) -> float | None:
+    """Since when the node's agent is silent by its condition, which an earlier leader may have set."""
+    for condition in node.status.conditions:
+        if condition.type == CONDITION and condition.reason == REASON:
+            match = _SINCE.search(condition.message)
+            return (seconds(match[1]) if match else 0.0) or seconds(condition.last_transition_time or "") or None
+    return None

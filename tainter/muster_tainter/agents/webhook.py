@@ -1,0 +1,99 @@
+"""The own-node rule as a validating webhook for ``nodehealths/status``, for API servers before 1.30.
+
+One name for all that belongs to it: the ValidatingWebhookConfiguration, and in the tainter's namespace the Service and
+the Secret. Every replica answers, leader or not.
+"""
+
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Collection, Coroutine
+from contextlib import asynccontextmanager, closing
+from ipaddress import ip_address
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.process.address import bind
+from muster_kube.webhook.certificates import CertificateFiles, Certificates, ServerCertificates, validating
+from muster_kube.webhook.server import Webhooks, serve
+from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes
+from muster_tainter.settings import Settings
+
+log = logging.getLogger(__name__)
+
+PATH = "/validate-muster-dev-v1alpha1-nodehealth-status"
+# for pods that are looked up, a millisecond or two each, and for the certificate: two watches, and what they lead to
+CONNECTIONS = 10
+
+
+def read_account(text: str, namespace: str) -> Account:
+    """``NAMESPACE/NAME``, or ``NAME`` alone in ``namespace``."""
+    before, slash, name = text.rpartition("/")
+    return Account(before if slash else namespace, name)
+
+
+def called_by(name: str, namespace: str, host: str) -> Collection[str]:
+    """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
+    hosts = [f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"]
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return [*hosts, host]
+    return hosts if address.is_unspecified else [*hosts, str(address)]
+
+
+@asynccontextmanager
+async def prepared(
+    settings: Settings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
+) -> AsyncIterator[Coroutine[Any, Any, None]]:
+    """What serves the rule until it is cancelled; settings.webhook_port is not None. Raises ConfigError, OSError."""
+    assert settings.webhook_port is not None  # noqa: S101 - asked by the caller
+    account, name = read_account(settings.agent_account, namespace), settings.webhook_name
+    # connections of its own: agents that report wait for nothing else, and nothing waits for them
+    async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
+        certificates: ServerCertificates
+        if settings.cert_dir is not None:
+            certificates = CertificateFiles(settings.cert_dir)
+        else:
+            hosts = called_by(name, namespace, settings.host)
+            certificates = Certificates(client, namespace, name, hosts, trusting=[validating(name)])
+        bound = bind(settings.host, settings.webhook_port)
+        with closing(bound):
+            yield _serve(client, account, certificates, bound, registry)
+
+
+def count_reviews(registry: CollectorRegistry) -> Counter:
+    reviews = Counter(
+        "muster_tainter_own_node_reviews",
+        "Agents' writes that the webhook judged; undecided ones were refused too",
+        ["answer"],
+        registry=registry,
+    )
+    for answer in ("allowed", "refused", "undecided"):
+        reviews.labels(answer)
+    return reviews
+
+
+def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+    gauge = Gauge("muster_tainter_certificate_left_seconds", "Until the webhook's certificate ends", registry=registry)
+    gauge.set_function(lambda: certificates.left_s)
+
+
+async def _serve(
+    client: KubeClient,
+    account: Account,
+    certificates: ServerCertificates,
+    bound: socket.socket,
+    registry: CollectorRegistry,
+) -> None:
+    reviews = count_reviews(registry)
+    tell_certificate(registry, certificates)
+    nodes = PodNodes(client, account.namespace)
+    rule = OwnNodeRule(account, nodes, tell=lambda answer: reviews.labels(answer).inc(), clock=time.monotonic)
+    host, port = bound.getsockname()[:2]
+    print(f"webhook listening on {host}:{port}", flush=True)
+    log.info("%s may write the status of its own node's NodeHealth only", account)
+    await serve(Webhooks({PATH: rule.review}), certificates, bound)

@@ -1,0 +1,371 @@
+"""Who may be tainted now: places under the pools' budgets, promised before the write and kept until its fate is known.
+
+All that counts is what the store holds, and promises: a place that :meth:`Ledger.ask` gave stays taken until
+:meth:`Ledger.settled` (the write came back, the store has it) or :meth:`Ledger.gave_up` (it was not sent, or refused).
+A write that nobody answered may still be carried out: after :meth:`Ledger.uncertain` its place is given free only when
+the node is seen in a later version than the one the write was made on, or when no server would carry it out any more.
+So whatever lies between asking and writing, no budget is exceeded by a place given here. Others may exceed it (a budget
+lowered, nodes that go, a cordon): then nothing is given until it holds again, and nobody is untainted.
+
+The level is counted, and no clock can change it. The rate goes by the times that stand in the nodes' annotations: a
+clock set forward lets a window pass at once, so as many nodes again may be tainted, within the level. A clock set back
+leaves stamps ahead of it: they count as long as they are less than the window away, and again when the clock comes near
+them, so room comes later. Windows move once a second.
+"""
+
+import heapq
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from muster_tainter.budgets.pool_usage import PoolCount, Shortage, Standing, Usage
+from muster_tainter.policy.budgets import Budget
+from muster_tainter.policy.heavy_checks import AtOnce
+from muster_tainter.policy.pools import Pool
+
+UNCERTAIN_S = 90.0  # kube-apiserver ends a request after 60 s (--request-timeout); the rest is the way there
+_NEVER = float("inf")
+
+Severity = tuple[float, ...]  # greater is worse
+_Turn = tuple[Severity, int]  # severity negated, number of the first asking: the least comes first
+_Kind = tuple[tuple[tuple[str, str], ...], bool, float]  # nodes of one kind differ in their turn only
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A promise. asked: a write is under way. doubt: the version that a write of unknown fate was made on, until: on
+    the monotonic clock, when it is void. seen: the node's newest version since."""
+
+    asked: bool = True
+    doubt: str = ""
+    until: float = _NEVER
+    seen: str = ""
+
+
+class _Wait(NamedTuple):
+    turn: _Turn
+    kind: _Kind
+
+
+_UNKNOWN = Shortage("", "unknown", 0, 0, AtOnce(0), 0)
+
+
+class Ledger:
+    """The places of a fleet. clock: monotonic seconds; every other time is a parameter, in seconds since the epoch.
+
+    Methods that return a bool say whether :meth:`ready` and :meth:`next_room_at` may say something new.
+    """
+
+    def __init__(self, clock: Callable[[], float], pools: Iterable[Pool] = ()) -> None:
+        self._clock = clock
+        self._pools: dict[str, PoolCount] = {}
+        self._limited: frozenset[str] = frozenset()
+        self._nodes: dict[str, Standing] = {}
+        self._held: dict[str, _Hold] = {}
+        self._doubted: set[str] = set()
+        self._waiting: dict[str, _Wait] = {}
+        self._kinds: dict[_Kind, list[tuple[_Turn, str]]] = {}
+        self._turns = 0
+        self._second = 0  # of the wall clock, for which ``_served`` holds
+        self._served: dict[str, None] | None = None  # who is to be given what is left; None: to be found out
+        self.policy(pools)
+
+    # what is
+
+    def policy(self, pools: Iterable[Pool]) -> bool:
+        """Budgets from here on. Which pools choose a node is for :meth:`note`: note all of them anew."""
+        limits = {pool.name: pool for pool in pools}
+        self._limited = frozenset(limits)
+        for name in [*self._pools, *limits]:
+            count = self._pools.setdefault(name, PoolCount(name))
+            pool = limits.get(name)
+            count.budget = Budget() if pool is None else pool.budget
+            count.label = "" if pool is None else pool.domain or ""
+            self._drop_empty(count)
+        self._served = None
+        return bool(self._waiting)
+
+    def note(self, name: str, standing: Standing | None, version: str = "") -> bool:
+        """The node is so now; None: it is gone. version: its resourceVersion."""
+        old = self._nodes.get(name)
+        freed = False
+        if standing is not None and name in self._held:
+            self._held[name].seen = version
+            freed = self._resolve(name)
+        if standing == old:
+            return freed and bool(self._waiting)
+        held = name in self._held
+        wait = self._waiting.get(name)
+        before = None if self._served is None or old is None else self._figures(old)
+        if wait is not None:
+            self._leave(name)
+        if old is not None:
+            self._uncount(old, held)
+        if standing is None:
+            self._nodes.pop(name, None)
+            self._held.pop(name, None)
+            self._doubted.discard(name)
+        else:
+            self._nodes[name] = standing
+            self._count(standing, held)
+            if wait is not None and not standing.ours:
+                self._enter(name, standing, wait.turn)
+        if wait is not None or before is None or standing is None or self._figures(standing) != before:
+            self._served = None  # else a promise was kept, say: whoever had no room has none now
+        return bool(self._waiting)
+
+    # who may
+
+    def ask(self, name: str, severity: Severity, now: float) -> Shortage | None:
+        """A place for a taint on the node; None: it has one, until ``settled`` or ``gave_up``. Else it waits.
+
+        Free for a node that carries taints of ours or holds a place. No place is given that a worse node which waits
+        could use. A node that is gone gets none.
+        """
+        standing = self._nodes.get(name)
+        if standing is None:
+            return _UNKNOWN
+        self._expire()
+        second = self._clock_shows(now)
+        if name not in self._held and not standing.ours:
+            negated = tuple(-number for number in severity)
+            wait = self._waiting.get(name)
+            if wait is not None and wait.turn[0] != negated:
+                self._leave(name)
+                self._served = None
+            turn = negated, self._turns if wait is None else wait.turn[1]
+            shortage = self._shortage(standing, second) or self._left_for_worse(name, standing, turn, second)
+            if shortage is not None:
+                if name not in self._waiting:
+                    self._turns += wait is None
+                    self._enter(name, standing, turn)  # who had no room has none: ``_served`` holds
+                return shortage
+            if self._served and name not in self._served:
+                self._served = None  # it comes before some of them
+        if name in self._waiting:
+            self._leave(name)
+        self._hold(name, standing)
+        return None
+
+    def settled(self, name: str) -> bool:
+        """The write came back, and the store has what it made of the node."""
+        if name in self._held:
+            self._release(name)
+        return bool(self._waiting)
+
+    def gave_up(self, name: str) -> bool:
+        """What was asked for was not written: not sent, or refused by the server. An earlier write of unknown fate
+        keeps the place."""
+        hold = self._held.get(name)
+        if hold is not None:
+            hold.asked = False
+            if not hold.doubt:
+                self._release(name)
+        return bool(self._waiting)
+
+    def uncertain(self, name: str, version: str) -> bool:
+        """Nobody answered the write, which was made on this resourceVersion of the node."""
+        hold = self._held.get(name)
+        if hold is not None:
+            hold.asked = False
+            hold.doubt = version or "?"
+            hold.until = self._clock() + UNCERTAIN_S
+            self._doubted.add(name)
+            self._resolve(name)
+        return bool(self._waiting)
+
+    def withdraw(self, name: str) -> bool:
+        """The node wants no place any more: it does not wait."""
+        if name in self._waiting:
+            self._leave(name)
+            if self._served is not None and name in self._served:
+                self._served = None
+        return self.gave_up(name)
+
+    def ready(self, now: float) -> list[str]:
+        """Whom of those that wait there is room for, worst first, then who has waited longest: they are to ask again.
+        Nothing is promised to them by this."""
+        self._expire()
+        return list(self._to_serve(self._clock_shows(now)))
+
+    def next_room_at(self, now: float) -> float:
+        """When time alone may make room for one that waits and is not ``ready`` now, since the epoch; inf: never."""
+        if not self._waiting:
+            return _NEVER
+        second = math.floor(now)
+        at = min((pool.rate_room_at(second) for pool in self._pools.values() if pool.waiting), default=_NEVER)
+        at = float(math.ceil(at)) if at < _NEVER else at
+        if self._doubted:
+            until = min(self._held[name].until for name in self._doubted)
+            at = min(at, now + max(until - self._clock(), 0.0))
+        return at
+
+    def usage(self, now: float) -> list[Usage]:
+        """How much of what is taken, pool by pool; a few rows a pool, and one or two for each of its domains."""
+        return [row for _, pool in sorted(self._pools.items()) for row in pool.usage(math.floor(now))]
+
+    @property
+    def waiting(self) -> int:
+        """Nodes that are withheld."""
+        return len(self._waiting)
+
+    def holds(self, name: str) -> bool:
+        """A place is promised to the node: its write is under way, or nobody knows what came of it."""
+        return name in self._held
+
+    # counting
+
+    def _count(self, standing: Standing, held: bool) -> None:
+        for name, domain in standing.pools:
+            pool = self._pools.get(name)
+            if pool is None:
+                pool = self._pools[name] = PoolCount(name)
+            pool.add(domain, standing, held)
+
+    def _uncount(self, standing: Standing, held: bool) -> None:
+        for name, domain in standing.pools:
+            pool = self._pools[name]
+            pool.remove(domain, standing, held)
+            self._drop_empty(pool)
+
+    def _figures(self, standing: Standing) -> list[object]:
+        """All that room in the node's pools depends on."""
+        return [self._pools[pool].figures(domain, self._second) for pool, domain in standing.pools]
+
+    def _drop_empty(self, pool: PoolCount) -> None:
+        if not pool.nodes and pool.name not in self._limited:
+            del self._pools[pool.name]
+
+    def _recount(self, name: str, *, held: bool) -> None:
+        standing = self._nodes[name]
+        for pool_name, domain in standing.pools:
+            self._pools[pool_name].change(domain, standing, held)
+
+    def _hold(self, name: str, standing: Standing) -> None:
+        hold = self._held.get(name)
+        if hold is not None:
+            hold.asked = True
+            return
+        self._held[name] = _Hold()
+        self._recount(name, held=True)
+        if standing.ours and standing.healthy:
+            self._served = None
+        elif self._served is not None:
+            self._served.pop(name, None)  # the others' places are what they were
+
+    def _release(self, name: str) -> None:
+        del self._held[name]
+        self._doubted.discard(name)
+        self._recount(name, held=False)
+        standing = self._nodes[name]
+        if standing.healthy or not standing.ours:
+            self._served = None
+
+    def _resolve(self, name: str) -> bool:
+        """A version after the one that was written on: the write has been carried out, or is refused for ever."""
+        hold = self._held[name]
+        if not hold.doubt or not _is_later(hold.seen, hold.doubt):
+            return False
+        return self._no_doubt(name, hold)
+
+    def _expire(self) -> None:
+        if self._doubted:
+            clock = self._clock()
+            for name in [name for name in self._doubted if self._held[name].until <= clock]:
+                self._no_doubt(name, self._held[name])
+
+    def _no_doubt(self, name: str, hold: _Hold) -> bool:
+        hold.doubt, hold.until = "", _NEVER
+        self._doubted.discard(name)
+        if not hold.asked:
+            self._release(name)
+        return not hold.asked
+
+    # room
+
+    def _shortage(self, standing: Standing, now: int) -> Shortage | None:
+        for name, domain in standing.pools:
+            shortage = self._pools[name].shortage(domain, standing, now)
+            if shortage is not None:
+                return shortage
+        return None
+
+    def _left_for_worse(self, name: str, standing: Standing, turn: _Turn, second: int) -> Shortage | None:
+        """The shortage once all that wait and are worse have what they can use."""
+        if not self._waiting:
+            return None
+        served = self._to_serve(second)
+        if not served or (name in served and self._waiting[name].turn == turn):
+            return None
+        worse = self._serve(second, turn)
+        shortage = self._shortage(standing, second)
+        self._unserve(worse)
+        return None if shortage is None else shortage._replace(for_worse=True)
+
+    def _clock_shows(self, now: float) -> int:
+        second = math.floor(now)
+        if second != self._second:
+            self._served, self._second = None, second
+        return second
+
+    def _to_serve(self, second: int) -> dict[str, None]:
+        """What :meth:`_serve` says of all that wait, kept as long as it holds.
+
+        A place given to one of them, or beyond all of theirs, leaves the others what they were: of nodes that fit
+        together any part fits too, and who had no room has none.
+        """
+        if self._served is None:
+            served = self._serve(second, None)
+            self._unserve(served)
+            self._served = dict.fromkeys(served)
+        return self._served
+
+    def _serve(self, now: int, before: _Turn | None) -> list[str]:
+        """Take a place for each node that waits (with a turn earlier than ``before``), as long as there is one."""
+        heads = [(*members[0], 0, kind) for kind, members in self._kinds.items()]
+        if before is not None:
+            heads = [head for head in heads if head[0] < before]
+        heapq.heapify(heads)
+        served = []
+        while heads:
+            turn, name, place, kind = heads[0]
+            if before is not None and turn >= before:
+                break
+            if self._shortage(self._nodes[name], now) is not None:
+                heapq.heappop(heads)  # what has no room for one has none for the others of its kind: room only shrinks
+                continue
+            self._recount(name, held=True)
+            served.append(name)
+            members = self._kinds[kind]
+            if place + 1 < len(members):
+                heapq.heapreplace(heads, (*members[place + 1], place + 1, kind))
+            else:
+                heapq.heappop(heads)
+        return served
+
+    def _unserve(self, served: list[str]) -> None:
+        for name in served:
+            self._recount(name, held=False)
+
+    def _enter(self, name: str, standing: Standing, turn: _Turn) -> None:
+        kind = standing.pools, standing.healthy, standing.tainted_at
+        self._waiting[name] = _Wait(turn, kind)
+        insort(self._kinds.setdefault(kind, []), (turn, name))
+        for pool, domain in standing.pools:
+            self._pools[pool].add_waiting(domain, 1)
+
+    def _leave(self, name: str) -> None:
+        turn, kind = self._waiting.pop(name)
+        members = self._kinds[kind]
+        del members[bisect_left(members, (turn, name))]
+        if not members:
+            del self._kinds[kind]
+        for pool, domain in kind[0]:
+            self._pools[pool].add_waiting(domain, -1)
+
+
+def _is_later(version: str, than: str) -> bool:
+    """resourceVersions are etcd revisions; of others nothing is known."""
+    return version.isdigit() and than.isdigit() and int(version) > int(than)

@@ -1,0 +1,125 @@
+"""Incidents for the controller: which nodes fail alike, and which of them are to be looked at again for that.
+
+The finding of chains is :mod:`muster_tainter.budgets.incidents`; here it is fed with what Nodes remember, and with
+failures that opened no fault: a rule may say that in an incident nothing is to be done.
+"""
+
+from collections.abc import Callable, Iterable
+
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.api.objects import Node
+from muster_kube.api.times import seconds
+from muster_kube.nodehealth import NodeHealth
+from muster_tainter.budgets.incidents import Ground, Incident, IncidentIndex, Opened
+from muster_tainter.faults.node_record import LOST_CHECK, Fault, Memory, read_memory
+from muster_tainter.faults.node_report import FaultKey, Unusable, read
+from muster_tainter.policy.rules import Policy
+
+_JOBS_LIMIT = 8  # of one node
+
+
+class Alike:
+    """look_again: called with nodes for which something is new. now: seconds since the epoch."""
+
+    def __init__(
+        self,
+        policy: Callable[[], Policy],
+        health: Callable[[str], NodeHealth | Unusable | None],
+        look_again: Callable[[str], None],
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._policy = policy
+        self._health = health
+        self._look_again = look_again
+        self._now = now
+        self._jobs: dict[str, tuple[str, ...]] = {}  # of nodes with faults, as far as somebody looked
+        self._index = IncidentIndex(policy().incidents, _marks(policy()))
+        self._by = policy()
+
+    def policy_changed(self, nodes: Callable[[], list[Node]]) -> None:
+        policy = self._policy()
+        if (policy.incidents, _marks(policy)) != (self._by.incidents, _marks(self._by)):
+            self._index.policy(policy.incidents, _marks(policy))
+        self._by, before = policy, self._by
+        if policy.pools != before.pools:
+            for node in nodes():
+                self.note(node.metadata.name, node, self._health(node.metadata.name))
+
+    def note(self, name: str, node: Node | None, health: NodeHealth | Unusable | None) -> None:
+        """The stores have them so now."""
+        opened = [] if node is None else _opened(read_memory(node), health)
+        if not opened:
+            self._jobs.pop(name, None)
+        jobs = [("job", job) for job in self._jobs.get(name, ())]
+        grounds = [*jobs, *_grounds(node, self._policy())] if opened and node else []
+        for other in self._index.note(name, opened, grounds):
+            self._look_again(other)
+
+    def jobs(self, name: str, jobs: Iterable[str], node: Node | None) -> None:
+        """Who has pods with accelerators on a node with a fault: where it is the same on many nodes, that is what they
+        share."""
+        self._jobs[name] = tuple(sorted(set(jobs)))[:_JOBS_LIMIT]
+        self.note(name, node, self._health(name))
+
+    def around(
+        self, node: Node, health: NodeHealth | Unusable | None, outside: Iterable[FaultKey]
+    ) -> tuple[dict[FaultKey, int], dict[FaultKey, str]]:
+        """(others, incident) of every finding and open fault of the node that others have too."""
+        others: dict[FaultKey, int] = {}
+        incidents: dict[FaultKey, str] = {}
+        name, now = node.metadata.name, self._now()
+        known = {fault.key: seconds(fault.since) for fault in read_memory(node).open if _counts(fault)}
+        quiet = isinstance(health, NodeHealth) and health.status.verdict == Verdict.PASS
+        findings = {} if quiet else read(health).findings or {}
+        for key, finding in findings.items():
+            known.setdefault(key, seconds(finding.first_seen) or now)
+        for key in {*known, *outside}:
+            since = known.get(key, now)
+            count = self._index.others(name, key[0], key[2], since)
+            if count:
+                others[key] = count
+                incident = self._index.of(name, key[0], key[2], since)
+                if incident is not None:
+                    incidents[key] = incident.id
+        return others, incidents
+
+    def all(self) -> list[Incident]:
+        return self._index.all()
+
+    def nodes_of(self, incident: str) -> list[str]:
+        return self._index.nodes_of(incident)
+
+
+def _opened(memory: Memory, health: NodeHealth | Unusable | None) -> list[Opened]:
+    """Faults since they opened, other failures that nobody closed since the agent saw them."""
+    faults = {fault.key: fault for fault in memory.open if _counts(fault)}
+    opened = [Opened(f.check, f.reason, f.component, seconds(f.since), f.incident) for f in faults.values()]
+    if isinstance(health, NodeHealth) and health.status.verdict == Verdict.FAIL:
+        for check in health.status.checks:
+            for finding in check.findings:
+                key = (check.name, finding.component, finding.reason)
+                since = seconds(finding.first_seen)
+                if (
+                    finding.verdict == Verdict.FAIL
+                    and since
+                    and key not in faults
+                    and finding.occurrence > memory.closed_up_to(key)
+                ):
+                    opened.append(Opened(check.name, finding.reason, finding.component, since))
+    return opened
+
+
+def _counts(fault: Fault) -> bool:
+    return not fault.rest and fault.check != LOST_CHECK
+
+
+def _marks(policy: Policy) -> tuple[int, ...]:
+    return tuple(rule.match.correlated + 1 for rule in policy.rules if rule.match.correlated is not None)
+
+
+def _grounds(node: Node, policy: Policy) -> list[Ground]:
+    """What the node shares with others: the failure domains that its pools name."""
+    labels = node.metadata.labels
+    domains = (pool.domain for pool in policy.pools_of(labels))
+    return [(domain, labels[domain]) for domain in domains if domain and domain in labels]

@@ -1,0 +1,129 @@
+"""Budgets for the controller: what each node's standing is, whose turn it is, and when to look again.
+
+The counting is :mod:`muster_tainter.budgets.allocator`; here a node's write is tied to the place it takes.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from muster_kube.api.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from muster_kube.api.objects import Node
+from muster_kube.api.times import seconds
+from muster_kube.controller.fencing import NotLeading
+from muster_tainter.budgets.allocator import Ledger, Severity
+from muster_tainter.budgets.pool_usage import Shortage, Usage, standing_of
+from muster_tainter.faults.desired_state import Decision
+from muster_tainter.faults.node_record import read_memory
+from muster_tainter.policy.rules import Policy
+
+_EFFECTS = {"NoExecute": 2.0, "NoSchedule": 1.0}
+_CLASSES = {"replace": 4.0, "contact": 3.0, "reboot": 2.0, "reset": 1.0}
+# the server did not carry it out
+_REFUSED = (Conflict, Forbidden, Invalid, NotFound, NotLeading, TooManyRequests)
+
+
+class Places:
+    """wake: called with nodes that may ask again, worst first. now: seconds since the epoch; clock: monotonic."""
+
+    def __init__(
+        self,
+        policy: Callable[[], Policy],
+        wake: Callable[[str], None],
+        *,
+        now: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._policy = policy
+        self._wake = wake
+        self._now = now
+        self._ledger = Ledger(clock, policy().pools)
+        self._pools = policy().pools
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon = False
+
+    def policy_changed(self, nodes: Callable[[], list[Node]]) -> None:
+        pools = self._policy().pools
+        if pools == self._pools:
+            return
+        self._pools = pools
+        self._ledger.policy(pools)
+        for node in nodes():
+            self.note(node.metadata.name, node)
+        self._look()
+
+    def note(self, name: str, node: Node | None) -> None:
+        """The store has the node so now."""
+        if node is None:
+            changed = self._ledger.note(name, None)
+        else:
+            memory = read_memory(node)
+            standing = standing_of(
+                node, self._pools, ours=bool(memory.ours), tainted_at=seconds(memory.tainted) if memory.tainted else 0.0
+            )
+            changed = self._ledger.note(name, standing, node.metadata.resource_version)
+        if changed:
+            self._look()
+
+    def ask(self, name: str, decision: Decision) -> Shortage | None:
+        """A place for what ``decision`` does to the node, or why there is none now."""
+        if not decision.takes_a_place:
+            self._ledger.withdraw(name)
+            return None
+        shortage = self._ledger.ask(name, severity(decision), self._now())
+        if shortage is not None:
+            self._look()
+        return shortage
+
+    def written(self, name: str) -> None:
+        if self._ledger.settled(name):
+            self._look()
+
+    def not_sent(self, name: str) -> None:
+        """What was asked for is not written after all."""
+        if self._ledger.gave_up(name):
+            self._look()
+
+    def failed(self, name: str, version: str, error: BaseException) -> None:
+        """``error`` came of a write that was made on this resourceVersion: refused, or nobody knows."""
+        if isinstance(error, _REFUSED):
+            self.not_sent(name)
+        elif self._ledger.uncertain(name, version):
+            self._look()
+
+    def usage(self) -> list[Usage]:
+        return self._ledger.usage(self._now())
+
+    @property
+    def waiting(self) -> int:
+        return self._ledger.waiting
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """Once for all that happens in one turn of the event loop."""
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._soon = False
+        self.stop()
+        now = self._now()
+        for name in self._ledger.ready(now):
+            self._wake(name)
+        at = self._ledger.next_room_at(now)
+        if at != float("inf"):
+            delay_s = min(max(at - now, 0.05), 3600.0)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._serve)
+
+
+def severity(decision: Decision) -> Severity:
+    """Which of two nodes is worse: by what its taint does, then by what its fault asks for, then by age."""
+    faults = decision.memory.open
+    effect = max((_EFFECTS.get(c.taint.effect, 0.0) for c in decision.taint_changes if c.added), default=0.0)
+    asks = max((_CLASSES.get(fault.fault_class, 0.0) for fault in faults), default=0.0)
+    since = min((seconds(fault.since) for fault in faults), default=0.0)
+    return effect, asks, -since

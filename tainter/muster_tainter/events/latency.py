@@ -1,0 +1,37 @@
+"""The hops of a fault that taints its node: from the first sign to what the agent wrote, to us, to the Node."""
+
+from collections.abc import Callable
+
+from muster_kube.api.times import seconds
+from muster_kube.nodehealth import NodeHealth
+from muster_tainter.faults.desired_state import Decision
+from muster_tainter.metrics import Metrics
+
+
+class Hops:
+    """now: seconds since the epoch."""
+
+    def __init__(self, metrics: Metrics, now: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._now = now
+        self._delivered: dict[str, float] = {}  # when the watch brought what may become a taint
+
+    def delivered(self, node: str) -> None:
+        self._delivered.setdefault(node, self._now())
+
+    def forget(self, node: str) -> None:
+        """What was delivered asks for nothing."""
+        self._delivered.pop(node, None)
+
+    def patched(self, node: str, decision: Decision, health: NodeHealth | None) -> None:
+        delivered = self._delivered.pop(node, None)
+        if delivered is None or not any(change.added for change in decision.taint_changes):
+            return
+        observed = seconds(health.status.observed_at) if health is not None else 0.0
+        hop = self._metrics.hop.labels
+        hop("delivered_to_patched").observe(max(0.0, self._now() - delivered))
+        if observed:
+            hop("observed_to_delivered").observe(max(0.0, delivered - observed))
+            firsts = [seconds(change.fault.first_seen) for change in decision.changes if change.fault.first_seen]
+            if firsts:
+                hop("seen_to_observed").observe(max(0.0, observed - max(firsts)))

@@ -1,0 +1,204 @@
+"""Tells the pods on a node whose fault has opened, and their owners: behind everything that is about taints.
+
+A node's pods are listed once for all the faults that wait to be told there. What is over by then is not told.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from muster_kube.api.objects import (
+    Api,
+    Event,
+    EventMetadata,
+    EventSource,
+    Metadata,
+    Node,
+    ObjectReference,
+    OwnerReference,
+)
+from muster_kube.api.times import rfc3339_whole
+from muster_kube.controller.workqueue import WorkQueue, run_workers
+from muster_tainter.events.affected_pods import (
+    FRESH_S,
+    REASON,
+    Concern,
+    WorkPod,
+    affected,
+    concerns_of,
+    controller_of,
+    event_name,
+    is_middleman,
+    message,
+    owner_reference,
+    pods_run,
+    reference,
+)
+from muster_tainter.events.recorder import COMPONENT
+from muster_tainter.faults.desired_state import Decision
+from muster_tainter.faults.node_record import ours, read_memory
+from muster_tainter.faults.policy_match import confirmed_at, wanted
+from muster_tainter.metrics import Metrics
+from muster_tainter.periodic import taints_first
+from muster_tainter.policy.rules import Policy
+
+log = logging.getLogger(__name__)
+
+WORKERS = 2
+PODS_LIMIT = 64  # of a node; a kubelet runs 110 by default, and accelerators are few
+OWNERS_LIMIT = 64
+
+_PLURALS = {"ReplicaSet": "replicasets", "Job": "jobs"}
+
+
+class _Owned(Api, frozen=True):
+    metadata: Metadata
+
+
+class Telling:
+    """accelerators: prefixes of the names of resources. idle: set while no taint waits to be written.
+
+    node: as it is known now; now: seconds since the epoch
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        metrics: Metrics,
+        *,
+        accelerators: tuple[str, ...],
+        node: Callable[[str], Node | None],
+        may_write: Callable[[], bool],
+        idle: asyncio.Event,
+        now: Callable[[], float],
+        on_jobs: Callable[[str, list[str]], None] = lambda _node, _jobs: None,
+    ) -> None:
+        self._client = client
+        self._on_jobs = on_jobs
+        self._policy = policy
+        self._metrics = metrics
+        self._accelerators = accelerators
+        self._node = node
+        self._may_write = may_write
+        self._idle = idle
+        self._now = now
+        self._told: dict[str, frozenset[tuple[str, ...]]] = {}  # by node, what is told or waits for it
+        self._waiting: dict[str, dict[tuple[str, ...], Concern]] = {}
+        self._queue: WorkQueue[str] = WorkQueue()
+
+    def __len__(self) -> int:
+        """Nodes whose pods wait to be told, or are being told."""
+        return len(self._queue) + self._queue.in_hand + self._queue.delayed
+
+    def note(self, node: str, decision: Decision) -> None:
+        """``decision`` stands on the Node now."""
+        policy, now = self._policy(), self._now()
+        concerns = concerns_of(decision, policy, now) if decision.memory.open else []
+        told = self._told.pop(node, frozenset())
+        if not concerns:
+            return
+        self._told[node] = frozenset(concern.id for concern in concerns)
+        set_now = {ours(each.taint) for each in decision.taint_changes if each.added and each.why != "put back"}
+        news = {
+            concern.id: concern
+            for concern in concerns
+            if concern.id not in told and (concern.taint in set_now or self._is_fresh(concern, policy, now))
+        }
+        if news:
+            self._waiting.setdefault(node, {}).update(news)
+            self._queue.add(node)
+
+    @staticmethod
+    def _is_fresh(concern: Concern, policy: Policy, now: float) -> bool:
+        return now - confirmed_at(concern.fault, wanted(concern.fault, policy), now) < FRESH_S
+
+    async def run(self) -> None:
+        """For ever."""
+        await run_workers(self._queue, self._handle, workers=WORKERS)
+
+    async def _handle(self, node: str) -> None:
+        await taints_first(self._idle)
+        waiting = self._waiting.pop(node, {})
+        concerns = self._still_open(node, waiting)
+        if not concerns or not self._may_write():
+            return
+        try:
+            await self._tell(node, concerns)
+        except Forbidden as error:  # again would not help
+            log.warning("the pods on node %s are not told of its fault: %s", node, error)
+        except ApiError:
+            self._waiting[node] = {**waiting, **self._waiting.get(node, {})}
+            raise
+
+    def _still_open(self, name: str, waiting: dict[tuple[str, ...], Concern]) -> list[Concern]:
+        node = self._node(name)
+        if node is None:
+            return []
+        left = {(fault.key, fault.since) for fault in read_memory(node).open if not fault.over}
+        concerns = [each for each in waiting.values() if (each.fault.key, each.fault.since) in left]
+        tainted = {(each.fault.key, each.fault.since) for each in concerns if not each.withheld}
+        # that it was withheld is old news where the taint has come meanwhile
+        concerns = [each for each in concerns if not each.withheld or (each.fault.key, each.fault.since) not in tainted]
+        return sorted(concerns, key=lambda concern: (bool(concern.withheld), concern.fault.since, concern.id))
+
+    async def _tell(self, node: str, concerns: list[Concern]) -> None:
+        # from the server's cache, which keeps pods by node; without a version it would read all pods from etcd
+        params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
+        page = await self._client.list_page("/api/v1/pods", WorkPod, params=params)
+        pods = affected(page.items, self._accelerators)
+        if len(pods) > PODS_LIMIT:
+            log.warning("node %s: %d pods hold accelerators; %d of them are told", node, len(pods), PODS_LIMIT)
+        owners: dict[str, tuple[ObjectReference, list[str]]] = {}
+        grand: dict[str, OwnerReference | None] = {}
+        for pod in pods[:PODS_LIMIT]:
+            await self._write(reference(pod), node, concerns, "this pod runs")
+            owner = controller_of(pod.metadata)
+            namespace = pod.metadata.namespace
+            while owner is not None and len(owners) <= OWNERS_LIMIT:
+                owners.setdefault(owner.uid, (owner_reference(owner, namespace), []))[1].append(pod.metadata.name)
+                if not is_middleman(owner):
+                    break
+                if owner.uid not in grand:
+                    grand[owner.uid] = await self._owner_of(owner, namespace)
+                owner = grand[owner.uid]
+        self._on_jobs(node, [f"{about.kind} {about.namespace}/{about.name}" for about, _ in owners.values()])
+        for about, names in owners.values():
+            await self._write(about, node, concerns, pods_run(names))
+
+    async def _owner_of(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
+        path = f"/apis/{owner.api_version}/namespaces/{namespace}/{_PLURALS[owner.kind]}/{owner.name}"
+        try:
+            return controller_of((await self._client.get(path, type=_Owned)).metadata)
+        except (NotFound, Forbidden):
+            return None
+
+    async def _write(self, about: ObjectReference, node: str, concerns: list[Concern], who: str) -> None:
+        now = rfc3339_whole(self._now())
+        event = Event(
+            metadata=EventMetadata(name=event_name(about, node, concerns[0]), namespace=about.namespace),
+            involved_object=about,
+            reason=REASON,
+            message=message(node, concerns, who),
+            type="Warning",
+            source=EventSource(component=COMPONENT),
+            first_timestamp=now,
+            last_timestamp=now,
+            reporting_component=COMPONENT,
+        )
+        if not self._may_write():
+            return
+        try:
+            await self._client.create(f"/api/v1/namespaces/{about.namespace}/events", event, type=Event)
+        except AlreadyExists:
+            return
+        except (NotFound, Forbidden, Invalid) as error:  # the namespace is going, for one
+            self._metrics.write_errors.labels("event", error.reason).inc()
+            log.info("%s %s/%s is not told: %s", about.kind, about.namespace, about.name, error)
+            return
+        except ApiError as error:
+            self._metrics.write_errors.labels("event", error.reason).inc()
+            raise
+        self._metrics.writes.labels("event").inc()

@@ -1,0 +1,1 @@
+"""From findings to faults, and from faults to what a Node should carry. Pure."""

@@ -1,0 +1,122 @@
+"""The tainter's log: one line for each taint set or removed, one JSON line for each transition of a finding.
+
+The JSON lines carry everything that a decision is made from, so that another policy can be tried on them later.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from muster_kube.api.times import rfc3339_micro
+from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth
+from muster_kube.process.logs import configure_logging
+from muster_tainter.faults.desired_state import Decision, show
+
+log = logging.getLogger("muster_tainter.taints")
+findings_log = logging.getLogger("muster_tainter.findings")
+
+
+class _Bare(logging.Formatter):
+    """A finding's transition is JSON in both forms of the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return record.getMessage()
+
+
+def configure(log_format: str) -> None:
+    """All loggers to standard error, findings' transitions as JSON in any case. ``log_format``: text or json."""
+    configure_logging(log_format)
+    bare = logging.StreamHandler(sys.stderr)
+    bare.setFormatter(_Bare())
+    findings_log.handlers[:] = [bare]
+    findings_log.propagate = False
+
+
+def tell_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
+    """Konduktor's words for a node that was tainted, so that a search for them still finds it."""
+    would = "would be " if dry_run else ""
+    for change in decision.taint_changes:
+        what = "tainted" if change.added else "untainted"
+        rule = f" rule {change.rule}" if change.rule else ""
+        log.log(
+            logging.WARNING if change.added else logging.INFO,
+            "Node %s %s%s: %s%s: %s",
+            node,
+            would,
+            what,
+            show(change.taint),
+            rule,
+            change.why,
+            extra={
+                "json_fields": {
+                    "event": what,
+                    "node": node,
+                    "taint": show(change.taint),
+                    "rule": change.rule,
+                    "why": change.why,
+                    "dryRun": dry_run,
+                }
+            },
+        )
+
+
+def transitions(old: NodeHealth | None, new: NodeHealth) -> Iterator[dict[str, Any]]:
+    """What changed between two reports of a node: findings that came, changed their verdict or number, or went; what
+    was cleared; a new boot. Counts, times and messages alone are no transition."""
+    node = new.metadata.name
+    status = new.status
+    base = {"node": node, "bootID": status.boot_id, "observedAt": status.observed_at}
+    before = {check.name: check for check in old.status.checks} if old is not None else {}
+    if old is not None and old.status.boot_id != status.boot_id:
+        yield base | {"event": "boot", "from": old.status.boot_id}
+    for check in status.checks:
+        known = before.pop(check.name, None)
+        yield from (base | change for change in _of_check(known, check))
+    for check in before.values():
+        yield from (base | change for change in _of_check(check, CheckStatus(name=check.name, verdict="")))
+    if old is not None:
+        for clear in new.spec.clear:
+            if clear not in old.spec.clear:
+                yield base | {"event": "clear", **_closing(clear)}
+
+
+def _of_check(old: CheckStatus | None, new: CheckStatus) -> Iterator[dict[str, Any]]:
+    had = {(f.component, f.reason): f for f in old.findings} if old is not None else {}
+    for finding in new.findings:
+        known = had.pop((finding.component, finding.reason), None)
+        if known is None or _told(known) != _told(finding):
+            came = {"from": known.verdict if known is not None else None, "to": finding.verdict}
+            yield {"event": "finding", "check": new.name, **came, **msgspec.to_builtins(finding)}
+    for finding in had.values():
+        yield {
+            "event": "finding",
+            "check": new.name,
+            "from": finding.verdict,
+            "to": None,
+            **msgspec.to_builtins(finding),
+        }
+    told = old.cleared if old is not None else ()
+    for over in new.cleared:
+        if over not in told:
+            yield {"event": "cleared", "check": new.name, **_closing(over)}
+    if old is not None and old.verdict != new.verdict:
+        yield {"event": "check", "check": new.name, "from": old.verdict, "to": new.verdict}
+
+
+def _closing(word: Clear | Cleared) -> dict[str, Any]:
+    """``at`` is the line's own time."""
+    fields = msgspec.to_builtins(word)
+    return {"closedAt" if name == "at" else name: value for name, value in fields.items()}
+
+
+def _told(finding: Finding) -> tuple[str, str, int]:
+    return finding.verdict, finding.fault_class, finding.occurrence
+
+
+def tell_transitions(old: NodeHealth | None, new: NodeHealth, at: float) -> None:
+    for change in transitions(old, new):
+        findings_log.info("%s", json.dumps({"at": rfc3339_micro(at), **change}, ensure_ascii=False))

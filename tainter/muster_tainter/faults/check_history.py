@@ -1,0 +1,173 @@
+"""What the fleet's plan has asked of a node, and what it remembers of it: all in the NodeHealth, so that a new leader
+goes on from there.
+
+A request of ours stands in ``spec.requests`` from the moment it is made until its answer has been noted in the
+annotation ``muster.dev/tests``, in one write; while it stands there the node takes one of the plan's places.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.api.times import rfc3339_whole, seconds
+from muster_kube.nodehealth import Answer, NodeHealth, Request
+from muster_tainter.policy.heavy_checks import DAY_S
+from muster_tainter.policy.rules import OUR_PREFIX
+
+ANNOTATION = OUR_PREFIX + "tests"  # of the NodeHealth
+TESTING_LABEL = OUR_PREFIX + "testing"  # of the Node; on the NodeHealth it is how a new leader finds what is asked
+MANAGER = "muster-tainter-plan"
+ID_PREFIX = "plan-"
+BUSY = "busy"  # PastTests.while_idle: of a node that was not idle
+
+_CHECKS_LIMIT = 32  # a node has a dozen heavy checks
+_MEASURED = (Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP)
+_DOUBLINGS = 16
+
+
+class PastTest(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """One check on one node.
+
+    at:       when it last measured something
+    idle:     the node's ``idleSince`` then: where that is another one now, somebody has worked there since
+    after:    it is not asked for before that
+    failures: answers in a row that measured nothing
+    """
+
+    at: str = ""
+    idle: str = ""
+    after: str = ""
+    failures: int = 0
+
+
+class PastTests(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """One node.
+
+    after, while_idle: nothing is asked before that, as long as ``idleSince`` is the same (empty: whatever it is)
+    silent:            requests in a row that were never answered
+    boot, passed:      checks that a new node has passed in that boot, before it may have jobs
+    """
+
+    checks: dict[str, PastTest] = {}
+    after: str = ""
+    while_idle: str = ""
+    silent: int = 0
+    boot: str = ""
+    passed: tuple[str, ...] = ()
+
+
+_EMPTY = PastTests()
+_decoder = msgspec.json.Decoder(PastTests)
+
+
+def past_of(health: NodeHealth) -> PastTests:
+    """What the annotation says; nothing where it makes no sense (then the tests are due, that is all)."""
+    text = health.metadata.annotations.get(ANNOTATION)
+    if not text:
+        return _EMPTY
+    try:
+        return _decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return _EMPTY
+
+
+def encode(past: PastTests) -> str:
+    return msgspec.json.encode(past).decode()
+
+
+def is_ours(request: Request) -> bool:
+    return request.id.startswith(ID_PREFIX) and request.by == MANAGER and len(request.checks) == 1
+
+
+def finished(health: NodeHealth, request: Request) -> Answer | None:
+    """The answer, once it is there for good."""
+    for answer in health.status.answers:
+        if answer.id == request.id and answer.finished:
+            return answer
+    return None
+
+
+def asked(health: NodeHealth) -> Request | None:
+    """The plan's request that this node has not answered."""
+    for request in health.spec.requests:
+        if is_ours(request) and finished(health, request) is None:
+            return request
+    return None
+
+
+def under_test(health: NodeHealth) -> str | None:
+    """The check that the plan has the node run; the value of the label ``muster.dev/testing``."""
+    request = asked(health) if health.spec.requests else None
+    return None if request is None else request.checks[0]
+
+
+def pre_flight_left(health: NodeHealth, checks: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``checks`` that the node has not passed in this boot."""
+    if not checks:
+        return ()
+    past = past_of(health)
+    passed = past.passed if past.boot and past.boot == health.status.boot_id else ()
+    return tuple(check for check in checks if check not in passed)
+
+
+def measured(answer: Answer) -> bool:
+    return answer.verdict in _MEASURED
+
+
+def note_answer(
+    past: PastTests,
+    health: NodeHealth,
+    request: Request,
+    answer: Answer | None,
+    *,
+    pause_s: float,
+    now: float,
+    new: bool,
+) -> PastTests:
+    """``past`` with what came of ``request``. answer None: nothing, and it is no longer waited for. new: the node
+    waits for its first job, and only a PASS brings it nearer to that."""
+    check = request.checks[0]
+    known = past.checks.get(check, PastTest())
+    idle = health.status.idle_since
+    if answer is None:
+        after = rfc3339_whole(now + backoff_s(pause_s, past.silent))
+        return msgspec.structs.replace(past, after=after, while_idle="", silent=past.silent + 1)
+    past = msgspec.structs.replace(past, after="", while_idle="", silent=0)
+    if answer.verdict == Verdict.UNKNOWN and answer.reason == "Busy":
+        return msgspec.structs.replace(past, after=rfc3339_whole(now + pause_s), while_idle=idle or BUSY)
+    again = rfc3339_whole(now + backoff_s(pause_s, known.failures))
+    if not measured(answer):
+        test = PastTest(at=known.at, idle=known.idle, after=again, failures=known.failures + 1)
+    elif new and answer.verdict != Verdict.PASS:
+        test = PastTest(at=rfc3339_whole(now), idle=idle, after=again, failures=known.failures + 1)
+    else:
+        test = PastTest(at=rfc3339_whole(now), idle=idle)
+        if new:
+            past = _passed(past, check, health.status.boot_id)
+    return msgspec.structs.replace(past, checks=_bounded({**past.checks, check: test}))
+
+
+def _passed(past: PastTests, check: str, boot: str) -> PastTests:
+    before = past.passed if past.boot == boot else ()
+    return msgspec.structs.replace(past, boot=boot, passed=tuple(dict.fromkeys((*before, check))))
+
+
+def _bounded(checks: Mapping[str, PastTest]) -> dict[str, PastTest]:
+    """The latest ones: agents name the checks, and an annotation has its limit."""
+    if len(checks) <= _CHECKS_LIMIT:
+        return dict(checks)
+    latest = sorted(checks.items(), key=lambda item: max(item[1].at, item[1].after), reverse=True)
+    return dict(latest[:_CHECKS_LIMIT])
+
+
+def backoff_s(pause_s: float, failures: int) -> float:
+    """pause_s, doubled for each earlier failure, a day at most (or ``pause_s``, where that is longer)."""
+    return float(min(pause_s * 2 ** min(max(failures, 0), _DOUBLINGS), max(DAY_S, pause_s)))
+
+
+def held_until(past: PastTests, idle_since: str) -> float:
+    """Seconds since the epoch before which the node is asked for nothing; 0: now."""
+    if not past.after or (past.while_idle and past.while_idle != idle_since):
+        return 0.0
+    return seconds(past.after)

@@ -1,0 +1,513 @@
+"""From a Node, its NodeHealth and the policy to what the Node should carry. Pure, level-triggered, idempotent.
+
+``decide`` of a Node that a decision was applied to decides nothing: the Node's own annotation is the only memory.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict, shorten
+from muster_kube.api.objects import Condition, Node, Taint
+from muster_kube.api.times import rfc3339_whole
+from muster_kube.nodehealth import NodeHealth
+from muster_tainter.faults import node_record as remembered
+from muster_tainter.faults.check_history import TESTING_LABEL, pre_flight_left, under_test
+from muster_tainter.faults.decision_context import ALONE, Surroundings
+from muster_tainter.faults.lifecycle import Change, Step, lost_fault, step
+from muster_tainter.faults.node_record import (
+    ANNOTATION,
+    UNREADABLE_ANNOTATION,
+    Fault,
+    Memory,
+    OurTaint,
+    Unreadable,
+    ours,
+)
+from muster_tainter.faults.node_report import Report, Unusable, read
+from muster_tainter.faults.policy_match import confirmed_at, held_until, wanted
+from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
+from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, Policy
+
+FAULTY_LABEL = "muster.dev/faulty"
+HEALTH_LABEL = "muster.dev/health"
+MANAGED_LABEL = "muster.dev/managed"
+CONDITION = "muster.dev/Healthy"
+READY = "Ready"  # the kubelet's
+OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL)
+OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
+
+_ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
+_MESSAGE_LIMIT = 800  # bytes of an event's or condition's message; the API takes 1024 of an event's
+
+_HEALTH = {Verdict.PASS: "pass", Verdict.SKIP: "pass", Verdict.WARN: "warn", Verdict.FAIL: "fail"}
+
+
+@dataclass(frozen=True)
+class Notice:
+    """An Event on the Node. ``about``: what it is counted together with (fault or taint)."""
+
+    reason: str
+    message: str
+    about: str
+    warning: bool = True
+
+
+@dataclass(frozen=True)
+class TaintChange:
+    """One line of the log. rule: the rules that want the taint, or wanted it; first: the node had none of ours."""
+
+    taint: Taint
+    added: bool
+    rule: str
+    why: str
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What has to be written to the Node, and what is to be told once it is written.
+
+    taints:      the whole list, None to leave it; labels, annotations: None removes
+    condition:   how muster.dev/Healthy should read (None: it should not be there); written behind the taints
+    changes:     faults opened, raised, over and closed; memory: as the annotation has it afterwards
+    withheld:    why a taint that is wanted is not set; empty: none is wanted, or all are set
+    again_at:    time alone changes this decision then, in seconds since the epoch
+    """
+
+    taints: tuple[Taint, ...] | None = None
+    labels: dict[str, str | None] = field(default_factory=dict)
+    annotations: dict[str, str | None] = field(default_factory=dict)
+    notices: tuple[Notice, ...] = ()
+    condition: Condition | None = None
+    changes: tuple[Change, ...] = ()
+    taint_changes: tuple[TaintChange, ...] = ()
+    memory: Memory = field(default_factory=Memory)
+    withheld: str = ""
+    again_at: float = float("inf")
+
+    @property
+    def writes(self) -> bool:
+        return self.taints is not None or bool(self.labels) or bool(self.annotations)
+
+    @property
+    def takes_a_place(self) -> bool:
+        """It gives the node its first taint of ours: what budgets are about."""
+        return any(change.added and change.first for change in self.taint_changes)
+
+    @property
+    def urgent(self) -> bool:
+        """It is about taints or faults, not only about what a label says."""
+        return self.taints is not None or bool(self.annotations)
+
+    def patch(self, resource_version: str) -> dict[str, Any]:
+        """The JSON merge patch of the Node."""
+        metadata: dict[str, Any] = {"resourceVersion": resource_version}
+        if self.labels:
+            metadata["labels"] = self.labels
+        if self.annotations:
+            metadata["annotations"] = self.annotations
+        body: dict[str, Any] = {"metadata": metadata}
+        if self.taints is not None:
+            body["spec"] = {"taints": self.taints or None}
+        return body
+
+    def applied(self, node: Node) -> Node:
+        """``node`` as the write leaves it."""
+        metadata = msgspec.structs.replace(
+            node.metadata,
+            labels=_merged(node.metadata.labels, self.labels),
+            annotations=_merged(node.metadata.annotations, self.annotations),
+        )
+        if self.taints is None:
+            return msgspec.structs.replace(node, metadata=metadata)
+        return msgspec.structs.replace(
+            node, metadata=metadata, spec=msgspec.structs.replace(node.spec, taints=self.taints)
+        )
+
+
+def _merged(old: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    merged: dict[str, str | None] = {**old, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def is_managed(node: Node) -> bool:
+    return node.metadata.labels.get(MANAGED_LABEL) != "false"
+
+
+def may_carry_ours(node: Node) -> bool:
+    """There is a memory, or a taint of ours by name."""
+    return ANNOTATION in node.metadata.annotations or any(t.key.startswith(OUR_PREFIX) for t in node.spec.taints)
+
+
+def recall(node: Node) -> Memory:
+    """The Node's memory. Raises Unreadable."""
+    return remembered.decode(node.metadata.annotations.get(ANNOTATION))
+
+
+def is_ours(taint: Taint, memory: Memory) -> bool:
+    """By memory, or by name."""
+    return taint.key.startswith(OUR_PREFIX) or ours(taint) in memory.ours
+
+
+def vanished(node: Node, policy: Policy) -> tuple[OurTaint, ...]:
+    """Taints that we set, that an open fault still wants, and that are not there."""
+    try:
+        memory = recall(node)
+    except Unreadable:
+        return ()
+    if not memory.ours or not is_managed(node):
+        return ()
+    there = {(taint.key, taint.effect) for taint in node.spec.taints}
+    missing = [taint for taint in memory.ours if (taint.key, taint.effect) not in there]
+    if not missing:
+        return ()
+    wants = {wanted(fault, policy).taint for fault in memory.open}
+    return tuple(taint for taint in missing if taint in wants)
+
+
+def decide(
+    node: Node,
+    health: NodeHealth | Unusable | None,
+    policy: Policy,
+    now: float,
+    released: Mapping[OurTaint, str] | None = None,
+    around: Surroundings = ALONE,
+) -> Decision:
+    """What to do about ``node``. ``now``: seconds since the epoch; ``released``: taints that a person took off."""
+    if not is_managed(node):
+        return _hands_off(node)
+    report = read(health)
+    notices: list[Notice] = []
+    annotations: dict[str, str | None] = {}
+    try:
+        memory = before = recall(node)
+    except Unreadable as error:
+        memory = before = Memory()
+        aside = node.metadata.annotations[ANNOTATION][:_ASIDE_LIMIT]
+        annotations = {ANNOTATION: None, UNREADABLE_ANNOTATION: aside}
+        text = f"annotation {ANNOTATION} cannot be read ({error}); kept in {UNREADABLE_ANNOTATION} and rebuilt"
+        notices.append(Notice("MemoryUnreadable", shorten(text, _MESSAGE_LIMIT), "memory"))
+        memory, changes = step(memory, report, policy, now, {}, around)
+        memory = _with_lost(memory, node, report, policy, now)
+    else:
+        memory, changes = step(memory, report, policy, now, released or {}, around)
+    notices += [notice for change in changes for notice in _told(change, policy)]
+    memory = remembered.fit(memory)
+    wants = _wants(memory, policy, now)
+    withheld, waiting = "", list[Fault]()
+    if around.withhold:
+        new = [taint for taint in wants if not _is_set(taint, node, before)]
+        withheld = around.withhold if new else ""
+        waiting = [wants[taint][0] for taint in new]
+        wants = {taint: faults for taint, faults in wants.items() if taint not in new}
+        wants |= dict.fromkeys(_stand_ins(node, before, wants, waiting, changes, policy), waiting)
+    taints = _taints(node, before, wants, passed=report.known and _may_begin(node, health, policy))
+    held = tuple(ours(taint) for taint in taints if ours(taint) in wants and _may_hold(taint, node, before))
+    if held != memory.ours:
+        tainted = rfc3339_whole(now) if held and not memory.ours else memory.tainted
+        memory = remembered.fit(msgspec.structs.replace(memory, ours=held, tainted=tainted))
+    taint_changes = _taint_changes(node, taints, before, wants, changes)
+    notices += _taint_notices(taint_changes, before, policy)
+    silence = _silence(memory, around)
+    condition = _condition(memory, report, policy, withheld, silence)
+    if withheld and not withheld_of(node):
+        text = f"{describe(waiting[0])} is not acted upon: {withheld}"
+        notices.append(Notice("TaintWithheld", shorten(text, _MESSAGE_LIMIT), "withheld"))
+    labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
+    if isinstance(health, NodeHealth):
+        labels[TESTING_LABEL] = under_test(health)
+    if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
+        notices.append(Notice("HealthUnreadable", f"the NodeHealth makes no sense: {report.error}", "health"))
+    if memory != before or annotations:
+        annotations[ANNOTATION] = remembered.encode(memory)
+    return Decision(
+        taints=None if taints == node.spec.taints else taints,
+        labels=_differing(node.metadata.labels, labels),
+        annotations=_differing(node.metadata.annotations, annotations),
+        notices=tuple(notices),
+        condition=condition,
+        changes=changes,
+        taint_changes=taint_changes,
+        memory=memory,
+        withheld=withheld,
+        again_at=_again_at(memory, policy, now),
+    )
+
+
+def _again_at(memory: Memory, policy: Policy, now: float) -> float:
+    """When a fault has been open, or over, for long enough."""
+    times = []
+    for fault in memory.open:
+        want = wanted(fault, policy)
+        times.append(held_until(fault, want, memory, policy) if fault.over else confirmed_at(fault, want, now))
+    return min((at for at in times if at > now), default=float("inf"))
+
+
+def _is_set(taint: OurTaint, node: Node, before: Memory) -> bool:
+    """There already, or to be put back: neither is a new taint."""
+    slot = (taint.key, taint.effect)
+    return any((t.key, t.effect) == slot for t in node.spec.taints) or any(
+        (t.key, t.effect) == slot for t in before.ours
+    )
+
+
+def _stand_ins(
+    node: Node,
+    before: Memory,
+    wants: Mapping[OurTaint, object],
+    waiting: list[Fault],
+    changes: tuple[Change, ...],
+    policy: Policy,
+) -> list[OurTaint]:
+    """Taints of ours that nobody asks for, as the policy names others for the same faults, which may not be set now.
+
+    To take them off would give back a node whose faults are open.
+    """
+    earlier = _keys(before.open)
+    if not any(fault.key in earlier for fault in waiting):
+        return []
+    slots = {(taint.key, taint.effect) for taint in wants}
+    over = {wanted(change.fault, policy).taint for change in changes if change.step is Step.CLOSED}
+    there = {ours(taint) for taint in node.spec.taints}
+    return [t for t in before.ours if t in there and t not in over and (t.key, t.effect) not in slots]
+
+
+def _hands_off(node: Node) -> Decision:
+    try:
+        memory = recall(node)
+    except Unreadable:
+        memory = Memory()
+    kept = tuple(taint for taint in node.spec.taints if not is_ours(taint, memory))
+    gone = tuple(
+        TaintChange(taint, False, "", f"label {MANAGED_LABEL}=false") for taint in node.spec.taints if taint not in kept
+    )
+    return Decision(
+        taints=None if kept == node.spec.taints else kept,
+        labels=_differing(
+            node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL))
+        ),
+        annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
+        notices=tuple(_taint_notices(gone, memory, None)),
+        taint_changes=gone,
+    )
+
+
+def _differing(have: dict[str, str], want: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {key: value for key, value in want.items() if have.get(key) != value}
+
+
+def _silence(memory: Memory, around: Surroundings) -> str:
+    """Since when the node's agent is silent, in words; empty: it is not. What it has reported is of the past then."""
+    for fault in memory.open:
+        if fault.key == SILENT and not fault.over:
+            return fault.message or describe(fault)
+    finding = around.outside.get(SILENT)
+    return "" if finding is None else finding.message
+
+
+def _health(report: Report, silence: str) -> str:
+    if silence:
+        return "unknown"
+    return _HEALTH.get(Verdict(report.verdict), "unknown") if report.known else "unknown"
+
+
+def _with_lost(memory: Memory, node: Node, report: Report, policy: Policy, now: float) -> Memory:
+    """A taint under our prefix had a reason: without memory it stays until that is over too."""
+    wants = _wants(memory, policy, now)
+    lost = [
+        lost_fault(ours(taint), report.boot, now)
+        for taint in node.spec.taints
+        if taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and ours(taint) not in wants
+    ]
+    return msgspec.structs.replace(memory, open=(*memory.open, *lost))
+
+
+def _wants(memory: Memory, policy: Policy, now: float) -> dict[OurTaint, list[Fault]]:
+    """Each wanted taint with the faults that want it. Of one key and effect only the first value."""
+    wants: dict[OurTaint, list[Fault]] = {}
+    slots: dict[tuple[str, str], OurTaint] = {}
+    for fault in memory.open:
+        want = wanted(fault, policy)
+        taint = want.taint
+        if taint is not None and confirmed_at(fault, want, now) <= now:
+            taint = slots.setdefault((taint.key, taint.effect), taint)
+            wants.setdefault(taint, []).append(fault)
+    return wants
+
+
+def _may_hold(taint: Taint, node: Node, before: Memory) -> bool:
+    """Ours already, or not there before: the same taint set by somebody else stays theirs."""
+    return is_ours(taint, before) or taint not in node.spec.taints
+
+
+def _may_begin(node: Node, health: NodeHealth | Unusable | None, policy: Policy) -> bool:
+    """The first full pass of this boot is done, and what the node's pool asks of a new one is passed."""
+    if not isinstance(health, NodeHealth) or not health.status.boot_id:
+        return False
+    pool = policy.pool_of(node.metadata.labels)
+    return pool is None or not pre_flight_left(health, pool.testing.pre_flight)
+
+
+def _taints(node: Node, before: Memory, wants: Mapping[OurTaint, object], *, passed: bool) -> tuple[Taint, ...]:
+    """Others' as they are, ours as wanted. passed: a new node may have jobs."""
+    left = {(taint.key, taint.effect): taint for taint in wants}
+    result: list[Taint] = []
+    for taint in node.spec.taints:
+        if not is_ours(taint, before):
+            left.pop((taint.key, taint.effect), None)  # theirs serves as well, and the API takes no second one
+            result.append(taint)
+        elif taint.key == STARTUP_KEY:
+            if not passed:
+                result.append(taint)
+        else:
+            want = left.pop((taint.key, taint.effect), None)
+            if want is not None:
+                result.append(taint if taint.value == want.value else _taint(want))
+    result += [_taint(want) for want in left.values()]
+    return tuple(result)
+
+
+def _taint(want: OurTaint) -> Taint:
+    return Taint(key=want.key, value=want.value, effect=want.effect)
+
+
+def _taint_changes(
+    node: Node,
+    taints: tuple[Taint, ...],
+    before: Memory,
+    wants: Mapping[OurTaint, list[Fault]],
+    changes: tuple[Change, ...],
+) -> tuple[TaintChange, ...]:
+    result = []
+    for taint in taints:
+        if taint not in node.spec.taints:
+            faults = wants[ours(taint)]
+            put_back = ours(taint) in before.ours and all(fault.key in _keys(before.open) for fault in faults)
+            why = "put back" if put_back else describe(faults[0])
+            rules = ", ".join(sorted({f.rule for f in faults if f.rule}))
+            result.append(TaintChange(taint, True, rules, why, first=not before.ours))
+    closed = [change for change in changes if change.step is Step.CLOSED]
+    for taint in node.spec.taints:
+        if taint not in taints:
+            rules = ", ".join(sorted({change.fault.rule for change in closed if change.fault.rule}))
+            if taint.key == STARTUP_KEY:
+                why = "the first full pass is done"
+            elif closed:
+                why = f"closed ({closed[-1].how}): {describe(closed[-1].fault)}"
+            else:
+                why = "no open fault asks for it"
+            result.append(TaintChange(taint, False, rules, why))
+    return tuple(result)
+
+
+def _keys(faults: tuple[Fault, ...]) -> set[tuple[str, str, str]]:
+    return {fault.key for fault in faults}
+
+
+def show(taint: Taint | OurTaint) -> str:
+    """As kubectl takes it: ``key=value:effect``."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def describe(fault: Fault) -> str:
+    """One line: which fault, and the evidence."""
+    if fault.rest:
+        return f"{fault.rest} more faults of {fault.check}"
+    text = f"{fault.check} {fault.component} {fault.reason}"
+    return f"{text}: {fault.message}" if fault.message else text
+
+
+def _told(change: Change, policy: Policy) -> list[Notice]:
+    fault = change.fault
+    about = "/".join(fault.key)
+    if change.step is Step.CLOSED:
+        text = shorten(f"closed ({change.how}, {change.by}): {describe(fault)}", _MESSAGE_LIMIT)
+        return [Notice("FaultClosed", text, about, warning=False)]
+    if change.step is Step.OVER:
+        text = shorten(
+            f"over ({change.how}, {change.by}), held as it comes and goes: {describe(fault)}", _MESSAGE_LIMIT
+        )
+        return [Notice("FaultHeld", text, about, warning=False)]
+    if fault.key == SILENT:
+        text = f"{fault.message} [rule {wanted(fault, policy).rule}]"
+        return [Notice(fault.reason, shorten(text, _MESSAGE_LIMIT), about)]
+    again = " again" if change.step is Step.RAISED else ""
+    asks = f" [{fault.fault_class}, rule {wanted(fault, policy).rule}]"
+    return [Notice("NodeFaultOpened", shorten(describe(fault), _MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)]
+
+
+def _taint_notices(changes: tuple[TaintChange, ...], before: Memory, policy: Policy | None) -> list[Notice]:
+    notices = []
+    for change in changes:
+        text = show(change.taint)
+        if not change.added:
+            message = shorten(f"{text}: {change.why}", _MESSAGE_LIMIT)
+            notices.append(Notice("NodeUntainted", message, text, warning=False))
+        elif ours(change.taint) in before.ours and policy is not None and change.why == "put back":
+            message = f"{text} was removed without a word that its fault is over; muster clear NODE releases the node"
+            notices.append(Notice("TaintPutBack", message, text))
+        else:
+            notices.append(Notice("NodeTainted", shorten(f"{text}: {change.why}", _MESSAGE_LIMIT), text))
+    return notices
+
+
+_WITHHELD = "; no taint: "
+
+
+def withheld_of(node: Node) -> str:
+    """Why a taint that is wanted is not set, as the condition says; empty: none is wanted, or all are set."""
+    return next((c.message.partition(_WITHHELD)[2] for c in node.status.conditions if c.type == CONDITION), "")
+
+
+def _first(faults: Iterable[Fault]) -> Fault:
+    """The one to show: what is open before what is only held."""
+    return min(faults, key=lambda fault: bool(fault.over))
+
+
+def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, silence: str) -> Condition:
+    faults = [fault for fault in memory.open if fault.key != SILENT]
+    if silence and not faults:
+        tail = f"{_WITHHELD}{withheld}" if withheld else ""
+        return Condition(
+            type=CONDITION, status="Unknown", reason=SILENT[2], message=shorten(silence, _MESSAGE_LIMIT) + tail
+        )
+    if memory.open:
+        fault = _first(faults or memory.open)
+        want = wanted(fault, policy)
+        more = f"; {len(memory.open) - 1} more" if len(memory.open) > 1 else ""
+        over = f"; over since {fault.over} ({fault.how}), held" if fault.over else ""
+        tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{over}{more})"
+        tail += f"{_WITHHELD}{withheld}" if withheld else ""
+        return Condition(
+            type=CONDITION,
+            status="False",
+            reason="Faults" if fault.rest else fault.reason,
+            message=shorten(describe(fault), _MESSAGE_LIMIT) + tail,
+        )
+    if not report.known:
+        reason = "ReportUnreadable" if report.error else "NoReport"
+        return Condition(
+            type=CONDITION,
+            status="Unknown",
+            reason=reason,
+            message=shorten(report.error or "no agent has reported yet"),
+        )
+    match report.verdict:
+        case Verdict.UNKNOWN:
+            return Condition(
+                type=CONDITION, status="Unknown", reason="NotMeasured", message="a check could not measure"
+            )
+        case Verdict.FAIL | Verdict.WARN:
+            failing = sorted(
+                (f for f in (report.findings or {}).items() if f[1].verdict == report.verdict), key=lambda item: item[0]
+            )
+            key, finding = failing[0] if failing else (("", "", ""), None)
+            message = f"{key[0]} {key[1]} {key[2]}: {finding.message}" if finding else f"verdict {report.verdict}"
+            reason = "Failures" if report.verdict == Verdict.FAIL else "Warnings"
+            status = "False" if report.verdict == Verdict.FAIL else "True"
+            return Condition(type=CONDITION, status=status, reason=reason, message=shorten(message, _MESSAGE_LIMIT))
+        case _:
+            return Condition(type=CONDITION, status="True", reason="Passed", message="every check passed")

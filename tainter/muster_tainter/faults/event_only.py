@@ -1,0 +1,55 @@
+"""Findings that are said and not acted upon: Events for rules with action ``event``, once for each occurrence."""
+
+from muster_checks.base.vocabulary import Verdict, shorten
+from muster_kube.api.times import seconds
+from muster_tainter.faults.desired_state import Notice
+from muster_tainter.faults.node_report import FaultKey, Report
+from muster_tainter.policy.rules import Policy
+
+_MESSAGE_LIMIT = 900
+OLD_NEWS_S = 3600.0  # a warning older than an Event's life is not told by a process that has just started
+
+
+def said(report: Report, policy: Policy) -> dict[FaultKey, tuple[int, Notice]]:
+    """(occurrence, notice) of each finding that the policy only speaks of."""
+    result: dict[FaultKey, tuple[int, Notice]] = {}
+    for key, finding in (report.findings or {}).items():
+        rule = policy.rule_for(key[0], finding.component, finding.reason, finding.verdict, finding.fault_class)
+        if rule is None or rule.action != "event":
+            continue
+        asks = f" [{finding.fault_class}]" if finding.fault_class else ""
+        text = f"{key[0]} {finding.component} {finding.reason}: {finding.message}"
+        reason = "HealthFailure" if finding.verdict == Verdict.FAIL else "HealthWarning"
+        result[key] = finding.occurrence, Notice(reason, shorten(text, _MESSAGE_LIMIT) + asks, "/".join(key))
+    return result
+
+
+class Said:
+    """What this process has said of each node."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[FaultKey, int]] = {}
+
+    def news(self, node: str, report: Report, policy: Policy, now: float) -> list[Notice]:
+        """What is to be said now, and is taken for said from here on. now: seconds since the epoch."""
+        found = said(report, policy)
+        before = self._numbers.get(node, {})
+        notices = []
+        for key, (occurrence, notice) in found.items():
+            finding = report.finding(key)
+            fresh = finding is not None and now - seconds(finding.first_seen) < OLD_NEWS_S
+            if before.get(key, 0) < occurrence and (fresh or node in self._numbers):
+                notices.append(notice)
+        numbers = {key: occurrence for key, (occurrence, _) in found.items()}
+        if numbers or node in self._numbers:
+            self._numbers[node] = numbers
+        return notices
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._numbers
+
+    def forget(self, node: str) -> None:
+        self._numbers.pop(node, None)
+
+    def clear(self) -> None:
+        self._numbers.clear()

@@ -1,0 +1,73 @@
+"""What sources other than the agents say of nodes: kept until they say that it is over, or this process ends.
+
+A fault that was opened stays in the Node's annotation whatever becomes of this; a source that reads the same thing
+again gives it the same number, so a new leader neither loses nor doubles one.
+"""
+
+from collections.abc import Callable, Collection
+
+from muster_kube.nodehealth import Cleared, Finding
+from muster_tainter.faults.node_report import FaultKey
+
+KEYS_LIMIT = 64  # findings of one node and check; what is beyond is counted by ``dropped``
+
+_Findings = dict[FaultKey, Finding]
+_Over = dict[FaultKey, tuple[Cleared, ...]]
+
+
+class Outside:
+    """on_change: called with the node's name when there is something new about it."""
+
+    def __init__(self, on_change: Callable[[str], None]) -> None:
+        self._on_change = on_change
+        self._findings: dict[str, _Findings] = {}
+        self._over: dict[str, _Over] = {}
+        self.dropped = 0
+
+    def found(self, node: str, check: str, finding: Finding) -> None:
+        """``finding.occurrence`` rises with each new firing, and is the same when the same firing is read again."""
+        key = (check, finding.component, finding.reason)
+        known = self._findings.setdefault(node, {})
+        # each for itself: what anybody may write into a log must not hide another source's failure
+        if key not in known and sum(each[0] == check for each in known) >= KEYS_LIMIT:
+            self.dropped += 1
+            return
+        old = known.get(key)
+        if old == finding or (old is not None and old.occurrence > finding.occurrence):
+            return
+        known[key] = finding
+        self._on_change(node)
+
+    def over(self, node: str, check: str, cleared: Cleared) -> None:
+        """What was found is over, up to this occurrence."""
+        key = (check, cleared.component, cleared.reason)
+        finding = self._findings.get(node, {}).get(key)
+        if finding is not None and finding.occurrence <= cleared.occurrence:
+            del self._findings[node][key]
+            if not self._findings[node]:
+                del self._findings[node]
+        known = self._over.setdefault(node, {})
+        if known.get(key) == (cleared,):
+            return
+        if key not in known and len(known) >= KEYS_LIMIT:
+            known.pop(next(iter(known)))
+        known[key] = (cleared,)
+        self._on_change(node)
+
+    def of(self, node: str) -> tuple[_Findings, _Over]:
+        return self._findings.get(node, {}), self._over.get(node, {})
+
+    def nodes(self) -> set[str]:
+        return {*self._findings, *self._over}
+
+    def begin(self, kept: Collection[str]) -> None:
+        """This process leads (again). Sources whose check is not in ``kept`` spoke only while it led before: whether
+        that still holds nobody knows, and they tell it anew."""
+        findings = {node: {k: v for k, v in known.items() if k[0] in kept} for node, known in self._findings.items()}
+        over = {node: {k: v for k, v in known.items() if k[0] in kept} for node, known in self._over.items()}
+        self._findings = {node: known for node, known in findings.items() if known}
+        self._over = {node: known for node, known in over.items() if known}
+
+    def forget(self, node: str) -> None:
+        self._findings.pop(node, None)
+        self._over.pop(node, None)

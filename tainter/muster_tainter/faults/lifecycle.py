@@ -1,0 +1,355 @@
+"""Which faults are open: findings open them, proof closes them. Pure.
+
+A fault is open; confirmed once it has been open for as long as its rule waits; over, and held, when what closes it has
+come but the node comes and goes (its hold-down); closed. A finding that is merely absent closes nothing that was
+confirmed (an agent may have lost its state), UNKNOWN neither opens nor closes, and a fault that was closed opens again
+only by a higher occurrence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.api.times import rfc3339_whole, seconds
+from muster_kube.nodehealth import Finding
+from muster_tainter.faults.decision_context import ALONE, Surroundings
+from muster_tainter.faults.node_record import (
+    LOST_CHECK,
+    LOST_REASON,
+    PENALTY_LIMIT,
+    REST,
+    Closed,
+    Fault,
+    Memory,
+    OurTaint,
+    Penalty,
+    prune,
+)
+from muster_tainter.faults.node_report import FaultKey, Report
+from muster_tainter.faults.policy_match import Wanted, confirmed_at, held_until, penalty_of, wanted
+from muster_tainter.policy.recovery import FOREIGN_CHECKS, ProofCheck
+from muster_tainter.policy.rules import CloseOn, Policy, Rule
+
+PERSON = "person"
+PASSING = "passing"
+_PENALTY_LEAST = 0.05  # of a hold-down that is no longer worth a byte
+_REQUEST = "request"  # NodeHealth's word for a clear that the agent carried out
+
+
+class Step(StrEnum):
+    OPENED = "opened"
+    RAISED = "raised"  # fired anew while open
+    OVER = "over"  # and held
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one fault. how, by: of a closing, or of what ended it (see :class:`Closed`)."""
+
+    step: Step
+    fault: Fault
+    how: str = ""
+    by: str = ""
+
+
+def lost_fault(taint: OurTaint, boot: str, now: float) -> Fault:
+    """Stands for the reason of a taint whose memory is gone: nothing but a person or a good boot says it is over."""
+    return Fault(
+        check=LOST_CHECK,
+        component=f"taint/{taint.key}:{taint.effect}",
+        reason=LOST_REASON,
+        occurrence=max(1, int(now)),  # a person's word about an earlier loss is not about this one
+        fault_class="contact",
+        since=rfc3339_whole(now),
+        boot=boot,
+        message=taint.value,
+    )
+
+
+def step(
+    memory: Memory,
+    report: Report,
+    policy: Policy,
+    now: float,
+    released: Mapping[OurTaint, str],
+    around: Surroundings = ALONE,
+) -> tuple[Memory, tuple[Change, ...]]:
+    """The memory after ``report``, and what changed. ``released``: taints a person took off, and who."""
+    if around.outside:
+        report = replace(report, findings={**(report.findings or {}), **around.outside})
+    changes: list[Change] = []
+    still_open: list[Fault] = []
+    closed: list[Closed] = []
+    penalty = memory.penalty
+    # later than every proof that stands asked for, also where the clock was set back since: none of them is for it
+    signed = max(now, report.asked)
+    for fault in memory.open:
+        want = wanted(fault, policy)
+        refreshed = _refreshed(fault, report, policy, around)
+        over = _closing(fault, want, report, policy, released, now, around)
+        if over is None and refreshed.occurrence > fault.occurrence:
+            if fault.over:  # it was over, and is not
+                penalty = _heavier(penalty, memory, fault.check, policy, now)
+                refreshed = msgspec.structs.replace(refreshed, over="", how="", by="")
+            refreshed = msgspec.structs.replace(refreshed, raised=rfc3339_whole(signed))
+            changes.append(Change(Step.RAISED, refreshed))
+            still_open.append(refreshed)
+            continue
+        how, by = over or (fault.how, fault.by)
+        fires_anew = refreshed.occurrence > fault.occurrence  # what ended the old firing says nothing of the new one
+        if over is not None and how not in (PERSON, PASSING) and not fault.over:
+            refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now), how=how, by=by)
+            held_s = held_until(refreshed, want, memory, policy) - seconds(refreshed.over)
+            if held_s >= 1.0 and not fires_anew:
+                changes.append(Change(Step.OVER, refreshed, how, by))
+                still_open.append(refreshed)
+                continue
+        elif fault.over and how not in (PERSON, PASSING):
+            if seconds(fault.over) > now + 1.0:  # the clock was set back: held from now on, not for an hour more
+                refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now))
+            if held_until(refreshed, want, memory, policy) > now and not fires_anew:
+                still_open.append(refreshed)
+                continue
+        elif over is None:
+            still_open.append(refreshed)
+            continue
+        closed.append(_closed(fault, how, by, want, now))
+        changes.append(Change(Step.CLOSED, fault, how, by))
+    for check in {each.check for each in closed if each.how not in (PERSON, PASSING)}:
+        if not any(fault.check == check for fault in still_open):  # it is back: if it goes again, that was a flap
+            penalty = _heavier(penalty, memory, check, policy, now)
+    if closed:
+        # only with another change: growing old alone is not worth a write
+        memory = msgspec.structs.replace(memory, closed=prune((*closed, *memory.closed), now, _guarded(report, memory)))
+    if penalty is not memory.penalty:
+        memory = msgspec.structs.replace(memory, penalty=penalty)
+    taken = {fault.key for fault in still_open}
+    rests = {fault.check: fault.occurrence for fault in still_open if fault.rest}
+    for key, finding in sorted((report.findings or {}).items(), key=lambda item: (item[1].occurrence, item[0])):
+        if key in taken or finding.occurrence <= max(rests.get(key[0], 0), rests.get(REST, 0)):
+            continue
+        if _is_over(key, finding, memory, report, around):
+            continue
+        others = around.others.get(key, 0)
+        rule = _rule_for(key[0], finding, policy, others)
+        if rule is None or not rule.opens:
+            continue
+        fault = _opened(key[0], finding, rule, report.boot, signed)
+        if others:
+            fault = msgspec.structs.replace(fault, others=others, incident=around.incident.get(key, ""))
+        still_open.append(fault)
+        changes.append(Change(Step.OPENED, fault))
+    opened = tuple(still_open)
+    if opened != memory.open:
+        memory = msgspec.structs.replace(memory, open=opened)
+    return memory, tuple(changes)
+
+
+def _rule_for(check: str, finding: Finding, policy: Policy, others: int) -> Rule | None:
+    return policy.rule_for(check, finding.component, finding.reason, finding.verdict, finding.fault_class, others)
+
+
+def _closed(fault: Fault, how: str, by: str, want: Wanted, now: float) -> Closed:
+    return Closed(
+        check=fault.check,
+        component=fault.component,
+        reason=fault.reason,
+        occurrence=fault.occurrence,
+        closed_at=rfc3339_whole(now),
+        by=by,
+        how=how,
+        rule=want.rule or fault.rule,
+        since=fault.since,
+        message=fault.message,
+    )
+
+
+def _heavier(
+    penalty: Mapping[str, Penalty], memory: Memory, check: str, policy: Policy, now: float
+) -> dict[str, Penalty]:
+    """``penalty`` with one more end of a fault of ``check``, once in a step; what has decayed to nothing goes."""
+    result = {
+        name: known
+        for name, known in penalty.items()
+        if name != check and policy.hold_down.decayed(known.n, now - seconds(known.at)) >= _PENALTY_LEAST
+    }
+    n = min(penalty_of(memory, check, now, policy) + 1.0, PENALTY_LIMIT)
+    result[check] = Penalty(n=round(n, 3), at=rfc3339_whole(now))
+    return result
+
+
+def _guarded(report: Report, memory: Memory) -> frozenset[FaultKey]:
+    """Closed faults whose finding may still be reported: their numbers must not be forgotten.
+
+    What others say of a node is read anew by each leader, which may not have done so yet.
+    """
+    if not report.known or report.findings is None:
+        return frozenset(closed.key for closed in memory.closed)
+    foreign = (closed.key for closed in memory.closed if closed.check in FOREIGN_CHECKS)
+    return frozenset(report.findings).union(foreign)
+
+
+def _is_over(key: FaultKey, finding: Finding, memory: Memory, report: Report, around: Surroundings) -> bool:
+    """This firing was closed before, here or by its agent, or a person has closed it before it was seen here."""
+    if finding.occurrence <= memory.closed_up_to(key):
+        return True
+    # a fault that counted several closed with one number: what it counted stays closed
+    if any(
+        c.reason == REST and c.check in (key[0], REST) and finding.occurrence <= c.occurrence for c in memory.closed
+    ):
+        return True
+    over = (*(report.cleared or {}).get(key, ()), *around.over.get(key, ()))
+    if any(each.occurrence >= finding.occurrence for each in over):
+        return True
+    return report.clear_for(key, finding.occurrence) is not None
+
+
+def _closing(
+    fault: Fault,
+    want: Wanted,
+    report: Report,
+    policy: Policy,
+    released: Mapping[OurTaint, str],
+    now: float,
+    around: Surroundings,
+) -> tuple[str, str] | None:
+    """(how, by) if the fault is over."""
+    if want.taint is not None and want.taint in released:
+        return PERSON, released[want.taint]
+    clear = report.clear_for(fault.key, fault.occurrence)
+    if clear is not None:
+        return PERSON, clear.by or "spec.clear"
+    for over in around.over.get(fault.key, ()):
+        if over.occurrence >= fault.occurrence and (CloseOn.SOURCE in want.close_on or over.how in want.close_on):
+            return _unless_passing(fault, want, now, "source", over.message or over.how)
+    if not report.known:
+        return None
+    for over in (report.cleared or {}).get(fault.key, ()):
+        if over.occurrence < fault.occurrence:
+            continue
+        if over.how == _REQUEST:
+            return PERSON, "spec.clear"
+        if over.how in want.close_on:
+            return _unless_passing(fault, want, now, over.how, over.message or "agent")
+    if CloseOn.BOOT in want.close_on and _gone_after_boot(fault, report, policy):
+        return _unless_passing(fault, want, now, "boot", f"boot {report.boot}")
+    if want.proof is not None:
+        proof = proof_for(fault, want.proof, report)
+        if proof is not None:
+            return _unless_passing(fault, want, now, "proof", f"{', '.join(want.proof.checks)} passed: {proof}")
+    if now < confirmed_at(fault, want, now) and fault.check in report.looked:
+        left = _any_left(fault, report, policy) if fault.rest else report.finding(fault.key) is not None
+        return None if left else (PASSING, f"gone before {want.wait_s:g} s")
+    return None
+
+
+def _unless_passing(fault: Fault, want: Wanted, now: float, how: str, by: str) -> tuple[str, str]:
+    return (how, by) if now >= confirmed_at(fault, want, now) else (PASSING, by)
+
+
+def proof_for(fault: Fault, proof: ProofCheck, report: Report) -> str | None:
+    """The id of a request that was made after the fault's last sign, asked for this proof, and was answered PASS."""
+    if proof.new_boot and not _booted_anew(fault, report):
+        return None
+    last_sign = max(seconds(fault.since), seconds(fault.raised))
+    for asked in report.proved:
+        if asked.digest == proof.digest and asked.at > last_sign:
+            return asked.id
+    return None
+
+
+def _booted_anew(fault: Fault, report: Report) -> bool:
+    return bool(report.boot and fault.boot and report.boot != fault.boot)
+
+
+def _gone_after_boot(fault: Fault, report: Report, policy: Policy) -> bool:
+    """Another boot was looked through as a whole, by a check that could measure, and the finding is not there."""
+    if not _booted_anew(fault, report):
+        return False
+    if fault.check == LOST_CHECK or fault.check == REST:
+        return report.verdict in (Verdict.PASS, Verdict.WARN)
+    if fault.check not in report.looked:
+        return False
+    if fault.rest:
+        return not _any_left(fault, report, policy)
+    return report.finding(fault.key) is None
+
+
+def _any_left(rest: Fault, report: Report, policy: Policy) -> bool:
+    """The check still reports something that opens faults: it may be one of those that ``rest`` counts."""
+    for (check, *_), finding in (report.findings or {}).items():
+        if check == rest.check:
+            rule = _rule_for(check, finding, policy, 0)
+            if rule is not None and rule.opens:
+                return True
+    return False
+
+
+def _refreshed(fault: Fault, report: Report, policy: Policy, around: Surroundings) -> Fault:
+    """With what its finding says now, as far as it is worth a write: a new firing, another boot, a worse judgement, and
+    that others have it too where another rule is for that."""
+    fault = _with_others(fault, policy, around)
+    if not report.known and fault.key not in around.outside:
+        return fault
+    boot = report.boot or fault.boot
+    if fault.rest and _any_left(fault, report, policy):
+        return fault if fault.boot == boot else msgspec.structs.replace(fault, boot=boot)
+    finding = report.finding(fault.key)
+    if finding is None or finding.occurrence < fault.occurrence or finding.verdict == Verdict.UNKNOWN:
+        if not fault.boot and boot:  # the first pass of the boot in which it was opened
+            return msgspec.structs.replace(fault, boot=boot)
+        return fault
+    rule = _rule_for(fault.check, finding, policy, fault.others)
+    if rule is None or not rule.opens:
+        # milder words are no proof: what opened the fault stands, except that it was seen in this boot
+        return fault if fault.boot == boot else msgspec.structs.replace(fault, boot=boot)
+    if finding.occurrence > fault.occurrence:
+        fresh = _opened(fault.check, finding, rule, boot, 0.0)
+        return msgspec.structs.replace(
+            fresh,
+            since=fault.since,
+            others=fault.others,
+            incident=fault.incident,
+            over=fault.over,
+            how=fault.how,
+            by=fault.by,
+        )
+    if fault.key in around.outside:
+        boot = fault.boot or boot  # it is told until somebody says that it is over: that is no sign of it in this boot
+    same = (finding.verdict, finding.fault_class, boot) == (fault.verdict, fault.fault_class, fault.boot)
+    if same:
+        return fault
+    return msgspec.structs.replace(fault, verdict=finding.verdict, fault_class=finding.fault_class, boot=boot)
+
+
+def _with_others(fault: Fault, policy: Policy, around: Surroundings) -> Fault:
+    """More nodes than before are told only where it makes a difference: it would be a write for each node of them."""
+    others = around.others.get(fault.key, 0)
+    if others <= fault.others or fault.rest or fault.check == LOST_CHECK:
+        return fault
+    more = msgspec.structs.replace(fault, others=others, incident=around.incident.get(fault.key, fault.incident))
+    if wanted(more, policy).rule == wanted(fault, policy).rule and bool(fault.incident) == bool(more.incident):
+        return fault
+    return more
+
+
+def _opened(check: str, finding: Finding, rule: Rule, boot: str, now: float) -> Fault:
+    first_seen = seconds(finding.first_seen)
+    return Fault(
+        check=check,
+        component=finding.component,
+        reason=finding.reason,
+        occurrence=finding.occurrence,
+        fault_class=finding.fault_class,
+        verdict=finding.verdict,
+        rule=rule.name,
+        since=rfc3339_whole(now),
+        first_seen=rfc3339_whole(first_seen) if first_seen else "",
+        boot=boot,
+        origin=finding.origin,
+        message=finding.message,
+    )

@@ -1,0 +1,44 @@
+"""A person's word that faults of a node are over, as entries of its NodeHealth's ``spec.clear``."""
+
+from collections.abc import Iterable
+
+from muster_kube.nodehealth import CLEAR_LIMIT, Clear, NodeHealth
+from muster_tainter.faults.node_record import Memory
+
+
+def clears(
+    health: NodeHealth, memory: Memory, check: str | None, component: str | None, by: str, at: str
+) -> tuple[Clear, ...]:
+    """What closes every open fault and finding of the node that the person named: one entry a component of a check,
+    or one for all components of a check where there is no room for so many. at: RFC 3339"""
+    highest: dict[tuple[str, str], int] = {}
+    for found_check, found_component, occurrence in (*_findings(health), *_faults(memory)):
+        if check not in (None, found_check) or component not in (None, found_component):
+            continue
+        key = (found_check, found_component)
+        highest[key] = max(highest.get(key, 0), occurrence)
+    if component is None and len(highest) > CLEAR_LIMIT:
+        checks = {found_check for found_check, _ in highest}
+        highest = {(each, "*"): max(n for key, n in highest.items() if key[0] == each) for each in checks}
+    return tuple(
+        Clear(check=key[0], component=key[1], occurrence=occurrence, by=by, at=at)
+        for key, occurrence in sorted(highest.items())
+    )
+
+
+def merged(known: tuple[Clear, ...], new: tuple[Clear, ...]) -> tuple[Clear, ...]:
+    """``known`` with ``new`` in place of those for the same component; the oldest go where there are too many."""
+    replaced = {(entry.check, entry.component) for entry in new}
+    kept = [entry for entry in known if (entry.check, entry.component) not in replaced]
+    return (*kept, *new)[-CLEAR_LIMIT:]
+
+
+def _findings(health: NodeHealth) -> Iterable[tuple[str, str, int]]:
+    for check in health.status.checks:
+        for finding in check.findings:
+            yield check.name, finding.component, finding.occurrence
+
+
+def _faults(memory: Memory) -> Iterable[tuple[str, str, int]]:
+    for fault in memory.open:
+        yield fault.check, fault.component, fault.occurrence

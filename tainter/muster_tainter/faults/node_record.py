@@ -1,0 +1,392 @@
+"""The tainter's memory of a node: the annotation ``muster.dev/faults``, written in the same PATCH as the taints.
+
+Bounded: whatever a node does, the text stays within 8 KiB (:func:`fit`). Evidence is shortened first; the identities of
+open faults are kept up to :data:`OPEN_LIMIT`; more of them become one fault for each check that counts the rest and
+stays open until a person or a new boot closes all of them.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from muster_checks.base.vocabulary import shorten
+from muster_kube.api.objects import Node, Taint
+from muster_kube.api.times import seconds
+from muster_kube.nodehealth import Clear
+from muster_tainter.policy.recovery import FOREIGN_CHECKS
+from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, TaintSpec
+
+ANNOTATION = "muster.dev/faults"
+UNREADABLE_ANNOTATION = "muster.dev/faults-unreadable"
+
+SIZE_LIMIT = 8 << 10  # bytes of UTF-8
+OPEN_LIMIT = 40  # faults with their own identity
+CLOSED_LIMIT = 8
+CLOSED_FOR_S = 24 * 3600.0
+REST = "*"  # component and reason of the fault that counts the rest
+LOST_CHECK = "muster"  # a fault of the tainter's own: stands for the reason of a taint whose memory is gone
+LOST_REASON = "MemoryLost"
+_NAMED = (LOST_CHECK, SILENT[0])
+OCCURRENCE_LIMIT = 2**53  # what JSON carries exactly
+PENALTY_LIMIT = 1000.0
+PENALTIES_LIMIT = 16  # checks
+ATTEMPTS_LIMIT = 8  # classes
+REF_LIMIT = 1024  # characters
+_DECODED_LIMIT = 1024  # texts: a burst is written, told, drained and repaired one after the other
+_MESSAGE_STEPS = (160, 80, 40, 0)  # bytes of evidence a fault
+_BY_LIMIT = 128
+
+
+class _Stored(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    pass
+
+
+class Fault(_Stored, frozen=True):
+    """An open fault. (check, component, reason) is its identity.
+
+    occurrence: of the finding that opened it; only a closing of this number or a higher one closes it
+    boot:       the boot in which the finding was last seen; empty while not known
+    since:      RFC 3339, when the tainter opened it; first_seen: when the agent saw the first sign
+    raised:     RFC 3339, when it last fired anew while open; empty: never
+    rule:       the rule that opened it
+    others:     on how many other nodes the same was found at the same time, the most so far; incident: its name
+    over:       RFC 3339, since when it is over and only waits for its hold-down; empty: it is not. how, by: as Closed's
+    rest:       > 0: stands for so many faults that had no room (component and reason are ``*``)
+    """
+
+    check: str
+    component: str
+    reason: str
+    occurrence: int
+    fault_class: str = msgspec.field(default="", name="class")
+    verdict: str = "FAIL"
+    rule: str = ""
+    since: str = ""
+    first_seen: str = ""
+    boot: str = ""
+    origin: str = ""
+    message: str = ""
+    raised: str = ""
+    others: int = 0
+    incident: str = ""
+    over: str = ""
+    how: str = ""
+    by: str = ""
+    rest: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.check, self.component, self.reason
+
+
+class Closed(_Stored, frozen=True):
+    """A fault that is over: how (boot, driver, quiet, clear, proof, source, person; ``passing`` for one that went
+    before anything was done about it), on whose word (``by``), and when. rule, since, message: the fault's, for people.
+    """
+
+    check: str
+    component: str
+    reason: str
+    occurrence: int
+    closed_at: str = ""
+    by: str = ""
+    how: str = ""
+    rule: str = ""
+    since: str = ""
+    message: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.check, self.component, self.reason
+
+
+class Penalty(_Stored, frozen=True):
+    """How often faults of a check were over on this node, decayed: ``n`` at the time ``at`` (RFC 3339)."""
+
+    n: float
+    at: str
+
+
+class Attempt(_Stored, frozen=True):
+    """Repairs of this node for faults of one class (:mod:`muster_tainter.repair.repair_plan`).
+
+    n: how many were begun; at: RFC 3339, when the last one was begun, or ended; stage: of the last one
+    ref: what was made for it: its path in the API, or ``annotate KEY…``; empty once it has ended
+    """
+
+    n: int
+    at: str = ""
+    stage: str = ""
+    ref: str = ""
+
+
+class OurTaint(_Stored, frozen=True):
+    key: str
+    effect: str
+    value: str = ""
+
+
+def ours(taint: Taint) -> OurTaint:
+    return OurTaint(key=taint.key, effect=taint.effect, value=taint.value)
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """penalty: by check; attempts: repairs, by class; tainted: RFC 3339, when the node last got its first taint of ours
+    others: keys of the annotation that this version does not know, as they were."""
+
+    open: tuple[Fault, ...] = ()
+    closed: tuple[Closed, ...] = ()
+    ours: tuple[OurTaint, ...] = ()
+    penalty: dict[str, Penalty] = {}
+    attempts: dict[str, Attempt] = {}
+    tainted: str = ""
+    others: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.open or self.closed or self.ours or self.penalty or self.attempts or self.others)
+
+    def closed_up_to(self, key: tuple[str, str, str]) -> int:
+        """The highest occurrence of ``key`` that was closed; 0 for none."""
+        return max((closed.occurrence for closed in self.closed if closed.key == key), default=0)
+
+
+class Unreadable(Exception):
+    """The annotation is not what this or an earlier version wrote."""
+
+
+_KNOWN = ("open", "closed", "ours", "penalty", "attempts", "tainted")
+_raw = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_open = msgspec.json.Decoder(tuple[Fault, ...])
+_closed = msgspec.json.Decoder(tuple[Closed, ...])
+_ours = msgspec.json.Decoder(tuple[OurTaint, ...])
+_penalty = msgspec.json.Decoder(dict[str, Penalty])
+_attempts = msgspec.json.Decoder(dict[str, Attempt])
+_text = msgspec.json.Decoder(str)
+_any = msgspec.json.Decoder(object)
+
+
+def decode(text: str | None) -> Memory:
+    """The memory in an annotation; an empty one for none. Raises Unreadable.
+
+    Of one text it is one object: nobody changes the dictionaries in it.
+    """
+    return _decoded(text) if text else _EMPTY
+
+
+_EMPTY = Memory()
+
+
+@lru_cache(maxsize=_DECODED_LIMIT)
+def _decoded(text: str) -> Memory:
+    try:
+        fields = _raw.decode(text)
+        memory = Memory(
+            open=_open.decode(fields.get("open", b"[]")),
+            closed=_closed.decode(fields.get("closed", b"[]")),
+            ours=_ours.decode(fields.get("ours", b"[]")),
+            penalty=_penalty.decode(fields.get("penalty", b"{}")),
+            attempts=_attempts.decode(fields.get("attempts", b"{}")),
+            tainted=_text.decode(fields.get("tainted", b'""')),
+            others=tuple((key, _checked(raw)) for key, raw in fields.items() if key not in _KNOWN),
+        )
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
+    if len({fault.key for fault in memory.open}) != len(memory.open):
+        raise Unreadable("a fault is open twice")
+    if any(not all(fault.key) for fault in memory.open):
+        raise Unreadable("a fault has no name")
+    numbers = [fault.occurrence for fault in memory.open] + [closed.occurrence for closed in memory.closed]
+    if any(not 0 <= number <= OCCURRENCE_LIMIT for number in numbers):
+        raise Unreadable("an occurrence is out of range")
+    if any(not 0 <= penalty.n <= PENALTY_LIMIT for penalty in memory.penalty.values()):
+        raise Unreadable("a penalty is out of range")
+    if len(memory.attempts) > ATTEMPTS_LIMIT or any(
+        not 0 <= attempt.n <= OCCURRENCE_LIMIT or len(attempt.ref) > REF_LIMIT for attempt in memory.attempts.values()
+    ):
+        raise Unreadable("an attempt to repair is out of range")
+    for fault in memory.open:
+        if fault.check == LOST_CHECK:
+            _require_possible(lost_taint(fault))
+    return memory
+
+
+def lost_taint(fault: Fault) -> OurTaint:
+    """The taint that a fault of :data:`LOST_CHECK` stands for: ``taint/KEY:EFFECT``, its value as the message."""
+    key, _, effect = fault.component.removeprefix("taint/").rpartition(":")
+    return OurTaint(key=key, effect=effect, value=fault.message)
+
+
+def _require_possible(taint: OurTaint) -> None:
+    """A taint that the API refuses would hold up every write of its Node, and one of others' is not ours to set."""
+    try:
+        TaintSpec.model_validate({"key": taint.key, "value": taint.value, "effect": taint.effect})
+    except ValueError as error:
+        raise Unreadable(
+            f"a fault stands for a taint that cannot be: {taint.key}={taint.value}:{taint.effect}"
+        ) from error
+    if not taint.key.startswith(OUR_PREFIX) or taint.key == STARTUP_KEY:
+        raise Unreadable(f"a fault stands for a taint that is not ours: {taint.key}")
+
+
+def read_memory(node: Node) -> Memory:
+    """The memory on a Node, for showing it; an unreadable one shows as none."""
+    try:
+        return decode(node.metadata.annotations.get(ANNOTATION))
+    except Unreadable:
+        return Memory()
+
+
+def highest_closed(memory: Memory) -> tuple[Clear, ...]:
+    """For each check the closed fault with the highest number, as entries of a new NodeHealth's spec.clear.
+
+    An agent that lost its state together with the NodeHealth numbers its findings above these, so that what fires next
+    is not taken for what was closed.
+    """
+    highest: dict[str, Closed] = {}
+    for closed in memory.closed:
+        known = highest.get(closed.check)
+        if closed.reason != REST and (known is None or closed.occurrence > known.occurrence):
+            highest[closed.check] = closed
+    return tuple(
+        Clear(check=c.check, component=c.component, occurrence=c.occurrence, by=c.by or c.how, at=c.closed_at)
+        for c in highest.values()
+    )
+
+
+def _checked(raw: msgspec.Raw) -> bytes:
+    _any.decode(raw)
+    return bytes(raw)
+
+
+def encode(memory: Memory) -> str | None:
+    """The annotation's text; None when there is nothing to remember."""
+    if memory.empty:
+        return None
+    fields: dict[str, Any] = {}
+    for name in _KNOWN:
+        values = getattr(memory, name)
+        if values:
+            fields[name] = values
+    fields |= {key: msgspec.Raw(raw) for key, raw in memory.others}
+    return msgspec.json.encode(fields).decode()
+
+
+def size(memory: Memory) -> int:
+    """Bytes of the annotation."""
+    return len((encode(memory) or "").encode())
+
+
+def prune(closed: Iterable[Closed], now: float, guarded: frozenset[tuple[str, str, str]]) -> tuple[Closed, ...]:
+    """The newest 8 of the last 24 h, and all that keep a finding of ``guarded`` (still there) from counting anew.
+
+    Of one fault only the highest closing is kept. Newest first.
+    """
+    highest: dict[tuple[str, str, str], Closed] = {}
+    for entry in closed:
+        known = highest.get(entry.key)
+        if known is None or entry.occurrence > known.occurrence:
+            highest[entry.key] = entry
+    ordered = sorted(highest.values(), key=lambda c: (seconds(c.closed_at), c.occurrence), reverse=True)
+    recent = [c for c in ordered if now - seconds(c.closed_at) <= CLOSED_FOR_S][:CLOSED_LIMIT]
+    kept = {c.key for c in recent} | guarded
+    return tuple(c for c in ordered if c.key in kept)
+
+
+def fit(memory: Memory, limit: int = SIZE_LIMIT) -> Memory:
+    """``memory`` so that its annotation has at most ``limit`` bytes. Fitting what fits changes nothing."""
+    memory = _folded(_bounded(memory), OPEN_LIMIT)
+    if size(memory) <= limit:
+        return memory
+    for message_bytes in _MESSAGE_STEPS:
+        memory = msgspec.structs.replace(
+            memory,
+            open=tuple(_with_message(f, message_bytes) for f in memory.open),
+            closed=tuple(_with_message(c, message_bytes) for c in memory.closed),
+        )
+        if size(memory) <= limit:
+            return memory
+    memory = msgspec.structs.replace(
+        memory,
+        open=tuple(msgspec.structs.replace(f, first_seen="", origin="", incident="") for f in memory.open),
+        closed=tuple(msgspec.structs.replace(c, rule="", since="", message="") for c in memory.closed),
+    )
+    if size(memory) <= limit:
+        return memory
+    # what closed faults say of who and when; their numbers go last, as they keep what was released released
+    memory = msgspec.structs.replace(
+        memory, closed=tuple(msgspec.structs.replace(c, by="", how="", closed_at="") for c in memory.closed), penalty={}
+    )
+    for keep in (30, 20, 12, 6, 0):
+        if size(memory) <= limit:
+            return memory
+        memory = _folded(memory, keep)
+    while size(memory) > limit and memory.closed:
+        memory = msgspec.structs.replace(memory, closed=memory.closed[: len(memory.closed) * 3 // 4])
+    if size(memory) > limit:
+        memory = msgspec.structs.replace(memory, others=())
+    if size(memory) > limit:
+        memory = msgspec.structs.replace(memory, open=_one(memory.open))
+    return memory
+
+
+def _bounded(memory: Memory) -> Memory:
+    if len(memory.penalty) > PENALTIES_LIMIT:
+        worst = sorted(memory.penalty.items(), key=lambda item: item[1].n, reverse=True)[:PENALTIES_LIMIT]
+        memory = msgspec.structs.replace(memory, penalty=dict(worst))
+    if all(len(c.by) <= _BY_LIMIT for c in memory.closed):
+        return memory
+    return msgspec.structs.replace(
+        memory, closed=tuple(msgspec.structs.replace(c, by=shorten(c.by, _BY_LIMIT)) for c in memory.closed)
+    )
+
+
+_Told = TypeVar("_Told", Fault, Closed)
+
+
+def _with_message(fault: _Told, limit_bytes: int) -> _Told:
+    if fault.check == LOST_CHECK:
+        return fault  # the value of a taint
+    message = shorten(fault.message, limit_bytes) if limit_bytes else ""
+    return fault if message == fault.message else msgspec.structs.replace(fault, message=message)
+
+
+def _folded(memory: Memory, keep: int) -> Memory:
+    """At most ``keep`` faults with an identity; the others counted, one fault a check.
+
+    The oldest keep theirs; before them the first of each rule, as a count has the rule of one only. What tells of a
+    lost taint or a silent agent says so by its name, and is never counted.
+    """
+    single = [fault for fault in memory.open if not fault.rest]
+    named = [fault for fault in single if fault.check in _NAMED]
+    if len(single) - len(named) <= keep:
+        return memory
+    firsts = {fault.rule: fault for fault in reversed(single) if fault.check not in _NAMED}
+    ranked = sorted(
+        (fault for fault in single if fault.check not in _NAMED),
+        key=lambda fault: (fault.check not in FOREIGN_CHECKS, firsts[fault.rule] is not fault),
+    )
+    kept = {fault.key for fault in (*named, *ranked[:keep])}
+    rests = {fault.check: fault for fault in memory.open if fault.rest}
+    for fault in single:
+        if fault.key not in kept:
+            rests[fault.check] = _add(rests.get(fault.check), fault)
+    return msgspec.structs.replace(memory, open=(*(fault for fault in single if fault.key in kept), *rests.values()))
+
+
+def _add(rest: Fault | None, fault: Fault) -> Fault:
+    if rest is None:
+        return msgspec.structs.replace(fault, component=REST, reason=REST, message="", rest=max(fault.rest, 1))
+    return msgspec.structs.replace(
+        rest, occurrence=max(rest.occurrence, fault.occurrence), rest=rest.rest + max(fault.rest, 1)
+    )
+
+
+def _one(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Thousands of checks: one fault for all of them."""
+    total: Fault | None = None
+    for fault in faults:
+        total = _add(total, fault)
+    return () if total is None else (msgspec.structs.replace(total, check=REST),)

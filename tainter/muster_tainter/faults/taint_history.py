@@ -1,0 +1,55 @@
+"""What the watch showed of a Node's taints coming and going: the evidence that a removal is judged by.
+
+Kept in this process only; a new leader has not seen, and puts back what it finds missing.
+"""
+
+from collections.abc import Callable
+
+from muster_kube.api.objects import Node, Taint
+from muster_tainter.faults.desired_state import is_ours
+from muster_tainter.faults.node_record import read_memory
+from muster_tainter.faults.taint_drift import Removal
+
+_FOREIGN_FOR_S = 600.0
+
+
+class TaintsSeen:
+    """``note`` every change of a Node; ``removal`` tells how a taint of ours went. ``clock``: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._foreign: dict[str, float] = {}  # when another's taint last came or went
+        self._removals: dict[str, Removal] = {}
+
+    def note(self, name: str, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            self._foreign.pop(name, None)
+            self._removals.pop(name, None)
+            return
+        if old is None or old.spec.taints == new.spec.taints:
+            return
+        now = self._clock()
+        memory = read_memory(new)
+        changed = set(old.spec.taints) ^ set(new.spec.taints)
+        last = self._foreign.get(name)
+        settled_s = float("inf") if last is None else now - last
+        if any(not is_ours(taint, memory) for taint in changed):
+            self._foreign[name] = now
+            self._forget_old(now)
+        gone = [taint for taint in old.spec.taints if is_ours(taint, memory) and not _has_slot(taint, new)]
+        if gone:
+            self._removals[name] = Removal(before=old.spec.taints, after=new.spec.taints, settled_s=settled_s)
+        elif name in self._removals:
+            # a later change of the list: what it was at the removal no longer tells who removed
+            del self._removals[name]
+
+    def removal(self, name: str) -> Removal | None:
+        return self._removals.get(name)
+
+    def _forget_old(self, now: float) -> None:
+        if len(self._foreign) > 1024:
+            self._foreign = {k: v for k, v in self._foreign.items() if now - v < _FOREIGN_FOR_S}
+
+
+def _has_slot(taint: Taint, node: Node) -> bool:
+    return any((t.key, t.effect) == (taint.key, taint.effect) for t in node.spec.taints)

@@ -1,0 +1,1 @@
+"""The tainter over HTTP, beside the fleet page."""

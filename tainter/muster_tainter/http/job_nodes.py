@@ -1,0 +1,163 @@
+"""Which nodes a job runs on, or have a label: asked of the API server, for those who may read neither pods nor nodes.
+
+``/api/nodes?nodelabel=key=value[,…]&job=NAMESPACE:key=value[,…]``. What is asked is checked before it goes anywhere.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, ConfigError
+from muster_kube.api.objects import Metadata
+from muster_tainter.http.volume_trials import Refusal
+from muster_tainter.policy import label_syntax
+
+PARAMETERS = ("job", "nodelabel")
+FRESH_S = 5.0  # callers of one moment, the agents of a fleet among them, share an answer
+LISTS_AT_ONCE = 2
+WAITING_AT_MOST = 32
+TEXT_LIMIT = 2048  # characters of one parameter
+LABELS_LIMIT = 16  # of one parameter
+_KNOWN_LIMIT = 64
+_PAGE_SIZE = 500
+_LIST_S = 20.0
+_UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+_NAMESPACE_LIMIT = 63
+
+
+class _PlacedSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """A pod, or a Node, as far as it says where."""
+
+    metadata: Metadata
+    spec: _PlacedSpec = _PlacedSpec()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One list of the API server's. namespace: of pods; empty: of Nodes."""
+
+    selector: str
+    namespace: str = ""
+
+
+def read_query(query: Mapping[str, str]) -> tuple[Asked, ...]:
+    """Raises Refusal (400) with parameter, value and what is allowed."""
+    asked = []
+    for name, value in query.items():
+        if name not in PARAMETERS:
+            raise _bad(f"{name[:40]!r}: unknown parameter: expected {' or '.join(PARAMETERS)}")
+        if len(value) > TEXT_LIMIT:
+            raise _bad(f"{name}: expected at most {TEXT_LIMIT} characters")
+        if name == "nodelabel":
+            asked.append(Asked(_selector(name, value, value)))
+        else:
+            namespace, colon, rest = value.partition(":")
+            if not colon or not _is_namespace(namespace):
+                raise _bad(f"job: {value[:80]!r}: expected NAMESPACE:key=value[,key=value]")
+            asked.append(Asked(_selector(name, value, rest), namespace))
+    return tuple(asked)
+
+
+def _selector(name: str, value: str, text: str) -> str:
+    pairs = text.split(",")
+    if len(pairs) > LABELS_LIMIT:
+        raise _bad(f"{name}: {value[:80]!r}: expected at most {LABELS_LIMIT} labels")
+    for pair in pairs:
+        key, equals, wanted = pair.partition("=")
+        if not equals:
+            raise _bad(f"{name}: {pair[:80]!r}: expected key=value[,key=value]")
+        if not label_syntax.is_key(key):
+            raise _bad(f"{name}: {key[:80]!r}: {label_syntax.KEY_WORDS}")
+        if not label_syntax.is_value(wanted):
+            raise _bad(f"{name}: {wanted[:80]!r}: {label_syntax.VALUE_WORDS}")
+    return ",".join(pairs)
+
+
+def _is_namespace(text: str) -> bool:
+    return (
+        0 < len(text) <= _NAMESPACE_LIMIT
+        and text.isascii()
+        and text.replace("-", "a").isalnum()
+        and text == text.lower()
+        and "-" not in (text[0], text[-1])
+    )
+
+
+def _bad(message: str) -> Refusal:
+    return Refusal(400, "BadRequest", message)
+
+
+@dataclass
+class _Known:
+    names: frozenset[str]
+    at: float
+
+
+class Locator:
+    """clock: monotonic seconds."""
+
+    def __init__(self, client: KubeClient, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._known: OrderedDict[Asked, _Known] = OrderedDict()
+        self._under_way: dict[Asked, asyncio.Task[frozenset[str]]] = {}
+        self._lists = asyncio.Semaphore(LISTS_AT_ONCE)
+
+    async def names(self, asked: tuple[Asked, ...]) -> frozenset[str] | None:
+        """Nodes that all of ``asked`` name; None where nothing is asked. Raises Refusal (429, 503)."""
+        found: frozenset[str] | None = None
+        for each in asked:
+            names = await self._names(each)
+            found = names if found is None else found & names
+        return found
+
+    async def _names(self, asked: Asked) -> frozenset[str]:
+        known = self._known.get(asked)
+        if known is not None and self._clock() - known.at < FRESH_S:
+            return known.names
+        task = self._under_way.get(asked)
+        if task is None:
+            if len(self._under_way) >= WAITING_AT_MOST:
+                raise Refusal(429, "TooManyRequests", f"{WAITING_AT_MOST} questions wait", {"Retry-After": "2"})
+            task = self._under_way[asked] = asyncio.create_task(self._ask(asked))
+            task.add_done_callback(lambda _: self._under_way.pop(asked, None))
+        try:
+            return await asyncio.shield(task)  # others may wait for it, too
+        except (ApiError, ConfigError, TimeoutError) as error:
+            text = str(error) or f"no answer within {_LIST_S:g} s"
+            raise Refusal(503, "ServiceUnavailable", f"the API server cannot be asked: {text}") from error
+
+    async def _ask(self, asked: Asked) -> frozenset[str]:
+        names: set[str] = set()
+        params: dict[str, str | int | bool] = {"labelSelector": asked.selector, "limit": _PAGE_SIZE}
+        path = "/api/v1/nodes"
+        if asked.namespace:
+            path = f"/api/v1/namespaces/{asked.namespace}/pods"
+            params["fieldSelector"] = _UNFINISHED
+        async with asyncio.timeout(_LIST_S), self._lists:
+            while True:
+                page = await self._client.list_page(path, _Placed, params=params, transform=_slim)
+                for item in page.items:
+                    names.add(item.spec.node_name if asked.namespace else item.metadata.name)
+                if not page.continue_:
+                    break
+                params["continue"] = page.continue_
+        names.discard("")  # a pod that is not placed yet
+        self._known[asked] = _Known(frozenset(names), self._clock())
+        self._known.move_to_end(asked)
+        while len(self._known) > _KNOWN_LIMIT:
+            self._known.popitem(last=False)
+        return self._known[asked].names
+
+
+def _slim(item: _Placed) -> _Placed:
+    return _Placed(metadata=Metadata(name=item.metadata.name), spec=item.spec)

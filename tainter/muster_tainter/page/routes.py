@@ -1,0 +1,164 @@
+"""The fleet page over HTTP: its files, the fleet, the stream, one node, and clearing.
+
+The page loads nothing from anywhere else and runs no script but its own: Content-Security-Policy tells browsers so.
+Its addresses are relative, so it works behind ``kubectl proxy`` and any ingress path.
+"""
+
+import asyncio
+import gzip
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from muster_tainter.controller import Tainter
+from muster_tainter.http.responses import bearer, body, json, refused
+from muster_tainter.http.volume_trials import Refusal
+from muster_tainter.page.clear import Clearing, read_asked
+from muster_tainter.page.detail import detail
+from muster_tainter.page.feed import LISTENERS, Feed
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+)
+_SAFE = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "clearing", "words")
+FILES = frozenset({"page.css", "icon.svg", *(f"{name}.js" for name in _SCRIPTS)})
+_NEVER = {"Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True)
+class _File:
+    content: bytes
+    type: str
+    tag: str
+
+
+@cache
+def _file(name: str) -> _File:
+    content = resources.files("muster_tainter.page").joinpath("files", name).read_bytes()
+    tag = hashlib.sha256(content).hexdigest()[:16]
+    return _File(content, f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8", f'"{tag}"')
+
+
+def _answered(request: Request, file: _File) -> Response:
+    headers = {**_SAFE, "Cache-Control": "no-cache", "ETag": file.tag}  # another version is there after a roll-out
+    if request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, headers=headers, media_type=file.type)
+
+
+class EventStream(Response):
+    """Ends when the client hangs up, or its events do."""
+
+    def __init__(self, feed: Feed, events: AsyncIterator[bytes]) -> None:
+        super().__init__(media_type="text/event-stream", headers={**_SAFE, **_NEVER, "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._feed = feed
+        self._events = events
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        writing = asyncio.create_task(self._write(send))
+        gone = asyncio.create_task(_hung_up(receive))
+        try:
+            await asyncio.wait([writing, gone], return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                writing.result()
+        finally:
+            for task in (writing, gone):
+                task.cancel()
+            await asyncio.gather(writing, gone, return_exceptions=True)
+
+    async def _write(self, send: Send) -> None:
+        with self._feed.listening():
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for event in self._events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def page_routes(
+    tainter: Tainter, feed: Feed, clearing: Clearing, *, now: Callable[[], float] = time.time
+) -> list[Route]:
+    async def page(request: Request) -> Response:
+        """The fleet page."""
+        return _answered(request, _file("index.html"))
+
+    async def file(request: Request) -> Response:
+        """What the page is made of."""
+        name = request.path_params["name"]
+        if name not in FILES:
+            return refused(Refusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}"))
+        return _answered(request, _file(name))
+
+    async def fleet(request: Request) -> Response:
+        """All nodes by pool and domain, and the rest of the state, as the page shows them."""
+        packed = await feed.fleet()
+        headers = {**_NEVER, "Vary": "Accept-Encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
+        return Response(gzip.decompress(packed), headers=headers, media_type="application/json")
+
+    async def stream(request: Request) -> Response:
+        """Server-sent events: what has changed since ?after=MARK, of /api/fleet's `mark`."""
+        if feed.listeners >= LISTENERS:
+            reason = f"{LISTENERS} pages are open, which is the most: this one asks every few seconds"
+            return refused(Refusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"}))
+        last = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        return EventStream(feed, feed.events(last))
+
+    async def node(request: Request) -> Response:
+        """What the page's panel shows of a node; 404: it is not known."""
+        name = request.path_params["name"]
+        known = tainter.node(name)
+        if known is None:
+            return refused(Refusal(404, "NotFound", f"{name[:80]!r}: no node of that name is known"))
+        return json(detail(known, tainter.health_of(name), tainter.policy(), now()), _NEVER)
+
+    async def clear(request: Request) -> Response:
+        """As `muster clear`, in the name of the token that comes along."""
+        try:
+            token = bearer(request)
+            return json(await clearing.clear(token, read_asked(await body(request))), _NEVER)
+        except Refusal as refusal:
+            return refused(refusal)
+        except ClientDisconnect:
+            return Response(status_code=400)  # for nobody
+
+    return [
+        Route("/", page),
+        Route("/page/{name}", file),
+        Route("/api/fleet", fleet),
+        Route("/api/stream", stream),
+        Route("/api/nodes/{name}", node),
+        Route("/api/clear", clear, methods=["POST"]),
+    ]

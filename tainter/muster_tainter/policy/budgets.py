@@ -1,0 +1,45 @@
+"""What policy.yaml says of budgets and of incidents. Values only; they are kept by
+:mod:`muster_tainter.budgets.allocator` and :mod:`muster_tainter.budgets.incidents`.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from muster_tainter.policy.heavy_checks import Duration, Nodes, NodesIfAny
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
+
+
+class Rate(_Strict):
+    """At most ``nodes`` of the pool are newly tainted in any ``within`` seconds."""
+
+    nodes: Nodes
+    within: Duration
+
+
+class Budget(_Strict):
+    """How many nodes of a pool the tainter may take away; what is left out is not limited. Shares are of the nodes that
+    the pool (or its part in the domain) has, and are rounded up.
+
+    tainted:            so many nodes of the pool carry taints of ours at most; 0: none ever does
+    per_domain:         so many of one failure domain at most
+    healthy_per_domain: so many of each failure domain stay healthy: Ready, schedulable, without a NoSchedule or
+                        NoExecute taint of anybody
+    rate:               so many are newly tainted within a time
+    """
+
+    tainted: NodesIfAny = None
+    per_domain: NodesIfAny = None
+    healthy_per_domain: NodesIfAny = None
+    rate: Rate | None = None
+
+
+class Incidents(_Strict):
+    """One check's reason that opens on so many nodes, each within so many seconds of the next, is one incident."""
+
+    nodes: Annotated[int, Field(ge=2, le=100_000)] = 3
+    within: Duration = 60.0

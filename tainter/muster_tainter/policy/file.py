@@ -1,0 +1,234 @@
+"""policy.yaml: text to :class:`Policy`, errors that name the place, and the file's changes.
+
+A changed file is told by inotify on its folder, as editors and ConfigMap volumes replace files rather than write them.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from inotify_simple import INotify, flags
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from muster_tainter.policy.budgets import Budget, Incidents, Rate
+from muster_tainter.policy.heavy_checks import HeavyTesting, PoolTesting
+from muster_tainter.policy.manifest_files import BadFile, with_files
+from muster_tainter.policy.pools import Pool, Selector
+from muster_tainter.policy.recovery import HoldDown, Proof
+from muster_tainter.policy.repair import REPAIRED, Create, Drain, Job, Quarantine, Remedy, Repair
+from muster_tainter.policy.rules import DeadMan, Match, Policy, Rule, SilentTaint, TaintSpec
+from muster_tainter.policy.sources import MODELS as SOURCES
+from muster_tainter.policy.sources import Sources
+
+SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more
+
+_TYPE_WORDS = {
+    "tuple_type": "a list",
+    "string_type": "a text",
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "too_short": "at least one entry",
+    "string_too_short": "a text that is not empty",
+}
+
+
+class PolicyError(Exception):
+    """The policy cannot be used: which file, where in it, what was found, what is allowed. One problem a line."""
+
+
+def default_policy_text() -> str:
+    return files("muster_tainter.policy").joinpath("default.yaml").read_text("utf-8")
+
+
+def load_policy(path: Path | None) -> Policy:
+    """The policy in ``path``, or the default one. Raises PolicyError."""
+    if path is None:
+        return parse_policy(default_policy_text(), "policy.yaml (default)")
+    try:
+        text = _read(path)
+    except OSError as error:
+        raise PolicyError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise PolicyError(f"{path}: {error}") from error
+    return parse_policy(text, path.name, path.parent)
+
+
+def _read(path: Path) -> str:
+    """Raises OSError, ValueError."""
+    with path.open("rb") as file:
+        raw = file.read(SIZE_LIMIT + 1)
+    if len(raw) > SIZE_LIMIT:
+        raise ValueError(f"expected at most {SIZE_LIMIT} bytes")
+    return raw.decode("utf-8")
+
+
+def _yaml(text: str) -> object:
+    """Raises ValueError."""
+    try:
+        return yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader that refuses double keys
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month, !!int of no number
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def parse_policy(text: str, name: str = "policy.yaml", folder: Path | None = None) -> Policy:
+    """Raises PolicyError; ``name`` stands at the beginning of every line of it. folder: of files that it names."""
+    try:
+        data = _yaml(text)
+    except ValueError as error:
+        raise PolicyError(f"{name}: {error}") from error
+    if not isinstance(data, dict):
+        raise PolicyError(f"{name}: expected a mapping with the key rules")
+    try:
+        if folder is not None:
+            with_files(data, lambda file: _yaml(_read(folder / file)))
+    except BadFile as error:
+        raise PolicyError(f"{name}: {error}") from error
+    try:
+        return Policy.model_validate(data)
+    except ValidationError as error:
+        raise PolicyError("\n".join(f"{name}: {_line(detail)}" for detail in error.errors())) from error
+
+
+class _StrictLoader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _line(detail: ErrorDetails) -> str:
+    where = _where(detail["loc"])
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "value_error" and not where.strip():
+        return str(context.get("error", detail["msg"]))
+    if kind == "extra_forbidden":
+        return f"{where}: unknown key: expected {_keys_at(detail['loc'])}"
+    if kind == "missing":
+        return f"{where}: missing"
+    found = _as_json(detail["input"])
+    shown = found if len(found) <= 80 else found[:77] + "…"
+    if kind in ("literal_error", "enum"):
+        allowed = str(context.get("expected", "")).replace("''", '""').replace("'", "")
+        return f"{where}: {shown}: expected {allowed}"
+    if kind == "value_error":
+        text = str(context.get("error", detail["msg"]))
+        return f"{where}: {shown}: {text}"
+    expected = _TYPE_WORDS.get(kind)
+    return f"{where}: {shown}: {'expected ' + expected if expected else detail['msg']}"
+
+
+def _as_json(value: object) -> str:
+    try:
+        return json.dumps(value, default=str)
+    except (TypeError, ValueError, RecursionError):  # a date as a key, an alias for what it stands in
+        return repr(value)
+
+
+def _where(loc: Sequence[str | int]) -> str:
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _keys_at(loc: Sequence[str | int]) -> str:
+    parents = [part for part in loc[:-1] if isinstance(part, str)]
+    model: type[BaseModel] = Policy
+    for parent in parents:
+        model = _MODELS.get((model, parent), model)
+    keys = sorted(field.alias or name for name, field in model.model_fields.items())
+    return ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else keys[0]
+
+
+# which model stands under a key of another one
+_MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
+    (Policy, "rules"): Rule,
+    (Rule, "match"): Match,
+    (Rule, "taint"): TaintSpec,
+    (Rule, "proof"): Proof,
+    (Policy, "pools"): Pool,
+    (Pool, "selector"): Selector,
+    (Pool, "testing"): PoolTesting,
+    (Pool, "budget"): Budget,
+    (Budget, "rate"): Rate,
+    (Policy, "testing"): HeavyTesting,
+    (Policy, "holdDown"): HoldDown,
+    (Policy, "incidents"): Incidents,
+    (Policy, "deadMan"): DeadMan,
+    (DeadMan, "taint"): SilentTaint,
+    (Policy, "sources"): Sources,
+    (Policy, "quarantine"): Quarantine,
+    (Pool, "drain"): Drain,
+    (Pool, "repair"): Repair,
+    **{(Repair, str(name)): Remedy for name in REPAIRED},
+    (Remedy, "job"): Job,
+    (Remedy, "create"): Create,
+    **SOURCES,
+}
+
+
+class FileWatch:
+    """Tells that the file at ``path`` may be another one now. ``fileno()`` becomes readable; then call ``drain``.
+
+    Watches its folder, not the file: a ConfigMap volume swaps the link ``..data`` in that folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._names = {path.name, "..data"}
+        self._inotify = INotify(nonblocking=True)
+        try:
+            self._inotify.add_watch(
+                os.fspath(path.parent), flags.CLOSE_WRITE | flags.MOVED_TO | flags.CREATE | flags.DELETE | flags.ONLYDIR
+            )
+        except OSError:
+            self._inotify.close()
+            raise
+
+    def fileno(self) -> int:
+        return int(self._inotify.fileno())
+
+    def drain(self) -> bool:
+        """Take what inotify has; True if it concerns the file."""
+        events = self._inotify.read(timeout=0)
+        return any(event.name in self._names or event.mask & flags.Q_OVERFLOW for event in events)
+
+    def close(self) -> None:
+        self._inotify.close()
+
+
+class LivePolicy:
+    """The policy in force; ``reload`` keeps the last good one when the file is bad.
+
+    on_reload(error): called after every attempt that found another text, with None or what was wrong
+    """
+
+    def __init__(self, path: Path | None, on_reload: Callable[[str | None], None] = lambda _: None) -> None:
+        """Raises PolicyError: a start needs a good policy."""
+        self.path = path
+        self.on_reload = on_reload
+        self.error: str | None = None
+        self.current = load_policy(path)
+
+    def reload(self) -> bool:
+        """Read the file again; True if another policy is in force now."""
+        try:
+            policy = load_policy(self.path)
+        except PolicyError as error:
+            if str(error) != self.error:
+                self.error = str(error)
+                self.on_reload(self.error)
+            return False
+        changed = policy != self.current
+        if changed:  # else the one in force stays, with all that was made of it
+            self.current = policy
+        if changed or self.error is not None:
+            self.error = None
+            self.on_reload(None)
+        return changed

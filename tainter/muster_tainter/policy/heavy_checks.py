@@ -1,0 +1,105 @@
+"""policy.yaml's section ``testing``: how many nodes run heavy checks at once, how soon every node has its turn; and a
+pool's own: what its nodes have to run before their first job and after each one.
+
+Values only; what is done with them is :mod:`muster_tainter.verification.fleet_plan`.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+DAY_S = 86_400.0
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY_S}
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
+_PERCENT = re.compile(r"([0-9]{1,3})%")
+_MOST_AT_ONCE = 100_000
+_LONGEST_S = 366 * DAY_S
+
+CHECK_NAME = re.compile(r"[a-z][a-z0-9]{0,62}")
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """A number of nodes, or (``percent``) a share of them."""
+
+    count: int = 0
+    percent: int | None = None
+
+    def of(self, nodes: int) -> int:
+        """How many of ``nodes``; a share is rounded up, as a PodDisruptionBudget rounds its own: 5 % of 8 is 1."""
+        return self.count if self.percent is None else math.ceil(nodes * self.percent / 100)
+
+    def __str__(self) -> str:
+        return str(self.count) if self.percent is None else f"{self.percent}%"
+
+
+def _at_once(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_AT_ONCE:
+        return AtOnce(value)
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[1]) > 100:
+        raise ValueError(f'expected a number of nodes, 0 to {_MOST_AT_ONCE}, or a share such as "5%"')
+    return AtOnce(percent=int(match[1]))
+
+
+def time_of(value: object, *, least_s: float = 1.0) -> float:
+    """``value`` in seconds. Raises ValueError."""
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    seconds = float(match[1]) * _UNITS_S[match[2]] if match else -1.0
+    if not least_s <= seconds <= _LONGEST_S:
+        raise ValueError(f"expected a time of {least_s:g} s to 366 days, such as 90s, 10m, 2h or 7d")
+    return seconds
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not CHECK_NAME.fullmatch(name):
+            raise ValueError(f"{name[:40]!r}: expected the name of a check: lower case letters and digits")
+    if len(set(names)) < len(names):
+        raise ValueError("expected each check once")
+    return names
+
+
+Nodes = Annotated[AtOnce, BeforeValidator(_at_once)]
+NodesIfAny = Annotated[AtOnce | None, BeforeValidator(_at_once)]
+Duration = Annotated[float, BeforeValidator(time_of)]
+AnyDuration = Annotated[float, BeforeValidator(lambda value: time_of(value, least_s=0.0))]
+"""In seconds; 0s is allowed."""
+Checks = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(max_length=16)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
+
+
+class PoolTesting(_Strict):
+    """at_once: None: only the whole fleet's cap counts. post_flight: asked for when a job's end leaves a node idle;
+    pre_flight: what a node has to pass before it loses the taint ``muster.dev/startup``."""
+
+    at_once: NodesIfAny = None
+    post_flight: Checks = ()
+    pre_flight: Checks = ()
+
+    _names = field_validator("post_flight", "pre_flight")(check_names)
+
+
+class HeavyTesting(_Strict):
+    """at_once:  over the whole fleet. By default 5 %: a round of pciebw, gpumem and dcgm takes about three minutes, so
+                 an idle fleet is through in an hour, which is how often heavy checks are due by default; and at any
+                 moment nineteen nodes of twenty are as free for jobs as they look
+    coverage: every node is tested within it, in seconds. By default a week: a node that is never idle for a week is
+              one that people should hear of
+    pause:    after an answer that measured nothing; each further one doubles it, up to a day
+    """
+
+    at_once: Nodes = AtOnce(percent=5)
+    coverage: Duration = 7 * DAY_S
+    pause: Duration = 600.0

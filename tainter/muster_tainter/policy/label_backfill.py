@@ -1,0 +1,121 @@
+"""Labels that a new policy looks at, of Nodes that were stored before, without them.
+
+Nodes are kept with few labels only. When a policy's pools name another one while the tainter runs, its values are
+listed once; from then on they come with the Node.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, ConfigError
+from muster_kube.api.objects import Metadata, Node
+from muster_kube.controller.backoff import Backoff
+from muster_tainter.policy.rules import Policy
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE = 500
+
+
+class _Labelled(msgspec.Struct, frozen=True):
+    metadata: Metadata
+
+
+class LateLabels:
+    """path: of Nodes. policy: the one in force. on_labels: called when what it looks at is there."""
+
+    def __init__(
+        self, client: KubeClient, path: str, policy: Callable[[], Policy], on_labels: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._live = policy
+        self._on_labels = on_labels
+        self._pools = policy().pools
+        self._mixed: tuple[Policy, Policy] | None = None
+        self.kept = policy().label_keys
+        """What of a Node's labels is to be stored. It never shrinks: a policy that comes back finds its labels."""
+        self._have = self.kept
+        self._late: dict[str, dict[str, str]] = {}
+        self._fresh: set[str] | None = None  # nodes that came by the watch while a list was under way
+        self._wake = asyncio.Event()
+
+    def look(self) -> None:
+        """The policy may be another one."""
+        self.kept |= self._keys()
+        self._wake.set()
+
+    def policy(self) -> Policy:
+        """The one in force; its pools as soon as the labels that they look at are known: till then nodes would belong
+        to none, be tainted beyond its budget, have jobs before its checks, and test beyond its cap."""
+        live = self._live()
+        if self._keys() <= self._have:
+            self._pools = live.pools
+            return live
+        if self._mixed is None or self._mixed[0] is not live:
+            self._mixed = live, live.model_copy(update={"pools": self._pools})
+        return self._mixed[1]
+
+    def _keys(self) -> frozenset[str]:
+        return self._live().label_keys
+
+    def came(self, name: str) -> None:
+        """The Node has come by the watch, or a write: with all its labels."""
+        self._late.pop(name, None)
+        if self._fresh is not None:
+            self._fresh.add(name)
+
+    def completed(self, node: Node) -> Node:
+        late = self._late.get(node.metadata.name)
+        if not late:
+            return node
+        labels = {**late, **node.metadata.labels}
+        return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
+
+    async def run(self) -> None:
+        """For ever."""
+        failures = 0
+        rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            missing = self._keys() - self._have
+            if not missing:
+                continue
+            self._fresh = set()
+            try:
+                await self._fetch(missing, self._fresh)
+            except (ApiError, ConfigError) as error:
+                delay_s = Backoff().delay_s(failures, rng)
+                failures += 1
+                log.warning("labels %s of nodes: again in %.1f s: %s", ", ".join(sorted(missing)), delay_s, error)
+                await asyncio.sleep(delay_s)
+                self._wake.set()
+            else:
+                failures = 0
+                self._have |= missing
+                self._on_labels()
+            finally:
+                self._fresh = None
+
+    async def _fetch(self, keys: AbstractSet[str], fresh: AbstractSet[str]) -> None:
+        def slim(node: _Labelled) -> _Labelled:
+            meta = node.metadata
+            return _Labelled(Metadata(name=meta.name, labels={k: v for k, v in meta.labels.items() if k in keys}))
+
+        params: dict[str, str | int | bool] = {"limit": PAGE_SIZE}
+        while True:
+            page = await self._client.list_page(self._path, _Labelled, params=params, transform=slim)
+            for node in page.items:
+                name, labels = node.metadata.name, node.metadata.labels
+                if labels and name not in fresh:
+                    self._late[name] = {**self._late.get(name, {}), **labels}
+            if not page.continue_:
+                return
+            params = {"limit": PAGE_SIZE, "continue": page.continue_}

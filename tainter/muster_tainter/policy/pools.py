@@ -1,0 +1,64 @@
+"""policy.yaml's ``pools``: which nodes belong together, and what is asked of them together.
+
+Pools may overlap: the budgets of all pools that choose a node apply; how it tests, is drained and repaired says
+the first of them.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+from muster_tainter.policy import label_syntax as kubernetes_labels
+from muster_tainter.policy.budgets import Budget
+from muster_tainter.policy.heavy_checks import PoolTesting
+from muster_tainter.policy.repair import Drain, Repair
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
+
+
+class Selector(_Strict):
+    """A node is chosen that has all these labels; no label chooses every node."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict, max_length=16)
+
+    @field_validator("match_labels")
+    @classmethod
+    def _labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key, value in labels.items():
+            if not kubernetes_labels.is_key(key):
+                raise ValueError(f"{key[:80]!r}: {kubernetes_labels.KEY_WORDS}")
+            if not kubernetes_labels.is_value(value):
+                raise ValueError(f"{value[:80]!r}: {kubernetes_labels.VALUE_WORDS}")
+        return labels
+
+    def chooses(self, labels: Mapping[str, str]) -> bool:
+        return all(labels.get(key) == value for key, value in self.match_labels.items())
+
+
+class Pool(_Strict):
+    """domain: label of Nodes; those with one value of it fail together (a rack, a switch, a power feed)
+    drain, repair: None: its tainted nodes are not drained, not repaired
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    selector: Selector
+    domain: str | None = None
+    budget: Budget = Budget()
+    testing: PoolTesting = PoolTesting()
+    drain: Drain | None = None
+    repair: Repair | None = None
+
+    @field_validator("domain")
+    @classmethod
+    def _is_label(cls, domain: str | None) -> str | None:
+        if domain is not None and not kubernetes_labels.is_key(domain):
+            raise ValueError(kubernetes_labels.KEY_WORDS)
+        return domain
+
+    def domain_of(self, labels: Mapping[str, str]) -> str:
+        """Empty for a node without the label, as for all nodes where the pool names none."""
+        return labels.get(self.domain, "") if self.domain else ""

@@ -1,0 +1,108 @@
+"""policy.yaml: what proves a fault to be over (``proof``), and how long a node that comes and goes is
+held (``holdDown``).
+
+Values only; asking for proof is :mod:`muster_tainter.verification.node_plan`.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from muster_kube.nodehealth import Request
+from muster_tainter.policy.heavy_checks import AnyDuration, Checks, Duration, check_names
+
+MANAGER = "muster-tainter-proof"
+ID_PREFIX = "proof-"
+_DIGEST = 10
+_ID = re.compile(ID_PREFIX + rf"([0-9a-f]{{{_DIGEST}}})-([0-9]{{1,12}})")
+
+# they read a log and remember what it said: to run them again proves nothing
+KERNEL_LOG_CHECKS = frozenset({"dmesg", "loki", "podlog"})
+# no agent has these: they are what others say of a node
+FOREIGN_CHECKS = frozenset({"agent", "condition"})
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
+
+
+class Proof(_Strict):
+    """checks:   beside the failed check itself
+    passes:   runs in a row that have to pass, ``interval`` seconds after one another. By default three, as one pass
+              of a part that fails now and then is luck: one that fails every second time passes three in one of eight
+    retry:    seconds before it is asked for again after it has failed; doubled each time, up to a day
+    """
+
+    checks: Checks = ()
+    passes: Annotated[int, Field(ge=1, le=100)] = 3
+    interval: AnyDuration = 10.0
+    retry: Duration = 1800.0
+
+    _names = field_validator("checks")(check_names)
+
+
+@dataclass(frozen=True)
+class ProofCheck:
+    """What is asked for. new_boot: not before the node has booted anew since the fault was seen. component: what a run
+    has to see and find well, whatever it finds of others; empty: everything that the checks look at."""
+
+    checks: tuple[str, ...]
+    proof: Proof
+    new_boot: bool
+    component: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Tells one proof from another in a request's id."""
+        what = f"{','.join(self.checks)} {self.proof.passes} {self.proof.interval:g} {self.component}".strip()
+        return hashlib.sha256(what.encode()).hexdigest()[:_DIGEST]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request for proof, by its id. at: seconds since the epoch; what happened since then it does not prove over."""
+
+    digest: str
+    at: float
+
+    @property
+    def id(self) -> str:
+        return f"{ID_PREFIX}{self.digest}-{int(self.at)}"
+
+
+def asked_by(request: Request) -> Asked | None:
+    """None: no request for proof of ours."""
+    match = _ID.fullmatch(request.id)
+    return Asked(match[1], float(match[2])) if match and request.by == MANAGER else None
+
+
+class HoldDown(_Strict):
+    """A fault that is over keeps its taint for ``base * (2 ** p - 1)`` seconds, at most ``longest``, where p is the
+    penalty of that node and check: how often such a fault was over before, halved every ``half_life``.
+
+    So the first return waits for nothing but its proof, the second in a day waits for about ``base``, and each further
+    one twice as long (as BGP damps routes that flap, RFC 2439: a figure that grows with each flap and decays).
+    """
+
+    base: AnyDuration = 300.0
+    longest: Duration = 86_400.0
+    half_life: Duration = 6 * 3600.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "HoldDown":
+        if self.longest < self.base:
+            raise ValueError("longest is shorter than base: expected the same or more")
+        return self
+
+    def seconds(self, penalty: float, base: float | None = None) -> float:
+        """How long a fault with this penalty is held. base: the rule's own."""
+        base = self.base if base is None else base
+        return float(min(max(self.longest, base), base * (2 ** min(penalty, 64.0) - 1)))
+
+    def decayed(self, penalty: float, age_s: float) -> float:
+        """``age_s`` below 0 (a clock that was set back) is none."""
+        return float(penalty * 0.5 ** (max(0.0, age_s) / self.half_life))

@@ -1,0 +1,266 @@
+"""What policy.yaml says of a pool's ``drain`` and ``repair``, and of the quarantine of IPUs. Values only.
+
+What is made for a repair is a template: ``${node}`` and its like stand for what is known when it begins. They are
+replaced inside text values of the parsed manifest, never in its source, and by words of :data:`SAFE` only: no value
+can end the text that it stands in, add an option, or mean anything to a shell.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from muster_checks.base.vocabulary import FaultClass
+from muster_tainter.policy import label_syntax
+from muster_tainter.policy.heavy_checks import AtOnce, Duration, Nodes
+
+# mildest first: what a later one does, cures what an earlier one would have
+REPAIRED: tuple[FaultClass, ...] = (FaultClass.RESET, FaultClass.REBOOT, FaultClass.REPLACE, FaultClass.CONTACT)
+VARIABLES = ("node", "class", "check", "component", "device", "reason", "attempt")
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,252}")
+TEMPLATE_LIMIT = 64 << 10  # bytes as JSON
+LABEL = "muster.dev/repair"  # of Nodes (class, or gave-up), and of what is made for them with the pods of Jobs (class)
+JOB_KEPT_S = 24 * 3600  # after its end, where the template does not say
+JOB_KEPT_LEAST_S = 600
+
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_OF_NODE = re.compile(r"(label|annotation):(.+)")
+_EXPECTED = ", ".join(f"${{{name}}}" for name in VARIABLES) + ", ${label:KEY} or ${annotation:KEY} of the Node"
+_WORDS = {
+    "apiVersion": (re.compile(r"(?:[a-z0-9][a-z0-9.-]{0,252}/)?v[a-z0-9]{1,30}"), "example.com/v1"),
+    "kind": (re.compile(r"[A-Z][A-Za-z0-9]{0,62}"), "Remediation"),
+}
+
+Manifest = dict[str, JsonValue]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
+
+
+class Drain(_Strict):
+    """What becomes of the pods on a node that is tainted.
+
+    when:  completion: nothing is evicted; after: what is still there ``after`` seconds after the taint is; now: at once
+    pods:  all but those of DaemonSets, static ones, and those that tolerate the taint; or of them only those with an
+           accelerator. By default all: a reboot or another machine ends every pod there, so those that may move should
+           do it by their budgets first; and launchers of jobs hold no accelerator, but wait for pods that do
+    """
+
+    when: Literal["completion", "after", "now"] = "completion"
+    after: Duration | None = None
+    pods: Literal["all", "accelerator"] = "all"
+
+    @model_validator(mode="after")
+    def _after_belongs_to_after(self) -> "Drain":
+        if (self.when == "after") != (self.after is not None):
+            raise ValueError("after: expected a time such as 30m, with when: after and only with it")
+        return self
+
+
+AT_ONCE = Drain(when="now")  # what a rule's own action drain does in a pool that says nothing
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+
+
+def variables(template: JsonValue) -> frozenset[str]:
+    """The names that its texts ask for."""
+    return frozenset(name for text in _texts(template) for name in _VARIABLE.findall(text))
+
+
+def filled(template: JsonValue, values: Mapping[str, str]) -> JsonValue:
+    """A copy with every variable replaced. Raises KeyError for one without a value."""
+    if isinstance(template, str):
+        return _VARIABLE.sub(lambda match: values[match[1]], template)
+    if isinstance(template, list):
+        return [filled(item, values) for item in template]
+    if isinstance(template, dict):
+        return {key: filled(item, values) for key, item in template.items()}
+    return template
+
+
+def _checked(template: Manifest) -> Manifest:
+    for name in sorted(variables(template)):
+        of_node = _OF_NODE.fullmatch(name)
+        if name not in VARIABLES and not (of_node and label_syntax.is_key(of_node[2])):
+            raise ValueError(f"${{{name[:80]}}}: expected {_EXPECTED}")
+    size = len(json.dumps(template))
+    if size > TEMPLATE_LIMIT:
+        raise ValueError(f"{size} bytes: expected at most {TEMPLATE_LIMIT}")
+    return template
+
+
+def _mapping(value: JsonValue, where: str) -> dict[str, JsonValue]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: expected a mapping")  # noqa: TRY004 - pydantic takes ValueError
+    return value
+
+
+class Job(_Strict):
+    """A Job (batch/v1) is made. template: its manifest; apiVersion, kind and metadata.name need not be said."""
+
+    template: Manifest
+
+    _variables = field_validator("template")(_checked)
+
+    @field_validator("template")
+    @classmethod
+    def _is_job(cls, template: Manifest) -> Manifest:
+        for key, expected in (("apiVersion", "batch/v1"), ("kind", "Job")):
+            if template.get(key, expected) != expected:
+                raise ValueError(f"{key}: {json.dumps(template[key])[:80]}: expected {expected}")
+        metadata = _mapping(template.get("metadata", {}), "metadata")
+        for key in ("name", "generateName"):
+            if key in metadata:
+                raise ValueError(f"metadata.{key}: expected none: the tainter names each attempt's Job")
+        spec = _mapping(template.get("spec"), "spec")
+        _mapping(_mapping(spec.get("template"), "spec.template").get("spec"), "spec.template.spec")
+        keep = spec.get("ttlSecondsAfterFinished", JOB_KEPT_S)
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < JOB_KEPT_LEAST_S:
+            raise ValueError(
+                f"spec.ttlSecondsAfterFinished: {json.dumps(keep)[:80]}: expected at least {JOB_KEPT_LEAST_S}: a Job "
+                f"that is gone before it was looked at would be made again"
+            )
+        return template
+
+
+class Create(_Strict):
+    """An object of any kind is made, and deleted when the attempt is over. A metadata.name that is not said is the
+    tainter's own for each attempt."""
+
+    manifest: Manifest
+
+    _variables = field_validator("manifest")(_checked)
+
+    @field_validator("manifest")
+    @classmethod
+    def _is_object(cls, manifest: Manifest) -> Manifest:
+        for key, (word, example) in _WORDS.items():
+            value = manifest.get(key)
+            if not isinstance(value, str) or not word.fullmatch(value):
+                raise ValueError(f"{key}: {json.dumps(value)[:80]}: expected one, such as {example}")
+        metadata = _mapping(manifest.get("metadata", {}), "metadata")
+        if "generateName" in metadata:
+            raise ValueError("metadata.generateName: expected none: a name that is known again is needed")
+        return manifest
+
+
+class Remedy(_Strict):
+    """How faults of one class are repaired: by exactly one of job, annotate (the Node) and create.
+
+    attempts: so many; wait: one of them has so many seconds to prove itself, before the next begins
+    escalate: to which class when all are used up; None: the node is given up
+    """
+
+    job: Job | None = None
+    annotate: Annotated[dict[str, str], Field(min_length=1, max_length=8)] | None = None
+    create: Create | None = None
+    attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    wait: Duration = 1800.0
+    escalate: FaultClass | None = None
+
+    @field_validator("annotate")
+    @classmethod
+    def _annotations(cls, annotate: dict[str, str] | None) -> dict[str, str] | None:
+        for key in annotate or ():
+            if not label_syntax.is_key(key):
+                raise ValueError(f"{key[:80]!r}: {label_syntax.KEY_WORDS}")
+            if key.partition("/")[0].endswith("muster.dev"):
+                raise ValueError(f"{key[:80]!r}: expected another key: this one is the tainter's own")
+        _checked({**(annotate or {})})
+        return annotate
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Remedy":
+        given = [name for name in ("job", "annotate", "create") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"{' and '.join(given) or 'nothing'}: expected exactly one of job, annotate and create")
+        return self
+
+    @property
+    def template(self) -> JsonValue:
+        """What of it may have variables."""
+        if self.job is not None:
+            return self.job.template
+        return self.create.manifest if self.create is not None else {**(self.annotate or {})}
+
+
+class Repair(_Strict):
+    """By class of fault; what is left out is not repaired. at_once: nodes of the pool under repair at a time."""
+
+    at_once: Nodes = AtOnce(1)
+    reset: Remedy | None = None
+    reboot: Remedy | None = None
+    replace: Remedy | None = None
+    contact: Remedy | None = None
+
+    @model_validator(mode="after")
+    def _escalations_lead_up(self) -> "Repair":
+        for place, name in enumerate(REPAIRED):
+            remedy = self.of(name)
+            if remedy is None or remedy.escalate is None:
+                continue
+            allowed = [str(each) for each in REPAIRED[place + 1 :] if self.of(each) is not None]
+            if remedy.escalate not in allowed:
+                words = " or ".join(allowed) or "none: no heavier class is repaired here"
+                raise ValueError(f'{name}.escalate: "{remedy.escalate}": expected {words}')
+        return self
+
+    def of(self, fault_class: str) -> Remedy | None:
+        return getattr(self, fault_class) if fault_class in REPAIRED else None
+
+
+class Quarantine(_Strict):
+    """ipus: so many IPUs at most are kept out of use at a time. By default 16, an IPU-POD16: four IPU-Machines.
+
+    share: nor more than this share of ``fleet``, which is how many IPUs there are: nobody here can count them
+    """
+
+    ipus: Annotated[int, Field(ge=0, le=1000)] = 16
+    share: Annotated[str, Field(pattern=r"^([0-9]|[1-9][0-9]|100)%$")] | None = None
+    fleet: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+    @model_validator(mode="after")
+    def _share_of_something(self) -> "Quarantine":
+        if (self.share is None) != (self.fleet is None):
+            raise ValueError("expected share and fleet (the number of IPUs that it is a share of) together, or neither")
+        return self
+
+    @property
+    def limit(self) -> int:
+        """IPUs. A share is rounded down: never more than it says."""
+        if self.share is None or self.fleet is None:
+            return self.ipus
+        return min(self.ipus, self.fleet * int(self.share[:-1]) // 100)
+
+
+def safe_values(
+    wanted: frozenset[str], known: Mapping[str, str], labels_of: Mapping[str, str], annotations_of: Mapping[str, str]
+) -> dict[str, str]:
+    """Values for the variables ``wanted``; known: those that are not the Node's. Raises ValueError: one is missing, or
+    holds what no template may be given."""
+    values: dict[str, str] = {}
+    for name in sorted(wanted):
+        of_node = _OF_NODE.fullmatch(name)
+        look: Callable[[str], str | None] = known.get
+        if of_node:
+            look = (labels_of if of_node[1] == "label" else annotations_of).get
+        value: Any = look(of_node[2] if of_node else name)
+        if not value:
+            raise ValueError(f"${{{name}}} is asked for, and there is none")
+        if not SAFE.fullmatch(value):
+            raise ValueError(f"${{{name}}} is {value[:80]!r}: expected letters, digits and ._:/@+=- only")
+        values[name] = value
+    return values

@@ -1,0 +1,282 @@
+"""What a policy may say under ``sources``. Values only; nothing here reads, asks or decides.
+
+The defaults of label names are those that an OpenTelemetry collector gives (``k8s.node.name`` and its like, with the
+dots that Loki turns into underscores), as the founding page installs it.
+"""
+
+import re
+from fnmatch import translate
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from muster_checks.base.vocabulary import FaultClass, Verdict
+from muster_checks.dmesg.catalogue.match import Pattern
+from muster_tainter.policy.heavy_checks import Duration
+
+QUERY_LIMIT = 5120  # characters: Loki's own default for a query
+PATTERN_LIMIT = 1024  # characters
+INSTRUCTIONS_LIMIT = 2000  # of one compiled pattern: what counts after repetitions were written out
+ENTRIES_LIMIT = 16
+PATTERNS_LIMIT = 64
+
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_:,]{0,62}")
+_CONDITION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_TENANT = re.compile(r"[A-Za-z0-9!_.*'()|-]{1,600}")  # Loki's characters; | between several
+_USER = re.compile(r"[\x21-\x39\x3b-\x7e]{1,128}")
+_OWN_CONDITION = "muster.dev/Healthy"
+
+Raised = Literal["WARN", "FAIL"]
+Status = Literal["True", "False", "Unknown"]
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _statuses(value: object) -> object:
+    """YAML reads a bare True as a boolean; the API's status is a text."""
+    if isinstance(value, (list, tuple)):
+        return tuple(str(one) if isinstance(one, bool) else one for one in value)
+    return (str(value),) if isinstance(value, bool) else _listed(value)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
+
+
+class LinePattern(_Strict):
+    """A line that ``pattern`` (RE2) stands in is the finding ``name`` on its node.
+
+    verdict: WARN unless said otherwise: anybody can write anything into the log of a pod
+    """
+
+    name: str
+    pattern: Annotated[str, Field(min_length=1, max_length=PATTERN_LIMIT)]
+    fault_class: FaultClass = Field(default=FaultClass.NONE, alias="class")
+    verdict: Raised = "WARN"
+
+    @field_validator("name")
+    @classmethod
+    def _reason(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError("expected a word of letters, digits, _ : and , that begins with a letter (63 at most)")
+        return name
+
+    @field_validator("pattern")
+    @classmethod
+    def _linear(cls, text: str) -> str:
+        compiled = Pattern(text)
+        if compiled.instructions > INSTRUCTIONS_LIMIT:
+            raise ValueError(
+                f"compiles to {compiled.instructions} instructions; expected {INSTRUCTIONS_LIMIT} at most: "
+                "fewer or shorter repetitions"
+            )
+        if compiled.search(b"") is not None:
+            raise ValueError("stands in every line, the empty one too; expected one that needs something to be there")
+        return text
+
+    @property
+    def judged(self) -> Verdict:
+        return Verdict(self.verdict)
+
+
+class _Lines(_Strict):
+    """query: a LogQL log query; its answer must be lines, not numbers. node_label: holds the node's name."""
+
+    query: Annotated[str, Field(max_length=QUERY_LIMIT)]
+    node_label: str = "k8s_node_name"
+    patterns: Annotated[tuple[LinePattern, ...], Field(max_length=PATTERNS_LIMIT)] = ()
+
+    @field_validator("query")
+    @classmethod
+    def _selector(cls, query: str) -> str:
+        if not query.lstrip().startswith("{"):
+            raise ValueError('expected a log query, which begins with a selector such as {k8s_daemonset_name="dmesg"}')
+        return query.strip()
+
+    @field_validator("node_label", "pod_label", "namespace_label", check_fields=False)
+    @classmethod
+    def _label(cls, label: str) -> str:
+        if not _LABEL.fullmatch(label):
+            raise ValueError("expected the name of a label in Loki: letters, digits and _, no digit first")
+        return label
+
+    @model_validator(mode="after")
+    def _names_once(self) -> Self:
+        names = [pattern.name for pattern in self.patterns]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise ValueError(f'patterns[{i}].name: "{name}": expected a name of its own')
+        return self
+
+
+class KernelLines(_Lines):
+    """Lines of kernel logs, judged by the catalogue of the check ``dmesg``.
+
+    patterns: for lines of which the catalogue makes no finding
+    """
+
+
+Known = Literal["cuda", "nccl", "poplar"]
+
+
+class PodLines(_Lines):
+    """Lines that pods write.
+
+    known:  sets of patterns that come with Muster (known_patterns.yaml), all of them warnings
+    pod_label, namespace_label: whose node is asked for where a stream has no ``node_label``
+    """
+
+    known: Annotated[tuple[Known, ...], BeforeValidator(_listed)] = ()
+    pod_label: str = "k8s_pod_name"
+    namespace_label: str = "k8s_namespace_name"
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.patterns and not self.known:
+            raise ValueError("expected patterns, or known: a list of cuda, nccl and poplar")
+        return self
+
+
+class Loki(_Strict):
+    """Where Loki answers, and what it is asked.
+
+    tenant:     X-Scope-OrgID; several with | between
+    token_file: holds a token: sent as Bearer, or with ``user`` as the password (Basic); read for every request
+    ca_file:    certificates that ``url``'s is held against, instead of the system's
+    every:      seconds between two askings while nothing new comes
+    overlap:    what is asked for again each time, for lines that reach Loki late
+    lookback:   how far back a first start, or one long after the last leader, reads at most
+    """
+
+    url: str
+    tenant: str | None = None
+    user: str | None = None
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    kernel: Annotated[tuple[KernelLines, ...], Field(max_length=ENTRIES_LIMIT)] = ()
+    pods: Annotated[tuple[PodLines, ...], Field(max_length=ENTRIES_LIMIT)] = ()
+    every: Duration = 5.0
+    overlap: Duration = 60.0
+    lookback: Duration = 3600.0
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, url: str) -> str:
+        words = "expected http://HOST[:PORT][/PATH] or https://…, without user, query or fragment"
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ValueError(words) from error
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or port == 0:
+            raise ValueError(words)
+        if parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
+            raise ValueError(words)
+        return url.rstrip("/")
+
+    @field_validator("tenant")
+    @classmethod
+    def _tenant(cls, tenant: str | None) -> str | None:
+        if tenant is not None and not _TENANT.fullmatch(tenant):
+            raise ValueError("expected letters, digits and ! - _ . * ' ( ), several tenants with | between")
+        return tenant
+
+    @field_validator("user")
+    @classmethod
+    def _user(cls, user: str | None) -> str | None:
+        if user is not None and not _USER.fullmatch(user):
+            raise ValueError("expected printable ASCII without blank and colon")
+        return user
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.kernel and not self.pods:
+            raise ValueError("expected kernel or pods, with at least one entry: what Loki is asked for")
+        if self.overlap > self.lookback:
+            raise ValueError("overlap: expected no more than lookback")
+        if self.user is not None and self.token_file is None:
+            raise ValueError("user: expected tokenFile with it, which holds the password")
+        if self.ca_file is not None and not self.url.startswith("https://"):
+            raise ValueError("caFile: has no effect without https")
+        return self
+
+
+class ConditionRule(_Strict):
+    """A Node condition that somebody else sets (node-problem-detector, a cloud's agent, a device plug-in).
+
+    While it has one of ``status`` and its reason is covered, the node has the finding (``condition``, ``host``,
+    ``type``).
+    """
+
+    type: str
+    status: Annotated[tuple[Status, ...], BeforeValidator(_statuses), Field(min_length=1)] = ("True",)
+    reason: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1, max_length=64)] = ("*",)
+    fault_class: FaultClass = Field(default=FaultClass.NONE, alias="class")
+    verdict: Raised = "FAIL"
+
+    @field_validator("type")
+    @classmethod
+    def _foreign(cls, name: str) -> str:
+        if not _CONDITION.fullmatch(name) or len(name) > 128:
+            raise ValueError("expected the type of a condition: a word, or DOMAIN/word (128 characters at most)")
+        if name == _OWN_CONDITION:
+            raise ValueError("expected another agent's condition: this one says what the tainter itself found")
+        return name
+
+    @field_validator("reason")
+    @classmethod
+    def _globs(cls, globs: tuple[str, ...]) -> tuple[str, ...]:
+        for glob in globs:
+            if not glob or len(glob) > 253:
+                raise ValueError(f"{glob[:40]!r}: expected a pattern of 1 to 253 characters")
+        return globs
+
+    @cached_property
+    def _compiled(self) -> "re.Pattern[str]":
+        # fnmatch's translation is made of atomic groups: linear, whatever the pattern
+        return re.compile("|".join(translate(glob) for glob in self.reason))
+
+    def covers(self, status: str, reason: str) -> bool:
+        return status in self.status and ("*" in self.reason or self._compiled.match(reason) is not None)
+
+
+class Sources(_Strict):
+    """Beside NodeHealth, which needs no word."""
+
+    conditions: Annotated[tuple[ConditionRule, ...], Field(max_length=64)] = ()
+    loki: Loki | None = None
+
+    @model_validator(mode="after")
+    def _types_once(self) -> Self:
+        types = [rule.type for rule in self.conditions]
+        for i, name in enumerate(types):
+            if name in types[:i]:
+                raise ValueError(f'conditions[{i}].type: "{name}": expected each type once')
+        return self
+
+    @cached_property
+    def condition_types(self) -> frozenset[str]:
+        """What a cached Node has to keep."""
+        return frozenset(rule.type for rule in self.conditions)
+
+    @cached_property
+    def by_type(self) -> dict[str, ConditionRule]:
+        return {rule.type: rule for rule in self.conditions}
+
+
+# which model stands under a key of another one, for errors that list what may stand there
+MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
+    (Sources, "conditions"): ConditionRule,
+    (Sources, "loki"): Loki,
+    (Loki, "kernel"): KernelLines,
+    (Loki, "pods"): PodLines,
+    (KernelLines, "patterns"): LinePattern,
+    (PodLines, "patterns"): LinePattern,
+}

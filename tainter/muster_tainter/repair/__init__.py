@@ -1,0 +1,1 @@
+"""Draining and repairing tainted nodes, and the quarantine of IPUs."""

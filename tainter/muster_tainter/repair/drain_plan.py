@@ -1,0 +1,189 @@
+"""Which pods of a tainted node go now, which may stay, and which are waited for. Pure.
+
+Only nodes that carry a taint of ours are drained, so the budgets of taints are those of drains, too. Nothing is
+remembered: since when the node is tainted stands in its annotation, and what is left of it are its pods.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from muster_kube.api.objects import Api, Container, Metadata, Node, Taint
+from muster_kube.api.times import seconds
+from muster_tainter.faults.desired_state import is_managed
+from muster_tainter.faults.node_record import LOST_CHECK, Fault, Memory, ours, read_memory
+from muster_tainter.faults.policy_match import confirmed_at, wanted
+from muster_tainter.policy.repair import AT_ONCE, LABEL, Drain
+from muster_tainter.policy.rules import SILENT, Policy
+
+_NEVER = float("inf")
+_FINISHED = ("Succeeded", "Failed")
+_MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod's image in the API
+_KUBERNETES_OWN = "kubernetes.io"
+_IPU_JOB = ("graphcore.ai/", "IPUJob")  # its pods hold IPUs without any resource of the node's
+
+
+class Toleration(Api, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Claim(Api, frozen=True):
+    name: str = ""
+
+
+class DrainPodSpec(Api, frozen=True):
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    resource_claims: tuple[Claim, ...] = ()
+
+
+class DrainPodStatus(Api, frozen=True):
+    phase: str = ""
+
+
+class DrainPod(Api, frozen=True):
+    """A pod, as far as a drain looks at it."""
+
+    metadata: Metadata
+    spec: DrainPodSpec = DrainPodSpec()
+    status: DrainPodStatus = DrainPodStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A node that is to be empty of pods. since: of what is to be done about it, in seconds since the epoch; taints:
+    ours on it; faults: why; asked: by the policy, not only for a repair's sake."""
+
+    drain: Drain
+    since: float
+    taints: tuple[Taint, ...]
+    faults: tuple[Fault, ...]
+    asked: bool
+
+    @property
+    def evict_at(self) -> float:
+        if self.drain.when == "completion":
+            return _NEVER
+        return self.since + (self.drain.after or 0.0)
+
+
+@dataclass(frozen=True)
+class Pods:
+    """evict: go now; left: are waited for before the node is empty enough for a repair (those among them that go, or
+    are going); look_at: time alone changes this then."""
+
+    evict: tuple[DrainPod, ...] = ()
+    left: tuple[DrainPod, ...] = ()
+    look_at: float = _NEVER
+
+
+def acted_on(node: Node, memory: Memory, policy: Policy, now: float) -> tuple[Fault, ...]:
+    """Open faults whose taint of ours is on the node, that are not over and known for what they are.
+
+    What is over and only held is as good as gone, a silent agent says nothing of its node, and of a taint whose memory
+    was lost nobody knows what it was for.
+    """
+    if not is_managed(node) or node.metadata.deletion_timestamp:
+        return ()
+    there = {ours(taint) for taint in node.spec.taints} & set(memory.ours)
+    result = []
+    for fault in memory.open:
+        if fault.over or fault.check == LOST_CHECK or fault.key == SILENT:
+            continue
+        want = wanted(fault, policy)
+        if want.taint is not None and want.taint in there and confirmed_at(fault, want, now) <= now:
+            result.append(fault)
+    return tuple(result)
+
+
+def order_for(node: Node, policy: Policy, now: float) -> Order | None:
+    """None: its pods are nobody's business."""
+    memory = read_memory(node)
+    if not memory.ours:
+        return None
+    faults = acted_on(node, memory, policy, now)
+    if not faults:
+        return None
+    pool = policy.pool_of(node.metadata.labels)
+    asking = tuple(fault for fault in faults if wanted(fault, policy).drain)
+    if pool is not None and pool.drain is not None:
+        drain, asking = pool.drain, faults
+    elif asking:
+        drain = AT_ONCE
+    elif pool is not None and pool.repair is not None:
+        drain, asking = Drain(), ()
+    else:
+        return None
+    since = max(seconds(memory.tainted), min(seconds(fault.since) for fault in asking or faults))
+    taints = tuple(taint for taint in node.spec.taints if ours(taint) in memory.ours)
+    return Order(drain, since, taints, asking or faults, asked=bool(asking))
+
+
+def sort_pods(pods: Iterable[DrainPod], order: Order, now: float) -> Pods:
+    """What becomes of each of a node's ``pods``."""
+    evict, left = [], []
+    waits = False
+    for pod in pods:
+        if is_left_alone(pod):
+            continue
+        accelerator = has_accelerator(pod)
+        movable = (order.drain.pods == "all" or accelerator) and not _tolerates(pod, order.taints)
+        if accelerator or (movable and order.drain.when != "completion"):
+            left.append(pod)
+        if movable and not pod.metadata.deletion_timestamp:
+            if order.evict_at <= now:
+                evict.append(pod)
+            else:
+                waits = True
+    return Pods(tuple(evict), tuple(left), order.evict_at if waits else _NEVER)
+
+
+def is_left_alone(pod: DrainPod) -> bool:
+    """Finished, a static pod's image, a DaemonSet's (it would be made anew at once), or a repair's own."""
+    meta = pod.metadata
+    return (
+        pod.status.phase in _FINISHED
+        or _MIRROR in meta.annotations
+        or LABEL in meta.labels
+        or any(owner.controller and owner.kind == "DaemonSet" for owner in meta.owner_references)
+    )
+
+
+def has_accelerator(pod: DrainPod) -> bool:
+    """It holds a device of its node, by a device plug-in or a resource claim, or IPUs. Network cards count: what is
+    taken for an accelerator here is only waited for."""
+    if pod.spec.resource_claims:
+        return True
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        for name in (*container.resources.limits, *container.resources.requests):
+            domain, slash, _ = name.rpartition("/")
+            if slash and domain != _KUBERNETES_OWN and not domain.endswith("." + _KUBERNETES_OWN):
+                return True
+    return any(
+        owner.api_version.startswith(_IPU_JOB[0]) and owner.kind == _IPU_JOB[1]
+        for owner in pod.metadata.owner_references
+    )
+
+
+def _tolerates(pod: DrainPod, taints: tuple[Taint, ...]) -> bool:
+    """It would come right back, and says that it may be there."""
+    return all(any(_covers(toleration, taint) for toleration in pod.spec.tolerations) for taint in taints)
+
+
+def _covers(toleration: Toleration, taint: Taint) -> bool:
+    """As k8s.io/api/core/v1, Toleration.ToleratesTaint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value

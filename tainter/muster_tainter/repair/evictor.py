@@ -1,0 +1,306 @@
+"""Empties tainted nodes of their pods, while this process leads: what :mod:`muster_tainter.repair.drain_plan` says,
+done by the API's own evictions, so that PodDisruptionBudgets are the API server's to keep.
+
+A node's pods are listed when something about it has changed, and again as long as some are left: seconds after an
+eviction, ever later while a budget says no, half a minutely (less often the more nodes wait) while pods run to their
+end. No watch over all pods of a fleet is held for the few nodes that are drained.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from muster_checks.base.vocabulary import shorten
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
+from muster_kube.api.objects import Node
+from muster_kube.controller.backoff import Backoff
+from muster_tainter.faults.desired_state import Notice, describe
+from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.periodic import Rounds
+from muster_tainter.policy.rules import Policy
+from muster_tainter.repair.drain_plan import DrainPod, Order, Pods, order_for, sort_pods
+
+log = logging.getLogger(__name__)
+
+LEAST_S = 0.1  # what comes together is looked at together
+AFTER_EVICTION_S = 2.0
+WHILE_THEY_RUN_S = 30.0
+LISTS_PER_S = 4.0  # at most, over all nodes whose pods are only waited for
+AT_ONCE = 8  # evictions
+_BLOCKED = Backoff(AFTER_EVICTION_S, 60.0)
+_SHOWN = 3
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    name: str
+    version: str = ""
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    resources: tuple[_Resource, ...] = ()
+
+
+@dataclass
+class _Draining:
+    """One node. look_at: on the monotonic clock; blocked: looks in a row in which an eviction was refused; said: the
+    last Event; empty: no pod that is waited for was there at the last look."""
+
+    order: Order
+    look_at: float = 0.0
+    blocked: int = 0
+    waiting: bool = False
+    said: str = ""
+    empty: bool = False
+
+
+class Evictor:
+    """node, names: what is known now of one, and of which there are; withheld: why nothing may begin now
+    tell: an Event on a node; on_empty: called when the last pod that is waited for has gone
+    idle: set while no taint waits to be written
+
+    now: seconds since the epoch; clock: monotonic
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        registry: CollectorRegistry,
+        *,
+        node: Callable[[str], Node | None],
+        names: Callable[[], Collection[str]],
+        withheld: Callable[[], str],
+        tell: Callable[[Node, Notice], None],
+        may_write: Callable[[], bool],
+        idle: asyncio.Event,
+        dry_run: bool = False,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._node = node
+        self._names = names
+        self._withheld = withheld
+        self._tell = tell
+        self._may_write = may_write
+        self.on_empty: Callable[[str], None] = lambda _: None
+        self._dry_run = dry_run
+        self._now = now
+        self._clock = clock
+        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+        self.rounds = Rounds("drains", idle, least_s=LEAST_S, backoff=_BLOCKED)
+        self._nodes: dict[str, _Draining] = {}
+        self._version = ""  # of the Evictions that this API server takes
+        self._evictions = Counter(
+            "muster_tainter_evictions", "Evictions from tainted nodes, by what came of them", ["result"],
+            registry=registry,
+        )  # fmt: skip
+        gauge = Gauge("muster_tainter_nodes_draining", "Tainted nodes whose pods are waited for", registry=registry)
+        gauge.set_function(lambda: sum(not each.empty for each in self._nodes.values()))
+
+    def note(self, name: str) -> None:
+        """Something about this node, or what runs there, has changed."""
+        self.rounds.note(name)
+
+    def look_at_all(self) -> None:
+        """The policy may be another one, or what withholds has changed."""
+        self.rounds.changed.update(self._names())
+        self.rounds.wake()
+
+    def is_empty(self, name: str) -> bool:
+        """No pod that a repair would have to wait for was there when it was last looked."""
+        known = self._nodes.get(name)
+        return known is not None and known.empty
+
+    async def look_anew(self, name: str) -> bool:
+        """The same, asked of the server now. Raises ApiError."""
+        known = self._nodes.get(name)
+        if known is None:
+            return False
+        pods = sort_pods(await self._pods_of(name, fresh=True), known.order, self._now())
+        if pods.left:
+            known.empty = False
+            self.note(name)
+        return not pods.left
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._dry_run:
+            return
+        self.look_at_all()
+        try:
+            await self.rounds.run(self._once)
+        finally:
+            self._nodes.clear()
+
+    async def _once(self) -> float:
+        return await self.look() - self._clock()
+
+    async def look(self) -> float:
+        """Once at every node whose turn it is. Returns when the next one's is, on the monotonic clock."""
+        while self.rounds.changed:
+            self._look_at(self.rounds.changed.pop())
+        for name in [name for name, each in self._nodes.items() if each.look_at <= self._clock()]:
+            try:
+                await self._visit(name)
+            except (ApiError, ConfigError) as error:
+                self._failed(name, error)
+            except Exception as error:  # the lead, which sets taints, does not end by a mistake made here
+                log.warning("drain of %s: %s: %s", name, type(error).__name__, error, exc_info=error)
+                self._failed(name, error)
+            await asyncio.sleep(0)
+        return min((each.look_at for each in self._nodes.values()), default=float("inf"))
+
+    def _look_at(self, name: str) -> None:
+        node = self._node(name)
+        order = None
+        if node is not None and ANNOTATION in node.metadata.annotations:
+            order = order_for(node, self._policy(), self._now())
+        if order is None:
+            self._nodes.pop(name, None)
+            return
+        known = self._nodes.get(name)
+        if known is None:
+            self._nodes[name] = _Draining(order)
+        else:
+            known.order = order
+            known.look_at = min(known.look_at, self._clock() + (AFTER_EVICTION_S if known.blocked else 0.0))
+
+    async def _visit(self, name: str) -> None:
+        known = self._nodes[name]
+        pods = sort_pods(await self._pods_of(name), known.order, self._now())
+        refused = ""
+        if pods.evict and not self._withheld():
+            refused = await self._evict(name, known, pods)
+        self._plan_next(known, pods, refused)
+        self._say(name, known, pods, refused)
+
+    def _plan_next(self, known: _Draining, pods: Pods, refused: str) -> None:
+        at = self._clock()
+        known.blocked = known.blocked + 1 if refused else 0
+        known.waiting = bool(pods.left) and not pods.evict
+        if refused:
+            known.look_at = at + _BLOCKED.delay_s(known.blocked, self._rng)
+        elif pods.evict and not self._withheld():
+            known.look_at = at + AFTER_EVICTION_S
+        elif pods.left:
+            waiting = sum(each.waiting for each in self._nodes.values())
+            known.look_at = at + max(WHILE_THEY_RUN_S, waiting / LISTS_PER_S)
+            if any(pod.metadata.deletion_timestamp for pod in pods.left):
+                known.look_at = at + AFTER_EVICTION_S
+        else:
+            known.look_at = float("inf")
+        if pods.look_at != float("inf"):
+            known.look_at = min(known.look_at, at + max(0.0, pods.look_at - self._now()))
+
+    def _failed(self, name: str, error: Exception) -> None:
+        log.warning("the pods of node %s cannot be looked at or evicted now: %s", name, error)
+        known = self._nodes.get(name)
+        if known is not None:
+            known.blocked += 1
+            known.look_at = self._clock() + _BLOCKED.delay_s(known.blocked, self._rng)
+
+    async def _pods_of(self, name: str, *, fresh: bool = False) -> list[DrainPod]:
+        """From the server's cache, or (fresh) as it is now."""
+        params: dict[str, str | int | bool] = {"fieldSelector": f"spec.nodeName={name}"}
+        if not fresh:
+            params["resourceVersion"] = "0"
+        page = await self._client.list_page("/api/v1/pods", DrainPod, params=params)
+        return page.items
+
+    async def _evict(self, name: str, known: _Draining, pods: Pods) -> str:
+        """What refused, in words; empty: nothing did."""
+        version = await self._eviction_version()
+        if known.order.asked and not known.said:
+            text = f"evicting {_count(pods.evict)}: {describe(known.order.faults[0])}"
+            self._tell_once(name, known, Notice("NodeDraining", shorten(text, 800), "drain", warning=False))
+        places = asyncio.Semaphore(AT_ONCE)
+        refusals: list[str] = []
+
+        async def evict(pod: DrainPod) -> None:
+            async with places:
+                if not self._still(name):
+                    return
+                refusal = await self._evict_one(pod, version)
+                if refusal:
+                    refusals.append(f"{pod.key}: {refusal}")
+
+        ends = await asyncio.gather(*map(evict, pods.evict), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        return "; ".join(refusals[:_SHOWN]) + (f"; and {len(refusals) - _SHOWN} more" if len(refusals) > _SHOWN else "")
+
+    def _still(self, name: str) -> bool:
+        """Between two evictions the fault may have closed, somebody may have paused, another may lead."""
+        node = self._node(name)
+        if node is None or self._withheld() or not self._may_write():
+            return False
+        order = order_for(node, self._policy(), self._now())
+        return order is not None and order.evict_at <= self._now()
+
+    async def _evict_one(self, pod: DrainPod, version: str) -> str:
+        meta = pod.metadata
+        body = {
+            "apiVersion": version,
+            "kind": "Eviction",
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            # a StatefulSet makes its next pod with the same name, elsewhere
+            "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        }
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction"
+        try:
+            await self._client.create(path, body, type=msgspec.Raw)
+        except (NotFound, Conflict):
+            self._evictions.labels("gone").inc()
+            return ""
+        except TooManyRequests as error:
+            self._evictions.labels("refused").inc()
+            return error.message
+        except ApiError as error:  # such as 500 where two budgets are for one pod, 403 in a namespace that ends
+            self._evictions.labels("failed").inc()
+            return f"{error.reason}: {error.message}"
+        self._evictions.labels("evicted").inc()
+        log.info("evicted %s from %s", pod.key, pod.spec.node_name)
+        return ""
+
+    async def _eviction_version(self) -> str:
+        """``policy/v1``, or ``policy/v1beta1`` before Kubernetes 1.22: the core group's list says which."""
+        if not self._version:
+            found = await self._client.get("/api/v1", type=_Resources)
+            version = next((each.version for each in found.resources if each.name == "pods/eviction"), "")
+            self._version = f"policy/{version or 'v1beta1'}"
+        return self._version
+
+    def _say(self, name: str, known: _Draining, pods: Pods, refused: str) -> None:
+        if refused:
+            text = shorten(f"a drain waits: {refused}", 800)
+            self._tell_once(name, known, Notice("DrainBlocked", text, "drain"))
+        if pods.left:
+            known.empty = False
+            return
+        if known.said and known.order.asked:
+            self._tell_once(name, known, Notice("NodeDrained", "no pod is waited for any more", "drain", warning=False))
+        if not known.empty:
+            known.empty = True
+            self.on_empty(name)
+
+    def _tell_once(self, name: str, known: _Draining, notice: Notice) -> None:
+        node = self._node(name)
+        if known.said != notice.reason and node is not None:
+            known.said = notice.reason
+            self._tell(node, notice)
+
+
+def _count(pods: tuple[DrainPod, ...]) -> str:
+    shown = ", ".join(pod.key for pod in pods[:_SHOWN])
+    more = f" and {len(pods) - _SHOWN} more" if len(pods) > _SHOWN else ""
+    return f"{len(pods)} pod{'' if len(pods) == 1 else 's'} ({shown}{more})"

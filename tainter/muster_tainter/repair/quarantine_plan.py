@@ -1,0 +1,158 @@
+"""Which IPUs are kept out of new partitions: open faults of all nodes to the ConfigMap ``muster-ipu-quarantine``. Pure.
+
+The Nodes' annotations are the only memory, so whoever leads comes to the same list. The ConfigMap's ``data`` has one
+key for each IPU, ``<IPU-Machine>_<board index>`` (characters that a key may not have become ``-``, and a digest makes
+it unique then), and as its value one line of JSON:
+
+    {"ipu": "ipu/10.1.5.7/2", "machine": "10.1.5.7", "index": 2, "since": "2026-01-01T00:00:00Z",
+     "faults": [{"node": "host-3", "check": "ipu", "reason": "IpuErrorState", "message": "…"}], "more": 3}
+
+``machine`` is the address as gc-info prints it ("IPU-M host"), ``index`` the tools' "IPU#". ``faults`` has four at
+most, ``more`` counts the others and is left out where there are none. Whoever reads it goes by ``machine`` and
+``index``, skips an entry that it does not understand, and takes a missing ConfigMap for one without entries.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from muster_checks.base.vocabulary import shorten
+from muster_kube.api.objects import Node
+from muster_kube.api.times import rfc3339_whole, seconds
+from muster_tainter.faults.desired_state import is_managed
+from muster_tainter.faults.node_record import read_memory
+from muster_tainter.faults.policy_match import confirmed_at, wanted
+from muster_tainter.policy.rules import Policy
+
+NAME = "muster-ipu-quarantine"
+FAULTS_SHOWN = 4
+_MESSAGE_LIMIT = 160  # bytes
+_NEVER = float("inf")
+_IPU = re.compile(r"ipu/([^/]{1,253})/([0-9]{1,4})")
+_KEY_LIMIT = 200  # characters of the machine, of a key's 253
+_NO_KEY = re.compile(r"[^A-Za-z0-9.-]")
+
+
+@dataclass(frozen=True, order=True)
+class Reason:
+    """An open fault that wants its IPU out of use. at: from when on, in seconds since the epoch."""
+
+    at: float
+    node: str
+    check: str
+    component: str
+    reason: str
+    since: str
+    message: str
+
+
+@dataclass(frozen=True)
+class OfNode:
+    """What one node says. unaddressed: components that name no IPU of an IPU-Machine; look_at: then time alone changes
+    it."""
+
+    reasons: tuple[Reason, ...] = ()
+    unaddressed: tuple[str, ...] = ()
+    look_at: float = _NEVER
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """data: of the ConfigMap; withheld: components for which there is no room, the earliest first."""
+
+    data: Mapping[str, str]
+    withheld: tuple[str, ...] = ()
+
+
+class _Told(msgspec.Struct, frozen=True):
+    node: str
+    check: str
+    reason: str
+    message: str
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value of the ConfigMap, for whoever reads it."""
+
+    ipu: str
+    machine: str
+    index: int
+    since: str = ""
+    faults: tuple[_Told, ...] = ()
+    more: int = 0
+
+
+def of_node(node: Node, policy: Policy, now: float) -> OfNode:
+    """What is over and only held counts: it stays where it is, as a taint does."""
+    if not is_managed(node):
+        return OfNode()
+    reasons, unaddressed, look_at = [], [], _NEVER
+    for fault in read_memory(node).open:
+        want = wanted(fault, policy)
+        if not want.quarantine:
+            continue
+        if not _IPU.fullmatch(fault.component):
+            unaddressed.append(fault.component)
+            continue
+        at = confirmed_at(fault, want, now)
+        if at > now:
+            look_at = min(look_at, at)
+            continue
+        # a clock that was set back must not put it behind those that came later
+        at = seconds(fault.since) + want.wait_s
+        name = node.metadata.name
+        reasons.append(Reason(at, name, fault.check, fault.component, fault.reason, fault.since, fault.message))
+    return OfNode(tuple(reasons), tuple(sorted(set(unaddressed))), look_at)
+
+
+def quarantined(reasons: Iterable[Reason], policy: Policy, *, kept: Collection[str] | None = None) -> Quarantined:
+    """Those that fit the budget, the earliest first: so nothing is let go to make room for what comes later.
+
+    kept: keys of the ConfigMap now, while nothing new may be done (paused): only they stay
+    """
+    by_ipu: dict[str, list[Reason]] = {}
+    for reason in sorted(reasons):
+        by_ipu.setdefault(reason.component, []).append(reason)
+    data: dict[str, str] = {}
+    withheld: list[str] = []
+    for component, told in by_ipu.items():  # the earliest first
+        key = key_of(component)
+        if len(data) >= policy.quarantine.limit or (kept is not None and key not in kept):
+            withheld.append(component)
+        else:
+            data[key] = msgspec.json.encode(_entry(component, told)).decode()
+    return Quarantined(data, tuple(withheld))
+
+
+def _entry(component: str, told: list[Reason]) -> Entry:
+    match = _IPU.fullmatch(component)
+    assert match is not None  # noqa: S101 - only such components become reasons
+    return Entry(
+        ipu=component,
+        machine=match[1],
+        index=int(match[2]),
+        since=rfc3339_whole(min(seconds(each.since) for each in told)),
+        faults=tuple(
+            _Told(each.node, each.check, each.reason, shorten(each.message, _MESSAGE_LIMIT))
+            for each in told[:FAULTS_SHOWN]
+        ),
+        more=max(0, len(told) - FAULTS_SHOWN),
+    )
+
+
+def key_of(component: str) -> str:
+    """The key of an IPU's entry. ``component``: ``ipu/<IPU-Machine>/<board index>``."""
+    machine, _, index = component.removeprefix("ipu/").rpartition("/")
+    key = _NO_KEY.sub("-", machine)
+    if key != machine or len(key) > _KEY_LIMIT:
+        key = f"{key[:_KEY_LIMIT]}_{hashlib.sha256(machine.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return f"{key}_{index}"
+
+
+def changes(now: Mapping[str, str], wanted_data: Mapping[str, str]) -> dict[str, str | None]:
+    """What a merge patch of ``data`` has to say; empty: nothing. Others' entries go."""
+    patch: dict[str, str | None] = {key: None for key in now if key not in wanted_data}
+    return patch | {key: value for key, value in wanted_data.items() if now.get(key) != value}

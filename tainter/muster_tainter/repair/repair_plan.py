@@ -1,0 +1,259 @@
+"""What is next in the repair of a tainted node: begin an attempt, make what it asks for, end it, or give up. Pure.
+
+All that is known of a repair stands in the Node's annotation (``attempts``, by class), so it makes no difference which
+replica goes on with it. An attempt is written down before anything is made for it, and what is made has a name that
+follows from the node, the fault and the attempt's number: a leader that died in between is followed by one that makes
+the same thing under the same name, and is told by the server if it is there already.
+
+Nothing is closed here: an attempt is over when the faults that it was for are, by whatever closes them.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from muster_checks.base.vocabulary import FaultClass
+from muster_kube.api.objects import Node
+from muster_kube.api.times import rfc3339_whole, seconds
+from muster_tainter.faults.lifecycle import PERSON
+from muster_tainter.faults.node_record import Attempt, Fault, Memory, read_memory
+from muster_tainter.policy.pools import Pool
+from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
+from muster_tainter.policy.repair import REPAIRED, Remedy, Repair
+from muster_tainter.policy.rules import Policy
+from muster_tainter.repair.drain_plan import acted_on
+
+GAVE_UP_LABEL = "gave-up"
+FORGET_S = 7 * 86_400.0  # quiet for so long, a class's attempts count from one again: a week without a repair
+_NEVER = float("inf")
+_ORDER: dict[str, int] = {name: place for place, name in enumerate(REPAIRED)}
+
+
+class Stage(StrEnum):
+    """Of an attempt. BEGUN: written down, perhaps made; RUNNING: made; DONE: its faults were over; FAILED: they were
+    not, in time; GAVE_UP: the last one, and nothing is left to try."""
+
+    BEGUN = "begun"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    GAVE_UP = "gave-up"
+
+
+class Kind(StrEnum):
+    NOTHING = "nothing"
+    BEGIN = "begin"
+    MAKE = "make"
+    END = "end"
+    GIVE_UP = "give up"
+    TIDY = "tidy"
+
+
+@dataclass(frozen=True)
+class Step:
+    """attempts: as they are to be remembered after it (MAKE: once it is made; BEGIN: its ``ref`` is the edge's to say)
+    fault_class, fault: of the attempt that it is about; faults: all that the attempt may be for
+    why: how an attempt ended; look_at: time alone changes the step then
+    """
+
+    kind: Kind = Kind.NOTHING
+    fault_class: str = ""
+    fault: Fault | None = None
+    faults: tuple[Fault, ...] = ()
+    attempts: Mapping[str, Attempt] | None = None
+    why: str = ""
+    look_at: float = _NEVER
+
+
+def is_active(attempt: Attempt) -> bool:
+    return attempt.stage in (Stage.BEGUN, Stage.RUNNING)
+
+
+def active(memory: Memory) -> tuple[str, Attempt] | None:
+    """The attempt under way, with its class; the heaviest one, should somebody have written two down."""
+    under_way = [(name, attempt) for name, attempt in memory.attempts.items() if is_active(attempt)]
+    under_way.sort(key=lambda item: _ORDER.get(item[0], -1))
+    return under_way[-1] if under_way else None
+
+
+def label_of(attempts: Mapping[str, Attempt]) -> str | None:
+    """The value of ``muster.dev/repair`` beside these: the class under repair, ``gave-up``, or no label."""
+    for name, attempt in attempts.items():
+        if is_active(attempt):
+            return name
+    return GAVE_UP_LABEL if any(a.stage == Stage.GAVE_UP for a in attempts.values()) else None
+
+
+def attempt_id(node_uid: str, fault_class: str, fault: Fault, n: int) -> str:
+    """The same for the same attempt, whoever makes it."""
+    what = "\0".join((node_uid, fault_class, *fault.key, str(fault.occurrence), str(n)))
+    return hashlib.sha256(what.encode()).hexdigest()[:20]
+
+
+def next_step(node: Node, policy: Policy, now: float, *, job_failed: bool = False) -> Step:
+    """What to do next about ``node``. job_failed: the Job of the attempt under way has failed.
+
+    Whether a BEGIN may be carried out (the node empty, nothing withheld, a place in its pool) is the caller's to know.
+    """
+    memory = read_memory(node)
+    pool = policy.pool_of(node.metadata.labels)
+    repair = pool.repair if pool is not None else None
+    faults = _repaired(acted_on(node, memory, policy, now), repair)
+    under_way = active(memory)
+    if under_way is not None:
+        return _go_on(memory, *under_way, faults, repair, now, job_failed=job_failed)
+    if not faults or repair is None:
+        return _tidy(node, memory)
+    return _begin(memory, faults, repair, now)
+
+
+def has_place(
+    name: str,
+    taken: Iterable[str],
+    names: Iterable[str],
+    node: Callable[[str], Node | None],
+    policy: Policy,
+) -> bool:
+    """Whether another node of its pool may be repaired at once. taken: nodes under repair; names: all there are."""
+
+    def pool_of(name: str) -> Pool | None:
+        found = node(name)
+        return policy.pool_of(found.metadata.labels) if found is not None else None
+
+    pool = pool_of(name)
+    if pool is None or pool.repair is None:
+        return False
+    cap = pool.repair.at_once
+    size = sum(pool_of(each) is pool for each in names) if cap.percent is not None else 0
+    return sum(pool_of(each) is pool for each in taken) < cap.of(size)
+
+
+def _repaired(faults: Iterable[Fault], repair: Repair | None) -> tuple[Fault, ...]:
+    """Those that the pool repairs, worst first. What counts several faults names no component."""
+    if repair is None:
+        return ()
+    able = [fault for fault in faults if not fault.rest and repair.of(fault.fault_class) is not None]
+    return tuple(sorted(able, key=lambda f: (-_ORDER[f.fault_class], seconds(f.since), f.key)))
+
+
+def _chain(fault_class: str, repair: Repair) -> tuple[tuple[str, Remedy], ...]:
+    """Its class and those that it escalates to; the policy has no circles."""
+    chain: list[tuple[str, Remedy]] = []
+    name: str | None = fault_class
+    while name is not None:
+        remedy = repair.of(name)
+        if remedy is None:
+            break
+        chain.append((str(name), remedy))
+        name = remedy.escalate
+    return tuple(chain)
+
+
+def _go_on(
+    memory: Memory,
+    name: str,
+    attempt: Attempt,
+    faults: tuple[Fault, ...],
+    repair: Repair | None,
+    now: float,
+    *,
+    job_failed: bool,
+) -> Step:
+    begun = seconds(attempt.at)
+    remedy = repair.of(name) if repair is not None else None
+    # what opened since is not what it was begun for
+    own = tuple(
+        fault
+        for fault in faults
+        if repair is not None
+        and any(each == name for each, _ in _chain(fault.fault_class, repair))
+        and int(seconds(fault.since)) <= begun
+    )
+    if not own or remedy is None:
+        return Step(Kind.END, name, attempts=_ended(memory, name, attempt, Stage.DONE, now), why=_how_closed(memory))
+    ends = begun + remedy.wait
+    failed = ""
+    if job_failed and name == FaultClass.RESET:  # what reboots its own node may well end so
+        failed = "its Job has failed"
+    elif now >= ends or begun > now + remedy.wait:  # or the clock was set back beyond all waiting
+        failed = f"not proved within {remedy.wait:g} s"
+    if failed:
+        after = _ended(memory, name, attempt, Stage.FAILED, now)
+        return Step(Kind.END, name, own[0], own, after, failed)
+    if attempt.stage == Stage.BEGUN:
+        made = Attempt(n=attempt.n, at=attempt.at, stage=Stage.RUNNING, ref=attempt.ref)
+        return Step(Kind.MAKE, name, own[0], own, {**memory.attempts, name: made}, look_at=ends)
+    return Step(Kind.NOTHING, name, own[0], own, look_at=ends)
+
+
+def _ended(memory: Memory, name: str, attempt: Attempt, stage: Stage, now: float) -> dict[str, Attempt]:
+    if stage is Stage.DONE and _cleared_by_person(memory):
+        return {}
+    return {**memory.attempts, name: Attempt(n=attempt.n, at=rfc3339_whole(now), stage=stage)}
+
+
+def _begin(memory: Memory, faults: tuple[Fault, ...], repair: Repair, now: float) -> Step:
+    due: list[tuple[str, Fault]] = []
+    used_up: list[tuple[str, Fault]] = []
+    for fault in faults:
+        chain = _chain(fault.fault_class, repair)
+        name = next(
+            (name for name, each in chain if _used(memory.attempts.get(name), faults, now) < each.attempts), None
+        )
+        if name is None:
+            used_up.append((chain[-1][0], fault))
+        else:
+            due.append((name, fault))
+    # the first of the heaviest class; what is heavier than what was given up may cure that, too
+    name, fault = max(due or used_up, key=lambda item: _ORDER[item[0]])
+    if used_up and (not due or _ORDER[name] <= max(_ORDER[each] for each, _ in used_up)):
+        return _give_up(memory, faults, *max(used_up, key=lambda item: _ORDER[item[0]]), repair, now)
+    # from the fault's own time on, where the clock was set back since it opened
+    at = max(now, *(seconds(each.since) for each in faults))
+    attempt = Attempt(n=_used(memory.attempts.get(name), faults, now) + 1, at=rfc3339_whole(at), stage=Stage.BEGUN)
+    return Step(Kind.BEGIN, name, fault, faults, {**memory.attempts, name: attempt})
+
+
+def _give_up(memory: Memory, faults: tuple[Fault, ...], name: str, fault: Fault, repair: Repair, now: float) -> Step:
+    known = memory.attempts.get(name, Attempt(n=0))
+    if known.stage == Stage.GAVE_UP:
+        return Step(Kind.NOTHING, name, fault, faults)
+    given_up = Attempt(n=known.n, at=rfc3339_whole(now), stage=Stage.GAVE_UP)
+    tried = ", ".join(f"{each} {remedy.attempts} times" for each, remedy in _chain(fault.fault_class, repair))
+    return Step(Kind.GIVE_UP, name, fault, faults, {**memory.attempts, name: given_up}, f"tried {tried}")
+
+
+def _used(attempt: Attempt | None, faults: tuple[Fault, ...], now: float) -> int:
+    """How many attempts count. Of a fault that is still open none is forgotten: the next one would have its name."""
+    if attempt is None:
+        return 0
+    ended = seconds(attempt.at)
+    quiet = now - ended >= FORGET_S and all(seconds(fault.since) > ended for fault in faults)
+    return 0 if quiet and attempt.stage != Stage.GAVE_UP else attempt.n
+
+
+def _tidy(node: Node, memory: Memory) -> Step:
+    """Nothing is to be repaired (any more): nobody need be told that it was given up; a person's word that the node is
+    well lets its attempts count from one again."""
+    if memory.attempts and _cleared_by_person(memory):
+        return Step(Kind.TIDY, attempts={})
+    given_up = [name for name, attempt in memory.attempts.items() if attempt.stage == Stage.GAVE_UP]
+    if given_up:
+        after = dict(memory.attempts)
+        for name in given_up:
+            after[name] = Attempt(n=after[name].n, at=after[name].at, stage=Stage.DONE)
+        return Step(Kind.TIDY, attempts=after)
+    if REPAIR_LABEL in node.metadata.labels:
+        return Step(Kind.TIDY, attempts=memory.attempts)
+    return Step()
+
+
+def _cleared_by_person(memory: Memory) -> bool:
+    latest = max(memory.closed, key=lambda closed: seconds(closed.closed_at), default=None)
+    return not memory.open and latest is not None and latest.how == PERSON
+
+
+def _how_closed(memory: Memory) -> str:
+    latest = max(memory.closed, key=lambda closed: seconds(closed.closed_at), default=None)
+    return f"closed ({latest.how})" if latest is not None else "its faults are not open any more"

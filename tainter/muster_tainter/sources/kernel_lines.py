@@ -1,0 +1,159 @@
+"""Kernel lines out of Loki, judged by the agent's own catalogue and judge (:mod:`muster_checks.dmesg`), node by node.
+
+One judge serves all nodes: what it remembers of a node is put in its place before that node's lines and taken out after
+them, as a judge's tables of patterns are a thousand times as large as what it remembers of a node.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import Origin
+from muster_checks.dmesg.catalogue.types import Catalogue, load_catalogue
+from muster_checks.dmesg.judge import STATE_VERSION, Judge, JudgeState
+from muster_checks.dmesg.sources.records import KernelLine
+from muster_checks.dmesg.sources.text_formats import USER_FACILITY, TextReader
+from muster_checks.dmesg.sources.timeline import Clocks, Timeline
+from muster_tainter.sources.log_formats import unwrapped, written_by_kernel
+from muster_tainter.sources.loki_client import NS
+from muster_tainter.sources.loki_response import Entry
+
+LINES_LIMIT = 64  # physical lines of one entry
+STATE_LIMIT = 256  # findings, and counts, that are remembered of a node
+REPEATS_LIMIT = 50_000  # records whose repetition is noticed
+
+Event = Sign | AllClear
+_NEW = JudgeState(version=STATE_VERSION, open=[], windows=[], gpus={}, contexts={}, seen={})
+
+
+class _LokisTime(Timeline):
+    """Every line is of the time that Loki gives it; a stamp since boot only says how long the node had been up."""
+
+    def __init__(self) -> None:
+        super().__init__(Clocks(realtime=lambda: 0.0, monotonic=lambda: 0.0))
+        self.line_at = 0.0
+
+    def begin(self, at: float) -> None:
+        self.line_at, self.booted = at, 0.0
+
+    def now(self) -> float:
+        return self.line_at
+
+    def at(self, uptime_s: float) -> float:
+        self.booted = self.line_at - uptime_s
+        return self.line_at
+
+    def passed(self, at: float) -> float:  # noqa: ARG002 - a shipper's stamp: Loki's is believed
+        return self.line_at
+
+
+class NodeJudges:
+    """now: seconds since the epoch, in Loki's time."""
+
+    def __init__(self, now: Callable[[], float], catalogue: Catalogue | None = None) -> None:
+        self._judge = Judge(catalogue or load_catalogue(None), clock=now)
+        self._time = _LokisTime()
+        self._reader = TextReader(self._time, lambda _text: True)
+        self._states: dict[str, JudgeState] = {}
+        self._due: dict[str, float] = {}
+        self._at = ""  # whose memory the judge holds
+        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+
+    def lines(self, entry: Entry, interesting: Callable[[bytes], bool] = lambda _text: False) -> list[KernelLine]:
+        """Those of ``entry`` of which the catalogue, or whoever is ``interesting``, may make something."""
+        kernel = written_by_kernel(entry.line)
+        found: list[KernelLine] = []
+        for raw in unwrapped(entry.line).split("\n")[:LINES_LIMIT]:
+            self._time.begin(entry.at_ns / NS)
+            self._reader.forget()  # the entry before it is another node's
+            line = self._reader.take(raw.encode("utf-8", "replace"))
+            if line is None:
+                continue
+            text = line.text.encode("utf-8", "replace")
+            if self._judge.interesting(text) or interesting(text):
+                if kernel is False:
+                    line = msgspec.structs.replace(line, origin=Origin.USER, facility=USER_FACILITY)
+                found.append(line)
+        return found
+
+    def repeats(self, node: str, line: KernelLine) -> bool:
+        """The very same record of the kernel was here before: a shipper that starts anew sends its log once more."""
+        if not line.stamp:
+            return False
+        name = (node, line.stamp, line.text)
+        if name in self._told:
+            return True
+        self._told[name] = None
+        if len(self._told) > REPEATS_LIMIT:
+            self._told.popitem(last=False)
+        return False
+
+    def take(self, node: str, line: KernelLine) -> list[Event] | None:
+        """What comes of ``line``: nothing where it is one more of what is known; None where it means nothing."""
+        self._enter(node)
+        before = self._known()
+        events = self._judge.take(line)
+        self._note_due(node)
+        return events if events or self._known() != before else None
+
+    def tick(self, now: float) -> list[tuple[str, list[Event]]]:
+        """What is due by node. now: up to when everything has been read."""
+        told: list[tuple[str, list[Event]]] = []
+        for node in [node for node, due in self._due.items() if due <= now]:
+            self._enter(node)
+            told.append((node, self._judge.tick(now)))
+            self._note_due(node)
+        return told
+
+    def forget(self, node: str, component: str, reason: str) -> None:
+        """Somebody closed it: what comes next is judged for itself."""
+        if node == self._at or node in self._states:
+            self._enter(node)
+            self._judge.forget(component, (reason,))
+            self._note_due(node)
+
+    def drop(self, node: str) -> None:
+        """The node is gone."""
+        if node == self._at:
+            self._judge.restore(_NEW)
+            self._at = ""
+        self._states.pop(node, None)
+        self._due.pop(node, None)
+
+    @property
+    def nodes(self) -> set[str]:
+        """Those of which something is remembered."""
+        return self._states.keys() | ({self._at} if self._at else set())
+
+    def _known(self) -> tuple[int, ...]:
+        counters = self._judge.counters
+        return counters.signs, counters.stale, counters.covered, counters.unknown_gpus
+
+    def _enter(self, node: str) -> None:
+        if node == self._at:
+            return
+        if self._at:
+            state = self._judge.state()
+            if state.open or state.windows or state.gpus or state.contexts or state.seen:
+                self._states[self._at] = _bounded(state)
+            else:
+                self._states.pop(self._at, None)
+        self._judge.restore(self._states.get(node, _NEW))
+        self._at = node
+
+    def _note_due(self, node: str) -> None:
+        due = self._judge.next_tick()
+        if due is None:
+            self._due.pop(node, None)
+        else:
+            self._due[node] = due
+
+
+def _bounded(state: JudgeState) -> JudgeState:
+    if len(state.open) > STATE_LIMIT:
+        state.open = state.open[-STATE_LIMIT:]
+    if len(state.windows) > STATE_LIMIT:
+        state.windows = state.windows[-STATE_LIMIT:]
+    return state

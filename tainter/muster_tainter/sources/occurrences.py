@@ -1,0 +1,45 @@
+"""Which number a firing has: decided from the Node's annotation, so that a new leader gives the same one.
+
+A fault that was closed opens again only by a higher occurrence. A source that reads its lines again after a restart
+would call the first line it finds a new firing; so what is open keeps its number, and a line from before the end of a
+fault belongs to that fault, whenever it is read.
+"""
+
+from muster_kube.api.times import seconds
+from muster_tainter.faults.node_record import Memory
+from muster_tainter.faults.node_report import FaultKey
+
+
+def ended(key: FaultKey, memory: Memory) -> tuple[int, int]:
+    """(highest number, time in milliseconds) of the endings of ``key`` that are remembered; (0, 0) for none.
+
+    A fault that is over and only waits for its hold-down has ended.
+    """
+    number = at_ms = 0
+    for closed in memory.closed:
+        if closed.key == key:
+            number, at_ms = max(number, closed.occurrence), max(at_ms, _ms(closed.closed_at))
+    for fault in memory.open:
+        if fault.key == key and fault.over:
+            number, at_ms = max(number, fault.occurrence), max(at_ms, _ms(fault.over))
+    return number, at_ms
+
+
+def firing(key: FaultKey, at_ms: int, known: int, memory: Memory) -> int:
+    """The number of the firing that a sign at ``at_ms`` belongs to; 0: to one that has ended.
+
+    known: the number that this process has told for ``key`` last; 0: none
+    """
+    number, ended_ms = ended(key, memory)
+    if known > number:
+        return known
+    for fault in memory.open:
+        if fault.key == key and not fault.over and fault.occurrence > number:
+            return fault.occurrence
+    if at_ms <= max(number, ended_ms):
+        return 0
+    return at_ms
+
+
+def _ms(text: str) -> int:
+    return int(seconds(text) * 1000)

@@ -1,0 +1,71 @@
+"""Lines that pods write, on whose node they count: the label says it, else the pod's own object.
+
+Never a failure by itself: who writes to a pod's log is whoever runs there.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+
+from muster_checks.base.declaration import Sign
+from muster_checks.base.vocabulary import Origin, shorten
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import Forbidden, Invalid, NotFound
+from muster_kube.api.objects import Pod
+from muster_tainter.policy.sources import PodLines
+from muster_tainter.sources.loki_client import NS
+from muster_tainter.sources.loki_response import Entry
+from muster_tainter.sources.patterns import Hit
+
+CHECK = "podlog"
+COMPONENT = "host"
+KNOWN_FOR_S = 60.0  # a pod of a StatefulSet may have its name again, elsewhere
+PODS_LIMIT = 4096
+
+# names of namespaces and pods; nothing else becomes part of an API path
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def pod_of(entry: Entry, rule: PodLines) -> str:
+    """``namespace/name``; empty where the labels do not say it."""
+    namespace, name = entry.labels.get(rule.namespace_label, ""), entry.labels.get(rule.pod_label, "")
+    return f"{namespace}/{name}" if _NAME.fullmatch(namespace) and _NAME.fullmatch(name) else ""
+
+
+def sign_of(entry: Entry, hit: Hit, text: str, pod: str) -> Sign:
+    told = f"{hit.told}: {text}" if hit.told else text
+    return Sign(
+        component=COMPONENT,
+        reason=hit.reason,
+        verdict=hit.verdict,
+        message=shorten(f"pod {pod or 'unknown'}: {told.strip()}"),
+        at=entry.at_ns / NS,
+        fault_class=hit.fault_class,
+        origin=Origin.USER,
+        line=text,
+    )
+
+
+class PodNodes:
+    """Asks for the node of a pod; clock: monotonic seconds."""
+
+    def __init__(self, client: KubeClient, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    async def __call__(self, pod: str) -> str:
+        """Its node; empty where it is gone, or not for us to see. Raises ApiError: ask again later."""
+        known = self._known.get(pod)
+        if known is not None and known[1] > self._clock():
+            return known[0]
+        namespace, _, name = pod.partition("/")
+        try:
+            node = (await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}", type=Pod)).spec.node_name
+        except (NotFound, Forbidden, Invalid):
+            node = ""
+        self._known[pod] = (node, self._clock() + KNOWN_FOR_S)
+        self._known.move_to_end(pod)
+        if len(self._known) > PODS_LIMIT:
+            self._known.popitem(last=False)
+        return node

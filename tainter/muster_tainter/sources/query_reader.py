@@ -1,0 +1,206 @@
+"""Reads the lines of one query, each once: what has been read, what has to be asked for again, page after page.
+
+Nothing of it is kept outside this process. Lines reach Loki late and out of order, so each turn asks again for what the
+last one may not have seen (``overlap`` before the newest line) and leaves out what it knows. A turn that fails leaves
+its place where it was: when Loki is back, everything since is read.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from muster_tainter.sources.loki_client import NS, Page, TooMuch
+from muster_tainter.sources.loki_response import Entry
+
+log = logging.getLogger(__name__)
+
+PAGE_LINES = 5000  # Loki's own limit by default; a lower one is learned from its answer
+SLICE = 250  # lines looked at in one go
+CROWD_LIMIT = 200  # values of a label that are left out of a question at most
+SEEN_LIMIT = 100_000  # lines that mattered, within what is asked for again
+AHEAD_NS = 600 * NS  # lines of nodes whose clocks are ahead; Loki takes them up to ten minutes
+SILENT_NS = 600 * NS  # a stream that has said nothing for so long is not asked about further back than this
+
+
+class Loki(Protocol):
+    def now_ns(self) -> int: ...
+
+    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> Page: ...
+
+
+@dataclass
+class Counts:
+    """read: lines answered, again or not; taken: those that mattered and were new; lost: times when some lines of
+    one nanosecond could not be read."""
+
+    read: int = 0
+    taken: int = 0
+    malformed: int = 0
+    lost: int = 0
+
+
+@dataclass
+class Window:
+    """What of a query has been read, in Loki's time (nanoseconds).
+
+    read_to: when the last whole turn began
+    newest:  the newest line that was seen; a fleet whose clocks are behind Loki's is followed by it
+    floor:   what lies before is not asked for: nothing is known of what was read there
+    """
+
+    read_to: int
+    newest: int
+    floor: int
+
+    @classmethod
+    def begin(cls, now_ns: int, overlap_ns: int, lookback_ns: int, led_until_ns: int | None) -> "Window":
+        """For a new leader. led_until_ns: when a leader last lived; None: there was none."""
+        floor = now_ns - lookback_ns
+        read_to = floor if led_until_ns is None else max(floor, min(led_until_ns, now_ns))
+        return cls(read_to, read_to, floor if led_until_ns is None else max(floor, read_to - overlap_ns))
+
+    def start(self, overlap_ns: int) -> int:
+        reach = self.read_to - max(overlap_ns, SILENT_NS)
+        return max(min(self.newest, self.read_to) - overlap_ns, reach, self.floor, 0)
+
+
+Matters = Callable[[Entry], bool]
+Take = Callable[[Sequence[Entry]], Awaitable[None]]
+
+
+class Reading:
+    """One query. ``turn`` reads all there is: ``take`` gets what ``matters`` and was not taken before, oldest first in
+    each page. What ``take`` has returned from is not given to it again."""
+
+    def __init__(
+        self,
+        query: str,
+        window: Window,
+        overlap_ns: int,
+        *,
+        apart: str,
+        page_lines: int = PAGE_LINES,
+        seen_limit: int = SEEN_LIMIT,
+    ) -> None:
+        """apart: the label that tells lines of one time apart."""
+        self.query = query
+        self.window = window
+        self.counts = Counts()
+        self.overlap_ns = overlap_ns
+        self._apart = apart
+        self._seen_limit = seen_limit
+        self._limit = self._most = page_lines
+        self._seen: dict[bytes, int] = {}
+        self._lost: set[int] = set()
+        self._under_way: tuple[int, int] | None = None  # a turn cut short: where it came to, and when it began
+
+    async def turn(self, loki: Loki, matters: Matters, take: Take) -> None:
+        """Raises LokiError, and what ``take`` raises; then the next turn goes on from there."""
+        at, begun = self._under_way or (self.window.start(self.overlap_ns), -1)
+        while True:
+            end = max(loki.now_ns() + AHEAD_NS, at + 1)
+            page = await self._ask(loki, self.query, at, end)
+            begun = min(page.asked_ns, end) if begun < 0 else begun
+            await self._give(page, matters, take)
+            if page.lines < self._limit or not page.entries:
+                break
+            last = page.entries[-1].at_ns
+            if last <= at:
+                await self._crowd(loki, at, page, matters, take)
+                last = at + 1
+            at = last
+            self._under_way = (at, begun)
+            self._crop()
+        self._under_way = None
+        self.window.read_to = max(self.window.read_to, begun)
+        self._forget()
+        self._limit = min(self._most, self._limit * 2)
+
+    async def _ask(self, loki: Loki, query: str, start: int, end: int) -> Page:
+        while True:
+            try:
+                page = await loki.ask(query, start, end, self._limit)
+            except TooMuch as error:
+                if error.most:
+                    self._most = min(self._most, error.most)
+                fewer = min(self._most, self._limit // 2)
+                if fewer < 1:
+                    raise
+                log.info("%s: asked for %d lines at a time now", error, fewer)
+                self._limit = fewer
+                continue
+            self.counts.read += page.lines
+            self.counts.malformed += page.malformed
+            return page
+
+    async def _give(self, page: Page, matters: Matters, take: Take) -> None:
+        fresh: dict[bytes, Entry] = {}
+        for i, entry in enumerate(page.entries):
+            if i % SLICE == SLICE - 1:
+                await asyncio.sleep(0)  # taints are decided in this loop as well
+            if matters(entry):
+                name = _name(entry)
+                if name not in self._seen:
+                    fresh[name] = entry
+        if fresh:
+            await take(list(fresh.values()))
+            self.counts.taken += len(fresh)
+            for name, entry in fresh.items():
+                self._seen[name] = entry.at_ns
+        if page.entries:
+            self.window.newest = max(self.window.newest, page.entries[-1].at_ns)
+
+    async def _crowd(self, loki: Loki, at: int, page: Page, matters: Matters, take: Take) -> None:
+        """More lines of one nanosecond than a page holds. Times tell them apart no more, so their label does: each
+        value on the page is asked for by itself, then all others, until a page is not full."""
+        done: set[str] = set()
+        while page.lines >= self._limit:
+            values = {entry.labels.get(self._apart, "") for entry in page.entries} - done
+            if not values or len(done) > CROWD_LIMIT:
+                self._lose(at)
+                return
+            for value in sorted(values):
+                one = f"{self.query} | {self._apart}={json.dumps(value)}"
+                answer = await self._ask(loki, one, at, at + 1)
+                await self._give(answer, matters, take)
+                if answer.lines >= self._limit:
+                    self._lose(at)
+            done |= values
+            others = json.dumps("|".join(re.escape(value) for value in sorted(done)))
+            page = await self._ask(loki, f"{self.query} | {self._apart}!~{others}", at, at + 1)
+            await self._give(page, matters, take)
+
+    def _lose(self, at: int) -> None:
+        if at in self._lost:
+            return  # said when it was first asked for
+        self._lost.add(at)
+        self.counts.lost += 1
+        log.error("%s: too many lines of the very same time, %d: some of them were not read", self.query, at)
+
+    def _forget(self) -> None:
+        """What is not asked for again need not be known; in a flood less is asked for again."""
+        start = self.window.start(self.overlap_ns)
+        self._seen = {name: at for name, at in self._seen.items() if at >= start}
+        self._lost = {at for at in self._lost if at >= start}
+        self._crop()
+
+    def _crop(self) -> None:
+        if len(self._seen) > self._seen_limit:
+            kept = sorted(self._seen.values())[-self._seen_limit :]
+            self.window.floor = max(self.window.floor, kept[0] + 1)
+            self._seen = {name: at for name, at in self._seen.items() if at >= self.window.floor}
+            log.warning("%s: a flood of lines; those that come late are not looked for any more", self.query)
+
+
+def _name(entry: Entry) -> bytes:
+    """Of this line in its stream."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(entry.labels):
+        digest.update(f"{name}\0{entry.labels[name]}\0".encode("utf-8", "replace"))
+    digest.update(f"{entry.at_ns}\0{entry.line}".encode("utf-8", "replace"))
+    return digest.digest()

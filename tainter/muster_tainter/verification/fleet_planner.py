@@ -1,0 +1,281 @@
+"""Carries the plan of heavy checks out, while this process leads: at most one plan a second, woken by changes.
+
+On connections of its own and behind the faults: no taint waits for it. It remembers nothing that a new leader needs.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+
+from muster_checks.base.declaration import Check
+from muster_checks.registry import SHIPPED
+from muster_kube import nodehealth
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from muster_kube.api.objects import Node
+from muster_kube.controller.backoff import Backoff
+from muster_kube.nodehealth import NodeHealth, Request
+from muster_tainter.faults.check_history import TESTING_LABEL, note_answer, past_of
+from muster_tainter.faults.desired_state import Notice
+from muster_tainter.metrics import Metrics
+from muster_tainter.periodic import Rounds
+from muster_tainter.policy.rules import STARTUP_KEY, Policy
+from muster_tainter.verification.fleet_plan import EXPIRES_S, SLICE, Plan, Standing, Step, plan_by_slices, standing_of
+from muster_tainter.verification.plan_requests import Requester
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+WRITERS = 4
+_SHOWN = 5  # names in a line of the log
+_UNSURE_S = 2 * EXPIRES_S  # by then the watch has told of a write whose answer was lost, or it never arrived
+_REFUSED_S = 60.0
+_UNKNOWN_CHECK_S = 3600.0
+
+
+class Planner:
+    """node, healths: what is known now. observe: takes in what a write returned. tell: an Event on a node.
+
+    idle: set while no taint waits to be written; now: seconds since the epoch; interval_s: between two plans
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        metrics: Metrics,
+        *,
+        node: Callable[[str], Node | None],
+        healths: Callable[[], Mapping[str, NodeHealth]],
+        observe: Callable[[NodeHealth], None],
+        tell: Callable[[Node, Notice], None],
+        may_write: Callable[[], bool],
+        idle: asyncio.Event,
+        dry_run: bool = False,
+        now: Callable[[], float] = time.time,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._metrics = metrics
+        self._node = node
+        self._healths = healths
+        self._observe = observe
+        self._requester = Requester(client, observe)
+        self._tell = tell
+        self._may_write = may_write
+        self._dry_run = dry_run
+        self._now = now
+        self.rounds = Rounds("heavy checks", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
+        self._standings: dict[str, Standing] = {}
+        self._unsure: dict[str, tuple[Request, float]] = {}  # asked perhaps: until when the watch may tell
+        self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left out until then
+        self._planned_by: Policy | None = None
+        self._was_short = False
+        self._told_dry = False
+
+    def note(self, name: str) -> None:
+        """Something about this node has changed."""
+        self.rounds.note(name)
+
+    def look(self) -> None:
+        """The policy may be another one."""
+        self.rounds.wake()
+
+    async def run(self) -> None:
+        """Until cancelled; a write under way is waited for, so that the next leader finds it."""
+        try:
+            await self.rounds.see(self._client, nodehealth.PATH, NodeHealth, TESTING_LABEL, self._observe)
+            self._planned_by = None
+            await self.rounds.run(self._once)
+        finally:
+            self._standings.clear()
+            self.rounds.changed.clear()
+            self._unsure.clear()
+            self._refused.clear()
+            self._metrics.plan_is(Plan(), self._now())
+
+    async def _once(self) -> float:
+        made = await self._make()
+        await self._carry_out(made)
+        return made.look_again_at - self._now()
+
+    async def _make(self) -> Plan:
+        policy = self._policy()
+        if policy is not self._planned_by:
+            self._planned_by = policy
+            self.rounds.changed.update(self._standings)
+            self.rounds.changed.update(self._healths())
+        self._forget_unsure()
+        looked_at = 0
+        while self.rounds.changed:
+            self._look_at(self.rounds.changed.pop(), policy)
+            looked_at += 1
+            if looked_at % SLICE == 0:
+                await asyncio.sleep(0)
+        now = self._now()
+        planning = plan_by_slices(self._standings.values(), policy, now, limit_s)
+        while True:
+            try:
+                next(planning)
+            except StopIteration as end:
+                made: Plan = end.value
+                break
+            await asyncio.sleep(0)  # a taint does not wait for it
+        self._metrics.plan_is(made, now)
+        self._tell_short(made, policy)
+        return made
+
+    def _look_at(self, name: str, policy: Policy) -> None:
+        health = self._healths().get(name)
+        if health is None:
+            self._standings.pop(name, None)
+            return
+        standing = standing_of(self._node(name), health, policy)
+        if name in self._unsure:
+            if standing.request is None:
+                standing = replace(standing, request=self._unsure[name][0])
+            else:
+                del self._unsure[name]
+        if name in self._refused:
+            standing = replace(standing, taken=max(standing.taken, self._refused[name]))
+        self._standings[name] = standing
+
+    def _forget_unsure(self) -> None:
+        now = self._now()
+        for name in [name for name, (_, until) in self._unsure.items() if until < now]:
+            del self._unsure[name]
+            self.rounds.changed.add(name)
+        for name in [name for name, until in self._refused.items() if until < now]:
+            del self._refused[name]
+            self.rounds.changed.add(name)
+
+    def _tell_short(self, made: Plan, policy: Policy) -> None:
+        if bool(made.short) != self._was_short:
+            self._was_short = bool(made.short)
+            if made.short:
+                log.warning(
+                    "%d idle nodes have not been tested for %.3g days and find no place: testing.atOnce (%d nodes now) "
+                    "is too low for testing.coverage",
+                    made.short,
+                    policy.testing.coverage / 86_400,
+                    made.cap,
+                )
+            else:
+                log.info("every idle node is tested within testing.coverage again")
+
+    async def _carry_out(self, made: Plan) -> None:
+        """Raises ApiError: the server cannot be reached, or does not let us."""
+        if self._dry_run:
+            self._tell_dry_run(made)
+            return
+        waiting = deque(made.steps)
+        failed: list[Exception] = []
+        stop = asyncio.Event()
+
+        async def writer() -> None:
+            while waiting and not stop.is_set() and not failed and self._may_write():
+                try:
+                    await self._write(waiting.popleft())
+                except Exception as error:
+                    failed.append(error)
+
+        writers = [asyncio.create_task(writer()) for _ in range(min(WRITERS, len(waiting)))]
+        if not writers:
+            return
+        try:
+            await asyncio.wait(writers)
+        finally:
+            stop.set()
+            await asyncio.wait(writers)  # each call is bounded by its client's own limit
+        if failed:
+            raise failed[0]
+
+    async def _write(self, step: Step) -> None:
+        """Raises ApiError; what was decided on something older is decided again."""
+        health = self._healths().get(step.node)
+        if health is None:
+            return
+        try:
+            if step.check:
+                await self._ask(health, step.check)
+            elif step.end is not None:
+                await self._end(health, step, step.end)
+        except (Conflict, NotFound):
+            self._metrics.plan_conflicts.inc()
+            self.rounds.changed.add(step.node)  # the watch brings what is there now
+        except Invalid as error:  # this object's own trouble, such as 16 requests of others: the fleet goes on
+            self._metrics.write_errors.labels("request", error.reason).inc()
+            log.warning("node %s is left out of the plan for %g s: %s", step.node, _REFUSED_S, error)
+            self._refused[step.node] = self._now() + _REFUSED_S
+            self.rounds.changed.add(step.node)
+        except ApiError as error:
+            self._metrics.write_errors.labels("request", error.reason).inc()
+            raise
+        else:
+            self._metrics.writes.labels("request").inc()
+
+    async def _ask(self, health: NodeHealth, check: str) -> None:
+        name = health.metadata.name
+        request = self._requester.make(check, self._now())
+        # from here on it may have been asked; an error that says it was not takes that back
+        self._unsure[name] = (request, self._now() + _UNSURE_S)
+        self.rounds.changed.add(name)
+        try:
+            await self._requester.ask(health, request)
+        except (Conflict, NotFound, Forbidden, Invalid, TooManyRequests):
+            del self._unsure[name]
+            raise
+        self._unsure.pop(name, None)
+        self._metrics.tests_asked.labels(self._metrics.bounded(check)).inc()
+        log.debug("node %s is asked for %s: %s", name, check, request.id)
+
+    async def _end(self, health: NodeHealth, step: Step, request: Request) -> None:
+        policy, node = self._policy(), self._node(step.node)
+        check, answer = request.checks[0], step.answer
+        pool = policy.pool_of(node.metadata.labels) if node is not None else None
+        new = (
+            node is not None
+            and pool is not None
+            and check in pool.testing.pre_flight
+            and any(taint.key == STARTUP_KEY for taint in node.spec.taints)
+        )
+        past = past_of(health)
+        if step.noted:
+            past = note_answer(past, health, request, answer, pause_s=policy.testing.pause, now=self._now(), new=new)
+        await self._requester.delete(health, past)
+        if not step.noted:
+            return
+        verdict = answer.verdict if answer is not None else "none"
+        self._metrics.tests_answered.labels(self._metrics.bounded(check), verdict).inc()
+        if answer is None or verdict not in ("PASS", "SKIP"):
+            said = f"{answer.reason} {answer.message}".strip() if answer is not None else "its agent has not answered"
+            log.info("node %s: the plan's %s: %s %s", step.node, check, verdict, said)
+        if node is not None and answer is None:
+            self._tell(node, Notice("TestUnanswered", f"{check} was asked for, and the agent has not answered", check))
+        elif node is not None and new and verdict != "PASS" and answer is not None:
+            text = f"{check} is to be passed before the first job: {verdict} {answer.reason}".rstrip()
+            self._tell(node, Notice("PreFlightNotPassed", text, check))
+
+    def _tell_dry_run(self, made: Plan) -> None:
+        asks = [f"{step.node} {step.check}" for step in made.steps if step.check]
+        if asks and not self._told_dry:
+            self._told_dry = True
+            more = f" and {len(asks) - _SHOWN} more" if len(asks) > _SHOWN else ""
+            log.info("heavy checks would be asked for: %s%s", ", ".join(asks[:_SHOWN]), more)
+
+
+@lru_cache(maxsize=256)
+def limit_s(check: str) -> float:
+    """How long a run may take, by the check's declaration; an hour for what others have added."""
+    place = SHIPPED.get(check)
+    if place is None:
+        return _UNKNOWN_CHECK_S
+    module, _, name = place.partition(":")
+    declared: Check = getattr(import_module(module), name)
+    return declared.timeout_s

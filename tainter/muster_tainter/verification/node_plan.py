@@ -1,0 +1,364 @@
+"""What is asked of a faulty node to prove it well again: which requests stand, which are over, and when to look again.
+Pure.
+
+All that it goes by stands in the Node (its open faults) and in the NodeHealth (what is asked and answered, and in the
+annotation ``muster.dev/proofs`` how often it failed), so it makes no difference which replica asks. What an answer
+means for a fault is decided elsewhere (:mod:`muster_tainter.faults.lifecycle`): here nothing is closed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.api.objects import Node
+from muster_kube.api.times import rfc3339_whole, seconds
+from muster_kube.nodehealth import CLEAR_LIMIT, REQUESTS_LIMIT, Answer, Clear, NodeHealth, Request
+from muster_tainter.faults.check_history import backoff_s, finished
+from muster_tainter.faults.desired_state import is_managed
+from muster_tainter.faults.lifecycle import PERSON, proof_for
+from muster_tainter.faults.manual_clear import merged
+from muster_tainter.faults.node_record import Closed, Fault, Memory, read_memory
+from muster_tainter.faults.node_report import Report, Unusable, read
+from muster_tainter.faults.policy_match import Wanted, confirmed_at, wanted
+from muster_tainter.faults.verification_attempts import Tried, bounded, tried_of
+from muster_tainter.policy.heavy_checks import DAY_S
+from muster_tainter.policy.recovery import KERNEL_LOG_CHECKS, MANAGER, Asked, ProofCheck, asked_by
+from muster_tainter.policy.rules import OUR_PREFIX, Policy
+
+LABEL = OUR_PREFIX + "proving"  # of the NodeHealth
+AT_ONCE = 4  # requests of one node: the plan, people and their programs need some of its sixteen, too
+EXPIRES_S = 600.0  # it is only asked for when it can run: for an agent that is restarted, or runs another check first
+BUSY_PAUSE_S = 60.0
+LONGEST_INTERVAL_S = 86_400.0  # an agent takes no longer one
+_SAID_LIMIT = 80  # characters
+_LATEST = 10**11  # an id has twelve digits for its time
+_SLACK_S = 60.0  # between the clocks of two leaders
+_NEVER = float("inf")
+# set by Kubernetes' node lifecycle controller on nodes whose kubelet is silent: nobody would answer there
+_SILENT_TAINTS = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
+
+
+def is_ours(request: Request) -> bool:
+    return request.by == MANAGER
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the checks say of themselves. limit_s: how long one may take; heavy: not beside a job."""
+
+    limit_s: Callable[[str], float]
+    heavy: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A proof to be asked for. stamp: the least that its id may say; since: when it could have been asked for first,
+    in seconds since the epoch; faults: how many wait for it."""
+
+    proof: ProofCheck
+    stamp: int
+    since: float
+    heavy: bool
+    faults: int = 1
+
+    def request(self, now: float) -> Request:
+        proof = self.proof.proof
+        params = {"runs": str(proof.passes)}  # an agent wants all of them passed where nothing else is said
+        if proof.passes > 1 and proof.interval:
+            params["interval_s"] = f"{min(proof.interval, LONGEST_INTERVAL_S):g}"
+        if self.proof.component:
+            params["sees"] = self.proof.component
+        return Request(
+            id=Asked(self.proof.digest, max(int(now), self.stamp)).id,
+            checks=self.proof.checks,
+            params=params,
+            by=MANAGER,
+            expires=rfc3339_whole(now + EXPIRES_S),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that is deleted. said: how it ended; empty: it passed, or is not wanted any more. failed: it counts,
+    as not passed; again_at: it is not asked for before that, in seconds since the epoch."""
+
+    request: Request
+    said: str = ""
+    failed: bool = False
+    again_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Proving:
+    """One node. ended, keep: its requests of ours; clear: all of spec.clear, None: as it is; tried: to be remembered.
+
+    asks:    what could be asked for now; first there is nothing else left to write
+    heavy:   a heavy one stands: it takes a place
+    look_at: seconds since the epoch
+    """
+
+    name: str
+    ended: tuple[Ended, ...] = ()
+    keep: tuple[Request, ...] = ()
+    clear: tuple[Clear, ...] | None = None
+    tried: Mapping[str, Tried] = field(default_factory=dict)
+    forgets: bool = False
+    asks: tuple[Ask, ...] = ()
+    heavy: bool = False
+    look_at: float = _NEVER
+
+    @property
+    def writes(self) -> bool:
+        """Something is to be deleted, cleared or forgotten."""
+        return bool(self.ended) or self.clear is not None or self.forgets
+
+    @property
+    def matters(self) -> bool:
+        return self.writes or bool(self.keep) or bool(self.asks) or self.look_at < _NEVER
+
+
+@dataclass(slots=True)
+class _Group:
+    """Faults that one proof would close. at: when it is asked for first."""
+
+    proof: ProofCheck
+    faults: list[Fault]
+    at: float
+
+    @property
+    def last_sign(self) -> float:
+        return max(map(last_sign, self.faults))
+
+
+def last_sign(fault: Fault) -> float:
+    return max(seconds(fault.since), seconds(fault.raised))
+
+
+def first_at(fault: Fault, want: Wanted, hold_s: float, now: float) -> float:
+    """When a fault's proof is asked for first. hold_s: the policy's own hold-down.
+
+    Not before its hold-down is over: what lasted for a moment is gone in the next one, and three passes in the half
+    minute after a failure say no more than that it was one. A clock that was set back delays nothing.
+    """
+    last = last_sign(fault)
+    held = last + (hold_s if want.hold_s is None else want.hold_s)
+    return max(now if last > now + 1.0 else held, confirmed_at(fault, want, now))
+
+
+def prove(node: Node | None, health: NodeHealth | Unusable | None, policy: Policy, now: float, costs: Costs) -> Proving:
+    """``now``: seconds since the epoch."""
+    if not isinstance(health, NodeHealth):
+        return Proving("" if node is None else node.metadata.name)
+    name = health.metadata.name
+    report = read(health)
+    requests = [request for request in health.spec.requests if is_ours(request)]
+    stored = tried_of(health)
+    if report.error:  # it opens and closes nothing until it makes sense again
+        return Proving(name, keep=tuple(requests), tried=stored, heavy=_any_heavy(requests, costs))
+    memory = read_memory(node) if node is not None and is_managed(node) else Memory()
+    groups, waiting = _groups(memory, report, policy, now)
+    tried = {digest: each for digest, each in stored.items() if digest in groups or digest in waiting}
+    ended: list[Ended] = []
+    keep: list[Request] = []
+    times = [group.at for group in groups.values()]
+    for request in requests:
+        over = _over(request, finished(health, request), groups, tried, report, now, costs)
+        if over is None:
+            keep.append(request)
+            times.append(_deadline(request, costs))
+        else:
+            ended.append(over)
+    tried = bounded(tried)
+    clear = _clear_owed(health, memory, report, now)
+    heavy = _any_heavy(keep, costs)
+    made = Proving(name, tuple(ended), tuple(keep), clear, tried, tried != stored, heavy=heavy)
+    asks: list[Ask] = []
+    if not made.writes and node is not None and _answers(node, health):
+        standing = {asked.digest for asked in map(asked_by, keep) if asked is not None}
+        for digest, group in groups.items():
+            if digest not in standing:
+                ask = _ask(group, tried.get(digest, Tried()), report.boot, costs, now, times)
+                if ask is not None and (health.status.idle_since or not ask.heavy):
+                    asks.append(ask)
+    room = min(AT_ONCE - len(keep), REQUESTS_LIMIT - len(health.spec.requests))
+    asks = sorted(asks, key=lambda ask: ask.since)[: max(0, room)]
+    look_at = min((at for at in times if at > now), default=_NEVER)
+    return Proving(name, made.ended, made.keep, clear, tried, made.forgets, tuple(asks), heavy, look_at)
+
+
+def chosen(provings: Iterable[Proving], cap: int) -> dict[str, tuple[Ask, ...]]:
+    """What is asked for now, by node: light checks at once, heavy ones where a place is left, who has waited longest
+    first. cap: of nodes that run a heavy proof at the same time."""
+    free = cap
+    result: dict[str, tuple[Ask, ...]] = {}
+    heavy: list[tuple[float, Proving]] = []
+    for each in provings:
+        free -= each.heavy
+        needs = [ask.since for ask in each.asks if ask.heavy]
+        if needs and not each.heavy:
+            heavy.append((min(needs), each))
+        asks = each.asks if each.heavy else tuple(ask for ask in each.asks if not ask.heavy)
+        if asks:
+            result[each.name] = asks
+    for _, each in sorted(heavy, key=lambda item: (item[0], item[1].name))[: max(0, free)]:
+        result[each.name] = each.asks
+    return result
+
+
+def _groups(memory: Memory, report: Report, policy: Policy, now: float) -> tuple[dict[str, _Group], frozenset[str]]:
+    """What may be asked for, by digest, and the digests that may come to be asked for: not confirmed yet, only held,
+    not booted anew."""
+    groups: dict[str, _Group] = {}
+    waiting = set()
+    for fault in memory.open:
+        want = wanted(fault, policy)
+        if want.proof is None:
+            continue
+        digest = want.proof.digest
+        booted = report.boot and fault.boot and report.boot != fault.boot
+        if fault.over or (want.proof.new_boot and not booted):
+            waiting.add(digest)
+            continue
+        at = first_at(fault, want, policy.hold_down.base, now)
+        group = groups.setdefault(digest, _Group(want.proof, [], at))
+        group.faults.append(fault)
+        group.at = max(group.at, at)
+    return groups, frozenset(waiting - groups.keys())
+
+
+def _over(
+    request: Request,
+    answer: Answer | None,
+    groups: Mapping[str, _Group],
+    tried: dict[str, Tried],
+    report: Report,
+    now: float,
+    costs: Costs,
+) -> Ended | None:
+    """None: it stands. Else ``tried`` has what came of it."""
+    asked = asked_by(request)
+    if asked is None:
+        return Ended(request)
+    group = groups.get(asked.digest)
+    known = tried.get(asked.digest, Tried())
+    if group is None:
+        if asked.digest in tried:
+            tried[asked.digest] = msgspec.structs.replace(known, asked=int(asked.at))
+        return Ended(request)
+    passed = answer is not None and answer.verdict == Verdict.PASS
+    if passed and any(proof_for(fault, group.proof, report) for fault in group.faults):
+        return None  # until it is noted at the Node
+    if passed or all(last_sign(fault) >= asked.at for fault in group.faults) or _ran_ahead(request, now):
+        tried[asked.digest] = msgspec.structs.replace(known, asked=int(asked.at))
+        return Ended(request)  # it would prove nothing of what is open now
+    if answer is None:
+        if now <= _deadline(request, costs):
+            return None
+        said = "no answer"
+    else:
+        said = f"{answer.verdict} {answer.reason}".strip()[:_SAID_LIMIT]
+    earlier = known.tries if known.boot == report.boot else 0
+    busy = answer is not None and answer.verdict == Verdict.UNKNOWN and answer.reason == "Busy"
+    pause_s = BUSY_PAUSE_S if busy else backoff_s(group.proof.proof.retry, earlier)
+    tried[asked.digest] = Tried(
+        tries=earlier if busy else earlier + 1,
+        boot=report.boot,
+        after=rfc3339_whole(now + pause_s),
+        asked=int(asked.at),
+        said=said,
+    )
+    return Ended(request, said, not busy, now + pause_s)
+
+
+def _ask(group: _Group, known: Tried, boot: str, costs: Costs, now: float, times: list[float]) -> Ask | None:
+    at = max(group.at, not_before(known, group.proof, boot, now))
+    times.append(at)
+    if at > now:
+        return None
+    last_asked = known.asked if 0 <= known.asked < _LATEST else 0
+    # not the time alone: clocks are set back, and what is asked now is later than every sign all the same
+    stamp = max(int(group.last_sign), last_asked) + 1
+    heavy = any(map(costs.heavy, group.proof.checks))
+    return Ask(group.proof, stamp, at, heavy, len(group.faults))
+
+
+def not_before(known: Tried, proof: ProofCheck, boot: str, now: float) -> float:
+    """A boot starts the count anew: whoever repairs a node reboots it, and nobody waits a day to see what came of it.
+    Nobody is told to wait for longer than the longest pause but by a clock that ran ahead."""
+    after = seconds(known.after)
+    if known.boot != boot or after > now + max(DAY_S, proof.proof.retry):
+        return 0.0
+    return after
+
+
+def _answers(node: Node, health: NodeHealth) -> bool:
+    """Somebody is there to be asked."""
+    status = health.status
+    if node.metadata.deletion_timestamp or not status.verdict or not status.agent.pod_uid:
+        return False
+    return not any(taint.key in _SILENT_TAINTS for taint in node.spec.taints)
+
+
+def _deadline(request: Request, costs: Costs) -> float:
+    """When it will not be answered any more, in seconds since the epoch."""
+    return seconds(request.expires) + _series_s(request, costs)
+
+
+def _series_s(request: Request, costs: Costs) -> float:
+    """How long all of its runs may take."""
+    runs, interval_s = _number(request.params.get("runs", "1")), _number(request.params.get("interval_s", "0"))
+    return runs * (sum(map(costs.limit_s, request.checks)) + interval_s)
+
+
+def _number(text: str) -> float:
+    """People can edit it."""
+    return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 9 else 1.0
+
+
+def _ran_ahead(request: Request, now: float) -> bool:
+    """By the clock of who asked it would stand for ever."""
+    return seconds(request.expires) > now + EXPIRES_S + _SLACK_S
+
+
+def _any_heavy(requests: Iterable[Request], costs: Costs) -> bool:
+    return any(costs.heavy(check) for request in requests for check in request.checks)
+
+
+def _is_to_go(closed: Closed) -> bool:
+    """What a proof has closed; and what a person has by taking off the taint, where it is the kernel's line: to its
+    agent the same line would be no other one, and open nothing. What is measured stays: the next run would fire it."""
+    return closed.how == "proof" or (closed.how == PERSON and closed.check in KERNEL_LOG_CHECKS)
+
+
+def _clear_owed(health: NodeHealth, memory: Memory, report: Report, now: float) -> tuple[Clear, ...] | None:
+    """All of spec.clear, where a finding is still reported whose fault is over: its agent is to let go of it. Left out
+    where it would let go of anything else with it: an entry takes all of a component up to its number."""
+    owed: dict[tuple[str, str], Clear] = {}
+    for closed in memory.closed:
+        finding = report.finding(closed.key)
+        if not _is_to_go(closed) or finding is None or finding.occurrence > closed.occurrence:
+            continue
+        if report.clear_for(closed.key, finding.occurrence) is not None:
+            continue
+        known = owed.get(closed.key[:2])
+        if known is None or known.occurrence < finding.occurrence:
+            owed[closed.key[:2]] = Clear(
+                check=closed.check,
+                component=closed.component,
+                occurrence=finding.occurrence,
+                by=f"muster-tainter: {closed.by}",
+                at=rfc3339_whole(now),
+            )
+    by_number = sorted(memory.closed, key=lambda closed: closed.occurrence)  # the highest of each counts
+    over = {closed.key: closed.occurrence for closed in by_number if _is_to_go(closed)}
+    opened = [(fault.key, fault.occurrence) for fault in memory.open]
+    reported = [(key, finding.occurrence) for key, finding in (report.findings or {}).items()]
+    for key, occurrence in (*opened, *reported):
+        entry = owed.get(key[:2])
+        if entry is not None and occurrence <= entry.occurrence and occurrence > over.get(key, 0):
+            del owed[key[:2]]
+    if not owed or len(owed) > CLEAR_LIMIT:
+        return None
+    return merged(health.spec.clear, tuple(owed.values()))

@@ -1,0 +1,37 @@
+"""What the fleet's plan writes into NodeHealths: its request, and what it remembers of those before."""
+
+import secrets
+from collections.abc import Callable
+
+from muster_kube.api.client import KubeClient
+from muster_kube.nodehealth import NodeHealth, Request
+from muster_kube.nodehealth_requests import Asker, Asking
+from muster_tainter.faults.check_history import ANNOTATION, MANAGER, TESTING_LABEL, PastTests, encode, is_ours
+from muster_tainter.verification.fleet_plan import request_for
+
+PLAN = Asker(MANAGER, TESTING_LABEL, is_ours, ANNOTATION)
+
+
+class Requester:
+    """The plan's: one request a node. unique: makes no text twice."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        observe: Callable[[NodeHealth], None],
+        *,
+        unique: Callable[[], str] = lambda: secrets.token_hex(5),
+    ) -> None:
+        self._asking = Asking(client, PLAN, observe)
+        self._unique = unique
+
+    def make(self, check: str, now: float) -> Request:
+        return request_for(check, self._unique(), now)
+
+    async def ask(self, health: NodeHealth, request: Request) -> None:
+        """Raises ApiError; Conflict where ``health`` is no longer what the server has."""
+        await self._asking.ask(health, [request], request.checks[0])
+
+    async def delete(self, health: NodeHealth, past: PastTests) -> None:
+        """All requests of ours, remembering ``past`` in the same write. Raises ApiError."""
+        await self._asking.delete(health, encode(past))

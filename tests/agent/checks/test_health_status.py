@@ -1,0 +1,44 @@
+"""What is written of the status, and what the server then holds."""
+
+import msgspec
+
+from muster_agent.checks.health_status import CheckView, compose, merge_patch
+from muster_agent.checks.ledger_seed import seeded
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.nodehealth import Agent, CheckStatus, Metadata, NodeHealth, Status
+
+
+def merged(target, patch):
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    target = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        else:
+            target[key] = merged(target.get(key), value)
+    return target
+
+
+def test_a_status_patch_leaves_nothing_of_the_earlier_status():
+    full = Status(
+        verdict="FAIL",
+        failing="dmesg",
+        checks=(CheckStatus(name="dmesg", verdict="FAIL"),),
+        agent=Agent(pod_uid="u", version="1"),
+        due=("x",),
+        boot_id="b",
+    )
+    for status in (Status(verdict="PASS"), Status(verdict="PASS", agent=Agent(version="2")), full):
+        on_server = merged({"metadata": {"name": "n"}, "status": msgspec.to_builtins(full)}, merge_patch(status))
+        assert msgspec.convert(on_server, NodeHealth).status == status
+
+
+def test_the_numbers_of_a_boot_that_is_over_are_told_even_when_nothing_is_found():
+    status = compose(
+        [CheckView(name="dmesg", verdict=Verdict.PASS, last_occurrence=5)], boot_id="b", pod_uid="u", version="1"
+    )
+    assert status.checks[0].last_occurrence == 5
+    ledger = seeded("dmesg", "the-next-boot", NodeHealth(metadata=Metadata(name="n"), status=status))
+    assert ledger.counter == 5

@@ -1,0 +1,232 @@
+"""Who may have work disturbed: loopback, people and agents with the right; and what is said to everybody else."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.kube.conftest import FakeApi, Stream, Wire, api, client, config, fake_time, wire  # noqa: F401 - fixtures
+
+from muster_agent.http.access import Access, Caller, Denied
+from muster_kube.api.client import KubeClient
+from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
+
+POD = "10.1.2.3"
+LOCAL = {"host": "127.0.0.1:3333", "user-agent": "curl/8.5"}
+AGENT = "system:serviceaccount:muster:muster-agent"
+TENANT = "system:serviceaccount:team-a:default"
+
+
+class Cluster:
+    """Answers reviews as an API server does: of these users, each with tokens ``NAME@AUDIENCE`` and some rights."""
+
+    def __init__(self, api: FakeApi) -> None:  # noqa: F811 - the fixture
+        self.rights: dict[str, set[tuple[str, str]]] = {
+            "ann": {("nodehealths", "")},
+            "bob": set(),
+            AGENT: {("nodehealths", "status")},
+            TENANT: set(),
+        }
+        self._api = api
+        api.on("POST", TOKEN_REVIEWS, self._who)
+        api.on("POST", ACCESS_REVIEWS, self._may)
+
+    @property
+    def reviews(self) -> int:
+        return len(self._api.asked)
+
+    def _who(self, asked: Any) -> Any:
+        spec = json.loads(asked.body)["spec"]
+        user, _, audience = spec["token"].partition("@")
+        wanted = spec.get("audiences", ["api"])
+        good = user in self.rights and audience in wanted
+        status = {"authenticated": good, "user": {"username": user}, "audiences": [audience]} if good else {}
+        return Wire.Reply(201, {"status": status})
+
+    def _may(self, asked: Any) -> Any:
+        spec = json.loads(asked.body)["spec"]
+        attributes = spec["resourceAttributes"]
+        assert (attributes["verb"], attributes["group"]) == ("patch", "muster.dev")
+        right = (attributes["resource"], attributes["subresource"])
+        return Wire.Reply(201, {"status": {"allowed": right in self.rights[spec["user"]]}})
+
+
+@pytest.fixture
+def cluster(api: FakeApi) -> Cluster:  # noqa: F811 - the fixture
+    return Cluster(api)
+
+
+@pytest.fixture
+def reviews(client: KubeClient, fake_time: Any) -> Reviews:  # noqa: F811 - the fixtures
+    return Reviews(client, clock=fake_time.clock)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}", "host": "10.1.2.9:3333"}
+
+
+async def denied(access: Access, headers: Mapping[str, str], host: str | None = POD, needs: str = "force") -> Denied:
+    with pytest.raises(Denied) as caught:
+        await access.caller(headers, host, needs=needs)
+    return caught.value
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+async def test_loopback_may_do_everything_without_a_token(cluster: Cluster, reviews: Reviews, host: str):
+    assert await Access(reviews).caller(LOCAL, host, needs="force") == Caller(trusted=True)
+    assert await Access(None).caller(LOCAL, host, needs="force") == Caller(trusted=True)
+    assert cluster.reviews == 0
+
+
+@pytest.mark.parametrize("host", [POD, "::ffff:10.1.2.3", "fe80::1%eth0", "localhost", "", None])
+async def test_a_stranger_may_ask_what_disturbs_nobody_and_costs_no_review(
+    cluster: Cluster, reviews: Reviews, host: str | None
+):
+    assert await Access(reviews).caller(LOCAL, host) == Caller()
+    assert await Access(reviews).caller(LOCAL | bearer("nobody@muster"), host) == Caller()
+    assert cluster.reviews == 0
+
+
+@pytest.mark.parametrize("host", [POD, None])
+async def test_what_disturbs_takes_a_token_from_anywhere_else(reviews: Reviews, host: str | None):
+    error = await denied(Access(reviews), {}, host)
+    assert error.status == 401
+    assert error.message == (
+        "force: expected to be asked over loopback (kubectl port-forward), or with a header Authorization: Bearer "
+        "TOKEN of somebody who may patch nodehealths.muster.dev; found no token"
+    )
+
+
+async def test_what_a_proxy_says_of_the_caller_is_not_believed(reviews: Reviews):
+    forged = {"x-forwarded-for": "127.0.0.1", "x-real-ip": "127.0.0.1", "forwarded": "for=127.0.0.1"}
+    assert (await denied(Access(reviews), forged)).status == 401
+
+
+@pytest.mark.parametrize("token", ["ann@api", "ann@muster"])
+async def test_a_person_with_the_right_is_trusted(cluster: Cluster, reviews: Reviews, token: str):
+    caller = await Access(reviews).caller(bearer(token), POD, needs="force")
+    assert caller == Caller(trusted=True, user="ann")
+
+
+async def test_another_agent_is_known_by_its_audience_and_its_right(cluster: Cluster, reviews: Reviews):
+    caller = await Access(reviews).caller(bearer(f"{AGENT}@muster"), POD, needs="force")
+    assert caller == Caller(trusted=True, agent=True, user=AGENT)
+
+
+@pytest.mark.parametrize(
+    ("token", "user"),
+    [
+        ("bob@api", "bob"),
+        (f"{TENANT}@muster", TENANT),  # any pod can have itself given a token for our audience
+        (f"{AGENT}@api", AGENT),  # meant for the API server: whoever got it there may not use it here
+    ],
+)
+async def test_whoever_lacks_the_right_is_told_which(cluster: Cluster, reviews: Reviews, token: str, user: str):
+    error = await denied(Access(reviews), bearer(token))
+    assert (error.status, error.message) == (403, f"force: {user} may not patch nodehealths.muster.dev")
+
+
+@pytest.mark.parametrize("token", ["ann@else", "nobody@muster", "ann", "x" * 20_000])
+async def test_a_token_that_is_not_good_here_is_nobodys(cluster: Cluster, reviews: Reviews, token: str):
+    error = await denied(Access(reviews), bearer(token))
+    assert error.status == 401
+    assert "does not know this token" in error.message
+    assert token not in error.message
+
+
+@pytest.mark.parametrize("given", ["Basic YW5uOnB3", "Bearer", "Bearer  ", "ann@muster"])
+async def test_any_other_authorization_is_none(reviews: Reviews, given: str):
+    error = await denied(Access(reviews), {"authorization": given})
+    assert error.status == 401
+    assert "YW5uOnB3" not in error.message
+
+
+async def test_the_scheme_is_read_in_any_case(cluster: Cluster, reviews: Reviews):
+    headers = {"authorization": "bEARER  ann@api "}
+    assert (await Access(reviews).caller(headers, POD, needs="force")).user == "ann"
+
+
+async def test_with_require_token_loopback_is_no_right_and_every_question_takes_one(cluster: Cluster, reviews: Reviews):
+    access = Access(reviews, require_token=True)
+    for needs in ("", "force"):
+        error = await denied(access, LOCAL, "127.0.0.1", needs)
+        assert error.status == 401
+        assert "loopback" not in error.message
+        assert (await denied(access, bearer("bob@api"), "127.0.0.1", needs)).status == 403
+        assert (await access.caller(bearer("ann@api"), POD, needs=needs)).user == "ann"
+        assert (await access.caller(bearer(f"{AGENT}@muster"), POD, needs=needs)).agent
+
+
+async def test_an_agent_without_a_cluster_says_that_nobody_vouches_for_a_token():
+    error = await denied(Access(None), bearer("ann@api"))
+    assert (error.status, "knows none" in error.message) == (503, True)
+
+
+async def test_an_api_server_that_refuses_reviews_is_named(api: FakeApi, reviews: Reviews):  # noqa: F811 - the fixture
+    api.on("POST", TOKEN_REVIEWS, Wire.Reply(403, Wire.failure(403, "Forbidden", "cannot create tokenreviews")))
+    error = await denied(Access(reviews), bearer("ann@api"))
+    assert error.status == 503
+    assert "cannot create tokenreviews" in error.message
+
+
+async def test_an_api_server_that_says_nothing_is_not_waited_for_any_longer(
+    api: FakeApi,  # noqa: F811 - the fixture
+    reviews: Reviews,
+    loop_time: Any,
+):
+    api.on("POST", TOKEN_REVIEWS, Stream())
+    asking = [asyncio.create_task(denied(Access(reviews, review_s=20.0), bearer("ann@api"))) for _ in range(2)]
+    await Wire.until(lambda: api.asked)
+    await loop_time.passes(25.0)
+    for task in asking:
+        error = await task
+        assert error.status == 503
+        assert "who asks cannot be found out: no answer of the API server within 20 s" in error.message
+
+
+async def test_reviews_are_made_one_at_a_time(
+    api: FakeApi,  # noqa: F811 - the fixture
+    reviews: Reviews,
+    loop_time: Any,
+):
+    api.on("POST", TOKEN_REVIEWS, Stream())
+    access = Access(reviews, review_s=20.0)
+    asking = [asyncio.create_task(denied(access, bearer(f"made-up-{n}"))) for n in range(50)]
+    await Wire.until(lambda: api.asked)
+    assert api.connections == 1, "a flood of tokens takes no second connection"
+    await loop_time.passes(25.0)
+    assert {error.status for error in await asyncio.gather(*asking)} == {503}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"sec-fetch-site": "cross-site", "host": "localhost:3333"},
+        {"sec-fetch-site": "same-site", "host": "localhost:3333"},
+        {"origin": "http://evil.example", "host": "localhost:3333"},
+        {"host": "evil.example:3333"},  # its name was made to resolve to 127.0.0.1
+        {"host": "127.0.0.1.evil.example"},
+    ],
+)
+async def test_a_web_page_gets_nothing_from_a_port_forward_that_happens_to_be_open(
+    reviews: Reviews, sent: Mapping[str, str]
+):
+    assert (await denied(Access(reviews), sent, "127.0.0.1")).status == 401
+    assert await Access(reviews).caller(sent, "127.0.0.1") == Caller()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {},
+        {"host": "localhost"},
+        {"host": "localhost:13333"},
+        {"host": "[::1]:3333"},
+        {"host": "10.1.2.3:3333"},
+        {"host": "localhost:3333", "sec-fetch-site": "none"},
+        {"host": "localhost:3333", "sec-fetch-site": "same-origin"},
+    ],
+)
+async def test_people_and_their_tools_keep_loopbacks_right(sent: Mapping[str, str]):
+    assert (await Access(None).caller(sent, "127.0.0.1", needs="force")).trusted

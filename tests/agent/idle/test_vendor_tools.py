@@ -1,0 +1,141 @@
+"""What the vendors' tools say of who uses the accelerators."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from muster_agent.idle.vendor_tools import ask_drivers, attached
+from muster_checks.base.commands import Output
+from muster_checks.base.declaration import NodeView
+from muster_checks.nvidia.gpu import Answer, Gpu, Reading
+
+MACHINE = Path(__file__).parents[2]
+IPUS = {"IPUOF_VIPU_API_HOST": "10.1.5.1"}
+
+GC_MONITOR = b"""\
++--------------------------------------------------------------------------------------------------------------------+
+|                     Attached processes in partition p1                 |          IPU           |      Board      |
++--------+-----------------------------------------+--------+------------+----+----------+--------+--------+--------+
+|  PID   |                 Command                 |  Time  |    User    | ID |  Clock   |  Temp  |  Temp  | Power  |
++--------+-----------------------------------------+--------+------------+----+----------+--------+--------+--------+
+| 81816  |           gc-hosttraffictest            |  10s   |  justina   | 14 | 1300MHz  | 33.7 C | 35.0 C |113.7 W |
+| 81816  |           gc-hosttraffictest            |  10s   |  justina   | 15 | 1300MHz  | 37.4 C |        |        |
++--------+-----------------------------------------+--------+------------+----+----------+--------+--------+--------+
+"""
+OTHERS = b"""\
+|      IPUs in slurm_2616 attached from other namespaces       |         Board         |
++----+------------------------------+--------------+-----------+-----------+-----------+
+| ID |       Application host       |    Clock     |   Temp    |   Temp    |   Power   |
++----+------------------------------+--------------+-----------+-----------+-----------+
+| 0  |         gc-poplar-02         |   1850MHz    |  24.2 C   |  21.1 C   |  92.3 W   |
+"""
+DEVICES = b"""\
+|  gc-monitor   |            Partition: p1 (gcd:0) [active] has 8 reconfigurable IPUs            |
++-------------+--------------------+--------+--------------+----------+------+----+------+-------+
+|    IPU-M    |       Serial       |IPU-M SW|Server version|  ICU FW  | Type | ID | IPU# |Routing|
++-------------+--------------------+--------+--------------+----------+------+----+------+-------+
+|  10.1.5.10  | 0024.0002.8203321  | 2.5.0  |    1.9.0     |  2.4.4   |M2000 | 0  |  3   |  DNC  |
+"""
+
+
+class Tools:
+    """``answers``: what each program prints, one run after another; the last again and again."""
+
+    def __init__(self, **answers: Sequence[bytes]) -> None:
+        self._answers = {name.replace("_", "-"): list(texts) for name, texts in answers.items()}
+        self.asked: list[str] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+        limit_bytes: int = 0,
+    ) -> Output:
+        name = "nvml" if "muster_checks.nvidia.nvml_child" in argv else argv[0]
+        self.asked.append(name)
+        texts = self._answers.get(name)
+        if not texts:
+            return Output(argv=tuple(argv), missing="not found")
+        return Output(argv=tuple(argv), exit_code=0, stdout=texts.pop(0) if len(texts) > 1 else texts[0])
+
+    def which(self, name: str) -> str | None:
+        return name
+
+
+def reading(*used_mib: float | None) -> bytes:
+    gpus = tuple(
+        Gpu(index=index, address=f"0000:{index}b:00.0", memory_used_mib=used) for index, used in enumerate(used_mib)
+    )
+    return msgspec.json.encode(Answer(reading=Reading(source="nvml", gpus=gpus)))
+
+
+async def no_wait(seconds: float) -> None:
+    pass
+
+
+def node(root: Path, tools: Tools) -> NodeView:
+    device = root / "sys/bus/pci/devices/0000:0b:00.0"
+    device.mkdir(parents=True)
+    for name, value in {"vendor": "0x10de", "device": "0x2330", "class": "0x030200"}.items():
+        (device / name).write_text(value)
+    (root / "sys/module/nvidia").mkdir(parents=True)
+    return NodeView(root, commands=tools)
+
+
+async def test_memory_in_use_is_work(tmp_path: Path) -> None:
+    view = node(tmp_path, Tools(nvml=[reading(512.0, 70_000.0)]))
+    busy = await ask_drivers(view, environment={}, sleep=no_wait)
+    assert busy.startswith("70000 MiB of GPU 1")
+
+
+async def test_what_the_driver_keeps_for_itself_is_no_work(tmp_path: Path) -> None:
+    assert await ask_drivers(node(tmp_path, Tools(nvml=[reading(1000.0, None)])), environment={}, sleep=no_wait) == ""
+
+
+async def test_memory_that_a_process_has_left_a_moment_ago_is_no_work(tmp_path: Path) -> None:
+    tools = Tools(nvml=[reading(70_000.0), reading(4.0)])
+    assert await ask_drivers(node(tmp_path, tools), environment={}, sleep=no_wait) == ""
+    assert tools.asked == ["nvml", "nvml"]
+
+
+async def test_a_driver_that_does_not_answer_says_nothing(tmp_path: Path) -> None:
+    assert await ask_drivers(node(tmp_path, Tools(nvml=[b"Segmentation"])), environment={}, sleep=no_wait) == ""
+
+
+async def test_a_node_without_accelerators_is_not_asked(tmp_path: Path) -> None:
+    tools = Tools()
+    assert await ask_drivers(NodeView(tmp_path, commands=tools), environment={}, sleep=no_wait) == ""
+    assert tools.asked == []
+
+
+async def test_an_application_on_ipus_is_work(tmp_path: Path) -> None:
+    view = NodeView(tmp_path, commands=Tools(gc_monitor=[DEVICES + GC_MONITOR]))
+    busy = await ask_drivers(view, environment=IPUS, sleep=no_wait)
+    assert busy == "gc-monitor shows gc-hosttraffictest (PID 81816) attached to IPUs"
+
+
+async def test_an_ipu_host_without_gc_monitor_says_nothing(tmp_path: Path) -> None:
+    assert await ask_drivers(NodeView(tmp_path, commands=Tools()), environment=IPUS, sleep=no_wait) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (GC_MONITOR, ["gc-hosttraffictest (PID 81816)"]),
+        (OTHERS, ["gc-poplar-02"]),
+        (GC_MONITOR + b"\n" + OTHERS, ["gc-hosttraffictest (PID 81816)", "gc-poplar-02"]),
+        (DEVICES, []),
+        (GC_MONITOR + DEVICES, ["gc-hosttraffictest (PID 81816)"]),
+        (b"Segmentation fault (core dumped)\n", []),
+        (b"", []),
+        (b"|ID|\n|1|\n", []),
+        (b"|attached|\n|ID|\n|1|2|\n|x|\n", []),
+        (b"\xff|\x00", []),
+    ],
+)
+def test_attached_applications_are_in_tables_that_say_so(text: bytes, found: list[str]) -> None:
+    assert attached(text) == found

@@ -1,0 +1,83 @@
+"""What the checks on one reading share."""
+
+from pathlib import Path
+
+import pytest
+from tests.checks.nvidia.on_bus import Clock, answer, calls, gpu_node
+from tests.checks.nvidia.samples_of import of
+
+from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.vocabulary import Finding, Verdict
+from muster_checks.nvidia.gpu import Gpu, Reading
+from muster_checks.nvidia.judge import counted, found, judge_each, unread
+
+GPU = Gpu(index=3, address="0000:3b:00.0", name="NVIDIA L4")
+
+
+def sound(gpu: Gpu) -> list[Finding]:
+    return [found(gpu, Verdict.PASS, "Ok", "sound")]
+
+
+def test_a_finding_names_its_gpu() -> None:
+    (finding,) = sound(GPU)
+    assert (finding.component, finding.message) == ("gpu/0000:3b:00.0", "GPU 3 (0000:3b:00.0, NVIDIA L4): sound")
+    assert found(Gpu(index=3), Verdict.PASS, "Ok", "sound").component == "gpu/index-3"
+
+
+def test_lost_and_missing_gpus_are_unknown_and_the_others_judged() -> None:
+    reading = of(GPU, Gpu(index=4, address="0000:4b:00.0", lost="GPU is lost"), missing=["0000:5b:00.0"])
+    findings = judge_each(reading, sound, "nothing")
+    assert [(finding.component, finding.verdict, finding.reason) for finding in findings] == [
+        ("gpu/0000:3b:00.0", Verdict.PASS, "Ok"),
+        ("gpu/0000:4b:00.0", Verdict.UNKNOWN, "GpuLost"),
+        ("gpu/0000:5b:00.0", Verdict.UNKNOWN, "GpuMissing"),
+    ]
+
+
+def test_gpus_that_give_no_finding_are_skipped_with_the_reason() -> None:
+    with pytest.raises(NotHere, match="no GPU here has ECC"):
+        judge_each(of(GPU), lambda _: [], "no GPU here has ECC")
+
+
+def test_a_driver_that_lists_no_gpu_is_unknown() -> None:
+    with pytest.raises(CannotTell, match="lists no GPU"):
+        judge_each(of(), sound, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        ({}, None),
+        ({"power.draw_w": "Unknown Error"}, None),
+        ({"ecc.sram": "Unknown Error"}, "ecc.sram: Unknown Error"),
+        ({"handle": "Insufficient Permissions"}, "handle: Insufficient Permissions"),
+        ({"eccentric": "Unknown Error"}, None),
+    ],
+)
+def test_what_could_not_be_read_is_one_unknown_finding(errors: dict[str, str], told: str | None) -> None:
+    findings = unread(Gpu(index=0, errors=errors), "ecc")
+    assert [finding.verdict for finding in findings] == ([] if told is None else [Verdict.UNKNOWN])
+    assert told is None or told in findings[0].message
+
+
+async def test_the_first_run_compares_two_readings_and_a_later_one_needs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, serial = Clock(), iter(range(100))
+    readings = [answer(Reading(source="nvml", gpus=(Gpu(index=0, minor=place),))) for place in range(3)]
+    view = gpu_node(tmp_path, lambda _: readings[next(serial)], clock=clock)
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    monkeypatch.setattr("muster_checks.base.counter_history.asyncio.sleep", sleep)
+
+    def minors(reading: Reading) -> dict[str, float]:
+        return {"minor": float(reading.gpus[0].minor or 0)}
+
+    reading, series = await counted(view, "x", minors)
+    assert reading.gpus[0].minor == 1
+    assert series["minor"].rise(60).amount == 1
+    clock.now += 60
+    reading, series = await counted(view, "x", minors)
+    assert (reading.gpus[0].minor, series["minor"].latest, len(calls(view))) == (2, 2.0, 3)

@@ -1,0 +1,177 @@
+"""`muster check`: what runs beside what, what is said on the way, how results read."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.execution import NotHere
+from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
+from muster_checks.registry import registry
+from muster_cli.__main__ import main
+from muster_cli.cluster.local_checks import run_all
+from muster_cli.commands.check import Usage, read_parameters
+from muster_cli.report.samples import BadSample, judge_sample
+from muster_cli.report.verdicts import as_lines
+
+SOUND = Finding(
+    component="gpu/0000:3b:00.0",
+    verdict=Verdict.PASS,
+    reason="Fast",
+    message="fast",
+    measurements=(Measurement("to_device", 52.25, "GB/s", 4.0), Measurement("errors", 0.0)),
+)
+SLOW = Finding(component="gpu/0000:5e:00.0", verdict=Verdict.FAIL, reason="Slow", message="slow: 3 GB/s, limit 4")
+
+
+class Slow(Parameters):
+    limit: float = 4.0
+
+
+class Diary:
+    """Probes that write down when they run."""
+
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+        self.beside: dict[str, set[str]] = {}
+
+    def check(self, name: str, cost: Cost = Cost.LIGHT, found: Sequence[Finding] = (SOUND,)) -> Check:
+        async def probe(_node: NodeView, _parameters: Parameters) -> Sequence[Finding]:
+            self.running.add(name)
+            for _ in range(10):
+                await asyncio.sleep(0)
+                self.beside.setdefault(name, set()).update(self.running - {name})
+            self.running.discard(name)
+            return found
+
+        return Check(
+            name=name, description="", cost=cost, parameters=Slow, timeout_s=600.0, devices=("gpu",), probe=probe,
+            recorded=lambda text, _: list(found) if text.startswith(name.encode()) else None,
+        )  # fmt: skip
+
+
+async def test_light_checks_run_side_by_side_and_heavy_ones_alone():
+    diary = Diary()
+    checks = [
+        diary.check("heavy", Cost.HEAVY),
+        diary.check("one"),
+        diary.check("two"),
+        diary.check("bandwidth", Cost.HEAVY),
+    ]
+    results = await run_all(checks, NodeView(), {check.name: Slow() for check in checks})
+    assert [result.check for result in results] == ["heavy", "one", "two", "bandwidth"]
+    assert diary.beside["one"] == {"two"}
+    assert diary.beside["heavy"] == diary.beside["bandwidth"] == set()
+
+
+async def test_one_check_that_breaks_takes_no_other_with_it():
+    async def broken(_node: NodeView, _parameters: Parameters) -> Sequence[Finding]:
+        raise RuntimeError("a bug")
+
+    async def absent(_node: NodeView, _parameters: Parameters) -> Sequence[Finding]:
+        raise NotHere("no such thing")
+
+    made = {
+        name: Check(name=name, description="", cost=Cost.LIGHT, parameters=Slow, timeout_s=600, devices=(), probe=probe)
+        for name, probe in {"broken": broken, "absent": absent}.items()
+    }
+    made["fine"] = Diary().check("fine")
+    results = await run_all(list(made.values()), NodeView(), {name: Slow() for name in made})
+    assert [(r.check, r.verdict, r.reason) for r in results] == [
+        ("broken", Verdict.UNKNOWN, "ProbeFailed"),
+        ("absent", Verdict.SKIP, "NoDevice"),
+        ("fine", Verdict.PASS, ""),
+    ]
+
+
+def test_all_light_checks_of_this_machine_take_no_longer_than_the_slowest_may(capsys: pytest.CaptureFixture[str]):
+    started = time.monotonic()
+    code = main(["check"])
+    light = [check for check in registry(plug_ins=[]).values() if check.cost is Cost.LIGHT]
+    assert time.monotonic() - started < max(check.timeout_s for check in light), "a guard against hanging"
+    said = capsys.readouterr().out
+    assert code in (0, 1, 2, 3)
+    assert all(f"\n{check.name} " in f"\n{said}" for check in light)
+    assert "ProbeFailed" not in said
+
+
+def test_parameters_go_to_every_check_that_has_them_or_to_one():
+    checks = [Diary().check("one"), Diary().check("two"), registry(plug_ins=[])["pvc"]]
+    chosen = read_parameters(checks, ["limit=5", "two.limit=6"])
+    assert (chosen["one"], chosen["two"]) == (Slow(limit=5.0), Slow(limit=6.0))
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("limit", "expected [CHECK.]PARAMETER=VALUE"),
+        ("limitt=1", "limitt: '1': unknown key; allowed: limit"),
+        ("three.limit=1", "three.limit: '1': unknown key"),
+        ("limit=fast", "one.limit: 'fast'"),
+    ],
+)
+def test_parameters_that_are_wrong_say_what_is_allowed(word: str, told: str):
+    with pytest.raises(Usage) as caught:
+        read_parameters([Diary().check("one")], [word])
+    assert told in str(caught.value)
+
+
+def test_a_sample_is_judged_by_whoever_knows_its_form(tmp_path: Path):
+    sample = tmp_path / "sample"
+    sample.write_bytes(b"one: sample")
+    checks = [Diary().check("one", found=[SLOW]), Diary().check("two")]
+    parameters = {check.name: Slow() for check in checks}
+    (result,) = judge_sample(sample, checks, parameters, named=False)
+    assert (result.check, result.verdict) == ("one", Verdict.FAIL)
+    asked = judge_sample(sample, checks, parameters, named=True)
+    assert [(r.check, r.verdict, r.reason) for r in asked][1] == ("two", Verdict.UNKNOWN, "NotASample")
+
+
+def test_a_sample_of_no_known_form_is_said_to_be_one(tmp_path: Path):
+    sample = tmp_path / "sample"
+    sample.write_bytes(b"three")
+    with pytest.raises(BadSample, match="no check reads such a file"):
+        judge_sample(sample, [Diary().check("one")], {"one": Slow()}, named=False)
+    with pytest.raises(BadSample, match="no such file"):
+        judge_sample(tmp_path / "gone", [], {}, named=False)
+    with pytest.raises(BadSample, match="directory"):
+        judge_sample(tmp_path, [], {}, named=False)
+
+
+def test_results_read_as_one_line_a_check_and_what_is_not_well_below():
+    results = [
+        Result(check="pciebw", verdict=Verdict.FAIL, findings=(SLOW, SOUND)),
+        Result(check="gpucount", verdict=Verdict.PASS, findings=(SOUND,)),
+        Result(check="ipu", verdict=Verdict.SKIP, reason="NoDevice", message="no IPU"),
+    ]
+    assert as_lines(results, details=False) == [
+        "pciebw    FAIL",
+        "            FAIL     gpu/0000:5e:00.0 Slow: slow: 3 GB/s, limit 4",
+        "gpucount  PASS     1 component",
+        "ipu       SKIP     NoDevice: no IPU",
+    ]
+    assert as_lines(results[1:2], details=True)[1] == (
+        "            PASS     gpu/0000:3b:00.0 to_device 52.25 GB/s (limit 4), errors 0"
+    )
+
+
+def test_a_bare_number_of_what_is_sound_does_not_stand_for_its_words():
+    finding = Finding(
+        component="host",
+        verdict=Verdict.PASS,
+        reason="ClockStands",
+        message="the clock runs",
+        measurements=(Measurement("ClockProblem", 0.0),),
+    )
+    [_, line] = as_lines([Result(check="uptime", verdict=Verdict.PASS, findings=(finding,))], details=True)
+    assert line.endswith("PASS     host the clock runs")
+
+
+def test_colours_do_not_change_what_is_said():
+    results = [Result(check="pciebw", verdict=Verdict.FAIL, findings=(SLOW,))]
+    (head, line) = as_lines(results, details=False, coloured=True)
+    assert "\x1b[1;31mFAIL   \x1b[0m" in head
+    assert "\x1b" in line

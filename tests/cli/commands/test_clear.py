@@ -1,0 +1,50 @@
+"""`muster clear`: what it asks for, from what is there."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.cli.commands.test_run import kubeconfig
+from tests.cli.commands.test_status import HEALTHS, XID, check, cluster, health, node
+
+from muster_cli.__main__ import main
+from muster_kube.api.objects import Metadata
+from muster_kube.nodehealth import CLEAR_LIMIT, Clear, NodeHealth
+from muster_tainter.faults.manual_clear import clears, merged
+from muster_tainter.faults.node_record import Fault, Memory
+
+
+def asked(*faults: tuple[str, str, int], component: str | None = None) -> list[tuple[str, str, int]]:
+    memory = Memory(open=tuple(Fault(check=c, component=d, reason="Xid79", occurrence=n) for c, d, n in faults))
+    health = NodeHealth(metadata=Metadata(name="n1"))
+    return [(e.check, e.component, e.occurrence) for e in clears(health, memory, None, component, "me", "now")]
+
+
+def test_each_component_is_cleared_up_to_its_highest_number() -> None:
+    assert asked(("dmesg", "gpu/1", 3), ("dmesg", "gpu/2", 5), ("dmesg", "gpu/1", 4)) == [
+        ("dmesg", "gpu/1", 4),
+        ("dmesg", "gpu/2", 5),
+    ]
+
+
+def test_more_components_than_there_is_room_for_are_cleared_together_and_none_is_left_out() -> None:
+    many = [("dmesg", f"gpu/{n}", n) for n in range(1, CLEAR_LIMIT + 10)]
+    assert asked(*many, ("ping", "nic/0", 2)) == [("dmesg", "*", CLEAR_LIMIT + 9), ("ping", "*", 2)]
+
+
+def test_one_component_of_many_is_cleared_alone() -> None:
+    many = [("dmesg", f"gpu/{n}", n) for n in range(1, CLEAR_LIMIT + 10)]
+    assert asked(*many, component="gpu/7") == [("dmesg", "gpu/7", 7)]
+
+
+def test_the_oldest_entries_make_room() -> None:
+    known = tuple(Clear(check="dmesg", component=f"gpu/{n}", occurrence=n) for n in range(CLEAR_LIMIT))
+    entry = Clear(check="ping", component="nic/0", occurrence=1)
+    assert merged(known, (entry,)) == (*known[1:], entry)
+
+
+def test_where_nothing_of_that_name_is_open_what_is_open_is_told(tmp_path: Path, capsys: Any) -> None:
+    objects = {"/api/v1/nodes/a": node("a"), f"{HEALTHS}/a": health("a", "FAIL", check("dmesg", "FAIL", 60, XID))}
+    with cluster(objects) as server:
+        assert main(["clear", "a", "dmsg", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 0
+    said = "a: no open fault and no finding of dmsg to clear; there is dmesg gpu/0000:3b:00.0\n"
+    assert capsys.readouterr().out == said

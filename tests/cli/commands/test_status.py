@@ -1,0 +1,323 @@
+"""`muster status`: what is said of a fleet and of one node, from what the cluster holds."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+from tests.cli.commands.test_run import kubeconfig
+
+from muster_checks.base.vocabulary import Verdict
+from muster_cli.__main__ import main
+from muster_cli.cluster.node_snapshot import NodeState
+from muster_cli.report.columns import as_page
+from muster_cli.report.fleet_rows import HEAD, NodeRow, row_of, rows_of, shown, summary, worst_of
+from muster_cli.report.node import lines_of
+from muster_kube.api.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_kube.api.times import rfc3339
+from muster_kube.nodehealth import (
+    Answer,
+    CheckStatus,
+    Cleared,
+    Finding,
+    Measurement,
+    NodeHealth,
+    Request,
+    Spec,
+    Status,
+)
+from muster_tainter.faults.desired_state import CONDITION
+from muster_tainter.faults.node_record import Closed, Fault, Memory
+
+NOW = 1_800_000_000.0
+NOTHING_ASKED = Spec()
+OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
+LONG = "gpu-worker-h100-8x-europe-west4-a-rack-17-unit-03.internal"
+
+
+def ago(seconds: float) -> str:
+    return rfc3339(NOW - seconds)
+
+
+def node(name: str, *taints: Taint, unschedulable: bool = False, **labels: str) -> Node:
+    named = {f"muster.dev/{key}": value for key, value in labels.items()}
+    spec = NodeSpec(taints=taints, unschedulable=unschedulable)
+    return Node(metadata=Metadata(name=name, labels=named), spec=spec)
+
+
+def health(
+    name: str, verdict: str = "PASS", *checks: CheckStatus, spec: Spec = NOTHING_ASKED, **status: Any
+) -> NodeHealth:
+    return NodeHealth(metadata=Metadata(name=name), spec=spec, status=Status(verdict=verdict, checks=checks, **status))
+
+
+def check(name: str, verdict: str, since_s: float, *findings: Finding, **others: Any) -> CheckStatus:
+    return CheckStatus(name=name, verdict=verdict, last_change=ago(since_s), findings=findings, **others)
+
+
+XID = Finding(
+    component="gpu/0000:3b:00.0",
+    reason="Xid79",
+    verdict="FAIL",
+    message="GPU has fallen off the bus",
+    fault_class="reboot",
+    measurements=(Measurement(name="lines", value=3, unit="1/h", threshold=1),),
+    first_seen=ago(7200),
+    count=3,
+    occurrence=5,
+)
+
+
+def one(made: Node | None, said: NodeHealth | None) -> NodeRow:
+    return row_of("a", made, said, NOW)
+
+
+def test_a_node_is_what_its_agent_says():
+    said = health("a", "FAIL", check("dmesg", "FAIL", 7200, XID), failing="dmesg,ping", message="fell off")
+    row = one(node("a", OURS), said)
+    assert (row.verdict, row.failing, row.message) == (Verdict.FAIL, ("dmesg", "ping"), "fell off")
+    assert row.taints == ("muster.dev/faulty=true:NoSchedule",)
+    assert row.cells(NOW)[HEAD.index("FOR")] == "2h"
+
+
+def test_a_node_nobody_watches_is_not_unknown():
+    row = one(node("a"), None)
+    assert row.verdict is None
+    assert worst_of([row, one(node("a"), health("a"))]) is Verdict.PASS
+
+
+def test_a_fleet_nobody_watches_is_unknown():
+    assert worst_of([one(node("a"), None)]) is Verdict.UNKNOWN
+
+
+def test_an_agent_that_has_not_spoken_is_unknown():
+    row = one(node("a"), health("a", ""))
+    assert (row.verdict, row.message) == (Verdict.UNKNOWN, "no word from its agent yet")
+
+
+def test_an_agent_that_the_tainter_does_not_believe_is_unknown():
+    row = one(node("a", health="unknown"), health("a", "PASS"))
+    assert row.verdict is Verdict.UNKNOWN
+    assert "its last word was PASS" in row.message
+
+
+def test_a_fail_of_an_agent_that_is_gone_stays_a_fail():
+    assert one(node("a", health="unknown"), health("a", "FAIL")).verdict is Verdict.FAIL
+
+
+def test_a_word_that_is_no_verdict_is_unknown():
+    assert one(node("a"), health("a", "GREAT")).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("made", "said", "state"),
+    [
+        (node("a"), health("a", idle_since=ago(600)), "idle 10m"),
+        (node("a"), health("a"), "busy"),
+        (node("a"), health("a", due=("dcgm", "pciebw")), "busy, 2 due"),
+        (node("a", testing="dcgm"), health("a", idle_since=ago(600)), "testing dcgm"),
+    ],
+)
+def test_what_a_node_is_doing(made: Node, said: NodeHealth, state: str):
+    assert one(made, said).state == state
+
+
+def test_a_taint_that_is_withheld_is_told_with_why():
+    why = "budget: pool all has 3 of 3 nodes tainted (30% of 8)"
+    condition = Condition(type=CONDITION, status="False", message=f"fell off (rule x); no taint: {why}")
+    made = Node(metadata=Metadata(name="a"), status=NodeStatus(conditions=(condition,)))
+    said = health("a", "PASS")
+    row = one(made, said)
+    cells = dict(zip(HEAD, row.cells(NOW), strict=True))
+    assert (cells["TAINTS"], cells["MESSAGE"]) == ("withheld", why)
+    assert f"withheld  {why}" in lines_of(NodeState(made, said, Memory()), row, NOW)
+    sound = [row_of(str(n), node(str(n)), health(str(n)), NOW) for n in range(100)]
+    assert shown([row, *sound], every=False)[0] == [row], "not hidden among those that are well"
+
+
+def test_a_cordoned_node_says_so_and_kubernetes_own_taints_are_left_out():
+    cordon = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+    assert one(node("a", cordon, unschedulable=True), health("a")).taints == ("cordoned",)
+
+
+def test_a_sound_node_has_been_so_since_the_last_of_its_checks_changed():
+    said = health("a", "PASS", check("ping", "PASS", 9000), check("nic", "PASS", 600))
+    assert one(node("a"), said).since == ago(600)
+
+
+def test_a_nodehealth_without_a_node_is_shown():
+    assert one(None, health("a", "PASS")).message == "no such Node"
+
+
+def test_a_node_left_alone_says_so():
+    assert one(node("a", managed="false"), health("a")).message == "left alone (muster.dev/managed=false)"
+
+
+def test_the_worst_stand_on_top_and_what_nobody_watches_below():
+    healths = {name: health(name, verdict) for name, verdict in (("a", "PASS"), ("b", "FAIL"), ("c", "UNKNOWN"))}
+    rows = rows_of([node(name) for name in "abcd"], healths, NOW)
+    assert [row.node for row in rows] == ["b", "c", "a", "d"]
+    assert summary(rows) == "3 nodes: 1 PASS, 1 FAIL, 1 UNKNOWN; 1 not watched"
+
+
+def test_many_sound_nodes_are_one_line_but_tainted_ones_are_shown():
+    names = [f"n{number}" for number in range(30)]
+    nodes = [node(name) for name in names] + [node("tainted", OURS), node("tested", testing="dcgm")]
+    rows = rows_of(nodes, {each.metadata.name: health(each.metadata.name) for each in nodes}, NOW)
+    visible, said = shown(rows, every=False)
+    assert [row.node for row in visible] == ["tainted", "tested"]
+    assert said == "30 nodes are fine (--all shows them)"
+    assert shown(rows, every=True) == (rows, "")
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+@pytest.mark.parametrize("count", [0, 1, 8, 500])
+def test_the_table_fits_any_terminal(width: int, count: int):
+    names = [f"{number}-{LONG}" for number in range(count)]
+    said = {n: health(n, "FAIL", check("dmesg", "FAIL", 60, XID), failing="dmesg", message="x" * 256) for n in names}
+    rows = rows_of([node(name, OURS) for name in names], said, NOW)
+    page = as_page(HEAD, [row.cells(NOW) for row in rows], width)
+    assert max(map(len, page.splitlines())) <= width
+
+
+def test_one_node_in_full():
+    spec = Spec(requests=(Request(id="night", checks=("pciebw",), by="ann", expires=ago(-60)),))
+    over = Cleared(component="gpu/1", reason="Xid31", occurrence=4, how="quiet", at=ago(60))
+    said = health(
+        "a",
+        "FAIL",
+        check("ping", "PASS", 60),
+        check("dmesg", "FAIL", 7200, XID, more_findings=2, cleared=(over,)),
+        check("ib", "UNKNOWN", 60, reason="Timeout", message="ibstat took more than 10 s"),
+        spec=spec,
+        idle_since=ago(600),
+        due=("dcgm",),
+        answers=(Answer(id="plan-7", verdict="UNKNOWN", finished=ago(120), reason="Busy", message="pod x"),),
+    )
+    fault = Fault(
+        check="dmesg", component="gpu/0000:3b:00.0", reason="Xid79", occurrence=5, rule="fatal", since=ago(60)
+    )
+    closed = Closed(check="ping", component="host", reason="PeersSilent", occurrence=1, closed_at=ago(90), how="boot")
+    state = NodeState(node("a", OURS), said, Memory(open=(fault,), closed=(closed,)))
+    text = "\n".join(lines_of(state, row_of("a", state.node, said, NOW), NOW))
+    for words in (
+        "a  FAIL for 2h",
+        "taints    muster.dev/faulty=true:NoSchedule",
+        "fault     dmesg gpu/0000:3b:00.0 Xid79, open 60s ago, rule fatal",
+        "closed    ping host PeersSilent 90s ago, by boot",
+        "work      idle 10m, 1 due",
+        "due       dcgm",
+        "request   night: pciebw by ann, until ",
+        "answer    plan-7: UNKNOWN, 0 of 0 passed, 2m ago: Busy pod x",
+        "FAIL     gpu/0000:3b:00.0 Xid79 (asks for: reboot): GPU has fallen off the bus",
+        "3 times, first seen 2h ago, occurrence 5",
+        "lines 3 1/h (limit 1)",
+        "and 2 more findings",
+        "over: gpu/1 Xid31, 60s ago, by quiet (occurrence 4)",
+        "Timeout: ibstat took more than 10 s",
+    ):
+        assert words in text
+    order = [text.index(f"\n{name} ") for name in ("dmesg", "ib", "ping")]
+    assert order == sorted(order), "the worst check first"
+
+
+def test_control_characters_in_objects_never_reach_the_terminal():
+    said = health("a", "FAIL", check("x\x1b[2J", "FAIL", 60, reason="\x1b", message="\x07"), message="\x1b]0;x\x07")
+    state = NodeState(node("a"), said, Memory())
+    row = row_of("a", state.node, said, NOW)
+    assert "\x1b" not in "\n".join(lines_of(state, row, NOW)) + as_page(HEAD, [row.cells(NOW)], 80)
+
+
+# --- the command, against an API server that answers so
+
+
+@contextmanager
+def cluster(objects: dict[str, Any]) -> Iterator[str]:
+    """objects: answers by path; lists come in pages of two."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            found = objects.get(parts.path)
+            body: Any = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not there"}
+            if isinstance(found, list):
+                start = int(parse_qs(parts.query).get("continue", ["0"])[0])
+                more = {"continue": str(start + 2)} if start + 2 < len(found) else {}
+                body = {"metadata": {"resourceVersion": "1", **more}, "items": found[start : start + 2]}
+            elif found is not None:
+                body = msgspec.to_builtins(found)
+            self.send_response(404 if found is None else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps(body, default=msgspec.to_builtins).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
+
+
+def test_the_fleet_is_printed_and_the_exit_code_is_the_worst(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    nodes = [node(name) for name in "abcde"]
+    healths = [health("a"), health("b", "WARN", failing="nic", message="flaps"), health("c"), health("d"), health("e")]
+    with cluster({"/api/v1/nodes": nodes, HEALTHS: healths}) as server:
+        assert main(["status", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1].split() == ["b", "WARN", "nic", "busy", "flaps"]
+        assert lines[-1] == "5 nodes: 4 PASS, 1 WARN"
+        assert main(["status", "--json", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 1
+        document = json.loads(capsys.readouterr().out)
+        assert document["verdict"] == "WARN"
+        assert [each["node"] for each in document["nodes"]] == ["b", "a", "c", "d", "e"]
+
+
+def test_one_node_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    objects = {"/api/v1/nodes/a": node("a"), f"{HEALTHS}/a": health("a", "FAIL", check("dmesg", "FAIL", 60, XID))}
+    with cluster(objects) as server:
+        assert main(["status", "--host", "a", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 2
+        assert "fallen off the bus" in capsys.readouterr().out
+        assert main(["status", "--host", "a", "--json", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 2
+        assert json.loads(capsys.readouterr().out)["status"]["checks"][0]["findings"][0]["reason"] == "Xid79"
+
+
+def test_a_node_that_is_not_there_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with cluster({}) as server:
+        assert main(["status", "--host", "a", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 3
+    assert "/api/v1/nodes/a: 404" in capsys.readouterr().err
+
+
+def test_a_cluster_without_muster_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with cluster({"/api/v1/nodes": [node("a")]}) as server:
+        assert main(["status", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 3
+    assert "Muster is not installed" in capsys.readouterr().err
+
+
+def test_an_empty_cluster_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with cluster({"/api/v1/nodes": [], HEALTHS: []}) as server:
+        assert main(["status", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 3
+    assert capsys.readouterr().out == "0 nodes\n"
+
+
+def test_a_nodehealth_that_makes_no_sense_is_unknown_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    broken = {"metadata": {"name": "b"}, "status": {"checks": 7}}
+    with cluster({"/api/v1/nodes": [node("a"), node("b")], HEALTHS: [health("a"), broken]}) as server:
+        assert main(["status", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 3
+    told = capsys.readouterr()
+    assert "nodehealths/b: " in told.err
+    assert "its NodeHealth makes no sense" in told.out

@@ -1,0 +1,161 @@
+"""What `muster explain` says of an IPUJob, and of the jobs of a node."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from muster_cli.commands.explain_ipujob import job_name
+from muster_cli.report.job import Known, lines, on_node, story
+from muster_kube.api.objects import Event, Pod
+from muster_kube.api.times import seconds
+from muster_kube.nodehealth import NodeHealth
+from muster_operator.job.types import IPUJob
+
+DAY = "2027-01-15T"
+NOW = seconds(f"{DAY}08:00:00Z")
+SPEC = {
+    "jobInstances": 1,
+    "ipusPerJobInstance": "4",
+    "workersPerJobInstance": "2",
+    "launcher": {"command": ["mpirun"]},
+    "workers": {"template": {}},
+    "restartPolicy": {"type": "OnFailure", "backOffLimit": 3},
+    "healthPolicy": {"onFault": "Move"},
+}
+MOVE = {"startTime": f"{DAY}07:20:00Z", "attempt": 1, "nodes": ["n1"], "message": "worker-0 on n1: Xid79"}
+
+
+def job(*, made: str = "07:00:00", conditions: list[dict[str, str]] | None = None, **status: Any) -> IPUJob:
+    body = {
+        "metadata": {"name": "train", "namespace": "team", "uid": "u", "creationTimestamp": f"{DAY}{made}Z"},
+        "spec": SPEC,
+        "status": {"conditions": conditions or [], **status},
+    }
+    return msgspec.convert(body, type=IPUJob)
+
+
+def condition(kind: str, at: str, message: str = "", reason: str = "R") -> dict[str, str]:
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": f"{DAY}{at}Z"}
+
+
+def event(reason: str, at: str, message: str, kind: str = "Warning") -> Event:
+    involved = {"kind": "IPUJob", "name": "train", "uid": "u"}
+    body = {"metadata": {}, "involvedObject": involved, "reason": reason, "message": message, "type": kind}
+    return msgspec.convert(body | {"firstTimestamp": f"{DAY}{at}Z"}, type=Event)
+
+
+def pod(name: str, node: str, phase: str = "Running", owner: str = "train") -> Pod:
+    owners = [{"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "name": owner, "uid": "u"}]
+    metadata = {"name": name, "namespace": "team", "ownerReferences": owners}
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}, type=Pod)
+
+
+def words(known: Known) -> list[str]:
+    return [chapter.word for chapter in story(known, NOW).chapters]
+
+
+def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
+    moved = job(
+        startTime=f"{DAY}07:00:01Z",
+        firstRunningTime=f"{DAY}07:05:00Z",
+        attempt=1,
+        moves=1,
+        lastMove=MOVE,
+        conditions=[condition("Running", "07:22:00")],
+    )
+    events = [
+        event("IPUJobMoved", "07:22:01", "runs on n2 now", "Normal"),
+        event("IPUJobMoving", "07:20:01", "away from n1"),
+        event("HealthDegraded", "07:19:59", "rank 0, worker-0, n1: Xid79"),
+        event("NoHealthyNode", "07:01:00", "waits for a healthy node"),
+    ]
+    told = story(Known(moved, events, [pod("train-worker-0", "n2")]), NOW)
+    assert [chapter.word for chapter in told.chapters] == [
+        "submitted", "taken up", "queued", "running", "fault", "moving", "running", "moved",
+    ]  # fmt: skip
+    assert told.state == "Running"
+    assert "attempt 2, 0 of 3 restarts, moved once" in told.why
+    assert told.places == ("n2: worker-0 Running",)
+    assert told.code == 0
+
+
+def test_a_move_is_told_from_the_status_when_its_events_are_forgotten() -> None:
+    old = job(made="01:00:00", moves=1, lastMove=MOVE)
+    told = story(Known(old), NOW)
+    assert [(each.word, each.text) for each in told.chapters][-1] == ("moving", "away from n1: worker-0 on n1: Xid79")
+    assert any("no Event is left" in note for note in told.notes)
+
+
+def test_a_restart_and_the_end_say_their_reasons() -> None:
+    failed = job(
+        restartCount=1,
+        attempt=1,
+        completionTime=f"{DAY}07:30:00Z",
+        conditions=[condition("Failed", "07:30:00", "worker-1: container main: exit code 1", "BackoffLimitExceeded")],
+    )
+    restart = event("IPUJobRestarting", "07:10:00", "restart 1 of 3: worker-0 was OOMKilled")
+    told = story(Known(failed, [restart]), NOW)
+    assert [chapter.word for chapter in told.chapters] == ["submitted", "restart", "failed"]
+    assert told.chapters[-1].text == "BackoffLimitExceeded: worker-1: container main: exit code 1"
+    assert told.state == "Failed"
+    assert told.code == 2
+
+
+def test_what_an_event_and_a_condition_both_say_is_told_once() -> None:
+    restarting = job(conditions=[condition("Restarting", "07:10:01", "restart 1 of 3 at …")])
+    told = story(Known(restarting, [event("IPUJobRestarting", "07:10:00", "restart 1 of 3: killed")]), NOW)
+    assert [chapter.text for chapter in told.chapters if chapter.word == "restart"] == ["restart 1 of 3: killed"]
+    assert told.code == 1
+
+
+def test_bad_hardware_under_a_running_job_stands_in_its_first_line_and_beside_its_pods() -> None:
+    ill = job(conditions=[condition("Running", "07:05:00"), condition("HealthDegraded", "07:19:59", "rank 0: Xid79")])
+    health = msgspec.convert(
+        {"metadata": {"name": "n1"}, "status": {"verdict": "FAIL", "message": "off the bus"}}, type=NodeHealth
+    )
+    told = story(Known(ill, [], [pod("train-worker-0", "n1")], {"n1": health}), NOW)
+    assert next(iter(lines(told))) == "team/train RUNNING  attempt 1, 0 of 3 restarts: rank 0: Xid79"
+    assert told.places == ("n1: worker-0 Running; the node is FAIL: off the bus",)
+    assert told.code == 1
+
+
+def test_an_event_that_nobody_here_knows_is_told_with_its_reason() -> None:
+    assert "Odd: x" in [chapter.text for chapter in story(Known(job(), [event("Odd", "07:10:00", "x")]), NOW).chapters]
+
+
+def test_what_could_not_be_read_is_said_and_the_rest_is_told() -> None:
+    told = story(Known(job(), blind=("not looked at: pods",)), NOW)
+    assert told.notes[0] == "not looked at: pods"
+    assert words(Known(job())) == ["submitted"]
+
+
+def test_a_node_tells_of_the_jobs_that_run_there_and_that_left_it() -> None:
+    left = job(lastMove=MOVE, moves=1)
+    assert on_node("n1", [left], [pod("other-worker-0", "n1", owner="other")]) == [
+        "IPUJob team/other: worker-0 Running",
+        f"IPUJob team/train moved away from here at {DAY}07:20:00Z: worker-0 on n1: Xid79",
+    ]
+    assert on_node("n2", [left], []) == []
+
+
+@pytest.mark.parametrize("text", ["", "a/b/c", "a/", "a/../b", "a b", "a\x1b"])
+def test_a_name_that_no_job_can_have_is_refused(text: str) -> None:
+    with pytest.raises(Exception, match="expected"):
+        job_name(text)
+
+
+def test_a_job_that_waits_says_for_what() -> None:
+    waits = job(conditions=[condition("Pending", "07:00:01", "is waiting for resources")], lastMessage="0 free blocks")
+    told = story(Known(waits), NOW)
+    assert told.why.endswith(": 0 free blocks")
+    assert told.chapters[-1].text == "R: 0 free blocks"
+
+
+def test_the_tainters_word_of_a_faulty_node_is_a_fault() -> None:
+    assert words(Known(job(), [event("NodeFaulty", "07:10:00", "node n1 is tainted")]))[-1] == "fault"
+
+
+def test_two_faults_of_one_moment_are_both_told() -> None:
+    events = [event("NodeFaulty", "07:10:00", "rank 0"), event("NodeGone", "07:10:01", "rank 1")]
+    assert words(Known(job(), events)) == ["submitted", "fault", "fault"]

@@ -1,0 +1,69 @@
+"""What a part's exit code says of its end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+
+import pytest
+
+from muster_kube.process.command_line import EXIT_FAILED, EXIT_USAGE, Parser
+from muster_kube.process.lifetime import end, stop_on_signals, tell_address, until_one_ends
+
+
+@contextlib.asynccontextmanager
+async def running():
+    task = asyncio.create_task(asyncio.Event().wait())
+    yield task
+    await end(task)
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_told_to_stop_is_a_good_end(number: signal.Signals) -> None:
+    async with running() as part:
+        stop = stop_on_signals()
+        try:
+            os.kill(os.getpid(), number)
+            assert await until_one_ends("thing", [part], stop) == 0
+            assert not part.done()
+        finally:
+            for each in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().remove_signal_handler(each)
+
+
+async def test_a_part_that_ends_by_itself_is_told_with_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> None:
+        raise ValueError("of its own")
+
+    async with running() as part:
+        failing = asyncio.create_task(fails())
+        assert await until_one_ends("thing", [part, failing], asyncio.Event()) == EXIT_FAILED
+    assert caplog.messages == ["a part of the thing has ended: of its own"]
+
+
+async def test_what_fails_once_it_was_told_to_stop_is_a_good_end() -> None:
+    async def fails() -> None:
+        raise ValueError
+
+    stop = asyncio.Event()
+    stop.set()
+    failing = asyncio.create_task(fails())
+    await asyncio.wait([failing])
+    assert await until_one_ends("thing", [failing], stop) == 0
+    await end(failing)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_address_is_told_for_who_left_the_port_to_the_system(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        tell_address("metrics", listener)
+        assert capsys.readouterr().out == f"metrics on {host}:{listener.getsockname()[1]}\n"
+
+
+def test_a_wrong_flag_is_a_usage_error_and_not_a_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        Parser(prog="muster thing").parse_args(["--frob"])
+    assert ended.value.code == EXIT_USAGE
+    assert "muster thing: unrecognized arguments: --frob" in capsys.readouterr().err

@@ -1,0 +1,466 @@
+"""Certificates over years, replicas and accidents: what is served is always what the configuration trusts."""
+
+import asyncio
+import base64
+import json
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kube.played_objects import CONFIGURATION, SECRET, Cluster, nothing
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ConfigError, Forbidden
+from muster_kube.webhook.certificates import CertificateFiles, Certificates, mutating
+from muster_kube.webhook.key_pairs import DAY_S, HOSTS_LIMIT, RENEW_S, VALID_S, Kept, Unusable, make, read_kept, renewed
+
+NOW = 1_800_000_000.0
+HOST = "own-node.muster.svc"
+HOSTS = (HOST, "10.1.2.3")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.configure("own-node.muster.dev")
+    return made
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def replica(cluster: Cluster, clock: Clock) -> Callable[..., Certificates]:
+    def start(*hosts: str, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> Certificates:
+        return _replica(cluster, clock, hosts or HOSTS, sleep)
+
+    return start
+
+
+def _replica(
+    cluster: Cluster,
+    clock: Clock,
+    hosts: tuple[str, ...] = HOSTS,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> Certificates:
+    client = cast("KubeClient", cluster)
+    return Certificates(client, "muster", "own-node", hosts, trusting=[CONFIGURATION], clock=clock, sleep=sleep)
+
+
+def shake_hands(server: ssl.SSLContext, bundle: bytes, host: str = HOST) -> bytes:
+    """The certificate (DER) that a client who trusts ``bundle`` gets. Raises ssl.SSLError. Time is not looked at: the
+    clock of these tests is not this machine's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=bundle.decode())
+    context.verify_flags |= ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, which has no name in Python
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client_side = context.wrap_bio(to_client, to_server, server_hostname=host)
+    server_side = server.wrap_bio(to_server, to_client, server_side=True)
+    waiting = {client_side, server_side}
+    for _ in range(10):
+        for side in list(waiting):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            waiting.discard(side)
+        if not waiting:
+            break
+    certificate = client_side.getpeercert(binary_form=True)
+    assert certificate is not None
+    return certificate
+
+
+# -- when the next one takes over
+
+
+def test_a_pair_is_left_alone_for_two_thirds_of_its_life() -> None:
+    kept = renewed(None, HOSTS, NOW, trusted=False)
+    assert renewed(kept, HOSTS, NOW + VALID_S - RENEW_S, trusted=True) is kept
+
+
+def test_the_next_pair_is_trusted_for_a_day_before_it_serves() -> None:
+    kept = Kept(make(HOSTS, NOW))
+    begun = NOW + VALID_S - RENEW_S + 60
+    following = renewed(kept, HOSTS, begun, trusted=True)
+    assert following.current == kept.current
+    assert following.next is not None
+    assert following.bundle == kept.current.authority + following.next.authority
+    assert renewed(following, HOSTS, begun + DAY_S - 60, trusted=True) is following
+    taken = renewed(following, HOSTS, begun + DAY_S, trusted=True)
+    assert (taken.current, taken.next) == (following.next, None)
+    assert kept.current.authority in taken.bundle  # a replica that has not looked yet still serves it
+
+
+def test_a_pair_that_is_not_trusted_yet_does_not_serve_while_the_old_one_does() -> None:
+    kept = Kept(make(HOSTS, NOW))
+    following = renewed(kept, HOSTS, NOW + VALID_S - RENEW_S + 60, trusted=True)
+    late = NOW + VALID_S - 60
+    assert renewed(following, HOSTS, late, trusted=False) is following
+    assert renewed(following, HOSTS, NOW + VALID_S, trusted=False).current == following.next
+
+
+def test_an_expired_pair_is_replaced_at_once_and_no_longer_trusted() -> None:
+    kept = Kept(make(HOSTS, NOW))
+    later = renewed(kept, HOSTS, NOW + VALID_S, trusted=True)
+    assert later.current.serves(HOSTS, NOW + VALID_S)
+    assert kept.current.authority not in later.bundle
+
+
+def test_new_names_come_to_the_old_ones_so_that_two_versions_do_not_fight() -> None:
+    old, new = ("old.muster.svc",), ("new.muster.svc",)
+    kept = renewed(Kept(make(old, NOW)), new, NOW, trusted=True)
+    assert kept.current.hosts == {*old, *new}
+    assert renewed(kept, old, NOW, trusted=True) is kept
+    many = [f"{number}.muster.svc" for number in range(HOSTS_LIMIT)]
+    assert renewed(kept, many, NOW, trusted=True).current.hosts == set(many)
+
+
+def test_what_is_stored_reads_as_it_was_and_holds_no_authoritys_key() -> None:
+    kept = renewed(Kept(make(HOSTS, NOW)), HOSTS, NOW + VALID_S - RENEW_S + 60, trusted=True)
+    kept = renewed(kept, HOSTS, NOW + VALID_S - RENEW_S + 2 * DAY_S, trusted=True)
+    kept = renewed(kept, HOSTS, kept.current.ends - RENEW_S + 60, trusted=True)
+    data = {name: value for name, value in kept.data().items() if value is not None}
+    assert read_kept(data) == kept
+    assert [name for name, value in data.items() if b"PRIVATE KEY" in value] == ["tls.key", "next.key"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tls.crt": b"garbage"}, "tls.crt: expected certificates in PEM"),
+        ({"tls.crt": b""}, "tls.crt: expected certificates in PEM"),
+        ({"tls.key": b"garbage"}, "tls.key: expected a private key in PEM"),
+        ({"tls.key": make(HOSTS, NOW).key}, "tls.key: is not the key of the certificate in tls.crt"),
+        ({"ca.crt": make(HOSTS, NOW).authority}, "ca.crt: none of its 1 certificates has signed the one in tls.crt"),
+        ({"next.crt": make(HOSTS, NOW).certificate}, "next.key: expected a private key in PEM"),
+    ],
+    ids=["garbage", "half", "bad key", "another's key", "another's authority", "half of the next"],
+)
+def test_what_is_no_pair_is_told_by_its_name(change: dict[str, bytes], said: str) -> None:
+    data = {name: value for name, value in Kept(make(HOSTS, NOW)).data().items() if value is not None}
+    with pytest.raises(Unusable, match=f"^{said}"):
+        read_kept(data | change)
+
+
+# -- replicas that share a Secret
+
+
+async def test_the_first_replica_makes_it_and_the_others_take_it(
+    cluster: Cluster, replica: Callable[..., Certificates]
+) -> None:
+    one, two = replica(), replica()
+    assert not one.ready.is_set()
+    await one.look()
+    await two.look()
+    assert cluster.writes == [("POST", SECRET), ("PATCH", CONFIGURATION)]
+    assert one.ca_bundle == two.ca_bundle == cluster.bundle
+    for host in HOSTS:
+        assert shake_hands(one.ssl_context, cluster.bundle, host) == shake_hands(two.ssl_context, cluster.bundle, host)
+
+
+async def test_nothing_is_written_while_nothing_has_to_change(
+    cluster: Cluster, clock: Clock, replica: Callable[..., Certificates]
+) -> None:
+    one = replica()
+    await one.look()
+    before = len(cluster.writes)
+    for _ in range(200):
+        clock.now += DAY_S
+        await one.look()
+    assert len(cluster.writes) == before
+
+
+async def test_over_three_years_each_replica_serves_what_is_trusted(
+    cluster: Cluster, clock: Clock, replica: Callable[..., Certificates]
+) -> None:
+    one, two = replica(), replica()
+    await one.look()
+    await two.look()
+    context, seen = one.ssl_context, set()
+    for step in range(3 * 365 // 4):
+        await (one, two)[step % 2].look()  # one of them is always days behind
+        for each in (one, two):
+            seen.add(shake_hands(each.ssl_context, cluster.bundle))
+        clock.now += DAY_S * (2 if step % 2 else 6)
+    assert one.ssl_context is context
+    assert len(seen) == 5  # a new one every 245 days
+    secret = [path for _, path in cluster.writes if path == SECRET]
+    assert len(secret) == 1 + 2 * 4  # the next one comes, the next one serves
+
+
+@settings(max_examples=40)
+@given(pauses=st.lists(st.integers(0, 6), min_size=60, max_size=60), days=st.sampled_from([0, 244, 246, 366]))
+def test_however_replicas_meet_they_end_with_one_bundle(pauses: list[int], days: int) -> None:
+    async def meet() -> None:
+        cluster, clock = Cluster(), Clock()
+        cluster.configure("a", "b")
+        if days:
+            await _replica(cluster, clock).look()
+            clock.now += days * DAY_S
+        turns = iter(pauses)
+
+        async def others() -> None:
+            for _ in range(next(turns, 0)):
+                await asyncio.sleep(0)
+
+        cluster.meanwhile = others
+        replicas = [_replica(cluster, clock) for _ in range(3)]
+        await asyncio.gather(*(each.look() for each in replicas))
+        assert cluster.bundle == cluster.secret()["ca.crt"]
+        for each in replicas:
+            shake_hands(each.ssl_context, cluster.bundle)
+
+    asyncio.run(meet())
+
+
+@pytest.mark.parametrize("bundle", ["written", "taken away"])
+@pytest.mark.parametrize("call", range(4))
+async def test_a_slow_replica_never_writes_an_old_bundle_over_a_new_one(
+    cluster: Cluster, clock: Clock, replica: Callable[..., Certificates], call: int, bundle: str
+) -> None:
+    """Another one, whose clock is a day ahead, renews between any two calls of the slow one."""
+    slow = replica()
+    await slow.look()
+    clock.now += VALID_S - RENEW_S - DAY_S / 2
+    ahead = Clock()
+    ahead.now = clock.now + DAY_S
+    other = _replica(cluster, ahead)
+    if bundle == "taken away":
+        cluster.configure("own-node.muster.dev")
+    left = iter(range(call))
+
+    async def meanwhile() -> None:
+        if next(left, None) is None:
+            cluster.meanwhile = nothing
+            await other.look()
+
+    cluster.meanwhile = meanwhile
+    await slow.look()
+    if cluster.meanwhile is meanwhile:  # the slow one has made fewer calls
+        cluster.meanwhile = nothing
+        await other.look()
+    assert "next.crt" in cluster.secret()
+    assert cluster.bundle == cluster.secret()["ca.crt"]
+
+
+async def test_a_deleted_secret_is_made_anew_and_the_old_key_no_longer_trusted(
+    cluster: Cluster, replica: Callable[..., Certificates]
+) -> None:
+    one, two = replica(), replica()
+    await one.look()
+    await two.look()
+    old = cluster.secret()
+    del cluster.objects[SECRET]
+    await one.look()
+    await two.look()
+    assert old["ca.crt"] not in cluster.bundle
+    assert shake_hands(one.ssl_context, cluster.bundle) == shake_hands(two.ssl_context, cluster.bundle)
+
+
+async def test_an_empty_secret_that_a_chart_has_made_is_filled(
+    cluster: Cluster, replica: Callable[..., Certificates]
+) -> None:
+    cluster.put({})
+    await replica().look()
+    assert cluster.writes == [("PATCH", SECRET), ("PATCH", CONFIGURATION)]
+
+
+@pytest.mark.parametrize("content", [{"tls.crt": b"somebody else's"}, {"ca.crt": make(HOSTS, NOW).authority}])
+async def test_a_secret_that_holds_something_else_is_left_alone(
+    cluster: Cluster, replica: Callable[..., Certificates], content: dict[str, bytes]
+) -> None:
+    cluster.put(content)
+    one = replica()
+    with pytest.raises(Unusable, match=r"secrets/own-node: .*it is not touched: delete it"):
+        await one.look()
+    assert cluster.secret() == content
+    assert not one.ready.is_set()
+
+
+async def test_a_secret_that_became_garbage_leaves_the_served_certificate(
+    cluster: Cluster, replica: Callable[..., Certificates]
+) -> None:
+    one = replica()
+    await one.look()
+    bundle = cluster.bundle
+    cluster.objects[SECRET]["data"]["tls.crt"] = "no base64!"
+    with pytest.raises(Unusable, match="not touched"):
+        await one.look()
+    shake_hands(one.ssl_context, bundle)
+
+
+async def test_a_bundle_that_was_taken_away_is_written_again(
+    cluster: Cluster, replica: Callable[..., Certificates]
+) -> None:
+    one = replica()
+    await one.look()
+    cluster.configure("own-node.muster.dev", "one.more")
+    await one.look()
+    assert cluster.bundle == one.ca_bundle
+    assert cluster.writes.count(("PATCH", SECRET)) == 0
+
+
+async def test_without_a_configuration_there_is_a_certificate_all_the_same(
+    cluster: Cluster, replica: Callable[..., Certificates]
+) -> None:
+    del cluster.objects[CONFIGURATION]
+    one = replica()
+    await one.look()
+    assert cluster.writes == [("POST", SECRET)]
+    shake_hands(one.ssl_context, one.ca_bundle)
+
+
+async def test_a_configuration_that_may_not_be_written_is_told_and_the_certificate_served(
+    cluster: Cluster, replica: Callable[..., Certificates]
+) -> None:
+    cluster.refuse["PATCH", CONFIGURATION] = Forbidden(403, "Forbidden", "no right", CONFIGURATION)
+    one = replica()
+    with pytest.raises(Forbidden):
+        await one.look()
+    shake_hands(one.ssl_context, one.ca_bundle)
+
+
+async def test_the_next_one_waits_until_the_configuration_can_be_written(
+    cluster: Cluster, clock: Clock, replica: Callable[..., Certificates]
+) -> None:
+    one = replica()
+    await one.look()
+    served = shake_hands(one.ssl_context, cluster.bundle)
+    cluster.refuse["PATCH", CONFIGURATION] = Forbidden(403, "Forbidden", "no right", CONFIGURATION)
+    for _ in range(260):
+        clock.now += DAY_S
+        try:
+            await one.look()
+        except Forbidden:
+            assert shake_hands(one.ssl_context, cluster.bundle) == served
+    cluster.refuse.clear()
+    await one.look()
+    await one.look()
+    assert shake_hands(one.ssl_context, cluster.bundle) != served
+
+
+async def test_of_two_configurations_both_have_to_trust_the_next_one_before_it_serves(
+    cluster: Cluster, clock: Clock
+) -> None:
+    """A mutating and a validating one share one server."""
+    beside = mutating("own-node")
+    cluster.objects[beside] = json.loads(json.dumps(cluster.objects[CONFIGURATION]))
+    client, trusting = cast("KubeClient", cluster), [beside, CONFIGURATION]
+    one, two = (Certificates(client, "muster", "own-node", HOSTS, trusting=trusting, clock=clock) for _ in range(2))
+
+    def bundles() -> list[bytes]:
+        kept = [cluster.objects[path]["webhooks"][0]["clientConfig"]["caBundle"] for path in trusting]
+        return [base64.b64decode(each) for each in kept]
+
+    await one.look()
+    await two.look()
+    assert bundles() == [cluster.bundle] * 2
+    first = shake_hands(one.ssl_context, cluster.bundle)
+    clock.now += VALID_S - RENEW_S + DAY_S
+    cluster.refuse["PATCH", beside] = Forbidden(403, "Forbidden", "no right", beside)
+    for _ in range(3):
+        for replica in (one, two):
+            with pytest.raises(Forbidden):
+                await replica.look()
+        clock.now += 2 * DAY_S
+        assert {shake_hands(each.ssl_context, bundle) for each in (one, two) for bundle in bundles()} == {first}
+    cluster.refuse.clear()
+    await one.look()  # both have it now
+    assert bundles() == [cluster.secret()["ca.crt"]] * 2
+    assert {shake_hands(each.ssl_context, bundle) for each in (one, two) for bundle in bundles()} == {first}
+    await one.look()
+    for bundle in bundles():
+        # the one that has not looked yet serves the former one, which stays trusted until it ends
+        assert shake_hands(one.ssl_context, bundle) != first
+        assert shake_hands(two.ssl_context, bundle) == first
+    clock.now += VALID_S
+    await one.look()
+    with pytest.raises(ssl.SSLError):
+        shake_hands(two.ssl_context, bundles()[0])
+
+
+# -- files that somebody else keeps
+
+
+def write_pair(folder: Path, hosts: tuple[str, ...] = HOSTS, *, key: bytes = b"") -> bytes:
+    pair = make(hosts, NOW)
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(key or pair.key)
+    (folder / "ca.crt").write_bytes(pair.authority)
+    return pair.authority
+
+
+async def test_files_are_served_and_read_again_without_a_restart(tmp_path: Path) -> None:
+    bundle = write_pair(tmp_path)
+    files = CertificateFiles(tmp_path, clock=lambda: NOW)
+    context = files.ssl_context
+    first = shake_hands(context, bundle)
+    assert files.ready.is_set()
+    assert files.ca_bundle == bundle
+    assert files.left_s == VALID_S
+    bundle = write_pair(tmp_path)
+    files.look()
+    assert shake_hands(context, bundle) != first
+
+
+async def test_files_that_do_not_belong_together_leave_what_was_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = write_pair(tmp_path)
+    rounds = asyncio.Semaphore(0)
+    told = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        told.set()
+        await rounds.acquire()
+        told.clear()
+
+    files = CertificateFiles(tmp_path, sleep=sleep)
+    first = shake_hands(files.ssl_context, bundle)
+    write_pair(tmp_path, key=make(HOSTS, NOW).key)
+    running = asyncio.create_task(files.run())
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            await told.wait()
+            told.clear()
+            rounds.release()
+        await told.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert shake_hands(files.ssl_context, bundle) == first
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "the certificate that was read last is still served" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: (folder / "tls.key").unlink(), "tls.key: cannot be read: No such file"),
+        (lambda folder: (folder / "tls.crt").write_text("x"), "no certificate with its key"),
+    ],
+    ids=["missing", "garbage"],
+)
+async def test_files_that_cannot_be_served_stop_the_start(
+    tmp_path: Path, spoil: Callable[[Path], object], said: str
+) -> None:
+    write_pair(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(ConfigError, match=said):
+        CertificateFiles(tmp_path)

@@ -1,0 +1,173 @@
+"""Calls of the V-IPU proxy: whatever comes back is one of three values."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from muster_kube.api.credentials import StaticToken
+from muster_kube.controller.fencing import NotLeading
+from muster_operator.act.proxy_client import ANSWER_LIMIT, Proxy
+from muster_operator.job.partition_api import Entry, Query, Refusal, Wish
+
+URL = "http://proxy:8080"
+WISH = Wish(job="u1", namespace="ns", name="train", instance=0, attempt=0, size=4, gcds=2)
+ENTRY = Entry(job="u1", namespace="ns", name="train", size=4, gcds=2, state="active", controller="c:8090")
+
+
+class Tokens:
+    """One that is refused, then another."""
+
+    def __init__(self) -> None:
+        self.current = "Bearer old"
+
+    async def header(self) -> str | None:
+        return self.current
+
+    def refused(self, header: str | None) -> bool:
+        self.current = "Bearer new"
+        return True
+
+
+class Bench:
+    def __init__(self, answer: Callable[[httpx2.Request], Any], *, leads: bool = True, timeout_s: float = 60.0) -> None:
+        self.noted: list[tuple[str, str]] = []
+        self.asked: list[httpx2.Request] = []
+        self.leads = leads
+
+        async def handle(request: httpx2.Request) -> httpx2.Response:
+            self.asked.append(request)
+            found = answer(request)
+            response: httpx2.Response = await found if asyncio.iscoroutine(found) else found
+            return response
+
+        self.proxy = Proxy(
+            URL,
+            StaticToken("t"),
+            may_write=lambda: self.leads,
+            note=lambda call, outcome: self.noted.append((call, outcome)),
+            timeout_s=timeout_s,
+            transport=httpx2.MockTransport(handle),
+        )
+
+
+def answering(status: int, body: object) -> Bench:
+    raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    return Bench(lambda _: httpx2.Response(status, content=raw))
+
+
+async def test_a_partition_is_taken_with_the_wish_and_the_token() -> None:
+    bench = answering(200, ENTRY)
+    async with bench.proxy as proxy:
+        assert await proxy.take("p-train-ns-0", WISH) == ENTRY
+    [asked] = bench.asked
+    assert (asked.method, str(asked.url)) == ("PUT", f"{URL}/partitions/p-train-ns-0")
+    assert asked.headers["authorization"] == "Bearer t"
+    assert msgspec.json.decode(asked.content, type=Wish) == WISH
+    assert bench.noted == [("take", "ok")]
+
+
+async def test_one_that_is_under_way_is_an_entry_too() -> None:
+    bench = answering(202, msgspec.structs.replace(ENTRY, state="creating"))
+    async with bench.proxy as proxy:
+        answer = await proxy.take("p", WISH)
+    assert isinstance(answer, Entry)
+    assert answer.state == "creating"
+    assert bench.noted == [("take", "pending")]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 409, 503])
+async def test_a_refusal_is_passed_on(status: int) -> None:
+    refusal = Refusal(why="NotOurs", message="of job u2")
+    bench = answering(status, refusal)
+    async with bench.proxy as proxy:
+        assert await proxy.take("p", WISH) == refusal
+        assert await proxy.free("p", "u1") == refusal
+        assert await proxy.room(4) == refusal
+    assert bench.noted == [("take", "NotOurs"), ("free", "NotOurs"), ("query", "NotOurs")]
+
+
+@pytest.mark.parametrize(("status", "done"), [(200, True), (202, False)])
+async def test_freeing_says_whether_it_is_done(status: int, done: bool) -> None:
+    bench = answering(status, {})
+    async with bench.proxy as proxy:
+        assert await proxy.free("p", "u1") is done
+    assert str(bench.asked[0].url) == f"{URL}/partitions/p?job=u1"
+
+
+async def test_room_is_asked_for_by_size() -> None:
+    bench = answering(200, {"available": True, "numOfPartitions": 3, "message": ""})
+    async with bench.proxy as proxy:
+        assert await proxy.room(4) == Query(available=True, num_of_partitions=3)
+    assert msgspec.json.decode(bench.asked[0].content) == {"size": 4}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why", "shown"),
+    [
+        (502, b"<html>Bad\nGateway</html>", "Unreachable", "HTTP 502: <html>Bad Gateway</html>"),
+        (404, b"", "Refused", "HTTP 404: nothing"),
+        (200, b'{"job": 1}', "Refused", 'HTTP 200: {"job": 1}'),
+        (409, b'{"why": "Because"}', "Refused", "HTTP 409"),
+        (200, b"\xff\xfe", "Refused", "HTTP 200"),
+        (200, b" " * (ANSWER_LIMIT + 1), "Refused", f"with more than {ANSWER_LIMIT} bytes"),
+    ],
+)
+async def test_what_is_no_answer_of_the_proxys_is_a_refusal_that_shows_it(
+    status: int, body: bytes, why: str, shown: str
+) -> None:
+    async with answering(status, body).proxy as proxy:
+        answer = await proxy.take("p", WISH)
+    assert isinstance(answer, Refusal)
+    assert answer.why == why
+    assert answer.message.startswith(f"V-IPU proxy {URL}: ")
+    assert shown in answer.message
+
+
+async def test_nobody_listens() -> None:
+    def fail(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
+
+    async with Bench(fail).proxy as proxy:
+        answer = await proxy.take("p", WISH)
+    assert answer == Refusal(why="Unreachable", message=f"V-IPU proxy {URL}: refused")
+
+
+async def test_a_call_is_bounded_as_a_whole() -> None:
+    async def never() -> httpx2.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with Bench(lambda _: never(), timeout_s=0.05).proxy as proxy:
+        answer = await proxy.take("p", WISH)
+    assert answer == Refusal(why="Unreachable", message=f"V-IPU proxy {URL}: no answer within 0.05 s")
+
+
+async def test_a_token_that_has_been_replaced_is_read_again_once() -> None:
+    seen: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers["authorization"])
+        refusal = msgspec.json.encode(Refusal(why="Refused", message="who?"))
+        return httpx2.Response(401, content=refusal) if len(seen) == 1 else httpx2.Response(
+            200, content=msgspec.json.encode(ENTRY)
+        )  # fmt: skip
+
+    proxy = Proxy(URL, Tokens(), may_write=lambda: True, transport=httpx2.MockTransport(answer))
+    async with proxy:
+        assert await proxy.take("p", WISH) == ENTRY
+    assert seen == ["Bearer old", "Bearer new"]
+
+
+async def test_who_does_not_lead_asks_for_nothing() -> None:
+    bench = answering(200, ENTRY)
+    bench.leads = False
+    async with bench.proxy as proxy:
+        with pytest.raises(NotLeading):
+            await proxy.take("p", WISH)
+        with pytest.raises(NotLeading):
+            await proxy.free("p", "u1")
+    assert bench.asked == []

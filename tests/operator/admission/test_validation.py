@@ -1,0 +1,313 @@
+"""Validating: each rule by a table, all errors at once, and what an update may change."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.operator.admission.specs import CONTAINER, Spec, least, published, specs, template, workers
+
+from muster_operator.admission.defaults import defaulted
+from muster_operator.admission.errors import ERRORS_LIMIT, Error, bounded, shown
+from muster_operator.admission.validation import Limits, judge, validate
+from muster_operator.job.types import INSTANCES_LIMIT, decode
+
+LIMITS = Limits()
+SIZES = 'expected a power of two from "1" to "64", as text'
+
+
+def errors(spec: Spec, name: str = "job", limits: Limits = LIMITS, **metadata: Any) -> list[str]:
+    """Of a new job, as the API server has it judged: after defaulting."""
+    job = {"metadata": {"name": name} | metadata, "spec": defaulted(spec).spec}
+    return [str(error) for error in judge(job, None, limits).errors]
+
+
+def changed(before: Spec, after: Spec, **metadata: Any) -> list[str]:
+    stored = defaulted(before).spec
+    job = {"metadata": {"name": "job"} | metadata, "spec": defaulted(after, stored).spec}
+    return [str(error) for error in judge(job, {"metadata": {"name": "job"}, "spec": stored}, LIMITS).errors]
+
+
+def test_the_least_is_enough() -> None:
+    assert errors(least()) == []
+
+
+@pytest.mark.parametrize("size", ["3", "0", "-2", "1.5", "abc", "", " 2", "02", "٢", "2\n", "9" * 5000, 2, 2.0, None])
+def test_7_a_size_is_a_power_of_two_as_text(size: object) -> None:
+    """Behaviour 7."""
+    (error,) = errors(least() | {"ipusPerJobInstance": size})
+    assert error == f"spec.ipusPerJobInstance: {shown(size)}: {SIZES}"
+    assert len(error) < 200
+
+
+@pytest.mark.parametrize("size", ["1", "2", "4", "8", "16", "32", "64"])
+def test_7_all_sizes_of_partitions_are_allowed(size: str) -> None:
+    """Behaviour 7."""
+    assert errors(least(ipusPerJobInstance=size)) == []
+
+
+def test_8_the_largest_size_is_a_setting() -> None:
+    """Behaviour 8."""
+    spec = least(ipusPerJobInstance="128")
+    assert errors(spec) == [f'spec.ipusPerJobInstance: "128": {SIZES}']
+    assert errors(spec, limits=Limits(max_ipus=128)) == []
+    assert 'to "128"' in errors(least(ipusPerJobInstance="256"), limits=Limits(max_ipus=128))[0]
+
+
+@pytest.mark.parametrize(("group", "said"), [("1", ""), ("2", ""), ("4", ""), ("8", "a divisor"), ("3", "a divisor")])
+def test_9_workers_get_equal_shares(group: str, said: str) -> None:
+    """Behaviour 9."""
+    found = errors(least(workersPerJobInstance=group))
+    assert found == [] if not said else said in found[0] and '"4"' in found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "said"),
+    [
+        ("a" * 54, {}, ""),
+        ("a" * 55, {}, "at most 54 characters: with -worker-0 a pod's name ends at 63"),
+        ("a" * 63, {}, "at most 54 characters"),
+        ("a" * 54, {"jobInstances": 10}, ""),
+        ("a" * 54, {"jobInstances": 11}, "at most 53 characters: with -worker-10 "),
+        ("a" * 53, {"jobInstances": 26, "workersPerJobInstance": "4"}, "at most 52 characters: with -worker-103 "),
+        ("a" * 52, {"jobInstances": 26, "workersPerJobInstance": "4"}, ""),
+        ("a" * 54, {"jobInstances": 0}, ""),
+        ("a" * 54, {"launcher": {"command": ["mpirun"]}}, ""),
+        ("a" * 55, {"interactive": {"ttl": 9}}, "at most 54"),
+        ("1-foo", {}, "a letter, then letters"),
+        ("a.b", {}, "a letter, then letters"),
+        ("a-", {}, "a letter, then letters"),
+        ("-a", {}, "a letter, then letters"),
+        ("A", {}, "a letter, then letters"),
+        ("a\n", {}, "a letter, then letters"),
+        ("a", {}, ""),
+    ],
+)
+def test_10_pods_names_are_hosts(name: str, fields: Spec, said: str) -> None:
+    """Behaviour 10."""
+    found = errors(least(**fields), name)
+    if not said:
+        assert found == []
+    else:
+        assert found[0].startswith("metadata.name: ")
+        assert said in found[0]
+
+
+def test_10_a_generated_name_is_counted_with_what_is_added() -> None:
+    """Behaviour 10."""
+    assert errors(least(), "", generateName="a" * 49) == []
+    assert "metadata.name" in errors(least(), "", generateName="a" * 50)[0]
+    assert errors(least(), "", generateName="job-") == []
+    assert "metadata.name" in errors(least(), "")[0]
+
+
+@pytest.mark.parametrize("codes", ["1,3,128-255", "1", "255", "128-255", "7-7"])
+def test_11_exit_codes(codes: str) -> None:
+    """Behaviour 11."""
+    assert errors(least(restartPolicy={"type": "ExitCode", "exitCodes": codes})) == []
+
+
+@pytest.mark.parametrize(
+    "codes",
+    ["a", "9-", "300", "200-100", "", "-1", "1,", "1 ,2", "0", "0-255", "1-2-3", "1,2," + "3," * 600 + "4", 137],
+)
+def test_11_what_are_no_exit_codes(codes: object) -> None:
+    """Behaviour 11."""
+    (error,) = errors(least(restartPolicy={"type": "ExitCode", "exitCodes": codes}))
+    assert error.startswith("spec.restartPolicy.exitCodes: ")
+
+
+@pytest.mark.parametrize("ttl", [0, -1, None, "60", True, 2**31, 10**400])
+def test_12_a_session_lives_for_seconds(ttl: object) -> None:
+    """Behaviour 12."""
+    (error,) = errors(least(interactive={"ttl": ttl}))
+    assert error.startswith("spec.interactive.ttl: ")
+
+
+def test_12_a_session_has_no_launcher_of_its_own() -> None:
+    """Behaviour 12."""
+    (error,) = errors(least(interactive={"ttl": 60}, launcher={"command": ["mpirun"]}))
+    assert error.startswith("spec.interactive: expected either launcher or interactive")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"jobInstances": -1}, f"spec.jobInstances: -1: expected a number from 0 to {INSTANCES_LIMIT}"),
+        ({"jobInstances": 10**500}, "spec.jobInstances: a number of 1661 bits"),
+        ({"jobInstances": True}, "spec.jobInstances: true"),
+        (
+            {"jobInstances": 4096, "workersPerJobInstance": "4"},
+            "spec.jobInstances: 4096 of 4 workers: expected at most",
+        ),
+        ({"workersPerJobInstance": "0"}, 'spec.workersPerJobInstance: "0"'),
+        ({"workers": workers(0)}, "spec.workers.replicas: 0"),
+        ({"workers": workers("2")}, 'spec.workers.replicas: "2"'),
+        ({"workersPerJobInstance": "2", "workers": workers(1)}, "where spec.workers.replicas is 1"),
+        ({"workerPerJobInstance": "2", "workers": workers(1)}, 'spec.workerPerJobInstance: "2" where spec.workers.r'),
+        ({"workerPerJobInstance": "2", "workersPerJobInstance": "1"}, "where spec.workersPerJobInstance is"),
+        ({"workerPerJobInstance": "x"}, 'spec.workerPerJobInstance: "x": expected a number'),
+        ({"modelReplicasPerWorker": "none"}, 'spec.modelReplicasPerWorker: "none"'),
+        ({"modelReplicas": "4", "ipusPerModelReplica": "2"}, 'expected modelReplicas times ipusPerModelReplica, "8"'),
+        ({"modelReplicas": "4"}, "spec.ipusPerModelReplica: missing: expected beside spec.modelReplicas"),
+        ({"launcher": {"command": []}}, "spec.launcher.command: missing"),
+        ({"launcher": {"command": ["a", 1]}}, "spec.launcher.command[1]: 1: expected text"),
+        ({"launcher": {"command": ["a"], "env": [{"name": "A", "value": 1}]}}, "spec.launcher.env[0].value: 1"),
+        ({"launcher": {"command": ["a"], "env": [{"value": "1"}]}}, "spec.launcher.env[0].name: null"),
+    ],
+)
+def test_each_error_names_its_place_what_was_found_and_what_is_allowed(fields: Spec, said: str) -> None:
+    found = errors(least(**fields))
+    assert any(said in error for error in found), found
+
+
+@pytest.mark.parametrize(
+    ("rolling", "said"),
+    [
+        ({"maxSurge": 1, "maxUnavailable": "25%"}, ""),
+        ({"maxSurge": 0}, ""),
+        ({"maxSurge": -1}, "rollingUpdate.maxSurge: -1"),
+        ({"maxUnavailable": "a quarter"}, 'rollingUpdate.maxUnavailable: "a quarter"'),
+        ({"maxSurge": 0, "maxUnavailable": "0%"}, "spec.workers.strategy.rollingUpdate: maxSurge and maxUnavailable"),
+    ],
+)
+def test_bounds_of_a_rolling_update(rolling: Spec, said: str) -> None:
+    found = errors(least(workers={"template": template(), "strategy": {"rollingUpdate": rolling}}))
+    assert found == [] if not said else said in found[0]
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    spec = least(
+        ipusPerJobInstance="3",
+        jobInstances=-1,
+        interactive={"ttl": 0},
+        launcher={"command": ["mpirun"]},
+        restartPolicy={"type": "ExitCode", "exitCodes": "9-"},
+        workers={"template": {"spec": {"containers": []}}},
+    )
+    assert [error.partition(": ")[0] for error in errors(spec, "1-foo")] == [
+        "spec.jobInstances",
+        "spec.ipusPerJobInstance",
+        "metadata.name",
+        "spec.interactive",
+        "spec.interactive.ttl",
+        "spec.restartPolicy.exitCodes",
+        "spec.workers.template.spec.containers",
+    ]
+
+
+def test_errors_are_bounded_in_number_and_length() -> None:
+    many = [{"name": "x" * 10_000, "image": "y" * 10_000 + " "} for _ in range(1000)]
+    found = errors(least(workers={"template": {"spec": {"containers": many}}}))
+    assert len(found) == ERRORS_LIMIT + 1
+    assert found[-1] == f"spec: {2000 - ERRORS_LIMIT} more errors like these"
+    assert sum(map(len, found)) < 8000
+    assert bounded([Error("a", "b")] * 100) == (Error("a", "b"),)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"ipusPerJobInstance": "8"}, "spec.ipusPerJobInstance"),
+        ({"workersPerJobInstance": "2"}, "spec.workersPerJobInstance"),
+        ({"workers": workers(2)}, "spec.workersPerJobInstance"),
+        ({"launcher": {"command": ["mpirun", "b"]}}, "spec.launcher"),
+        ({"launcher": None}, "spec.launcher"),
+        ({"launcher": None, "interactive": {"ttl": 60}}, "spec.launcher"),
+    ],
+)
+def test_13_what_pods_and_partitions_were_made_to_changes_only_while_suspended(change: Spec, path: str) -> None:
+    """Behaviour 13."""
+    before = defaulted(least(launcher={"command": ["mpirun", "a"]})).spec
+    found = changed(before, before | change)
+    assert found[0].startswith(f"{path}: ")
+    assert found[0].endswith("expected only while the job is suspended (spec.suspend: true)")
+    assert changed(before, before | change | {"suspend": True}) != []
+    assert changed(before | {"suspend": True}, before | change | {"suspend": True}) == []
+    assert changed(before | {"suspend": True}, before | change) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"jobInstances": 4},
+        {"restartPolicy": {"type": "Always"}},
+        {"cleanPodPolicy": "All"},
+        {"suspend": True},
+        {"workers": workers(1) | {"template": template(image="main:2")}},
+        {"activeDeadlineSeconds": 60},
+    ],
+)
+def test_13_the_rest_changes_at_any_time(change: Spec) -> None:
+    """Behaviour 13."""
+    assert changed(least(), least() | change) == []
+
+
+def test_13_under_a_launcher_the_template_changes_only_while_suspended() -> None:
+    other = {"workers": workers(1) | {"template": template(image="main:2")}}
+    for mode in ({"launcher": {"command": ["mpirun"]}}, {"interactive": {"ttl": 60}}):
+        before = least(**mode)
+        [said] = changed(before, before | other)
+        assert said.startswith("spec.workers.template: ")
+        assert changed(before | {"suspend": True}, before | other) == []
+        assert changed(before, before | other | {"suspend": True}) == [], "as Kueue takes a job back"
+
+
+def test_13_the_time_of_a_session_can_be_changed() -> None:
+    assert changed(least(interactive={"ttl": 60}), least(interactive={"ttl": 7200})) == []
+
+
+def test_15_what_was_stored_once_is_no_reason_to_refuse_another_change() -> None:
+    """Behaviour 15: a lower limit, or an update that no webhook saw."""
+    before = least(ipusPerJobInstance="128", restartPolicy={"type": "ExitCode", "exitCodes": "300"})
+    assert changed(before, before | {"jobInstances": 2}) == []
+    assert changed(before, before | {"restartPolicy": {"type": "ExitCode", "exitCodes": "301"}}) != []
+
+
+def test_15_what_is_being_deleted_is_refused_nothing() -> None:
+    """Behaviour 15: taking a finaliser off is an update."""
+    assert changed(least(), least(ipusPerJobInstance="3"), deletionTimestamp="2026-01-01T00:00:00Z") == []
+
+
+def test_warnings_of_what_has_no_effect() -> None:
+    policy = {"type": "OnFailure", "exitCodes": "1"}
+    spec = defaulted(least(restartPolicy=policy, cleanPodPolicy="All")).spec
+    codes, clean = judge({"metadata": {"name": "job"}, "spec": spec}, None, LIMITS).warnings
+    assert codes.startswith("spec.restartPolicy.exitCodes: ")
+    assert clean.startswith("spec.cleanPodPolicy All: ")
+
+
+@pytest.mark.parametrize(("name", "job"), published(), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_operators_own_look_agrees_with_the_webhook(name: str, job: Spec) -> None:
+    """Defaulted or not: an update may have met no webhook."""
+    for spec in (job["spec"], defaulted(job["spec"]).spec):
+        assert validate(decode(msgspec.json.encode(job | {"spec": spec})), LIMITS) == ()
+        if "ipusPerJobInstance" in spec:
+            bad = decode(msgspec.json.encode(job | {"spec": spec | {"ipusPerJobInstance": "3"}}))
+            assert validate(bad, LIMITS)[0].path == "spec.ipusPerJobInstance"
+
+
+@given(specs, st.one_of(st.none(), specs), st.sampled_from(["job", "1-foo", "a" * 63]))
+def test_no_spec_whatever_makes_it_fail(spec: Spec, stored: Spec | None, name: str) -> None:
+    former = None if stored is None else {"metadata": {"name": name}, "spec": stored}
+    judge({"metadata": {"name": name}, "spec": defaulted(spec, stored).spec}, former, LIMITS)
+    judge({"metadata": name, "spec": spec}, former, LIMITS)
+
+
+def test_forty_containers_are_allowed_and_none_are_not() -> None:
+    forty = [CONTAINER | {"name": f"c{number}"} for number in range(40)]
+    assert errors(least(workers={"template": {"spec": {"containers": forty}}})) == []
+    for containers in (list[Spec](), None):
+        (error,) = errors(least(workers={"template": {"spec": {"containers": containers}}}))
+        assert error == "spec.workers.template.spec.containers: missing: expected at least one container"
+
+
+def test_a_mount_where_the_launcher_has_its_own_is_denied_where_there_is_one() -> None:
+    mounted = template(volumeMounts=[{"name": "data", "mountPath": "/etc/mpi"}])
+    mounted["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}]
+    spec = least(workers={"template": mounted})
+    assert errors(spec) == []
+    for mode in ({"launcher": {"command": ["mpirun"]}}, {"interactive": {"ttl": 60}}):
+        [error] = errors(spec | mode)
+        assert error.startswith("spec.workers.template.spec.containers[0].volumeMounts[0].mountPath: ")

@@ -1,0 +1,313 @@
+"""Partitions that are taken, reset and let go, with a V-IPU that works as it should."""
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.operator.proxy.world import FAR_S, World, called, wish
+
+from muster_operator.job.names import partition
+from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.proxy.partitions.intents import Waits
+from muster_operator.proxy.tracker.decisions import begun
+from muster_operator.proxy.tracker.entries import written
+from muster_operator.vipu.simulator.fleet import Faults
+
+
+async def test_29_each_instance_has_a_partition_of_its_own_and_its_workers_are_gcds() -> None:
+    world = World()
+    core = await world.start()
+    for instance in range(2):
+        asked = wish(instance=instance, size=8, gcds=2)
+        taken = await core.taking.take(called(asked), asked)
+        assert isinstance(taken, Entry)
+        assert taken.state == "active"
+        assert (taken.controller, taken.selector) == ("v0:8090", "rack=v0")
+    assert {n: (h.size, h.gcds) for n, h in world.vipus[0].held.items()} == {
+        "p-train-default-0": (8, 2), "p-train-default-1": (8, 2)
+    }  # fmt: skip
+    world.assert_they_agree()
+    await world.kill()
+
+
+async def test_29_names_that_would_collide_are_told_apart() -> None:
+    world = World()
+    core = await world.start()
+    one, other = wish("uid-1", name="a-b", namespace="c"), wish("uid-2", name="a", namespace="b-c")
+    for asked in (one, other):
+        assert isinstance(await core.taking.take(called(asked), asked), Entry)
+    assert len(world.vipus[0].held) == 2
+    await world.kill()
+
+
+def test_29_a_namespace_that_is_called_as_anothers_digest_has_names_of_its_own() -> None:
+    name = partition("b-c", "a", 0)
+    *_, namespace, _ = name.split("-")
+    assert partition(namespace.lower(), "a-b-c", 0) != name, "namespaces have no capital letters"
+
+
+async def test_30_the_same_attempt_again_changes_nothing() -> None:
+    world = World()
+    core = await world.start()
+    asked = wish()
+    first = await core.taking.take(called(asked), asked)
+    calls, writes = list(world.vipus[0].calls), world.api.writes
+    assert await core.taking.take(called(asked), asked) == first
+    assert (world.vipus[0].calls, world.api.writes) == (calls, writes)
+    await world.kill()
+
+
+async def test_30_a_higher_attempt_resets_once() -> None:
+    world = World()
+    core = await world.start()
+    asked = wish()
+    await core.taking.take(called(asked), asked)
+    again = msgspec.structs.replace(asked, attempt=1)
+    for _ in range(2):
+        taken = await core.taking.take(called(asked), again)
+        assert isinstance(taken, Entry)
+        assert (taken.state, taken.attempt, taken.reset) == ("active", 1, False)
+    assert world.vipus[0].calls == [("create", called(asked)), ("reset", called(asked))]
+    old = await core.taking.take(called(asked), asked)
+    assert isinstance(old, Refusal)
+    assert old.why == "OldAttempt"
+    await world.kill()
+
+
+async def test_30_another_job_is_refused_and_nothing_changes() -> None:
+    world = World()
+    core = await world.start()
+    asked = wish()
+    await core.taking.take(called(asked), asked)
+    calls, data = list(world.vipus[0].calls), dict(world.api.data)
+    theirs = msgspec.structs.replace(asked, job="uid-2", attempt=9)
+    for answer in (await core.taking.take(called(asked), theirs), await core.taking.free(called(asked), "uid-2")):
+        assert isinstance(answer, Refusal)
+        assert answer.why == "NotOurs"
+    assert (world.vipus[0].calls, world.api.data) == (calls, data)
+    await world.kill()
+
+
+async def test_a_higher_attempt_of_another_size_makes_it_anew() -> None:
+    world = World()
+    core = await world.start()
+    asked = wish()
+    await core.taking.take(called(asked), asked)
+    other = msgspec.structs.replace(asked, size=8)
+    refused = await core.taking.take(called(asked), other)
+    assert isinstance(refused, Refusal)
+    assert refused.why == "Invalid"
+    await core.taking.take(called(asked), msgspec.structs.replace(other, attempt=1))
+    assert world.vipus[0].held[called(asked)].size == 8
+    world.assert_they_agree()
+    await world.kill()
+
+
+async def test_34_it_is_let_go_and_its_entry_goes_with_it() -> None:
+    world = World()
+    core = await world.start()
+    asked = wish()
+    await core.taking.take(called(asked), asked)
+    assert await core.taking.free(called(asked), asked.job) is None
+    assert await core.taking.free(called(asked), asked.job) is None
+    assert world.api.data == {}
+    assert world.vipus[0].held == {}
+    await world.kill()
+
+
+async def test_34_v_ipu_is_down_and_the_entry_says_so_until_it_is_back() -> None:
+    world = World()
+    core = await world.start(waits=Waits(FAR_S, 0.05))
+    asked = wish()
+    await core.taking.take(called(asked), asked)
+    world.vipus[0].inner.keeper.set_faults(Faults(down=True))
+    left = await core.taking.free(called(asked), asked.job)
+    assert isinstance(left, Entry)
+    assert left.state == "deleting"
+    await world.until(lambda: "v0:8090: no answer" in world.api.data[called(asked)], "the reason")
+    written = world.api.writes
+    await asyncio.sleep(0.05)
+    assert world.api.writes == written, "the same reason is written once"
+    world.vipus[0].inner.keeper.set_faults(Faults())
+    await world.until(lambda: world.api.data == {}, "the entry goes")
+    await world.kill()
+
+
+async def test_35_let_go_while_it_is_being_made_leaves_nothing() -> None:
+    world = World(delay_s=0.05)
+    core = await world.start()
+    asked = wish()
+    making = asyncio.create_task(core.taking.take(called(asked), asked))
+    await world.until(lambda: called(asked) in world.vipus[0].held, "it is being made")
+    assert await core.taking.free(called(asked), asked.job) is None
+    refused = await making
+    assert isinstance(refused, Refusal)
+    await world.quiet()
+    assert (world.api.data, world.vipus[0].held) == ({}, {})
+    await world.kill()
+
+
+async def test_idle_costs_neither_a_write_nor_a_question() -> None:
+    world = World()
+    core = await world.start()
+    asked = wish()
+    await core.taking.take(called(asked), asked)
+    await world.quiet()
+    written, questions = world.api.writes, world.vipus[0].asked
+    await asyncio.sleep(0.05)
+    assert (world.api.writes, world.vipus[0].asked) == (written, questions)
+    await world.kill()
+
+
+async def test_many_intents_go_together_in_few_writes() -> None:
+    world = World(64)
+    core = await world.start()
+    wishes = [wish(f"uid-{i}", name=f"job{i}", size=1) for i in range(40)]
+    taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in wishes))
+    assert all(isinstance(each, Entry) and each.state == "active" for each in taken)
+    assert world.api.writes < 40, "40 partitions are 80 changes"
+    world.assert_they_agree()
+    await world.kill()
+
+
+async def test_no_room_is_told_and_costs_no_write() -> None:
+    world = World(8)
+    core = await world.start()
+    await world.quiet()
+    written = world.api.writes
+    asked = wish(size=16)
+    refused = await core.taking.take(called(asked), asked)
+    assert refused == Refusal(why="NoRoom", message="v0:8090: 0 free blocks of 16 IPUs")
+    assert world.api.writes == written
+    await world.kill()
+
+
+async def test_two_at_once_for_the_last_room_are_one_taken_and_one_refused() -> None:
+    world = World(8)
+    core = await world.start()
+    one, other = wish("uid-1", name="a", size=8), wish("uid-2", name="b", size=8)
+    taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in (one, other)))
+    assert sorted(type(each).__name__ for each in taken) == ["Entry", "Refusal"]
+    await world.quiet()
+    world.assert_they_agree()
+    await world.kill()
+
+
+async def test_a_partition_that_vanishes_is_made_again_and_told() -> None:
+    world = World()
+    core = await world.start()
+    asked = wish()
+    await core.taking.take(called(asked), asked)
+    world.vipus[0].inner.keeper.vanish(called(asked))
+    await core.counting.stats()
+    await world.quiet()
+    entry = core.store.entry(called(asked))
+    assert entry is not None
+    assert (entry.state, entry.message) == ("active", "V-IPU did not have it any more: made again")
+    world.assert_they_agree()
+    assert core.metrics.registry.get_sample_value("muster_vipu_proxy_vanished_total") == 1
+    await world.kill()
+
+
+async def test_a_partition_that_the_tracker_does_not_know_is_left_alone() -> None:
+    world = World()
+    asked = wish()
+    world.vipus[0].inner.keeper.create(called(asked), 4, 1)
+    core = await world.start()
+    refused = await core.taking.take(called(asked), asked)
+    assert isinstance(refused, Refusal)
+    assert refused.why == "Refused"
+    assert "that the tracker does not know" in refused.message
+    assert called(asked) in world.vipus[0].held
+    await world.kill()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"size": 3}, "size: 3: expected one of 1, 2, 4, 8, 16, 32, 64"),
+        ({"size": 128}, "size: 128"),
+        ({"size": 0}, "size: 0"),
+        ({"gcds": 3}, "gcds: 3"),
+        ({"attempt": -1}, "attempt"),
+        ({"job": ""}, "job"),
+    ],
+)
+async def test_a_wish_that_cannot_be_is_refused_by_name(changes: dict[str, object], told: str) -> None:
+    world = World()
+    core = await world.start()
+    refused = await core.taking.take("p-x-y-0", msgspec.structs.replace(wish(), **changes))
+    assert isinstance(refused, Refusal)
+    assert refused.why == "Invalid"
+    assert told in refused.message
+    await world.kill()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x-a-b-0", "p-", "p-a/b", "p-a b", "p-a\nb", "p-ä-b-0", "p-" + "a" * 300, "p-a-b-0.unreadable",
+     "p-muster-parked-0123abcd"],
+)  # fmt: skip
+async def test_a_name_that_the_tracker_cannot_have_is_refused_and_never_written(name: str) -> None:
+    world = World()
+    core = await world.start()
+    refused = await core.taking.take(name, wish())
+    assert isinstance(refused, Refusal)
+    assert refused.why == "Invalid"
+    assert "expected a name of a job's partition" in refused.message
+    await world.quiet()
+    assert (world.api.data, world.vipus[0].calls) == ({}, [])
+    await world.kill()
+
+
+async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> None:
+    world = World()
+    core = await world.start()
+    one, other = wish("uid-1"), wish("uid-2")
+    taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in (one, other)))
+    # whoever comes first has it
+    assert [each.why if isinstance(each, Refusal) else each.state for each in taken] == ["active", "NotOurs"]
+    await world.quiet()
+    world.assert_they_agree()
+    await world.kill()
+
+
+async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> None:
+    world = World()
+    world.api.put({called(wish()): written(begun(wish(), "v0:8090", ""))})
+    core = world.another()
+    running = asyncio.create_task(core.store.run(None))
+    await core.store.wait_loaded()
+    await asyncio.sleep(0.02)
+    assert (world.vipus[0].asked, world.vipus[0].calls) == (0, [])
+    assert "quarantined" in core.unhealthy()
+    await core.settling.verify_all()
+    assert core.unhealthy() == ""
+    await world.until(lambda: "active" in world.api.data[called(wish())], "it is settled")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await core.stop()
+
+
+async def test_two_proxies_at_once_make_no_twin() -> None:
+    world = World(32, 32)
+    first = await world.start()
+    second = world.another()
+    running = asyncio.create_task(second.store.run(None))
+    await second.store.wait_loaded()
+    await second.settling.verify_all()
+    world.api.watchers = [first, second]
+    wishes = [wish(f"uid-{i}", name=f"job{i}") for i in range(6)]
+    for attempt in (0, 1):
+        asked = [msgspec.structs.replace(each, attempt=attempt) for each in wishes]
+        await asyncio.gather(*(core.taking.take(called(each), each) for each in asked for core in (first, second)))
+        await world.until(lambda: not first.is_busy and not second.is_busy, "both have settled")
+        world.assert_they_agree()
+        assert len(world.api.data) == 6
+    await asyncio.gather(*(core.taking.free(called(each), each.job) for each in wishes for core in (first, second)))
+    await world.until(lambda: not first.is_busy and not second.is_busy, "both have settled")
+    assert (world.api.data, world.held) == ({}, {"v0:8090": {}, "v1:8090": {}})
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await second.stop()
+    await world.kill()

@@ -1,0 +1,127 @@
+"""Nodes that a job could go to, counted as they change."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster_kube.api.objects import Condition, Metadata, Taint
+from muster_operator.job.snapshot import Placeable
+from muster_operator.observe.node_capacity import (
+    SELECTORS_LIMIT,
+    FleetNode,
+    FleetNodeSpec,
+    FleetNodeStatus,
+    Places,
+    is_healthy,
+    slim,
+    takes_pods,
+)
+
+OURS = ("muster.dev/faulty",)
+
+
+def node(
+    name: str, *, rack: str = "a", ready: bool = True, cordoned: bool = False, taint: str = "", label: bool = False
+) -> FleetNode:
+    labels = {"rack": rack} | ({"muster.dev/faulty": "true"} if label else {})
+    taints = (Taint(key=taint, effect="NoSchedule", value="x"),) if taint else ()
+    conditions = (
+        Condition(type="MemoryPressure", status="False", last_heartbeat_time="now"),
+        Condition(type="Ready", status="True" if ready else "Unknown", reason="r", last_heartbeat_time="now"),
+    )
+    return slim(
+        FleetNode(
+            metadata=Metadata(name=name, labels=labels, annotations={"big": "x" * 100}),
+            spec=FleetNodeSpec(taints=taints, unschedulable=cordoned),
+            status=FleetNodeStatus(conditions=conditions),
+        )
+    )
+
+
+class Fleet:
+    def __init__(self) -> None:
+        self.nodes: dict[str, FleetNode] = {}
+        self.rooms = 0
+        self.places = Places(self.nodes, OURS, self._room)
+
+    def _room(self) -> None:
+        self.rooms += 1
+
+    def put(self, name: str, new: FleetNode | None) -> None:
+        old = self.nodes.pop(name, None)
+        if new is not None:
+            self.nodes[name] = new
+        self.places.note(name, old, new)
+
+
+def test_only_nodes_that_take_pods_count_and_tainted_ones_are_not_healthy() -> None:
+    fleet = Fleet()
+    fleet.put("ok", node("ok"))
+    fleet.put("lost", node("lost", ready=False))
+    fleet.put("cordoned", node("cordoned", cordoned=True))
+    fleet.put("tainted", node("tainted", taint="muster.dev/faulty"))
+    fleet.put("labelled", node("labelled", label=True))
+    fleet.put("others", node("others", taint="somebody.else/busy"))
+    fleet.put("elsewhere", node("elsewhere", rack="b"))
+    assert fleet.places.count({"rack": "a"}) == Placeable(nodes=4, healthy=2)
+    assert fleet.places.count({}) == Placeable(nodes=5, healthy=3)
+    assert fleet.places.count({"rack": "c"}) == Placeable()
+
+
+def test_a_heartbeat_wakes_nobody() -> None:
+    fleet = Fleet()
+    fleet.put("n", node("n"))
+    assert fleet.rooms == 1
+    fleet.put("n", node("n"))
+    assert fleet.rooms == 1
+    fleet.put("n", node("n", taint="somebody.else/busy"))
+    assert fleet.rooms == 1
+    fleet.put("n", node("n", taint="muster.dev/faulty"))
+    assert fleet.rooms == 2
+
+
+def test_what_is_kept_of_a_node_is_small() -> None:
+    kept = node("n", taint="muster.dev/faulty")
+    assert kept.metadata.annotations == {}
+    assert [each.type for each in kept.status.conditions] == ["Ready"]
+
+
+STATES = st.one_of(
+    st.none(),
+    st.builds(
+        lambda rack, ready, cordoned, taint: node(
+            "n", rack=rack, ready=ready, cordoned=cordoned, taint="muster.dev/faulty" if taint else ""
+        ),
+        st.sampled_from("ab"),
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+    ),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from("12345"), STATES), max_size=40))
+def test_counts_are_those_of_the_whole_fleet_whatever_came_before(changes: list[tuple[str, FleetNode | None]]) -> None:
+    fleet = Fleet()
+    selectors: list[dict[str, str]] = [{}, {"rack": "a"}, {"rack": "b"}]
+    for selector in selectors:
+        fleet.places.count(selector)
+    for name, new in changes:
+        fleet.put(name, new)
+        for selector in selectors:
+            those = [
+                each
+                for each in fleet.nodes.values()
+                if takes_pods(each) and selector.items() <= each.metadata.labels.items()
+            ]
+            healthy = sum(is_healthy(each, frozenset(OURS)) for each in those)
+            assert fleet.places.count(selector) == Placeable(nodes=len(those), healthy=healthy)
+
+
+def test_counts_that_nobody_asks_for_any_more_are_dropped_and_made_anew() -> None:
+    fleet = Fleet()
+    fleet.put("n", node("n"))
+    assert fleet.places.count({"rack": "a"}) == Placeable(1, 1)
+    for number in range(SELECTORS_LIMIT + 1):
+        fleet.places.count({"other": str(number)})
+    fleet.put("m", node("m"))
+    assert fleet.places.count({"rack": "a"}) == Placeable(2, 2)

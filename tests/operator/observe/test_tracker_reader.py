@@ -1,0 +1,131 @@
+"""The tracker as the watch brings it, and what the proxy has answered in front of it."""
+
+import msgspec
+import pytest
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_operator.job.partition_api import Entry
+from muster_operator.observe.tracker_reader import HEARD_S, Tracker
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.changed: list[str] = []
+        self.rooms = 0
+        self.now = 0.0
+        client = KubeClient(ClusterConfig(origin="test", server="http://127.0.0.1:1"))
+        self.tracker = Tracker(
+            client, "muster", "tracker", on_change=self.changed.append, on_room=self._room, clock=lambda: self.now
+        )
+
+    def _room(self) -> None:
+        self.rooms += 1
+
+    def take(self, **entries: Entry) -> list[str]:
+        """What has been told since."""
+        self.changed.clear()
+        self.tracker.take({name: text(entry) for name, entry in entries.items()})
+        return self.changed
+
+    def of(self, uid: str) -> dict[str, str]:
+        return {name: entry.state for name, entry in self.tracker.of_job(uid).items()}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def text(entry: Entry) -> str:
+    return msgspec.json.encode(entry).decode()
+
+
+def entry(uid: str = "u1", name: str = "train", **fields: object) -> Entry:
+    return msgspec.convert({"job": uid, "namespace": "ns", "name": name} | fields, type=Entry)
+
+
+def test_only_the_jobs_whose_entries_have_changed_are_told(bench: Bench) -> None:
+    assert bench.take(a=entry(), b=entry("u2", "serve")) == ["ns/serve", "ns/train"]
+    assert bench.take(a=entry(state="active"), b=entry("u2", "serve")) == ["ns/train"]
+    assert bench.take(a=entry(state="active"), b=entry("u2", "serve")) == []
+    assert bench.of("u1") == {"a": "active"}
+
+
+def test_room_comes_with_what_goes_and_with_nothing_else(bench: Bench) -> None:
+    bench.take(a=entry(), b=entry("u2", "serve"))
+    bench.take(a=entry(state="active"), b=entry("u2", "serve"))
+    assert bench.rooms == 0
+    assert bench.take(a=entry(state="active")) == ["ns/serve"]
+    assert bench.rooms == 1
+    assert bench.of("u2") == {}
+
+
+def test_an_entry_that_passes_to_another_job_is_told_to_both(bench: Bench) -> None:
+    bench.take(a=entry())
+    assert bench.take(a=entry("u9", "other")) == ["ns/other", "ns/train"]
+    assert bench.of("u1") == {}
+    assert bench.tracker.uids_at("ns/other") == {"u9"}
+    assert bench.tracker.uids_at("ns/train") == set()
+
+
+def test_a_text_that_is_no_entry_hides_no_other(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.tracker.take({"a": "{", "b": text(entry())})
+    bench.tracker.take({"a": "{", "b": text(entry(state="active"))})
+    assert bench.of("u1") == {"b": "active"}
+    assert caplog.records[0].getMessage().startswith("the tracker's entry a cannot be read")
+    assert len(caplog.records) == 1
+
+
+def test_a_parked_partition_is_no_jobs(bench: Bench) -> None:
+    bench.take(p=entry("", ""))
+    assert bench.tracker.job_keys() == []
+    assert dict(bench.tracker.all()).keys() == {"p"}
+
+
+def test_what_was_answered_counts_at_once_and_is_not_taken_back_by_the_past(bench: Bench) -> None:
+    bench.tracker.hear("a", entry(state="active"))
+    assert bench.of("u1") == {"a": "active"}
+    bench.take(a=entry(state="creating"))  # the intent, written before that answer
+    assert bench.of("u1") == {"a": "active"}
+    bench.take(a=entry(state="active"))
+    bench.take(a=entry(state="deleting"))
+    assert bench.of("u1") == {"a": "deleting"}
+
+
+def test_what_was_answered_and_then_went_is_gone(bench: Bench) -> None:
+    bench.tracker.hear("a", entry(state="active"))
+    bench.take(a=entry(state="creating"))
+    bench.take()
+    assert bench.of("u1") == {}
+
+
+def test_a_reset_counts_at_once(bench: Bench) -> None:
+    bench.take(a=entry(state="active", attempt=0))
+    bench.tracker.hear("a", entry(state="creating", attempt=1))
+    bench.take(a=entry(state="active", attempt=0), b=entry("u2", "serve"))
+    assert bench.of("u1") == {"a": "creating"}
+    bench.take(a=entry(state="active", attempt=1))
+    assert bench.of("u1") == {"a": "active"}
+
+
+def test_what_is_freed_is_gone_at_once_and_may_come_back(bench: Bench) -> None:
+    bench.take(a=entry(state="active"))
+    bench.tracker.hear("a", None)
+    assert bench.of("u1") == {}
+    bench.take(a=entry(state="active"), b=entry("u2", "serve"))
+    assert bench.of("u1") == {}
+    bench.take(a=entry(state="creating", attempt=1))
+    assert bench.of("u1") == {"a": "creating"}
+
+
+def test_an_answer_that_the_watch_never_confirms_ends(bench: Bench) -> None:
+    bench.tracker.hear("a", entry(state="active"))
+    bench.now = HEARD_S
+    assert bench.of("u1") == {}
+
+
+def test_whoever_begins_to_lead_has_heard_nothing(bench: Bench) -> None:
+    bench.tracker.hear("a", entry(state="active"))
+    bench.tracker.forget_heard()
+    assert bench.of("u1") == {}

@@ -1,0 +1,249 @@
+"""The routes over a real socket: shapes as published, who may do what, and clients that take their time."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import httpx2
+import msgspec
+import pytest
+import uvicorn
+from tests.operator.proxy.world import FAR_S, World, called, wish
+
+from muster_kube.api.errors import Unreachable
+from muster_kube.api.reviews import Identity
+from muster_kube.process.address import bind
+from muster_operator.proxy.routes import BODY_LIMIT, make_app
+from muster_operator.proxy.slow_clients import Limits, timed
+from muster_operator.vipu.simulator.fleet import Faults
+
+OPERATOR = {"authorization": "Bearer operators"}
+
+
+class Accounts:
+    """Stands for the API server's TokenReview."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+
+    async def who(self, token: str, audience: str = "") -> Identity | None:
+        if self.is_away:
+            raise Unreachable("away", "/tokenreviews")
+        known = {"operators": "system:serviceaccount:muster:muster-operator", "others": "system:serviceaccount:x:y"}
+        return Identity(user=known[token]) if token in known else None
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Served:
+    def __init__(self, world: World, http: httpx2.AsyncClient, accounts: Accounts, address: tuple[str, int]) -> None:
+        self.world, self.http, self.accounts, self.address = world, http, accounts, address
+
+
+@contextlib.asynccontextmanager
+async def serving(limits: Limits) -> AsyncIterator[Served]:
+    world = World(32)
+    core = await world.start()
+    accounts = Accounts()
+    app = make_app(core, accounts, allowed=frozenset({("muster", "muster-operator")}), max_ipus=64)
+    listener = bind("127.0.0.1", 0)
+    listener.listen(64)
+    address = listener.getsockname()[:2]
+    server = _Server(uvicorn.Config(app, http=timed(limits), log_config=None, lifespan="off", ws="none"))
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    url = f"http://{address[0]}:{address[1]}"
+    try:
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=FAR_S) as http:
+            yield Served(world, http, accounts, address)
+    finally:
+        server.should_exit = True
+        await running
+        listener.close()
+        await world.kill()
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with serving(Limits(FAR_S, FAR_S, FAR_S)) as running:
+        yield running
+
+
+def seed(name: str) -> object:
+    return json.loads(SAMPLES[name])
+
+
+SAMPLES = {
+    "stats": '{"default": {"used": 4, "available": 28}, "total": {"used": 4, "available": 28}}',
+    "size2": '{"available": true, "numOfPartitions": 14, "message": ""}',
+    "size64": '{"available": true, "numOfPartitions": 0, "message": ""}',
+}
+
+
+async def put(served: Served, **changes: object) -> httpx2.Response:
+    asked = msgspec.structs.replace(wish(), **changes)
+    return await served.http.put(f"/partitions/{called(asked)}", content=msgspec.json.encode(asked), headers=OPERATOR)
+
+
+async def test_52_53_stats_and_query_answer_as_published(served: Served) -> None:
+    assert (await put(served)).status_code == 200
+    stats = await served.http.get("/stats")
+    assert (stats.status_code, stats.json()) == (200, seed("stats"))
+    assert list(stats.json()) == ["default", "total"]
+    assert list(stats.json()["total"]) == ["used", "available"]
+    for size, name in ((2, "size2"), (64, "size64")):
+        answer = await served.http.post("/query", content=f'{{"size":{size}}}')
+        assert (answer.status_code, answer.json()) == (200, seed(name))
+        assert list(answer.json()) == ["available", "numOfPartitions", "message"]
+        assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{", "[]", '{"size":"2"}', '{"size":3}', '{"size":0}', '{"size":-2}', '{"size":128}', '{"size":1.5}']
+)
+async def test_53_a_bad_size_is_400_and_names_what_is_allowed(served: Served, body: str) -> None:
+    answer = await served.http.post("/query", content=body)
+    assert answer.status_code == 400
+    assert "1, 2, 4, 8, 16, 32, 64" in answer.json()["message"]
+
+
+async def test_53_get_on_query_is_405(served: Served) -> None:
+    answer = await served.http.get("/query")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+async def test_53_without_a_controller_that_answers_nothing_is_available(served: Served) -> None:
+    served.world.vipus[0].inner.keeper.set_faults(Faults(down=True))
+    answer = await served.http.post("/query", content='{"size":2}')
+    assert answer.json() == {"available": False, "numOfPartitions": 0, "message": "v0:8090: no answer"}
+    stats = await served.http.get("/stats")
+    assert stats.json() == {"total": {"used": 0, "available": 0}}
+
+
+async def test_partitions_are_for_the_operator_alone(served: Served) -> None:
+    name = called(wish())
+    for headers, status in (
+        ({}, 401),
+        ({"authorization": "Basic x"}, 401),
+        ({"authorization": "Bearer unknown"}, 401),
+        ({"authorization": "Bearer others"}, 403),
+    ):
+        for method, path in (("GET", ""), ("GET", f"/{name}"), ("PUT", f"/{name}"), ("DELETE", f"/{name}?job=u")):
+            answer = await served.http.request(method, f"/partitions{path}", headers=headers, content=b"{}")
+            assert answer.status_code == status, (headers, method)
+            assert answer.json()["why"] == "Refused"
+    assert served.world.api.data == {}
+    served.accounts.is_away = True
+    answer = await put(served)
+    assert (answer.status_code, answer.json()["why"]) == (503, "Unreachable")
+
+
+async def test_a_partition_is_put_shown_and_deleted(served: Served) -> None:
+    name = called(wish())
+    made = await put(served)
+    assert (made.status_code, made.json().get("state", "creating")) == (200, "active")
+    assert (await served.http.get(f"/partitions/{name}", headers=OPERATOR)).json() == made.json()
+    assert (await served.http.get("/partitions", headers=OPERATOR)).json() == {name: made.json()}
+    other = await put(served, job="uid-2")
+    assert (other.status_code, other.json()["why"]) == (409, "NotOurs")
+    assert (await put(served, attempt=1)).status_code == 200
+    assert (await put(served)).json()["why"] == "OldAttempt"
+    assert (await served.http.delete(f"/partitions/{name}", headers=OPERATOR)).status_code == 400
+    assert (await served.http.delete(f"/partitions/{name}?job=uid-2", headers=OPERATOR)).status_code == 409
+    for _ in range(2):
+        assert (await served.http.delete(f"/partitions/{name}?job=uid-1", headers=OPERATOR)).status_code == 200
+    assert (await served.http.get(f"/partitions/{name}", headers=OPERATOR)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "expected a JSON object with job"),
+        (b"\xff", "expected a JSON object"),
+        (b'{"job":"u"}', "missing required field"),
+        (msgspec.json.encode(msgspec.to_builtins(wish()) | {"extra": 1}), "unknown field"),
+        (msgspec.json.encode(msgspec.to_builtins(wish()) | {"size": 3}), "size: 3"),
+    ],
+)
+async def test_a_bad_wish_is_400_and_says_why(served: Served, body: bytes, told: str) -> None:
+    answer = await served.http.put(f"/partitions/{called(wish())}", content=body, headers=OPERATOR)
+    assert (answer.status_code, answer.json()["why"]) == (400, "Invalid")
+    assert told in answer.json()["message"]
+
+
+async def test_a_body_without_end_is_cut_off(served: Served) -> None:
+    answer = await served.http.post("/query", content=b" " * (BODY_LIMIT + 1))
+    assert answer.status_code == 413
+
+
+async def test_health_and_metrics_are_open(served: Served) -> None:
+    await put(served)
+    assert (await served.http.get("/health")).text == "ok\n"
+    text = (await served.http.get("/metrics")).text
+    for line in (
+        'muster_vipu_proxy_partitions{state="active"} 1.0',
+        'muster_vipu_proxy_ipus{state="used"} 4.0',
+        'muster_vipu_proxy_intents_total{intent="create"} 1.0',
+        'muster_vipu_proxy_vipu_seconds_count{call="create"} 1.0',
+        "muster_vipu_proxy_tracker_conflicts_total 0.0",
+    ):
+        assert line in text
+    served.world.vipus[0].inner.keeper.set_faults(Faults(down=True))
+    await served.http.get("/stats")
+    text = (await served.http.get("/metrics")).text
+    assert 'muster_vipu_proxy_vipu_errors_total{call="partitions",kind="unreachable"} 1.0' in text
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /stats", b'POST /query HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{"']
+)
+async def test_a_client_that_does_not_finish_its_request_is_dropped_and_holds_up_nobody(sent: bytes) -> None:
+    async with serving(Limits(read_s=0.5, write_s=FAR_S, idle_s=FAR_S)) as served:
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(sent)
+        assert (await served.http.get("/health")).status_code == 200
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(FAR_S):
+                assert await reader.read() == b""
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving(Limits(read_s=FAR_S, write_s=FAR_S, idle_s=0.2)) as served:
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(FAR_S):
+                assert (await reader.read()).endswith(b"ok\n")
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_connections_that_ask_nothing_make_room_for_those_that_do() -> None:
+    async with serving(Limits(read_s=FAR_S, write_s=FAR_S, idle_s=FAR_S, connections=3)) as served:
+        silent = [await asyncio.open_connection(*served.address) for _ in range(6)]
+        assert (await served.http.get("/health")).status_code == 200
+        assert (await put(served)).status_code == 200
+        for reader, _ in silent[:3]:  # the oldest went first
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(FAR_S):
+                    assert await reader.read() == b""
+        for _, writer in silent:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+async def test_an_answer_that_takes_too_long_is_given_up() -> None:
+    async with serving(Limits(read_s=FAR_S, write_s=0.3, idle_s=FAR_S)) as served:
+        served.world.vipus[0].inner.keeper.set_faults(Faults(slow=2))
+        with pytest.raises(httpx2.TransportError):
+            await served.http.get("/stats")
+        assert (await served.http.get("/health")).status_code == 200

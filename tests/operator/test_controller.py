@@ -1,0 +1,284 @@
+"""Turns: decisions (scripted here) until nothing is left to do, the status once, and nobody woken for nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from tests.kube.conftest import Asked, Reply
+from tests.operator.edge.operator_world import JOBS, NS, Bench, Object, bench_around, failure, job_object, until
+
+from muster_operator.controller import COUNTS_S, LINE_S, LINES, REFUSED_LINE, Operator
+from muster_operator.job.partition_api import Entry
+from muster_operator.job.snapshot import AddFinalizer, Make, Plan, Seen, Setup, Tell
+from muster_operator.job.types import Condition, IPUJob, Status, WorkersStatus
+from muster_operator.metrics import Metrics
+
+STATUS = f"{JOBS}/train/status"
+EVENTS = f"/api/v1/namespaces/{NS}/events"
+Decide = Callable[[IPUJob, Seen], Plan]
+
+
+def status(**fields: Any) -> Status:
+    pending = Condition(type="Pending", status="True", reason="IPUJobPending")
+    return msgspec.structs.replace(Status(conditions=(pending,), observed_generation=1), **fields)
+
+
+class Stored:
+    """The job as the scripted API server has it: patches are merged, versions count up."""
+
+    def __init__(self, job: Object) -> None:
+        self.job = job
+
+    def patch(self, asked: Asked) -> Reply:
+        body = json.loads(asked.body)
+        wanted, has = body["metadata"].get("resourceVersion"), self.job["metadata"]["resourceVersion"]
+        if wanted not in (None, has):
+            return failure(409, "Conflict")
+        self.job = merged(self.job, body)
+        self.job["metadata"]["resourceVersion"] = str(int(has) + 10)
+        return Reply(200, self.job)
+
+
+def merged(into: Object, patch: Object) -> Object:
+    found = dict(into)
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merged(found.get(key) or {}, value) if isinstance(value, dict) else value
+    return found
+
+
+class Leading:
+    def __init__(self, bench: Bench, decide: Decide, job: Object, looks: Sequence[str]) -> None:
+        self.bench = bench
+        self.turns = 0
+        self.metrics = Metrics()
+        self.stored = Stored(job)
+        self.rules = looks
+
+        def counted(job: IPUJob, seen: Seen, _: Setup) -> Plan:
+            self.turns += 1
+            return decide(job, seen)
+
+        self.operator = Operator(
+            bench.client,
+            bench.proxy,
+            self.metrics,
+            Setup(),
+            decide=counted,
+            look=self,
+            may_write=bench.may_write,
+            tracker=("muster", "tracker"),
+            now=lambda: 1.7e9,
+            clock=bench.clock,
+        )
+
+    def complete(self, job: IPUJob) -> IPUJob:
+        return job
+
+    def wrong(self, _job: IPUJob) -> Sequence[str]:
+        return self.rules
+
+    def sent(self, path: str) -> list[Object]:
+        return [json.loads(asked.body) for asked in self.bench.written() if asked.path == path]
+
+    def at_rest(self) -> bool:
+        """Every key that was in line has been handled."""
+        queue = self.operator._queue
+        return self.turns > 0 and queue is not None and not len(queue) and not queue.in_hand
+
+
+@asynccontextmanager
+async def leading(decide: Decide, job: Object | None = None, looks: Sequence[str] = ()) -> AsyncIterator[Leading]:
+    async with bench_around() as bench:
+        there = job or job_object(observedGeneration=1)
+        bench.lists(ipujobs=[there])
+        made = Leading(bench, decide, there, looks)
+        bench.api.on("PATCH", STATUS, made.stored.patch)
+        bench.api.on("PATCH", f"{JOBS}/train", made.stored.patch)
+        event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "K", "name": "n"}}
+        bench.api.on("POST", EVENTS, Reply(201, event))
+        tasks = [asyncio.create_task(made.operator.watch()), asyncio.create_task(made.operator.lead())]
+        try:
+            yield made
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_status_is_written_once_with_the_version_it_was_decided_on_and_not_again() -> None:
+    wanted = status(last_message="waits", desired_replicas=2)
+    async with leading(lambda *_: Plan(status=wanted)) as it:
+        await until(lambda: it.sent(STATUS) and it.at_rest() and it.turns >= 2)
+        [sent] = it.sent(STATUS)
+        assert sent["metadata"] == {"uid": "u1", "resourceVersion": "5"}
+        assert sent["status"]["lastMessage"] == "waits"
+        assert it.bench.written() == [asked for asked in it.bench.written() if asked.path == STATUS]
+
+
+async def test_the_first_word_comes_before_anything_is_done() -> None:
+    def decide(job: IPUJob, _: Seen) -> Plan:
+        done = Make("ConfigMap", "train-config", {"metadata": {"name": "train-config"}})
+        return Plan((done,), status(last_message="waits"))
+
+    async with leading(decide) as it:
+        body = {"metadata": {"name": "train-config", "namespace": NS, "resourceVersion": "9"}}
+        it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/configmaps", Reply(201, body))
+        await until(lambda: len(it.bench.written()) >= 2)
+        assert [asked.path for asked in it.bench.written()][:2] == [STATUS, f"/api/v1/namespaces/{NS}/configmaps"]
+
+
+async def test_that_a_job_has_ended_is_written_before_what_follows_from_it() -> None:
+    ended = Condition(type="Complete", status="True", reason="IPUJobCompleted")
+    before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}])
+
+    def decide(job: IPUJob, _: Seen) -> Plan:
+        told = status(conditions=(*job.status.conditions[:1], ended), last_message="All instances done")
+        return Plan((Tell("Normal", "Over", "it is over"),), told)
+
+    async with leading(decide, before) as it:
+        await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
+        text = it.metrics.registry.get_sample_value("muster_operator_jobs_succeeded_total")
+        assert text == 1
+        assert len(it.sent(STATUS)) == len(it.sent(EVENTS)) == 1
+
+
+async def test_the_finaliser_ends_what_was_decided_with_it_and_counts_the_job() -> None:
+    def decide(job: IPUJob, _: Seen) -> Plan:
+        pod = Make("Pod", "p", {"metadata": {"name": "p"}})
+        return Plan(status=status()) if job.metadata.finalizers else Plan((AddFinalizer(), pod))
+
+    async with leading(decide, job_object(finalizer=False, observedGeneration=1)) as it:
+        await until(lambda: it.sent(STATUS) and it.at_rest())
+        assert [asked.path for asked in it.bench.written()] == [f"{JOBS}/train", STATUS]
+        assert it.metrics.registry.get_sample_value("muster_operator_jobs_created_total") == 1
+
+
+async def test_a_status_of_which_only_numbers_are_new_is_held_back_for_a_moment() -> None:
+    numbers = iter(range(1, 100))
+
+    def decide(job: IPUJob, _: Seen) -> Plan:
+        return Plan(status=status(last_message="runs", workers_status=WorkersStatus(active=next(numbers))))
+
+    async with leading(decide) as it:
+        await until(lambda: it.turns >= 3 and it.at_rest())
+        assert len(it.sent(STATUS)) == 1
+        it.bench.now += COUNTS_S
+        it.operator._look(f"{NS}/train")
+        await until(lambda: len(it.sent(STATUS)) == 2)
+
+
+async def test_a_line_that_is_another_at_each_look_is_written_a_few_times_and_then_once_in_a_while() -> None:
+    looks = iter(range(1000))
+
+    def decide(job: IPUJob, _: Seen) -> Plan:
+        return Plan(status=status(last_message=f"look {next(looks)}"))
+
+    async with leading(decide) as it:
+        for _ in range(3 * LINES):
+            turns = it.turns
+            it.operator._look(f"{NS}/train")
+            await until(lambda turns=turns: it.turns > turns and it.at_rest())  # type: ignore[misc]
+        assert len(it.sent(STATUS)) == 1 + LINES  # the first says more than its line
+        it.bench.now += LINE_S
+        it.operator._look(f"{NS}/train")
+        await until(lambda: len(it.sent(STATUS)) == 2 + LINES)
+
+
+async def test_a_number_that_is_none_any_more_is_taken_away() -> None:
+    had: dict[str, Any] = {"workersStatus": {"active": 3}, "lastMessage": "x", "completionTime": "2026-01-01T00:00:00Z"}
+    before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}], **had)
+    async with leading(lambda *_: Plan(status=status(last_message="y")), before) as it:
+        await until(lambda: it.sent(STATUS))
+        [sent] = it.sent(STATUS)
+        assert sent["status"]["workersStatus"] == {"active": None, "succeeded": None, "failed": None}
+        assert sent["status"]["completionTime"] is None
+        assert sent["status"]["selector"] is None
+
+
+async def test_what_the_api_server_does_not_take_is_what_the_job_waits_for() -> None:
+    def decide(_job: IPUJob, _: Seen) -> Plan:
+        return Plan((Make("Pod", "p", {"metadata": {"name": "p"}}),), status(last_message="runs"))
+
+    before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}])
+    async with leading(decide, before) as it:
+        it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/pods", failure(403, "Forbidden", "exceeded quota"))
+        await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
+        assert it.sent(STATUS)[-1]["status"]["lastMessage"] == "Pod p cannot be made: exceeded quota"
+        assert it.sent(EVENTS)[0]["reason"] == "FailedCreate"
+        pods = [asked for asked in it.bench.written() if asked.path.endswith("/pods")]
+        assert len(pods) == 1
+        assert len(it.sent(STATUS)) == 1
+
+
+async def test_a_spec_that_breaks_the_rules_is_refused_and_nothing_is_decided() -> None:
+    def decide(_job: IPUJob, _: Seen) -> Plan:
+        raise AssertionError("nothing is to be decided")
+
+    async with leading(decide, job_object(finalizer=False), looks=("spec.x: no", "spec.y: no")) as it:
+        await until(lambda: it.sent(STATUS) and it.sent(EVENTS))
+        assert it.sent(STATUS)[0]["status"]["lastMessage"] == f"{REFUSED_LINE}spec.x: no; spec.y: no"
+        assert it.sent(EVENTS)[0]["reason"] == "ValidationError"
+        # and it is not looked at with other eyes once that is written
+        before = len(it.bench.written())
+        for _ in range(3):
+            it.operator._look(f"{NS}/train")
+            await until(lambda: it.operator._queue is not None and not len(it.operator._queue))
+        assert len(it.bench.written()) == before
+        assert it.turns == 0
+
+
+async def test_a_conflict_is_decided_again() -> None:
+    wanted = status(last_message="waits")
+    async with leading(lambda *_: Plan(status=wanted)) as it:
+        patch = it.stored.patch
+        it.bench.api.on("PATCH", STATUS, failure(409, "Conflict"), patch)
+        await until(lambda: len(it.sent(STATUS)) == 2)
+        assert it.metrics.registry.get_sample_value("muster_operator_conflicts_total") == 1
+
+
+async def test_who_does_not_lead_any_more_decides_nothing() -> None:
+    async with leading(lambda *_: Plan(status=status(last_message="waits"))) as it:
+        await until(lambda: it.sent(STATUS) and it.at_rest() and it.turns >= 2)
+        it.bench.leads = False
+        turns = it.turns
+        it.operator._look(f"{NS}/train")
+        await until(it.at_rest)
+        assert it.turns == turns
+
+
+async def test_a_decision_that_never_rests_is_broken_off() -> None:
+    foreign = {"metadata": {"name": "p", "namespace": NS, "resourceVersion": "3"}}
+    numbers = iter(range(10_000))
+
+    def decide(_job: IPUJob, _: Seen) -> Plan:
+        return Plan((Make("Pod", f"p{next(numbers)}", {}),))
+
+    async with leading(decide) as it:
+        it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/pods", Reply(201, foreign | {"kind": "Pod"}))
+        await until(lambda: it.turns >= 32 and it.at_rest())
+        assert it.turns < 200
+
+
+async def test_those_who_wait_for_room_are_woken_once_the_oldest_first() -> None:
+    looked: list[str] = []
+
+    def decide(job: IPUJob, seen: Seen) -> Plan:
+        looked.append(job.metadata.name)
+        return Plan(waits_for_room=True)
+
+    async with leading(decide) as it:
+        await until(it.at_rest)
+        looked.clear()
+        entry = Entry(job="u2", namespace=NS, name="other")
+        text = msgspec.json.encode(entry).decode()
+        for _ in range(5):
+            it.operator.world.tracker.take({"p": text})
+            it.operator.world.tracker.take({})
+        await until(lambda: looked and it.at_rest())
+        assert looked == ["train"]

@@ -1,0 +1,168 @@
+"""What is counted of a job's life: once an event, by cause, in IPU-seconds."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.operator.edge.operator_world import a_job
+
+from muster_kube.api.objects import Metadata
+from muster_kube.api.times import rfc3339_whole
+from muster_operator.job.snapshot import ContainerState, ContainerStatus, JobPod, JobPodStatus, Terminated
+from muster_operator.job.types import Condition, IPUJob, Move, Status
+from muster_operator.life_metrics import Counted, counted
+from muster_operator.metrics import Metrics
+
+T0 = 1_800_000_000.0
+IPUS = 8  # two instances of four
+
+
+def at(seconds: float) -> str:
+    return rfc3339_whole(T0 + seconds)
+
+
+def condition(kind: str, status: str = "True", since: float = 0.0, reason: str = "", message: str = "") -> Condition:
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=at(since))
+
+
+def job(*conditions: Condition, **status: Any) -> IPUJob:
+    """Made at T0."""
+    made = a_job()
+    meta = msgspec.structs.replace(made.metadata, creation_timestamp=at(0))
+    return msgspec.structs.replace(made, metadata=meta, status=Status(conditions=conditions, **status))
+
+
+def count(
+    before: IPUJob, *conditions: Condition, now: float = 100.0, pods: Any = (), to: float = 0.0, **status: Any
+) -> Counted:
+    after = msgspec.structs.replace(before.status, **({"conditions": conditions} if conditions else {}), **status)
+    return counted(before, after, pods, T0 + now, T0 + to)
+
+
+def failed_pod(reason: str = "", init: bool = False, **ended: Any) -> JobPod:
+    state = (ContainerStatus(name="c", state=ContainerState(terminated=Terminated(**ended))),) if ended else ()
+    kind = "init_container_statuses" if init else "container_statuses"
+    return JobPod(metadata=Metadata(name="p"), status=JobPodStatus(phase="Failed", reason=reason, **{kind: state}))
+
+
+def test_54_a_job_waits_for_partitions_once() -> None:
+    assert count(job(), ipu_partition_created=True, now=30.0).queued_s == 30.0
+    assert count(job(ipu_partition_created=True), ipu_partition_created=True).queued_s is None
+    grown = job(first_running_time=at(40))
+    assert count(grown, ipu_partition_created=True).queued_s is None
+    assert count(job(attempt=1), ipu_partition_created=True).queued_s is None
+    resumed = job(condition("Suspended", "False"), start_time=at(90))
+    assert count(resumed, ipu_partition_created=True, now=100.0).queued_s == 10.0
+
+
+def test_54_it_first_runs_once() -> None:
+    assert count(job(), first_running_time=at(50), now=50.0).first_running_s == 50.0
+    assert count(job(first_running_time=at(50)), first_running_time=at(50)).first_running_s is None
+
+
+@pytest.mark.parametrize(
+    ("pods", "cause"),
+    [
+        ([failed_pod(exit_code=3)], "exit"),
+        ([failed_pod(exit_code=137)], "signal"),
+        ([failed_pod(signal=9)], "signal"),
+        ([failed_pod(exit_code=137, reason="", signal=0)], "signal"),
+        ([failed_pod(exit_code=1, init=True)], "init"),
+        ([failed_pod("Evicted")], "evicted"),
+        ([failed_pod("NodeLost")], "node"),
+        ([failed_pod("Odd")], "other"),
+        ([failed_pod(exit_code=1), failed_pod("Evicted")], "evicted"),
+        ([], "success"),
+    ],
+)
+def test_57_a_restart_has_a_cause(pods: list[JobPod], cause: str) -> None:
+    running = job(condition("Running", since=20))
+    found = count(running, condition("Restarting", since=100), pods=pods, restart_count=1, attempt=1)
+    assert found.restarted == cause
+    assert found.lost_ipu_s == (None if cause == "success" else (cause, 80.0 * IPUS))
+    assert found.ran_ipu_s == 80.0 * IPUS
+    again = count(job(condition("Restarting", since=100), restart_count=1), restart_count=1)
+    assert (again.restarted, again.lost_ipu_s, again.ran_ipu_s) == (None, None, 0.0)
+
+
+def test_57_out_of_memory_is_a_cause_of_its_own() -> None:
+    ended = Terminated(exit_code=137, reason="OOMKilled")
+    status = JobPodStatus(
+        phase="Failed", container_statuses=(ContainerStatus(name="c", state=ContainerState(terminated=ended)),)
+    )
+    pod = JobPod(metadata=Metadata(name="p"), status=status)
+    assert count(job(condition("Running")), pods=[pod], restart_count=1).restarted == "oom"
+
+
+@pytest.mark.parametrize("pods", [[], [failed_pod(exit_code=1)]])
+def test_57_a_restart_after_a_pod_was_lost_with_its_node_is_no_success(pods: list[JobPod]) -> None:
+    said = condition("Restarting", message="restart 1 of 3: pod p was lost with node n: it is not Ready")
+    found = count(job(condition("Running")), said, pods=pods, restart_count=1, attempt=1)
+    assert (found.restarted, found.lost_ipu_s) == ("node", ("node", 100.0 * IPUS))
+
+
+def test_a_job_that_fails_for_good_has_lost_what_it_ran() -> None:
+    bad = count(job(condition("Running")), condition("Failed", reason="HealthDegraded"))
+    assert bad.lost_ipu_s == ("fault", 100.0 * IPUS)
+    found = count(job(condition("Running")), condition("Failed", reason="DeadlineExceeded"))
+    assert found.lost_ipu_s == ("deadline", 100.0 * IPUS)
+    done = count(job(condition("Running")), condition("Complete"))
+    assert (done.lost_ipu_s, done.ran_ipu_s) == (None, 100.0 * IPUS)
+
+
+@pytest.mark.parametrize(
+    ("told", "words", "kind"),
+    [
+        ("NodeNotReady", "", "NodeNotReady"),
+        ("IPUJobMoving", "rank 0 (pod p) is on node n: it is tainted", "NodeFaulty"),
+        ("", "rank 0 (pod p): partition p-x-0: 10.1.1.1/2", "IPUQuarantined"),
+        ("", "rank 0 (pod p): Poplar asks for a reset", "PoplarRecovery"),
+        ("", "words", "other"),
+    ],
+)
+def test_63_a_move_has_the_kind_of_its_fault_and_is_no_restart(told: str, words: str, kind: str) -> None:
+    bad = condition("HealthDegraded", reason=told)
+    running = job(condition("Running", since=40), *([bad] if told else []))
+    found = count(running, bad, moves=1, attempt=1, last_move=Move(message=words))
+    assert (found.moved, found.restarted, found.lost_ipu_s) == (kind, None, ("fault", 60.0 * IPUS))
+
+
+def test_63_one_instance_that_moves_loses_its_own_work_only() -> None:
+    running = condition("Running", since=40)
+    found = count(job(running), running, moves=1, instance_moves={"1": 1}, last_move=Move(instances=(1,)))
+    assert (found.lost_ipu_s, found.ran_ipu_s) == (("fault", 60.0 * 4), 0.0)
+    before = job(running, moves=1, instance_moves={"1": 1}, last_move=Move(instances=(1,)))
+    both = Move(instances=(0, 1))
+    joined = count(before, running, moves=1, instance_moves={"0": 1, "1": 1}, last_move=both)
+    assert joined.lost_ipu_s == ("fault", 60.0 * 4), "the other one is counted already"
+
+
+def test_what_was_held_between_two_attempts_is_counted_when_it_runs_again() -> None:
+    assert count(job(condition("Restarting", since=70)), condition("Running", since=100)).waited_ipu_s == 30.0 * IPUS
+    assert count(job(condition("Running")), condition("Running")).waited_ipu_s == 0.0
+
+
+def test_54_ipu_time_is_counted_once_whoever_leads_and_however_often_it_is_asked_for() -> None:
+    now = T0 + 1000.0
+    running = job(condition("Running", since=0))
+    jobs = [running]
+    metrics = Metrics()
+    metrics.watch(lambda: jobs, list, lambda: 0, lambda: now)
+
+    def used() -> float:
+        return metrics.registry.get_sample_value("muster_operator_ipu_seconds_used_total") or 0.0
+
+    assert used() == 0.0, "another replica leads"
+    metrics.leads(now)
+    assert used() == 0.0, "what ran before was another's to count"
+    now += 10.0
+    assert [used(), used()] == [10.0 * IPUS] * 2
+    now += 5.0
+    ended = msgspec.structs.replace(running.status, conditions=(condition("Complete", since=1015),))
+    metrics.status_written(running, ended, (), now)
+    jobs[:] = [msgspec.structs.replace(running, status=ended)]
+    now += 60.0
+    assert used() == 15.0 * IPUS
+    metrics.leads(None)
+    now += 60.0
+    assert used() == 15.0 * IPUS

@@ -1,0 +1,66 @@
+"""That most agents are silent at once is told by an Event, whatever stands in its way."""
+
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Unreachable
+from muster_tainter.agents.liveness import Incident
+from muster_tainter.agents.watcher import AgentWatch
+from muster_tainter.events.recorder import tell_policy
+from muster_tainter.faults.external_findings import Outside
+from muster_tainter.pause import tell_pause
+from muster_tainter.policy.file import parse_policy
+
+PATH = "/api/v1/namespaces/muster/events"
+
+
+class Server:
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.events: list[str] = []
+
+    async def create(self, path: str, body: Any, **_: object) -> Any:
+        assert path == PATH
+        if self.errors:
+            raise self.errors.pop(0)
+        self.events.append(body.reason)
+        return body
+
+
+def watch(server: Server) -> AgentWatch:
+    outside = Outside(lambda _: None)
+    made = AgentWatch(
+        cast("KubeClient", server), "muster", "app=x", lambda: parse_policy("rules: []\n"), CollectorRegistry(),
+        node=lambda _: None, nodes=lambda: (), health=lambda _: None, found=outside.found, over=outside.over,
+        may_tell=lambda: True,
+    )  # fmt: skip
+    made._silences.incident = Incident(1.8e9)
+    return made
+
+
+@pytest.mark.parametrize("error", [Unreachable("refused", PATH), ConfigError("token: cannot be read")])
+async def test_what_could_not_be_told_is_told_later(error: ApiError | ConfigError) -> None:
+    """A token that cannot be read for a moment must not end the tainter."""
+    server = Server(error)
+    agents = watch(server)
+    assert await agents._tell_incident() is True
+    assert await agents._tell_incident() is False
+    assert server.events == ["AgentsSilent"]
+    assert await agents._tell_incident() is False
+    assert server.events == ["AgentsSilent"]
+
+
+async def test_what_another_leader_has_told_is_told() -> None:
+    server = Server(AlreadyExists(409, "AlreadyExists", "", PATH))
+    agents = watch(server)
+    assert await agents._tell_incident() is False
+    assert server.events == []
+
+
+async def test_no_word_about_policy_and_pause_ends_the_tainter() -> None:
+    client = cast("KubeClient", Server(ConfigError("token"), ConfigError("token")))
+    await tell_policy(client, "policy.yaml", None, namespace="muster", now=1.8e9)
+    await tell_pause(client, "paused by ann", namespace="muster", now=1.8e9)

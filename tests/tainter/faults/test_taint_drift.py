@@ -1,0 +1,108 @@
+"""Who took our taint off: judged on managedFields as kube-apiserver 1.20.2 wrote them (recorded from a real one).
+
+The files under managed_fields/ are Nodes after: 1 our taint, 2 `kubectl taint node n1 muster.dev/faulty-`, 3 `kubectl
+taint node n1 other=1:NoSchedule`, 4 the same as 2 with the other taint there, 5 `kubectl cordon`, after which the
+controller-manager added its own taint, 6 `kubectl replace` and 7 `kubectl patch --type=json` without taints.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from muster_kube.api.objects import ManagedNode, Node, Taint
+from muster_tainter.faults.desired_state import decide
+from muster_tainter.faults.node_record import ours
+from muster_tainter.faults.taint_drift import NOBODY, Removal, removed_by
+from muster_tainter.faults.taint_history import TaintsSeen
+from muster_tainter.policy.file import load_policy, parse_policy
+
+FOLDER = Path(__file__).parent / "managed_fields"
+POLICY = load_policy(None)
+OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
+OTHER = Taint(key="other", value="1", effect="NoSchedule")
+
+
+def recorded(name: str) -> ManagedNode:
+    return msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=ManagedNode)
+
+
+def judge(name: str, *before: Taint, settled_s: float = 60.0, policy: Any = POLICY) -> dict[Any, str]:
+    node = recorded(name)
+    seen = Removal(before=before, after=node.spec.taints, settled_s=settled_s)
+    return removed_by([ours(OURS)], seen, node, policy, "muster-tainter")
+
+
+def test_kubectl_taint_beside_another_taint_is_a_person() -> None:
+    assert judge("4-kubectl-removed-other-left", OTHER, OURS) == {ours(OURS): "kubectl-taint"}
+
+
+@pytest.mark.parametrize("name", ["2-kubectl-removed", "6-replaced", "7-json-patch"])
+def test_an_emptied_list_without_a_manager_is_a_person_where_nothing_else_moved(name: str) -> None:
+    assert judge(name, OURS) == {ours(OURS): NOBODY}
+    assert judge(name, OURS, settled_s=0.5) == {}
+    assert judge(name, OURS, OTHER) == {}
+
+
+def test_another_change_in_the_same_write_is_no_person() -> None:
+    assert judge("4-kubectl-removed-other-left", OURS) == {}
+
+
+def test_a_listed_controller_is_no_person() -> None:
+    listed = parse_policy("{rules: [{name: a, action: taint}], listedControllers: [kubectl-taint]}")
+    assert judge("4-kubectl-removed-other-left", OTHER, OURS, policy=listed) == {}
+
+
+def test_the_controller_manager_is_no_person() -> None:
+    node = recorded("5-cordoned")
+    assert any(t.key == "node.kubernetes.io/unschedulable" for t in node.spec.taints)
+    gone = Taint(key="muster.dev/gone", effect="NoSchedule")
+    seen = Removal(before=(*node.spec.taints, gone), after=node.spec.taints, settled_s=60.0)
+    assert removed_by([ours(gone)], seen, node, POLICY, "muster-tainter") == {}
+
+
+def test_our_own_write_is_no_person() -> None:
+    node = recorded("1-tainted")
+    gone = Taint(key="muster.dev/gone", effect="NoSchedule")
+    seen = Removal(before=(OURS, gone), after=(OURS,), settled_s=60.0)
+    assert removed_by([ours(gone)], seen, node, POLICY, "muster-tainter") == {}
+
+
+def test_what_nobody_saw_go_is_no_person() -> None:
+    node = recorded("4-kubectl-removed-other-left")
+    assert removed_by([ours(OURS)], None, node, POLICY, "muster-tainter") == {}
+
+
+def test_a_list_that_changed_again_is_no_evidence() -> None:
+    node = recorded("4-kubectl-removed-other-left")
+    seen = Removal(before=(OTHER, OURS), after=(), settled_s=60.0)
+    assert removed_by([ours(OURS)], seen, node, POLICY, "muster-tainter") == {}
+
+
+class TestSeen:
+    """The watch's evidence."""
+
+    def history(self, make: Any, *steps: tuple[float, tuple[Taint, ...]]) -> Removal | None:
+        tainted = decide(make.node(), make.health(make.finding()), POLICY, 1.8e9).applied(make.node())
+        now = [0.0]
+        seen = TaintsSeen(lambda: now[0])
+        old: Node | None = None
+        for at, taints in steps:
+            now[0] = at
+            new = msgspec.structs.replace(tainted, spec=msgspec.structs.replace(tainted.spec, taints=taints))
+            seen.note("n1", old, new)
+            old = new
+        return seen.removal("n1")
+
+    def test_a_removal_is_remembered_with_both_lists(self, make: Any) -> None:
+        removal = self.history(make, (0, (OTHER, OURS)), (1, (OTHER,)))
+        assert removal == Removal(before=(OTHER, OURS), after=(OTHER,), settled_s=float("inf"))
+
+    def test_anothers_taint_that_went_just_before_unsettles(self, make: Any) -> None:
+        removal = self.history(make, (0, (OTHER, OURS)), (5, (OURS,)), (5.5, ()))
+        assert removal is not None
+        assert removal.settled_s == 0.5
+
+    def test_a_later_change_spoils_the_evidence(self, make: Any) -> None:
+        assert self.history(make, (0, (OURS,)), (1, ()), (2, (OTHER,))) is None

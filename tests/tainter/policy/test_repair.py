@@ -1,0 +1,107 @@
+"""What a policy may say of repairs, and what its examples repair."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.tainter.repair_steps import RULES, attempt, go_on, one_node, with_repair
+from tests.tainter.repair_world import World
+
+from muster_tainter.policy.file import PolicyError, load_policy
+
+BAD: list[tuple[str, str]] = [
+    ("{reset: {}}", "pools[0].repair.reset: {}: nothing: expected exactly one of job, annotate and create"),
+    ("{reset: {annotate: {a: b}, create: {manifest: {apiVersion: v1, kind: X}}}}", "annotate and create: expected"),
+    ("{reset: {annotate: {'a b': c}}}", "pools[0].repair.reset.annotate"),
+    ("{reset: {annotate: {muster.dev/faults: c}}}", "this one is the tainter's own"),
+    ("{reset: {annotate: {a: '${nodes}'}}}", "${nodes}: expected ${node}, ${class}"),
+    ("{reset: {annotate: {a: b}, escalate: reboot}}", 'reset.escalate: "reboot": expected none: no heavier class'),
+    ("{reset: {annotate: {a: b}, escalate: reset}}", 'reset.escalate: "reset": expected'),
+    ("{reset: {annotate: {a: b}, attempts: 0}}", "pools[0].repair.reset.attempts: 0"),
+    ("{reset: {annotate: {a: b}, wait: 5}}", "pools[0].repair.reset.wait: 5: expected a time"),
+    ("{reset: {job: {template: {}}}}", "pools[0].repair.reset.job.template: {}: spec: expected a mapping"),
+    ("{reset: {job: {template: {kind: Pod}}}}", 'kind: "Pod": expected Job'),
+    ("{reset: {job: {template: {metadata: {name: x}}}}}", "metadata.name: expected none"),
+    ("{reset: {job: {template: {spec: {ttlSecondsAfterFinished: 5, template: {spec: {}}}}}}}", "expected at least 600"),
+    ("{reset: {job: {template: {spec: {template: {spec: {a: 2026-01-01}}}}}}}", "pools[0].repair.reset.job.template"),
+    ("{reset: {job: {file: x}}}", "pools[0].repair.reset.job"),
+    ("{reset: {create: {manifest: {kind: X}}}}", "apiVersion: null: expected one, such as example.com/v1"),
+    ("{reset: {create: {manifest: {apiVersion: ../../v1, kind: X}}}}", "expected one, such as example.com/v1"),
+    ("{reset: {create: {manifest: {apiVersion: v1, kind: x/y}}}}", "expected one, such as Remediation"),
+    ("{resett: {annotate: {a: b}}}", "pools[0].repair.resett: unknown key: expected atOnce, contact, reboot, replace"),
+    ("{reset: {anotate: {a: b}}}", "pools[0].repair.reset.anotate: unknown key: expected annotate, attempts, create"),
+    ("{atOnce: 200%, reset: {annotate: {a: b}}}", "pools[0].repair.atOnce"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), BAD)
+def test_what_a_repair_may_not_say(text: str, words: str) -> None:
+    with pytest.raises(PolicyError) as told:
+        with_repair(text)
+    assert words in str(told.value)
+
+
+def test_a_manifest_may_stand_in_a_file_beside_the_policy(tmp_path: Path) -> None:
+    (tmp_path / "reset.yaml").write_text("{spec: {template: {spec: {nodeName: '${node}'}}}}")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"{RULES}  - {{name: all, selector: {{}}, repair: {{reset: {{job: {{file: reset.yaml}}}}}}}}")
+    world = one_node("reset")
+    go_on(world, load_policy(policy))
+    [body] = world.objects.values()
+    assert body["spec"]["template"]["spec"] == {"nodeName": "n1"}
+
+
+@pytest.mark.parametrize(("job", "words"), [
+    ("{file: other.yaml}", 'pools[0].repair.reset.job.file: "other.yaml": No such file'),
+    ("{file: ../secret}", "expected the name of a file in the policy's own folder"),
+    ("{file: /etc/passwd}", "expected the name of a file in the policy's own folder"),
+    ("{file: bad.yaml}", 'pools[0].repair.reset.job.file: "bad.yaml": while'),
+    ("{file: list.yaml}", "pools[0].repair.reset.job.template: []: expected a mapping"),
+    ("{file: list.yaml, template: {}}", "pools[0].repair.reset.job: expected one of file and template"),
+    ("{file: 3}", "pools[0].repair.reset.job.file: 3: expected"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, job: str, words: str) -> None:
+    (tmp_path / "bad.yaml").write_text("{a: [")
+    (tmp_path / "list.yaml").write_text("[]")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"{RULES}  - {{name: all, selector: {{}}, repair: {{reset: {{job: {job}}}}}}}")
+    with pytest.raises(PolicyError) as told:
+        load_policy(policy)
+    assert words in str(told.value)
+
+
+FILES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+EXAMPLES = [  # the others are for kubectl, and for Alertmanager
+    file for file in FILES if "\nkind:" not in file.read_text() and file.stem != "alertmanager"
+]
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_of_a_policy_is_one(file: Path) -> None:
+    assert load_policy(file).rules
+
+
+def test_the_examples_of_repairs_are_there() -> None:
+    assert {"repair-job", "kured", "medik8s", "cluster-api"} <= {path.stem for path in EXAMPLES}
+
+
+@pytest.mark.parametrize("name", ["repair-job", "kured", "medik8s", "cluster-api"])
+def test_what_the_examples_repair_is_made(name: str) -> None:
+    policy = load_policy(EXAMPLES[0].parent / f"{name}.yaml")
+    repaired = [
+        (pool, fault_class)
+        for pool in policy.pools
+        for fault_class in ("reset", "reboot", "replace", "contact")
+        if pool.repair is not None and pool.repair.of(fault_class) is not None
+    ]
+    assert repaired
+    for pool, fault_class in repaired:
+        world = World()
+        labels = {**pool.selector.match_labels, "example.com/bmc": "10.9.8.7"}
+        annotations = {"cluster.x-k8s.io/machine": "m-1", "cluster.x-k8s.io/cluster-namespace": "fleet"}
+        world.add("n1", **labels)
+        meta = msgspec.structs.replace(world.nodes["n1"].metadata, annotations=annotations)
+        world.nodes["n1"] = msgspec.structs.replace(world.nodes["n1"], metadata=meta)
+        world.open_fault("n1", fault_class)
+        go_on(world, policy)
+        assert attempt(world, fault_class) == (1, "running"), (world.told, fault_class)
