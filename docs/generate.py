@@ -16,7 +16,8 @@ import yaml
 
 from muster_checks.base.declaration import Check
 from muster_checks.base.vocabulary import Verdict
-from muster_checks.dmesg.catalogue.types import Catalogue, Meaning, load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.dmesg.catalogue.types import Catalogue, Meaning
 from muster_checks.registry import registry
 from muster_operator.job import crd
 

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from muster_sandbox.build import requirements
-from muster_sandbox.build.binaries import NoControlPlane, find_or_build
+from muster_sandbox.build.binaries import NoControlPlane
 from muster_sandbox.build.packages import RUNTIME, NoPackages, unpacked
+from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.image import product
 from muster_sandbox.image.layers import root_layer
 from muster_sandbox.prometheus import programs

@@ -2,6 +2,7 @@
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -12,11 +13,26 @@ from muster_tainter.budgets.incidents import Incident
 from muster_tainter.budgets.pool_usage import Usage
 from muster_tainter.faults.desired_state import show, withheld_of
 from muster_tainter.faults.node_record import read_memory
-from muster_tainter.verification.fleet_plan import Plan
 
 _CHECKS_LIMIT = 64
 _BUDGETS_LIMIT = 200  # rows
 _HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+
+@dataclass(frozen=True)
+class PlanFigures:
+    """Of the fleet's plan of heavy checks. running, waiting: nodes by check; oldest_s: the longest wait of each check
+
+    cap: nodes that may run one at a time; beyond: nodes whose promise is broken; short: those of them that are idle
+    and find no place
+    """
+
+    running: Mapping[str, int] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    oldest_s: Mapping[str, float] = field(default_factory=dict)
+    cap: int = 0
+    beyond: int = 0
+    short: int = 0
 
 
 class Metrics:
@@ -83,17 +99,16 @@ class Metrics:
             return check
         return "other"
 
-    def plan_is(self, made: Plan, now: float) -> None:
-        waits = {check: now - since for check, since in made.oldest.items()}
-        for name, values in (("running", made.running), ("waiting", made.waiting), ("oldest", waits)):
+    def set_plan(self, plan: PlanFigures) -> None:
+        for name, values in (("running", plan.running), ("waiting", plan.waiting), ("oldest", plan.oldest_s)):
             gauge = self._by_check[name]
             gauge.clear()
             for check, value in sorted(values.items()):
                 child = gauge.labels(self.bounded(check))
                 child.set(max(0.0, value))
-        self.tests_cap.set(made.cap)
-        self.tests_beyond.set(made.beyond)
-        self.tests_short.set(made.short)
+        self.tests_cap.set(plan.cap)
+        self.tests_beyond.set(plan.beyond)
+        self.tests_short.set(plan.short)
 
     def watch_store(self, nodes: Callable[[], Iterable[Node]], depths: Callable[[], dict[str, int]]) -> None:
         self.registry.register(_Store(nodes, depths))

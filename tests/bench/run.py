@@ -39,7 +39,7 @@ import sync
 import whole_fleet
 from saying import say
 
-from muster_sandbox.build.binaries import find_or_build
+from muster_sandbox.build.programs import find_or_build
 
 BURST_ROUNDS = 5
 FLEET_ROUNDS = 5

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from muster_checks.base.vocabulary import Verdict
-from muster_checks.dmesg.catalogue.types import load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.registry import registry
 from muster_cli.__main__ import main
 from muster_cli.report.policy_rows import rows

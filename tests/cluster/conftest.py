@@ -14,8 +14,9 @@ from tests.cluster.real_node_images import images
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_sandbox.build.binaries import NoControlPlane, find_kubelet, find_or_build
+from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
 from muster_sandbox.build.packages import RUNTIME, NoPackages, unpacked
+from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
 from muster_sandbox.realnode.containers import Missing

@@ -7,31 +7,23 @@ nobody. What a node does, or fails to do, is an answer of that node and never th
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import nullcontext
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from muster_agent.fleet import Peer
 from muster_agent.fleet.calls import Caller, CallFailed, place
-from muster_agent.fleet.members import FleetUnknown
-from muster_agent.query.local_answer import answer_here
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer, no_answer
 from muster_agent.query.status_query import Asked, IperfOptions
 from muster_checks.base.declaration import Check, Cost
 from muster_checks.base.vocabulary import Result, Verdict, shorten, worst
 from muster_checks.iperf import IperfParameters
 
-if TYPE_CHECKING:
-    from muster_agent.fleet.members import Fleet
-    from muster_agent.node_agent import Agent
-
 log = logging.getLogger(__name__)
 
 MARGIN_S = 10.0  # beyond the checks' own limits: the call, the wait for a turn, the end of tools
 NETWORK = "iperf"
-OTHERS = "(other nodes)"  # no node's name: the API allows no brackets there
 LIGHT_AT_ONCE = 4  # an agent's default; more than that wait for each other there
 
 T = TypeVar("T")
@@ -51,27 +43,6 @@ class Measure(Protocol):
         force: bool,
         nodes_at_once: int | None,
     ) -> Mapping[str, Result]: ...
-
-
-async def ask_fleet(agent: "Agent", fleet: "Fleet", asked: Asked) -> AsyncGenerator[NodeAnswer, None]:
-    """What each node that ``asked`` is about says, as they answer. Close it (aclosing), and all calls are off.
-
-    Raises BadChoice or FleetUnknown (members.py) before the first answer. While the API server does not say which nodes
-    there are, this node answers for itself, and the others are UNKNOWN: those that were named each, else all in one.
-    """
-    try:
-        peers = await fleet.choose(asked.hosts or (), job=asked.job, nodelabel=asked.nodelabel)
-    except FleetUnknown as error:
-        if asked.job or asked.nodelabel:
-            raise
-        here = agent.node in asked.hosts if asked.hosts is not None else True
-        peers = [Peer(agent.node, "")] if here else []
-        others = [OTHERS] if asked.hosts is None else [name for name in asked.hosts if name != agent.node]
-        for name in others:
-            yield no_answer(name, "", asked.check_names, "FleetUnknown", shorten(str(error)))
-    async with aclosing(fleet.fan.ask(peers, asked, partial(answer_here, agent, endpoint=""))) as answers:
-        async for answer in answers:
-            yield answer
 
 
 class Patience(msgspec.Struct, frozen=True):

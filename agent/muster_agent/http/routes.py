@@ -29,7 +29,7 @@ WRONG_NODE = "host: {}: this is the agent of {}, and one agent asks another for 
 
 
 class Asking(Protocol):
-    """How a fleet is asked: fleet.fanout.ask_fleet."""
+    """How a fleet is asked: fleet.fleet_query.ask_fleet."""
 
     def __call__(self, agent: Agent, fleet: "Fleet", asked: Asked) -> AsyncGenerator[NodeAnswer, None]: ...
 
@@ -46,7 +46,7 @@ def make_app(
 
     fleet:     the other nodes; None: there are none to ask
     access:    who may do what; None: everything over loopback, and from elsewhere what disturbs nobody
-    asking:    instead of fleet.fanout.ask_fleet
+    asking:    instead of fleet.fleet_query.ask_fleet
     """
 
     async def status(request: Request) -> Response:
@@ -156,7 +156,7 @@ async def _here(agent: Agent, asked: Asked, endpoint: str) -> AsyncGenerator[Nod
 
 
 async def _over(agent: Agent, fleet: "Fleet", asked: Asked, asking: Asking | None) -> AsyncGenerator[NodeAnswer, None]:
-    from muster_agent.fleet.fanout import ask_fleet
+    from muster_agent.fleet.fleet_query import ask_fleet
 
     async with aclosing((asking or ask_fleet)(agent, fleet, asked)) as nodes:
         async for node in nodes:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args
+from typing import Any, ClassVar, Protocol, get_args
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
@@ -15,9 +15,6 @@ from pydantic import BaseModel, ConfigDict
 from muster_checks.base.commands import Commands, LocalCommands
 from muster_checks.base.counter_history import History
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict
-
-if TYPE_CHECKING:
-    from muster_checks.pvc.judge import Trial
 
 
 class Cost(StrEnum):
@@ -45,6 +42,24 @@ class Parameters(BaseModel):
         return cls.sends | files
 
 
+class Trial(Protocol):
+    """What came of a volume claim that was tried (the check ``pvc``).
+
+    Times are seconds since the claim was made; None: not reached. ``said``: the cluster's words.
+    """
+
+    @property
+    def stage(self) -> str: ...  # pragma: no cover - the interface
+    @property
+    def storage_class(self) -> str: ...  # pragma: no cover - the interface
+    @property
+    def bound_after_s(self) -> float | None: ...  # pragma: no cover - the interface
+    @property
+    def written_after_s(self) -> float | None: ...  # pragma: no cover - the interface
+    @property
+    def said(self) -> str: ...  # pragma: no cover - the interface
+
+
 class Volumes(Protocol):
     """Lends the right to try a volume claim."""
 
@@ -57,7 +72,7 @@ class Volumes(Protocol):
         image: str,
         bind_timeout_s: float,
         write_timeout_s: float,
-    ) -> "Trial":
+    ) -> Trial:
         """Never raises for what the cluster does, and leaves nothing behind."""
         ...  # pragma: no cover - the interface
 

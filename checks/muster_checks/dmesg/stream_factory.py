@@ -11,8 +11,9 @@ import msgspec
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.dmesg import DmesgParameters, SourceKind, Start, UserLines
+from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.row_file import check_size
-from muster_checks.dmesg.catalogue.types import Row, load_catalogue
+from muster_checks.dmesg.catalogue.types import Row
 from muster_checks.dmesg.device_names import sysfs_names
 from muster_checks.dmesg.judge import Judge
 from muster_checks.dmesg.sources.kmsg import Device, KmsgDevice, KmsgPlace, KmsgSource

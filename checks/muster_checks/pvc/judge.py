@@ -1,9 +1,8 @@
 """Judges one trial of a claim. What the storage system does is proven; what hindered the trial itself is UNKNOWN."""
 
 from enum import StrEnum
-from typing import Protocol
 
-from muster_checks.base.declaration import NodeView
+from muster_checks.base.declaration import NodeView, Trial
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict, shorten
 from muster_checks.pvc import PvcParameters
@@ -20,21 +19,6 @@ class Stage(StrEnum):
     NOT_STARTED = "not-started"
     UNWRITTEN = "unwritten"
     WRITTEN = "written"
-
-
-class Trial(Protocol):
-    """What came of it. Times are seconds since the claim was made; None: not reached. ``said``: the cluster's words."""
-
-    @property
-    def stage(self) -> str: ...  # pragma: no cover - the interface
-    @property
-    def storage_class(self) -> str: ...  # pragma: no cover - the interface
-    @property
-    def bound_after_s(self) -> float | None: ...  # pragma: no cover - the interface
-    @property
-    def written_after_s(self) -> float | None: ...  # pragma: no cover - the interface
-    @property
-    def said(self) -> str: ...  # pragma: no cover - the interface
 
 
 async def probe(node: NodeView, parameters: PvcParameters) -> list[Finding]:

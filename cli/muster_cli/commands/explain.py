@@ -2,36 +2,22 @@
 story of a job."""
 
 import argparse
-import os
 import sys
-import textwrap
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from muster_checks.base.vocabulary import shorten
 from muster_cli.cluster.client import add_kubeconfig, call, node_name
 from muster_cli.cluster.tainter import NoPlace, add_namespace, namespace_of
 from muster_cli.commands.explain_ipujob import KIND, job_name, jobs_of_node, tell
+from muster_cli.report.paragraphs import page
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, NotFound
 from muster_kube.process.command_line import EXIT_USAGE
 
 POLICY_MAP, POLICY_KEY = "muster-policy", "policy.yaml"  # the tainter's, in its namespace
-_PAINT = {
-    "PAUSED": "\x1b[1;33m",
-    "TAINTED": "\x1b[1;31m",
-    "WITHHELD": "\x1b[1;33m",
-    "FAULTY": "\x1b[33m",
-    "WAITING": "\x1b[33m",
-    "HELD": "\x1b[36m",
-    "FREE": "\x1b[32m",
-}
-_LINE_LIMIT = 4096
-_HANG = " " * 11  # below a link's text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,25 +95,3 @@ async def _maps(client: KubeClient, config: ClusterConfig, given: str | None) ->
     except (NotFound, ApiError):
         return _Maps(paused)
     return _Maps(paused, found.data.get(POLICY_KEY, ""))
-
-
-def page(lines: Iterable[str]) -> list[str]:
-    """Lines as wide as a terminal, with the first words in colour; whole ones for what reads a pipe."""
-    clean = [shorten(line, _LINE_LIMIT) if line.strip() else "" for line in lines]
-    if not sys.stdout.isatty():
-        return clean
-    width = max(40, os.get_terminal_size().columns)
-    folded = [
-        part for line in clean for part in (textwrap.wrap(line, width, subsequent_indent=_HANG) if line else [""])
-    ]
-    return [_painted(line) for line in folded] if "NO_COLOR" not in os.environ else folded
-
-
-def _painted(line: str) -> str:
-    if line.startswith(" "):
-        return line
-    for word, paint in _PAINT.items():
-        before, found, after = line.partition(word)
-        if found and len(before.split()) <= 1:
-            return f"{before}{paint}{found}\x1b[0m{after}"
-    return line

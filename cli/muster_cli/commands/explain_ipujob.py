@@ -35,7 +35,7 @@ def job_name(text: str) -> str:
 
 async def tell(client: KubeClient, config: ClusterConfig, given: str, *, as_document: bool) -> int:
     """The exit code: 0, 1 for a job that restarts or whose hardware is bad, 2 for one that has failed."""
-    from muster_cli.commands.explain import page
+    from muster_cli.report.paragraphs import page
 
     namespace, name = given.split("/") if "/" in given else (config.namespace, given)
     try:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from muster_checks.dmesg import DMESG
-from muster_checks.dmesg.catalogue.types import CatalogueError, load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.dmesg.catalogue.types import CatalogueError
 from muster_checks.registry import registry
 from muster_cli.report.columns import print_table
 from muster_cli.report.policy_rows import ANY, Row, outcome, rows

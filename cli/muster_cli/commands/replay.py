@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError, load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError
 from muster_cli.cluster.client import node_name
 from muster_cli.report.kernel_logs import KernelLog, Lines, NoKernelLog
 from muster_cli.report.replay import Read, as_document, print_outcome

@@ -24,7 +24,8 @@ from muster_kube.api.config import load_config
 from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_operator.admission.configurations import Called, configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
-from muster_sandbox.build.binaries import NoControlPlane, find_or_build
+from muster_sandbox.build.binaries import NoControlPlane
+from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, OPERATOR, PROXY, TAINTER, install
 from muster_sandbox.processes import ComponentDied, Keeper

@@ -1,7 +1,7 @@
 """Where the control plane's programs come from: named by the user, cached, or built once from Debian's own packages."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -59,25 +59,3 @@ def find_kubelet(environ: Mapping[str, str] = os.environ) -> Path | None:
         return Path(named).resolve() / "kubelet"
     cached = cache_directory(environ) / KUBELET_BUILD_NAME
     return cached / "kubelet" if is_complete(cached, KUBELET) else None
-
-
-def find_or_build(
-    progress: Callable[[str], None], environ: Mapping[str, str] = os.environ, *, with_kubelet: bool = False
-) -> Path:
-    """As :func:`find`, and builds what is not there (about five minutes, once a user).
-
-    ``progress`` gets one line of text for each step. ``with_kubelet``: have :func:`find_kubelet` find one, too.
-    Raises NoControlPlane.
-    """
-    wanted: dict[str, Sequence[str]] = {}
-    found = find(environ)
-    if found is None:
-        wanted[BUILD_NAME] = PROGRAMS
-    if with_kubelet and find_kubelet(environ) is None:
-        wanted[KUBELET_BUILD_NAME] = KUBELET
-    if wanted:
-        # imported here: nobody who has the programs pays for the builder
-        from muster_sandbox.build.debian import build
-
-        build(cache_directory(environ), wanted, progress)
-    return found or cache_directory(environ) / BUILD_NAME

@@ -11,7 +11,8 @@ import msgspec
 
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Origin
-from muster_checks.dmesg.catalogue.types import Catalogue, load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.dmesg.catalogue.types import Catalogue
 from muster_checks.dmesg.judge import STATE_VERSION, Judge, JudgeState
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.text_formats import USER_FACILITY, TextReader

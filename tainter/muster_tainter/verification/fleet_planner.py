@@ -22,7 +22,7 @@ from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import NodeHealth, Request
 from muster_tainter.faults.check_history import TESTING_LABEL, note_answer, past_of
 from muster_tainter.faults.desired_state import Notice
-from muster_tainter.metrics import Metrics
+from muster_tainter.metrics import Metrics, PlanFigures
 from muster_tainter.periodic import Rounds
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
 from muster_tainter.verification.fleet_plan import EXPIRES_S, SLICE, Plan, Standing, Step, plan_by_slices, standing_of
@@ -98,7 +98,7 @@ class Planner:
             self.rounds.changed.clear()
             self._unsure.clear()
             self._refused.clear()
-            self._metrics.plan_is(Plan(), self._now())
+            self._metrics.set_plan(PlanFigures())
 
     async def _once(self) -> float:
         made = await self._make()
@@ -127,7 +127,16 @@ class Planner:
                 made: Plan = end.value
                 break
             await asyncio.sleep(0)  # a taint does not wait for it
-        self._metrics.plan_is(made, now)
+        self._metrics.set_plan(
+            PlanFigures(
+                running=made.running,
+                waiting=made.waiting,
+                oldest_s={check: now - since for check, since in made.oldest.items()},
+                cap=made.cap,
+                beyond=made.beyond,
+                short=made.short,
+            )
+        )
         self._tell_short(made, policy)
         return made
 

@@ -8,7 +8,8 @@ import pytest
 
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Origin
-from muster_checks.dmesg.catalogue.types import Catalogue, load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.dmesg.catalogue.types import Catalogue
 from muster_checks.dmesg.judge import Judge
 from muster_checks.dmesg.sources.records import KernelLine
 

@@ -3,7 +3,8 @@
 import pytest
 
 from muster_checks.base.vocabulary import Verdict
-from muster_checks.dmesg.catalogue.types import CatalogueError, load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.dmesg.catalogue.types import CatalogueError
 
 MY_ROW = (
     "{name: MyRow, pattern: 'widget (?P<w>w\\d+) died', component: 'widget/{w}', "

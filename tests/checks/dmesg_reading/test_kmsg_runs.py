@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from muster_checks.base.declaration import AllClear, Sign
-from muster_checks.dmesg.catalogue.types import Catalogue, load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.dmesg.catalogue.types import Catalogue
 from muster_checks.dmesg.judge import Judge
 from muster_checks.dmesg.sources.kmsg import LINES_PER_LOOK, KmsgPlace, KmsgSource
 from muster_checks.dmesg.sources.records import KernelLine

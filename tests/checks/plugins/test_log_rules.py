@@ -13,8 +13,9 @@ from tests.checks.bad_input import any_json, replaced
 from muster_checks.base.declaration import Sign
 from muster_checks.base.npd_json import FileRefused
 from muster_checks.base.vocabulary import Origin, Verdict
+from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.npd_rules import reaches_over_lines, read_log_monitor, rows_of
-from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError, load_catalogue
+from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError
 from muster_checks.dmesg.judge import Judge
 from muster_checks.dmesg.sources.records import KernelLine
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster_checks.dmesg.catalogue.types import load_catalogue
+from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.registry import registry
 from muster_cli.__main__ import main
 from muster_cli.commands.policy import how, what

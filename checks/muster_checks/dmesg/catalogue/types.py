@@ -11,7 +11,6 @@ import io
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib.resources import files
-from pathlib import Path
 
 import msgspec
 
@@ -307,28 +306,3 @@ _CLEARS = {
     "person": "a person's word, or a reboot",
     "quiet": "quiet",
 }
-
-
-def load_catalogue(user_file: Path | None = None) -> Catalogue:
-    """The shipped rows, changed by ``user_file`` if one is given: YAML of ours (row_file.py), a log monitor of
-    node-problem-detector (npd_rules.py), or a folder of both.
-
-    Raises :class:`CatalogueError` for a user's file that cannot be read or used.
-    """
-    # here and not above: it needs the types of this module
-    from muster_checks.dmesg.catalogue.row_file import apply_user_file, shipped_rows
-
-    catalogue = Catalogue(read_xids(), read_sxids(), shipped_rows())
-    if user_file is None:
-        return catalogue
-    from muster_checks.dmesg.catalogue.npd_rules import apply_json
-
-    if not user_file.is_dir():
-        return (apply_json if user_file.suffix == ".json" else apply_user_file)(catalogue, user_file)
-    # YAML first: it changes shipped rows, while rules of node-problem-detector stand beside them
-    for path in sorted(user_file.glob("[!.]*"), key=lambda path: (path.suffix == ".json", path.name)):
-        if path.suffix == ".json":
-            catalogue = apply_json(catalogue, path, others_too=True)
-        elif path.suffix in (".yaml", ".yml"):
-            catalogue = apply_user_file(catalogue, path)
-    return catalogue

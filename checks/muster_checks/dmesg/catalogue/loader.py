@@ -1,0 +1,28 @@
+"""Loads the catalogue: the shipped rows, and a user's file over them."""
+
+from pathlib import Path
+
+from muster_checks.dmesg.catalogue.row_file import apply_user_file, shipped_rows
+from muster_checks.dmesg.catalogue.types import Catalogue, read_sxids, read_xids
+
+
+def load_catalogue(user_file: Path | None = None) -> Catalogue:
+    """The shipped rows, changed by ``user_file`` if one is given: YAML of ours (row_file.py), a log monitor of
+    node-problem-detector (npd_rules.py), or a folder of both.
+
+    Raises :class:`CatalogueError` for a user's file that cannot be read or used.
+    """
+    catalogue = Catalogue(read_xids(), read_sxids(), shipped_rows())
+    if user_file is None:
+        return catalogue
+    from muster_checks.dmesg.catalogue.npd_rules import apply_json  # only where a user has a file
+
+    if not user_file.is_dir():
+        return (apply_json if user_file.suffix == ".json" else apply_user_file)(catalogue, user_file)
+    # YAML first: it changes shipped rows, while rules of node-problem-detector stand beside them
+    for path in sorted(user_file.glob("[!.]*"), key=lambda path: (path.suffix == ".json", path.name)):
+        if path.suffix == ".json":
+            catalogue = apply_json(catalogue, path, others_too=True)
+        elif path.suffix in (".yaml", ".yml"):
+            catalogue = apply_user_file(catalogue, path)
+    return catalogue
