@@ -28,7 +28,7 @@ from muster_agent.node_agent import Agent, Publication
 from muster_agent.process.memory_trim import AFTER_START_S, give_back
 from muster_agent.publish.publisher import Publisher
 from muster_agent.settings import Settings, parameters_of, periods_of
-from muster_checks.base.declaration import NodeView, Volumes
+from muster_checks.base.declaration import NodeView, VolumeTrialLender
 from muster_checks.ping.neighbours import NodeAmongOthers
 from muster_checks.registry import registry
 from muster_kube.api.client import KubeClient
@@ -337,7 +337,7 @@ class _Wired:
         return Publication(complaint=complaint, unpublished_s=unpublished_s)
 
 
-def _lent_volumes(settings: Settings) -> Volumes | None:
+def _lent_volumes(settings: Settings) -> VolumeTrialLender | None:
     if settings.tainter_url is None:
         return None
     from muster_agent.fleet.tainter_client import TaintersVolumes

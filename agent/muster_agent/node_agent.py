@@ -21,7 +21,7 @@ from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import NodeHealth, Status
+from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
 
 PLAN_LOOK_S = 30.0  # a node that was refused though it looked idle is asked again
 REQUEST_PATIENCE_S = 60.0  # a hundred runs of a light check keep to the processor's share, too
@@ -102,7 +102,7 @@ class Agent:
 
     # --- what is published and stored
 
-    def desired(self) -> Status | None:
+    def desired(self) -> NodeHealthStatus | None:
         """What the NodeHealth should hold; None until the first pass of this process is through, or takes too long."""
         # a check that starts over, as its NodeHealth knows more, has yet to pass again
         passed = all(running.caught_up for running in self.checks.values())

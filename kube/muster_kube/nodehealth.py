@@ -10,19 +10,19 @@ from muster_kube.api.objects import Api as _Api
 from muster_kube.api.objects import Metadata, OwnerReference
 
 __all__ = [
-    "Agent",
-    "Answer",
-    "CheckStatus",
-    "Clear",
-    "Cleared",
-    "Finding",
-    "Measurement",
+    "AgentIdentity",
+    "CheckRequest",
+    "ClearEntry",
+    "ClearedFault",
     "Metadata",
     "NodeHealth",
+    "NodeHealthSpec",
+    "NodeHealthStatus",
     "OwnerReference",
-    "Request",
-    "Spec",
-    "Status",
+    "ReportedCheck",
+    "ReportedFinding",
+    "ReportedMeasurement",
+    "RequestAnswer",
 ]
 
 GROUP = "muster.dev"
@@ -36,14 +36,14 @@ CLEAR_LIMIT = 32  # entries of spec.clear
 REQUESTS_LIMIT = 16
 
 
-class Measurement(_Api, frozen=True):
+class ReportedMeasurement(_Api, frozen=True):
     name: str
     value: float
     unit: str = ""  # left out when empty: the reason stands at agent/muster_agent/checks/health_status.py, claim_patch
     threshold: float | None = None
 
 
-class Finding(_Api, frozen=True):
+class ReportedFinding(_Api, frozen=True):
     """A non-PASS verdict on one component; fields as :class:`muster_checks.base.vocabulary.Finding`."""
 
     component: str
@@ -51,7 +51,7 @@ class Finding(_Api, frozen=True):
     verdict: str
     message: str = ""
     fault_class: str = msgspec.field(default="", name="class")
-    measurements: tuple[Measurement, ...] = ()
+    measurements: tuple[ReportedMeasurement, ...] = ()
     first_seen: str = ""
     last_seen: str = ""
     count: int = 1
@@ -59,7 +59,7 @@ class Finding(_Api, frozen=True):
     origin: str = ""
 
 
-class Cleared(_Api, frozen=True):
+class ClearedFault(_Api, frozen=True):
     """A finding that is over, and on whose word.
 
     how: ``driver`` (the driver's own clearing line), ``quiet`` (nothing for as long as its row says), ``request`` (an
@@ -74,24 +74,24 @@ class Cleared(_Api, frozen=True):
     message: str = ""
 
 
-class CheckStatus(_Api, frozen=True):
+class ReportedCheck(_Api, frozen=True):
     name: str
     verdict: str
     reason: str = ""
     message: str = ""
     last_change: str = ""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ReportedFinding, ...] = ()
     more_findings: int = 0  # findings beyond FINDINGS_LIMIT
     last_occurrence: int = 0  # the highest number given so far: an agent that lost its state goes on above it
-    cleared: tuple[Cleared, ...] = ()
+    cleared: tuple[ClearedFault, ...] = ()
 
 
-class Agent(_Api, frozen=True):
+class AgentIdentity(_Api, frozen=True):
     pod_uid: str = msgspec.field(default="", name="podUID")
     version: str = ""
 
 
-class Answer(_Api, frozen=True):
+class RequestAnswer(_Api, frozen=True):
     """What came of a request. finished: empty while it is under way. reason, message: why it is no PASS."""
 
     id: str
@@ -103,23 +103,23 @@ class Answer(_Api, frozen=True):
     message: str = ""
 
 
-class Status(_Api, frozen=True):
+class NodeHealthStatus(_Api, frozen=True):
     """failing: comma list of the checks that are not PASS, the worst first; message: the worst one's. Both are for
     the columns of ``kubectl get nodehealths``."""
 
     verdict: str = ""
     failing: str = ""
     message: str = ""
-    checks: tuple[CheckStatus, ...] = ()
+    checks: tuple[ReportedCheck, ...] = ()
     boot_id: str = msgspec.field(default="", name="bootID")
-    agent: Agent = Agent()
+    agent: AgentIdentity = AgentIdentity()
     idle_since: str = ""
     due: tuple[str, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RequestAnswer, ...] = ()
     observed_at: str = ""
 
 
-class Request(_Api, frozen=True):
+class CheckRequest(_Api, frozen=True):
     id: str
     checks: tuple[str, ...] = ()
     params: dict[str, str] = msgspec.field(default_factory=dict)
@@ -128,7 +128,7 @@ class Request(_Api, frozen=True):
     force: bool = False
 
 
-class Clear(_Api, frozen=True):
+class ClearEntry(_Api, frozen=True):
     """A person's word that faults are over: findings of (check, component) up to ``occurrence`` are closed.
 
     component: one component, or ``*`` for all of the check. occurrence: the highest one closed; numbers rise through
@@ -142,12 +142,12 @@ class Clear(_Api, frozen=True):
     at: str = ""
 
 
-class Spec(_Api, frozen=True):
-    requests: tuple[Request, ...] = ()
-    clear: tuple[Clear, ...] = ()
+class NodeHealthSpec(_Api, frozen=True):
+    requests: tuple[CheckRequest, ...] = ()
+    clear: tuple[ClearEntry, ...] = ()
 
 
 class NodeHealth(_Api, frozen=True):
     metadata: Metadata
-    spec: Spec = Spec()
-    status: Status = Status()
+    spec: NodeHealthSpec = NodeHealthSpec()
+    status: NodeHealthStatus = NodeHealthStatus()

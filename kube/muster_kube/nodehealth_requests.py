@@ -14,31 +14,31 @@ import msgspec
 
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
-from muster_kube.nodehealth import Clear, NodeHealth, Request
+from muster_kube.nodehealth import CheckRequest, ClearEntry, NodeHealth
 
 
 @dataclass(frozen=True)
-class Asker:
+class Requester:
     """One of those who ask. manager: its field manager; label: of the NodeHealth while a request of its stands, so that
     a new leader finds it; is_ours: that is its own; annotation: of the NodeHealth, what it remembers there; empty:
     nothing."""
 
     manager: str
     label: str
-    is_ours: Callable[[Request], bool]
+    is_ours: Callable[[CheckRequest], bool]
     annotation: str = ""
 
 
-class Asking:
+class RequestWriter:
     """The writes of one asker. observe: takes in what a write returned. All raise ApiError; Conflict where ``health``
     is no longer what the server has."""
 
-    def __init__(self, client: KubeClient, asker: Asker, observe: Callable[[NodeHealth], None]) -> None:
+    def __init__(self, client: KubeClient, asker: Requester, observe: Callable[[NodeHealth], None]) -> None:
         self._client = client
         self._asker = asker
         self._observe = observe
 
-    async def ask(self, health: NodeHealth, requests: Collection[Request], label: str = "true") -> None:
+    async def ask(self, health: NodeHealth, requests: Collection[CheckRequest], label: str = "true") -> None:
         """``requests``: all of ours from now on."""
         past = health.metadata.annotations.get(self._asker.annotation, "")
         self._observe(await self._apply(health, self._applied(health, past, requests, label)))
@@ -48,8 +48,8 @@ class Asking:
         health: NodeHealth,
         past: str = "",
         *,
-        keep: Collection[Request] = (),
-        clear: Collection[Clear] | None = None,
+        keep: Collection[CheckRequest] = (),
+        clear: Collection[ClearEntry] | None = None,
     ) -> None:
         """Requests of ours but for ``keep``, remembering ``past`` (empty: nothing) in the same write; clear: None, or
         what is to stand in spec.clear."""
@@ -65,7 +65,7 @@ class Asking:
             health = answer
         self._observe(await self._patch(health, self._without(health, past, self._left(health, kept), clear)))
 
-    def _left(self, health: NodeHealth, kept: Collection[str]) -> list[Request]:
+    def _left(self, health: NodeHealth, kept: Collection[str]) -> list[CheckRequest]:
         return [each for each in health.spec.requests if each.id in kept or not self._asker.is_ours(each)]
 
     async def _apply(self, health: NodeHealth, body: dict[str, Any]) -> NodeHealth:
@@ -77,7 +77,7 @@ class Asking:
         return await self._client.patch(_path(health), body, type=NodeHealth, params=params)
 
     def _applied(
-        self, health: NodeHealth, past: str, requests: Collection[Request], label: str = "true"
+        self, health: NodeHealth, past: str, requests: Collection[CheckRequest], label: str = "true"
     ) -> dict[str, Any]:
         """All that is ours in the object. The uid keeps an apply from making an object that is gone."""
         meta = health.metadata
@@ -91,7 +91,7 @@ class Asking:
         return body
 
     def _without(
-        self, health: NodeHealth, past: str, left: list[Request], clear: Collection[Clear] | None
+        self, health: NodeHealth, past: str, left: list[CheckRequest], clear: Collection[ClearEntry] | None
     ) -> dict[str, Any]:
         metadata: dict[str, Any] = {"resourceVersion": health.metadata.resource_version}
         if self._asker.annotation:

@@ -17,7 +17,7 @@ import msgspec
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Forbidden, NotFound
-from muster_kube.api.objects import Api, Condition, Event, Metadata
+from muster_kube.api.objects import Api, Event, Metadata, NodeCondition
 from muster_kube.api.times import seconds
 from muster_kube.controller.reflector import Reflector
 
@@ -42,7 +42,7 @@ _WIRE = {
 T = TypeVar("T")
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True, rename=_WIRE):
+class VolumeTrial(msgspec.Struct, frozen=True, kw_only=True, rename=_WIRE):
     """What came of it; also as JSON between tainter and agent. stage: how far it came (muster_checks.pvc.judge.Stage).
     Times: seconds since the claim was made. said: the cluster's own words."""
 
@@ -62,7 +62,7 @@ class _ClaimStatus(Api, frozen=True):
     phase: str = ""
 
 
-class Claim(Api, frozen=True):
+class VolumeClaim(Api, frozen=True):
     metadata: Metadata
     spec: _ClaimSpec = _ClaimSpec()
     status: _ClaimStatus = _ClaimStatus()
@@ -94,7 +94,7 @@ class _PodStatus(Api, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     container_statuses: tuple[_ContainerStatus, ...] = ()
 
 
@@ -116,7 +116,7 @@ class _Made(Api, frozen=True):
     metadata: Metadata
 
 
-class VolumeTrials:
+class VolumeTrialRunner:
     """Claims and pods in ``namespace``, with the client's rights: create, get, list, watch and delete both, list Events
     and StorageClasses. Several trials may run at once."""
 
@@ -144,20 +144,20 @@ class VolumeTrials:
         image: str,
         bind_timeout_s: float,
         write_timeout_s: float,
-    ) -> Trial:
+    ) -> VolumeTrial:
         """One trial, to its end. Never raises ApiError; leaves nothing behind but what the API server keeps us from
         deleting."""
         name = f"muster-pvc-{secrets.token_hex(4)}"
         try:
             if not storage_class and not await self._has_default_class():
-                return Trial(stage="no-class", said="the cluster has no default StorageClass, and none was named")
+                return VolumeTrial(stage="no-class", said="the cluster has no default StorageClass, and none was named")
             await self._sweep(node)
             deadline_s = int(bind_timeout_s + write_timeout_s) + _SPARE_S
-            claim = await self._made(self._claims, claim_body(name, node, storage_class, size_mib), Claim)
+            claim = await self._made(self._claims, claim_body(name, node, storage_class, size_mib), VolumeClaim)
             pod = await self._made(self._pods, pod_body(name, node, image, deadline_s), TrialPod)
             return await self._watch(pod, claim, bind_timeout_s, write_timeout_s)
         except ApiError as error:
-            return Trial(stage="refused", storage_class=storage_class, said=str(error))
+            return VolumeTrial(stage="refused", storage_class=storage_class, said=str(error))
         finally:
             await asyncio.shield(self._delete(name))
 
@@ -171,7 +171,9 @@ class VolumeTrials:
             await asyncio.gather(making, return_exceptions=True)
             raise
 
-    async def _watch(self, pod: TrialPod, claim: Claim, bind_timeout_s: float, write_timeout_s: float) -> Trial:
+    async def _watch(
+        self, pod: TrialPod, claim: VolumeClaim, bind_timeout_s: float, write_timeout_s: float
+    ) -> VolumeTrial:
         changed = asyncio.Event()
         begun = self._clock()
         params = {"fieldSelector": f"metadata.name={pod.metadata.name}"}
@@ -180,7 +182,7 @@ class VolumeTrials:
             changed.set()
 
         pods = Reflector(self._client, self._pods, TrialPod, on_change=on_change, params=params)
-        claims = Reflector(self._client, self._claims, Claim, on_change=on_change, params=params)
+        claims = Reflector(self._client, self._claims, VolumeClaim, on_change=on_change, params=params)
         watching = [asyncio.create_task(pods.run()), asyncio.create_task(claims.run())]
         key = f"{self._namespace}/{pod.metadata.name}"
         bound_after_s: float | None = None
@@ -207,7 +209,7 @@ class VolumeTrials:
             said = (failed or told)[-1].message or said
             if stage == "unmounted" and not failed:
                 stage = "not-started"
-        return Trial(
+        return VolumeTrial(
             stage=stage,
             storage_class=claim.spec.storage_class_name,
             bound_after_s=bound_after_s,
@@ -215,7 +217,7 @@ class VolumeTrials:
             said=said,
         )
 
-    async def _events(self, pod: TrialPod, claim: Claim) -> list[Event]:
+    async def _events(self, pod: TrialPod, claim: VolumeClaim) -> list[Event]:
         """What the cluster said of both, oldest first; nothing where it may not be read."""
         found: list[Event] = []
         path = f"/api/v1/namespaces/{self._namespace}/events"

@@ -21,7 +21,7 @@ from muster_kube.controller.fencing import LeaderClient
 from muster_kube.controller.lease import LeaderElector
 from muster_kube.process.address import bind
 from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
-from muster_kube.volume_trial import VolumeTrials
+from muster_kube.volume_trial import VolumeTrialRunner
 from muster_tainter.controller import Tainter
 from muster_tainter.events.recorder import tell_policy
 from muster_tainter.http.job_nodes import LISTS_AT_ONCE, Locator
@@ -71,7 +71,7 @@ async def run(settings: Settings) -> int:
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
         doorkeeper = Doorkeeper(reviewing, Reviews(reviewing), trials_in)
-        trials = Trials(VolumeTrials(trying, trials_in))
+        trials = Trials(VolumeTrialRunner(trying, trials_in))
         tainter = Tainter(
             client,
             lambda: policy.current,

@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from muster_kube import nodehealth
-from muster_kube.api.objects import Condition, ManagedNode, Metadata, Node, NodeSpec, NodeStatus, OwnerReference
+from muster_kube.api.objects import ManagedNode, Metadata, Node, NodeCondition, NodeSpec, NodeStatus, OwnerReference
 from muster_tainter.faults.check_history import ANNOTATION as TESTS
 from muster_tainter.faults.desired_state import CONDITION, OUR_ANNOTATIONS, OUR_LABELS, READY
 from muster_tainter.faults.verification_attempts import ANNOTATION as PROOFS
@@ -47,17 +47,17 @@ def slim_node(
 
 
 @lru_cache(maxsize=8)
-def _of_status(status: str) -> Condition:
-    return Condition(type=READY, status=status)
+def _of_status(status: str) -> NodeCondition:
+    return NodeCondition(type=READY, status=status)
 
 
-def _ready(condition: Condition) -> Condition:
+def _ready(condition: NodeCondition) -> NodeCondition:
     """Whether the kubelet is well: one object for all nodes that say the same."""
     return _of_status(condition.status)
 
 
-def _slim_condition(condition: Condition) -> Condition:
-    return Condition(
+def _slim_condition(condition: NodeCondition) -> NodeCondition:
+    return NodeCondition(
         type=_intern(condition.type),
         status=_intern(condition.status),
         reason=_intern(condition.reason),
@@ -77,8 +77,8 @@ def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
             annotations=_remembered(meta.annotations) if meta.annotations else _NONE,
             owner_references=tuple(_owner(owner) for owner in meta.owner_references if owner.kind == "Node"),
         ),
-        spec=nodehealth.Spec(requests=health.spec.requests, clear=health.spec.clear),
-        status=nodehealth.Status(
+        spec=nodehealth.NodeHealthSpec(requests=health.spec.requests, clear=health.spec.clear),
+        status=nodehealth.NodeHealthStatus(
             verdict=_intern(status.verdict),
             checks=tuple(_slim_check(check) for check in status.checks),
             boot_id=status.boot_id,
@@ -100,8 +100,8 @@ def _remembered(annotations: dict[str, str]) -> dict[str, str]:
 
 
 _NONE: dict[str, str] = {}
-_FREE = nodehealth.Agent()
-_HELD = nodehealth.Agent(pod_uid="held")  # which agent it is matters to the agents only
+_FREE = nodehealth.AgentIdentity()
+_HELD = nodehealth.AgentIdentity(pod_uid="held")  # which agent it is matters to the agents only
 
 # the same few lists all over a fleet
 _due: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -119,7 +119,7 @@ def _shared_due(due: tuple[str, ...]) -> tuple[str, ...]:
     return known
 
 
-def _asked_for(health: nodehealth.NodeHealth) -> tuple[nodehealth.Answer, ...]:
+def _asked_for(health: nodehealth.NodeHealth) -> tuple[nodehealth.RequestAnswer, ...]:
     """Answers to what stands in the spec: agents leave older ones there."""
     if not health.spec.requests or not health.status.answers:
         return ()
@@ -128,17 +128,17 @@ def _asked_for(health: nodehealth.NodeHealth) -> tuple[nodehealth.Answer, ...]:
 
 
 # fleets have a few dozen checks: one object for all nodes on which a check has nothing to say
-_silent: dict[tuple[str, str], nodehealth.CheckStatus] = {}
+_silent: dict[tuple[str, str], nodehealth.ReportedCheck] = {}
 _SILENT_LIMIT = 1024
 
 
-def _slim_check(check: nodehealth.CheckStatus) -> nodehealth.CheckStatus:
+def _slim_check(check: nodehealth.ReportedCheck) -> nodehealth.ReportedCheck:
     if check.findings or check.cleared or check.more_findings:
         return msgspec.structs.replace(check, reason="", message="", last_change="")
     key = (check.name, check.verdict)
     known = _silent.get(key)
     if known is None:
-        known = nodehealth.CheckStatus(name=check.name, verdict=check.verdict)
+        known = nodehealth.ReportedCheck(name=check.name, verdict=check.verdict)
         if len(_silent) < _SILENT_LIMIT:
             _silent[key] = known
     return known

@@ -11,10 +11,10 @@ from muster_agent.checks.request_runner import Requests
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredRequest
 from muster_agent.checks.stream_check import StreamCheck
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import Answer, Request
+from muster_kube.nodehealth import CheckRequest, RequestAnswer
 
 NOON = 1_700_000_000.0
 
@@ -68,7 +68,7 @@ class Node:
             parameters=Limits,
             timeout_s=1.0,
             devices=(),
-            stream=lambda *_: Stream(),
+            stream=lambda *_: CheckStream(),
         )
         self.checks["dmesg"] = StreamCheck(stream, Limits(), context, None)
 
@@ -121,7 +121,7 @@ class Node:
         self.changes += 1
 
     @asynccontextmanager
-    async def at_work(self, *asked: Request, stored: Sequence[StoredRequest] = ()) -> AsyncIterator[Requests]:
+    async def at_work(self, *asked: CheckRequest, stored: Sequence[StoredRequest] = ()) -> AsyncIterator[Requests]:
         requests = self.requests(stored)
         requests.take(asked)
         task = asyncio.create_task(requests.run())
@@ -131,7 +131,7 @@ class Node:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def answer(self, request: Request, stored: Sequence[StoredRequest] = ()) -> Answer:
+    async def answer(self, request: CheckRequest, stored: Sequence[StoredRequest] = ()) -> RequestAnswer:
         async with self.at_work(request, stored=stored) as requests:
             await until(requests.answers)
             [answer] = requests.answers()
@@ -152,5 +152,5 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def request(*checks: str, name: str = "r1", force: bool = False, expires: float = 0.0, **params: str) -> Request:
-    return Request(id=name, checks=checks, params=params, by="ann", force=force, expires=rfc3339(expires))
+def request(*checks: str, name: str = "r1", force: bool = False, expires: float = 0.0, **params: str) -> CheckRequest:
+    return CheckRequest(id=name, checks=checks, params=params, by="ann", force=force, expires=rfc3339(expires))

@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from muster_kube.api.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
-from muster_kube.nodehealth import CheckStatus, Cleared, Finding, Measurement, NodeHealth, Request, Spec, Status
+from muster_kube.nodehealth import (
+    CheckRequest,
+    ClearedFault,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
+    ReportedMeasurement,
+)
 from muster_tainter.faults.check_history import MANAGER
 from muster_tainter.faults.decision_context import Surroundings
 from muster_tainter.faults.desired_state import decide
@@ -62,18 +71,18 @@ class MadeFleet:
     def add(self, name: str, pool: str, rack: str) -> None:
         labels = {POOL: pool, RACK: rack, "muster.dev/health": "pass"}
         self.nodes[name] = Node(metadata=Metadata(name=name, resource_version=self._next(), labels=labels))
-        checks = tuple(CheckStatus(name=check, verdict="PASS") for check in CHECKS)
+        checks = tuple(ReportedCheck(name=check, verdict="PASS") for check in CHECKS)
         seen = rfc3339(self.now - 4 * 3600)
-        status = Status(verdict="PASS", checks=checks, boot_id="7c1d", observed_at=seen, idle_since=seen)
+        status = NodeHealthStatus(verdict="PASS", checks=checks, boot_id="7c1d", observed_at=seen, idle_since=seen)
         self.healths[name] = NodeHealth(metadata=Metadata(name=name, resource_version=self._next()), status=status)
 
-    def report(self, name: str, check: str, *findings: Finding, cleared: tuple[Cleared, ...] = ()) -> None:
+    def report(self, name: str, check: str, *findings: ReportedFinding, cleared: tuple[ClearedFault, ...] = ()) -> None:
         """The agent of the node says so of one of its checks."""
         known = self.healths[name]
         order = ("FAIL", "WARN", "UNKNOWN", "PASS")
         of_check = min((f.verdict for f in findings), key=order.index, default="PASS")
         others = [c for c in known.status.checks if c.name != check]
-        checks = (*others, CheckStatus(name=check, verdict=of_check, findings=findings, cleared=cleared))
+        checks = (*others, ReportedCheck(name=check, verdict=of_check, findings=findings, cleared=cleared))
         verdict = min((c.verdict for c in checks), key=order.index)
         seen = rfc3339(self.now)
         status = msgspec.structs.replace(known.status, verdict=verdict, checks=checks, observed_at=seen)
@@ -81,10 +90,10 @@ class MadeFleet:
 
     def silent(self, name: str) -> None:
         """No agent has reported."""
-        self._health(name, status=Status())
+        self._health(name, status=NodeHealthStatus())
 
     def ask(self, name: str, check: str, manager: str = MANAGER, identity: str = "plan-1") -> None:
-        self._health(name, spec=Spec(requests=(Request(id=identity, checks=(check,), by=manager),)))
+        self._health(name, spec=NodeHealthSpec(requests=(CheckRequest(id=identity, checks=(check,), by=manager),)))
 
     def _health(self, name: str, **fields: object) -> None:
         metadata = msgspec.structs.replace(self.healths[name].metadata, resource_version=self._next())
@@ -105,18 +114,22 @@ class MadeFleet:
         node = self.nodes[name]
         decision = decide(node, self.healths[name], self.policy, at or self.now, {}, Surroundings(withhold=withhold))
         written = decision.applied(node)
-        conditions: tuple[Condition, ...] = () if decision.condition is None else (decision.condition,)
+        conditions: tuple[NodeCondition, ...] = () if decision.condition is None else (decision.condition,)
         self.nodes[name] = msgspec.structs.replace(written, status=NodeStatus(conditions=conditions))
         self.put(name)
 
-    def break_node(self, name: str, check: str, finding: Finding, *, ago: float = 0.0, withhold: str = "") -> None:
+    def break_node(
+        self, name: str, check: str, finding: ReportedFinding, *, ago: float = 0.0, withhold: str = ""
+    ) -> None:
         at = self.now - ago
         self.report(name, check, msgspec.structs.replace(finding, first_seen=rfc3339(at), last_seen=rfc3339(at)))
         self.settle(name, withhold, at)
 
 
-def failure(component: str, reason: str, fault_class: str, message: str, *measured: Measurement) -> Finding:
-    return Finding(
+def failure(
+    component: str, reason: str, fault_class: str, message: str, *measured: ReportedMeasurement
+) -> ReportedFinding:
+    return ReportedFinding(
         component=component,
         reason=reason,
         verdict="FAIL",
@@ -126,12 +139,12 @@ def failure(component: str, reason: str, fault_class: str, message: str, *measur
     )
 
 
-def xid(number: int, bus: str, fault_class: str, said: str) -> Finding:
+def xid(number: int, bus: str, fault_class: str, said: str) -> ReportedFinding:
     """As the driver's line in the kernel log gives it."""
     return failure(f"gpu/{bus}", f"Xid{number}", fault_class, f"NVRM: Xid (PCI:{bus[:-2]}): {number}, {said}")
 
 
-def xid79(bus: str = "0000:3b:00.0", occurrence: int = 1) -> Finding:
+def xid79(bus: str = "0000:3b:00.0", occurrence: int = 1) -> ReportedFinding:
     fallen = xid(79, bus, "reboot", "pid=418231, name=python3, GPU has fallen off the bus.")
     return msgspec.structs.replace(fallen, occurrence=occurrence)
 
@@ -141,29 +154,29 @@ XID31 = xid(31, "0000:3b:00.0", "restart-app", "pid=7120, name=infer, Ch 0000001
 LINK_DOWN = failure(
     "nic/mlx5_3", "LinkDown", "contact",
     "mlx5_3 port 1: state DOWN, physical state Polling; expected ACTIVE at 400 Gb/s",
-    Measurement("rate", 0.0, "Gb/s", 400.0), Measurement("link_downed", 14.0, "", 3.0),
+    ReportedMeasurement("rate", 0.0, "Gb/s", 400.0), ReportedMeasurement("link_downed", 14.0, "", 3.0),
 )  # fmt: skip
 SLOW = failure(
     "gpu/0000:9b:00.0", "BandwidthLow", "reset",
     "host to device 11.4 GB/s, expected at least 44 GB/s: PCIe 5.0 x16 runs as x4",
-    Measurement("h2d", 11.4, "GB/s", 44.0), Measurement("d2h", 12.1, "GB/s", 44.0),
+    ReportedMeasurement("h2d", 11.4, "GB/s", 44.0), ReportedMeasurement("d2h", 12.1, "GB/s", 44.0),
 )  # fmt: skip
 MISSING = failure(
     "host", "GpusMissing", "replace",
     "7 of 8 GPUs are on the PCI bus: nothing at 0000:db:00.0",
-    Measurement("gpus", 7.0, "", 8.0),
+    ReportedMeasurement("gpus", 7.0, "", 8.0),
 )  # fmt: skip
 IPU_LINK = failure(
     "ipu/10.44.7.12/1", "LinkDegraded", "reset", "IPU link of board 1 to 10.44.7.13 trained at x4, expected x8"
 )
-HOT = Finding(
+HOT = ReportedFinding(
     component="gpu/0000:cb:00.0",
     reason="Hot",
     verdict="WARN",
     message="87 °C, slows down at 90 °C",
-    measurements=(Measurement("temperature", 87.0, "°C", 85.0),),
+    measurements=(ReportedMeasurement("temperature", 87.0, "°C", 85.0),),
 )
-NO_TOOL = Finding(component="host", reason="ToolMissing", verdict="UNKNOWN", message="dcgmi: not found in PATH")
+NO_TOOL = ReportedFinding(component="host", reason="ToolMissing", verdict="UNKNOWN", message="dcgmi: not found in PATH")
 
 
 def make_fleet(count: int, now: float) -> MadeFleet:

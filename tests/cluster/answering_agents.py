@@ -17,7 +17,7 @@ from muster_kube.api.errors import NotFound
 from muster_kube.api.times import rfc3339
 from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_kube.nodehealth import Answer, NodeHealth
+from muster_kube.nodehealth import NodeHealth, RequestAnswer
 
 
 class AnsweringAgents:
@@ -30,7 +30,7 @@ class AnsweringAgents:
         self.ran: Counter[tuple[str, str]] = Counter()
         self._queue: WorkQueue[str] = WorkQueue()
         self._nodes: set[str] = set()
-        self._kept: dict[tuple[str, str], Answer] = {}
+        self._kept: dict[tuple[str, str], RequestAnswer] = {}
         self._healths = Reflector(api, nodehealth.PATH, NodeHealth, on_change=lambda node, *_: self._queue.add(node))
 
     def say(self, node: str, verdict: str) -> None:
@@ -72,7 +72,7 @@ class AnsweringAgents:
             if verdict and (node, request.id) not in self._kept:
                 self.ran[node, request.id] += 1
                 why = "" if verdict == "PASS" else "LowBandwidth"
-                self._kept[node, request.id] = Answer(
+                self._kept[node, request.id] = RequestAnswer(
                     id=request.id, verdict=verdict, finished=rfc3339(time.time()), reason=why, message=why and "3 GB/s"
                 )
         given = [self._kept[node, each.id] for each in health.spec.requests if (node, each.id) in self._kept]

@@ -9,7 +9,7 @@ import pytest
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, NotFound
-from muster_kube.api.list_decoder import Page
+from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Node, Pod
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE
@@ -216,6 +216,6 @@ async def test_thousands_of_nodes_are_made_in_seconds(
     with capsys.disabled():
         print(f"\n{MANY} nodes in {took_s:.1f} s: {MANY / took_s:.0f} a second")
     assert took_s < MANY_LIMIT_S
-    page: Page[Node] = await api.list_page(NODES, Node)
+    page: ListPage[Node] = await api.list_page(NODES, Node)
     assert {each.metadata.name for each in page.items} >= set(names)
     assert all(not each.spec.taints for each in page.items)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from muster_kube.api.objects import Condition, Metadata
+from muster_kube.api.objects import Metadata, NodeCondition
 from muster_sandbox.simulation.pods import (
     SCRIPT,
     BadScript,
@@ -55,7 +55,7 @@ def test_a_deleted_pod_lingers_as_long_as_it_takes_to_stop() -> None:
 
 
 def test_nothing_is_written_where_the_status_says_so_already() -> None:
-    ready = (Condition(type="Ready", status="True"),)
+    ready = (NodeCondition(type="Ready", status="True"),)
     pod = SimulatedPod(metadata=Metadata(name="a"), status=PodStatus(phase="Running", conditions=ready))
     say = {"exit_code": 0, "address": "127.64.0.1", "now": "2026-01-01T00:00:00Z"}
     assert status_patch(pod, Wanted("Running", True, None), **say) is None  # type: ignore[arg-type] # one dict for all

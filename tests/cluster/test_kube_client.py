@@ -15,7 +15,7 @@ from muster_kube.api.credentials import StaticToken
 from muster_kube.api.objects import ManagedNode, Node, Taint
 from muster_kube.controller.lease import LeaderElector
 from muster_kube.controller.reflector import Reflector
-from muster_kube.nodehealth import PATH, Agent, CheckStatus, Finding, NodeHealth, Status
+from muster_kube.nodehealth import PATH, AgentIdentity, NodeHealth, NodeHealthStatus, ReportedCheck, ReportedFinding
 
 pytestmark = pytest.mark.cluster
 
@@ -113,17 +113,17 @@ async def test_another_name_in_the_certificate_can_be_asked_for(client):
 
 
 async def test_a_status_written_is_the_status_read(client, health):
-    finding = Finding(component="gpu/0", reason="Xid79", verdict="FAIL", fault_class="reboot", origin="kernel")
-    full = Status(
+    finding = ReportedFinding(component="gpu/0", reason="Xid79", verdict="FAIL", fault_class="reboot", origin="kernel")
+    full = NodeHealthStatus(
         verdict="FAIL",
         failing="dmesg",
         message="GPU has fallen off the bus",
-        checks=(CheckStatus(name="dmesg", verdict="FAIL", findings=(finding,)),),
-        agent=Agent(pod_uid="u", version="1"),
+        checks=(ReportedCheck(name="dmesg", verdict="FAIL", findings=(finding,)),),
+        agent=AgentIdentity(pod_uid="u", version="1"),
         boot_id="b",
     )
     assert (await client.patch(f"{health}/status", merge_patch(full), type=NodeHealth)).status == full
-    clean = Status(verdict="PASS", agent=Agent(version="1"))
+    clean = NodeHealthStatus(verdict="PASS", agent=AgentIdentity(version="1"))
     assert (await client.patch(f"{health}/status", merge_patch(clean), type=NodeHealth)).status == clean
 
 

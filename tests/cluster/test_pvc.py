@@ -10,7 +10,7 @@ import pytest
 from tests.docs.stages import allotted
 
 from muster_kube.api.client import KubeClient
-from muster_kube.volume_trial import Trial, VolumeTrials
+from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import Fleet
@@ -45,8 +45,8 @@ def volume(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
     control_plane.admin.delete(f"{path}/{namespace}")
 
 
-async def tried(api: KubeClient, namespace: str, storage_class: str, *, write_s: float = GUARD_S) -> Trial:
-    return await VolumeTrials(api, namespace).try_claim(
+async def tried(api: KubeClient, namespace: str, storage_class: str, *, write_s: float = GUARD_S) -> VolumeTrial:
+    return await VolumeTrialRunner(api, namespace).try_claim(
         NODE,
         storage_class=storage_class,
         size_mib=8,
@@ -110,7 +110,7 @@ async def test_a_claim_that_nothing_fits_is_unbound_and_the_cluster_says_why(
         begun.set()
         return time.monotonic() + passed_s
 
-    trials = VolumeTrials(api, namespace, clock=clock)
+    trials = VolumeTrialRunner(api, namespace, clock=clock)
     trying = asyncio.create_task(
         trials.try_claim(
             NODE, storage_class="no-such-class", size_mib=8, image="x", bind_timeout_s=3600, write_timeout_s=1
@@ -150,7 +150,7 @@ async def test_without_a_class_and_a_default_there_is_nothing_to_try(api: KubeCl
 
 
 async def test_what_a_dead_run_left_behind_is_swept_by_the_next(api: KubeClient, namespace: str, node: str):
-    trials = VolumeTrials(api, namespace)
+    trials = VolumeTrialRunner(api, namespace)
     dying = asyncio.create_task(
         trials.try_claim(
             NODE, storage_class="none", size_mib=8, image="busybox", bind_timeout_s=600, write_timeout_s=600
@@ -158,7 +158,7 @@ async def test_what_a_dead_run_left_behind_is_swept_by_the_next(api: KubeClient,
     )
     pods = f"/api/v1/namespaces/{namespace}/pods"
     left = await first(api, pods)
-    later = VolumeTrials(api, namespace, wall=lambda: time.time() + 3600)
+    later = VolumeTrialRunner(api, namespace, wall=lambda: time.time() + 3600)
     await later.try_claim(
         NODE, storage_class="none", size_mib=8, image="busybox", bind_timeout_s=0.5, write_timeout_s=1
     )

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
-from muster_kube.api.list_decoder import Page
+from muster_kube.api.list_decoder import ListPage
 from muster_kube.webhook.certificates import validating
 
 SECRET = "/api/v1/namespaces/muster/secrets/own-node"
@@ -104,11 +104,11 @@ class Cluster:
             raise NotFound(404, "NotFound", "no such object", path)
         return _decoded(self.objects[path], type)
 
-    async def list_page(self, path: str, type: type[Any], *, params: dict[str, Any], **_: Any) -> Page[Any]:
+    async def list_page(self, path: str, type: type[Any], *, params: dict[str, Any], **_: Any) -> ListPage[Any]:
         path = _selected(path, params)
         await self._others("LIST", path)
         items = [_decoded(self.objects[path], type)] if path in self.objects else []
-        return Page(items, str(self._version))
+        return ListPage(items, str(self._version))
 
     @asynccontextmanager
     async def watch(self, path: str, params: dict[str, Any], **_: Any) -> AsyncIterator[AsyncIterator[list[bytes]]]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from muster_kube import nodehealth
-from muster_kube.nodehealth import CheckStatus, Spec, Status
+from muster_kube.nodehealth import NodeHealthSpec, NodeHealthStatus, ReportedCheck
 
 CRD = Path(__file__).parents[2] / "helm" / "muster" / "crds" / "muster.dev_nodehealths.yaml"
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -60,12 +60,12 @@ def differences(schema, kind, where):
 
 def test_schema_and_types_agree(schema):
     properties = schema["properties"]
-    assert list(differences(properties["spec"], Spec, "spec")) == []
-    assert list(differences(properties["status"], Status, "status")) == []
+    assert list(differences(properties["spec"], NodeHealthSpec, "spec")) == []
+    assert list(differences(properties["status"], NodeHealthStatus, "status")) == []
 
 
 def test_the_comparison_sees_a_field_that_only_one_side_has(schema):
-    class Drifted(CheckStatus, frozen=True):
+    class Drifted(ReportedCheck, frozen=True):
         extra: str = ""
 
     checks = schema["properties"]["status"]["properties"]["checks"]["items"]

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from muster_checks.pvc import judge
-from muster_kube.api.list_decoder import Page
-from muster_kube.volume_trial import Stage, Trial, VolumeTrials
+from muster_kube.api.list_decoder import ListPage
+from muster_kube.volume_trial import Stage, VolumeTrial, VolumeTrialRunner
 
 
 class SlowApi:
@@ -19,8 +19,8 @@ class SlowApi:
         self.log: list[str] = []
         self.may_make = asyncio.Event()
 
-    async def list_page(self, path: str, type: Any, **_: Any) -> Page[Any]:
-        return Page([], "1")
+    async def list_page(self, path: str, type: Any, **_: Any) -> ListPage[Any]:
+        return ListPage([], "1")
 
     async def create(self, path: str, body: dict[str, Any], *, type: Any) -> Any:
         kind = path.rsplit("/", 1)[1]
@@ -36,7 +36,7 @@ class SlowApi:
 async def test_what_is_being_made_when_a_trial_is_called_off_is_there_before_it_is_deleted():
     api = SlowApi()
     trial = asyncio.create_task(
-        VolumeTrials(api, "n").try_claim(  # type: ignore[arg-type] # stands in for the client
+        VolumeTrialRunner(api, "n").try_claim(  # type: ignore[arg-type] # stands in for the client
             "node-7", storage_class="fast", size_mib=8, image="busybox", bind_timeout_s=60, write_timeout_s=60
         )
     )
@@ -61,12 +61,12 @@ def test_the_stages_of_a_trial_are_those_that_its_check_judges():
 
 
 def test_a_trial_survives_the_way_over_json():
-    trial = Trial(stage="unbound", storage_class="fast", said="no volume")
-    assert msgspec.json.decode(msgspec.json.encode(trial), type=Trial) == trial
+    trial = VolumeTrial(stage="unbound", storage_class="fast", said="no volume")
+    assert msgspec.json.decode(msgspec.json.encode(trial), type=VolumeTrial) == trial
     assert b'"boundAfterSeconds":null' in msgspec.json.encode(trial)
 
 
 @pytest.mark.parametrize("raw", [b"{}", b'{"stage":"fine"}', b'{"stage":"written","boundAfterSeconds":-1}', b"[]"])
 def test_what_is_no_trial_is_not_taken_for_one(raw: bytes):
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(raw, type=Trial)
+        msgspec.json.decode(raw, type=VolumeTrial)

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
-from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth, Spec, Status
+from muster_kube.nodehealth import (
+    ClearedFault,
+    ClearEntry,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
+)
 
 FAULTY = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 
@@ -24,7 +32,7 @@ class Make:
             spec=NodeSpec(taints=taints),
         )
 
-    def finding(self, reason: str = "Xid79", occurrence: int = 1, **fields: Any) -> Finding:
+    def finding(self, reason: str = "Xid79", occurrence: int = 1, **fields: Any) -> ReportedFinding:
         values: dict[str, Any] = {
             "component": "gpu/0000:3b:00.0",
             "verdict": "FAIL",
@@ -32,18 +40,18 @@ class Make:
             "message": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
             "first_seen": "2026-01-01T00:00:00.000Z",
         } | fields
-        return Finding(reason=reason, occurrence=occurrence, **values)
+        return ReportedFinding(reason=reason, occurrence=occurrence, **values)
 
-    def cleared(self, how: str = "driver", occurrence: int = 1, reason: str = "Xid79", **fields: Any) -> Cleared:
+    def cleared(self, how: str = "driver", occurrence: int = 1, reason: str = "Xid79", **fields: Any) -> ClearedFault:
         values = {"component": "gpu/0000:3b:00.0", "at": "2026-01-01T01:00:00Z"} | fields
-        return Cleared(reason=reason, occurrence=occurrence, how=how, **values)
+        return ClearedFault(reason=reason, occurrence=occurrence, how=how, **values)
 
     def health(
         self,
-        *findings: Finding,
+        *findings: ReportedFinding,
         boot: str = "boot-1",
-        cleared: tuple[Cleared, ...] = (),
-        clear: tuple[Clear, ...] = (),
+        cleared: tuple[ClearedFault, ...] = (),
+        clear: tuple[ClearEntry, ...] = (),
         verdict: str | None = None,
         more: int = 0,
         observed: str = "",
@@ -51,11 +59,11 @@ class Make:
         if verdict is None:
             order = ["FAIL", "WARN", "UNKNOWN", "PASS"]
             verdict = min((f.verdict for f in findings), key=order.index, default="PASS")
-        check = CheckStatus(name="dmesg", verdict=verdict, findings=findings, cleared=cleared, more_findings=more)
+        check = ReportedCheck(name="dmesg", verdict=verdict, findings=findings, cleared=cleared, more_findings=more)
         return NodeHealth(
             metadata=Metadata(name="n1", resource_version="1"),
-            spec=Spec(clear=clear),
-            status=Status(verdict=verdict, checks=(check,), boot_id=boot, observed_at=observed),
+            spec=NodeHealthSpec(clear=clear),
+            status=NodeHealthStatus(verdict=verdict, checks=(check,), boot_id=boot, observed_at=observed),
         )
 
 

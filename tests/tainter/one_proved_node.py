@@ -7,16 +7,16 @@ import msgspec
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import (
-    Agent,
-    Answer,
-    CheckStatus,
-    Clear,
-    Cleared,
-    Finding,
+    AgentIdentity,
+    CheckRequest,
+    ClearedFault,
+    ClearEntry,
     NodeHealth,
-    Request,
-    Spec,
-    Status,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
+    RequestAnswer,
 )
 from muster_tainter.faults.desired_state import Decision, decide, recall
 from muster_tainter.faults.node_record import Memory
@@ -54,9 +54,9 @@ class ProvedNode:
         self.health = NodeHealth(metadata=Metadata(name=name, uid="u", resource_version="1"))
         self.boot = 1
         self.counters: dict[str, int] = {}
-        self.findings: dict[tuple[str, str, str], Finding] = {}
-        self.over: list[tuple[str, Cleared]] = []
-        self.answers: dict[str, Answer] = {}
+        self.findings: dict[tuple[str, str, str], ReportedFinding] = {}
+        self.over: list[tuple[str, ClearedFault]] = []
+        self.answers: dict[str, RequestAnswer] = {}
         self.idle = True
         self.checks: tuple[str, ...] = ("dmesg", "pciebw", "remapped")
         self.publish()
@@ -68,13 +68,15 @@ class ProvedNode:
         for name in self.checks:
             found = tuple(finding for key, finding in self.findings.items() if key[0] == name)
             cleared = tuple(each for check, each in self.over if check == name)[-16:]
-            checks.append(CheckStatus(name=name, verdict="FAIL" if found else "PASS", findings=found, cleared=cleared))
+            checks.append(
+                ReportedCheck(name=name, verdict="FAIL" if found else "PASS", findings=found, cleared=cleared)
+            )
         asked = {request.id for request in self.health.spec.requests}
-        status = Status(
+        status = NodeHealthStatus(
             verdict="FAIL" if self.findings else "PASS",
             checks=tuple(checks),
             boot_id=f"boot-{self.boot}",
-            agent=Agent(pod_uid="p"),
+            agent=AgentIdentity(pod_uid="p"),
             idle_since="2026-01-01T00:00:00Z" if self.idle else "",
             answers=tuple(answer for name, answer in self.answers.items() if name in asked),
         )
@@ -93,7 +95,7 @@ class ProvedNode:
             "fault_class": "reset",
             "occurrence": self.counters[check],
         } | fields
-        self.findings[check, component, reason] = Finding(component=component, reason=reason, **values)
+        self.findings[check, component, reason] = ReportedFinding(component=component, reason=reason, **values)
         self.publish()
 
     def goes(self, check: str = "pciebw", how: str = "run") -> None:
@@ -101,7 +103,7 @@ class ProvedNode:
         for key, finding in list(self.findings.items()):
             if key[0] == check:
                 del self.findings[key]
-                over = Cleared(
+                over = ClearedFault(
                     component=key[1], reason=key[2], occurrence=finding.occurrence, how=how, at=rfc3339_whole(self.now)
                 )
                 self.over.append((check, over))
@@ -117,22 +119,22 @@ class ProvedNode:
                 self.findings[key] = msgspec.structs.replace(was[key], occurrence=self.counters[key[0]])
         self.publish()
 
-    def answer(self, verdict: str = "PASS", reason: str = "", request: Request | None = None) -> None:
+    def answer(self, verdict: str = "PASS", reason: str = "", request: CheckRequest | None = None) -> None:
         """The agent answers, at once, what is asked (all of ours by default)."""
         for each in [request] if request is not None else self.asked():
-            self.answers[each.id] = Answer(
+            self.answers[each.id] = RequestAnswer(
                 id=each.id, verdict=verdict, reason=reason, finished=rfc3339_whole(self.now), runs=1
             )
         self.publish()
 
     # the API
 
-    def asked(self) -> list[Request]:
+    def asked(self) -> list[CheckRequest]:
         return [request for request in self.health.spec.requests if is_ours(request)]
 
-    def asks_too(self, request: Request) -> None:
+    def asks_too(self, request: CheckRequest) -> None:
         """Somebody else."""
-        self.change(spec=Spec(requests=(*self.health.spec.requests, request), clear=self.health.spec.clear))
+        self.change(spec=NodeHealthSpec(requests=(*self.health.spec.requests, request), clear=self.health.spec.clear))
 
     # the tainter
 
@@ -147,7 +149,7 @@ class ProvedNode:
         return prove(self.node, self.health, self.policy, self.now, COSTS)
 
     def delete(self, made: Proving) -> None:
-        """As :class:`muster_kube.nodehealth_requests.Asking` does."""
+        """As :class:`muster_kube.nodehealth_requests.RequestWriter` does."""
         kept = {request.id for request in made.keep}
         requests = tuple(each for each in self.health.spec.requests if each.id in kept or not is_ours(each))
         clear = self.health.spec.clear if made.clear is None else made.clear
@@ -155,14 +157,14 @@ class ProvedNode:
         metadata = msgspec.structs.replace(
             self.health.metadata, annotations={ANNOTATION: text} if text else {}, labels={LABEL: "true"} if kept else {}
         )
-        self.change(metadata=metadata, spec=Spec(requests=requests, clear=clear))
+        self.change(metadata=metadata, spec=NodeHealthSpec(requests=requests, clear=clear))
 
     def ask(self, made: Proving, asks: tuple[Ask, ...] | None = None) -> None:
         new = tuple(ask.request(self.now) for ask in (made.asks if asks is None else asks))
         assert not {each.id for each in new} & {each.id for each in self.health.spec.requests}
         others = tuple(each for each in self.health.spec.requests if not is_ours(each))
         metadata = msgspec.structs.replace(self.health.metadata, labels={LABEL: "true"})
-        spec = Spec(requests=(*others, *made.keep, *new), clear=self.health.spec.clear)
+        spec = NodeHealthSpec(requests=(*others, *made.keep, *new), clear=self.health.spec.clear)
         self.change(metadata=metadata, spec=spec)
 
     def settle(self, rounds: int = 20) -> None:
@@ -198,7 +200,7 @@ class ProvedNode:
         return any(taint.key == "muster.dev/faulty" for taint in self.node.spec.taints)
 
     @property
-    def clears(self) -> tuple[Clear, ...]:
+    def clears(self) -> tuple[ClearEntry, ...]:
         return self.health.spec.clear
 
     def proved_over(self) -> list[str]:

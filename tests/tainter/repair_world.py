@@ -10,7 +10,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from muster_kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
-from muster_kube.api.list_decoder import Page
+from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.faults.desired_state import Notice
@@ -149,7 +149,7 @@ class World:
 
     async def list_page(self, path: str, kind: Any, **_: Any) -> Any:
         assert path == NODES
-        return Page([node for node in self.nodes.values() if "muster.dev/repair" in node.metadata.labels], "1")
+        return ListPage([node for node in self.nodes.values() if "muster.dev/repair" in node.metadata.labels], "1")
 
     async def get(self, path: str, *, type: Any, **_: Any) -> Any:
         if path.startswith(NODES):

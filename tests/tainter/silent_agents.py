@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.api.objects import Condition, Metadata, Node, NodeStatus, Taint
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus, Taint
 from muster_kube.api.times import rfc3339_whole
-from muster_kube.nodehealth import Cleared, Finding, NodeHealth, Status
+from muster_kube.nodehealth import ClearedFault, NodeHealth, NodeHealthStatus, ReportedFinding
 from muster_tainter.agents.liveness import Silences
 from muster_tainter.agents.pods import AgentPod, slim_agent_pod
 from muster_tainter.faults.decision_context import Surroundings
@@ -58,7 +58,7 @@ class Fleet:
         for name in names:
             self.nodes[name] = Node(metadata=Metadata(name=name, resource_version="1"), **fields)
             made = Metadata(name=name, creation_timestamp=rfc3339_whole(self.now))
-            status = Status(verdict="PASS", boot_id="b1") if reported else Status()
+            status = NodeHealthStatus(verdict="PASS", boot_id="b1") if reported else NodeHealthStatus()
             self.healths[name] = NodeHealth(metadata=made, status=status)
             if ready is not None:
                 self.pod(name, ready=ready)
@@ -105,10 +105,10 @@ class Fleet:
         self.time = end
         self.look()
 
-    def finding(self, node: str) -> Finding | None:
+    def finding(self, node: str) -> ReportedFinding | None:
         return self.outside.of(node)[0].get(SILENT)
 
-    def over(self, node: str) -> tuple[Cleared, ...]:
+    def over(self, node: str) -> tuple[ClearedFault, ...]:
         return self.outside.of(node)[1].get(SILENT, ())
 
     def decide(self, name: str, withhold: str = "") -> Decision:
@@ -136,7 +136,7 @@ class Fleet:
     def label(self, name: str) -> str | None:
         return self.nodes[name].metadata.labels.get(HEALTH_LABEL)
 
-    def condition(self, name: str) -> Condition:
+    def condition(self, name: str) -> NodeCondition:
         return next(c for c in self.nodes[name].status.conditions if c.type == CONDITION)
 
     def told(self, reason: str = "AgentSilent") -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster_kube.api.errors import Unreachable
-from muster_kube.api.list_decoder import Page
+from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.controller.backoff import Backoff
 from muster_tainter.periodic import Rounds, taints_first, to_the_end
@@ -36,12 +36,12 @@ class Server:
         self.failures = failures
         self.asked: list[object] = []
 
-    async def list_page(self, path: str, kind: type[Node], *, params: object) -> Page[Node]:
+    async def list_page(self, path: str, kind: type[Node], *, params: object) -> ListPage[Node]:
         self.asked.append((path, params))
         if len(self.asked) <= self.failures:
             raise Unreachable("no answer", path)
         items = [Node(metadata=Metadata(name=name)) for name in ("n1", "n2")]
-        return Page(items=items, resource_version="1", continue_="", undecodable=[])
+        return ListPage(items=items, resource_version="1", continue_="", undecodable=[])
 
 
 async def test_nobody_is_asked_what_is_under_way_while_a_taint_waits() -> None:

@@ -40,24 +40,24 @@ def compose(
     version: str,
     idle_since: str = "",
     due: tuple[str, ...] = (),
-    answers: tuple[nodehealth.Answer, ...] = (),
-) -> nodehealth.Status:
+    answers: tuple[nodehealth.RequestAnswer, ...] = (),
+) -> nodehealth.NodeHealthStatus:
     """The whole status, without ``observedAt``. ``boot_id``: the boot that the verdicts are complete for."""
     bad = sorted((check for check in checks if severity(check.verdict) > severity(Verdict.PASS)), key=_worst_first)
-    return nodehealth.Status(
+    return nodehealth.NodeHealthStatus(
         verdict=worst([check.verdict for check in checks], Verdict.UNKNOWN).value,
         failing=_clip(",".join(check.name for check in bad), FAILING_LIMIT),
         message=shorten(bad[0].message) if bad else "",
         checks=tuple(_check(check) for check in sorted(checks, key=lambda check: check.name)),
         boot_id=boot_id,
-        agent=nodehealth.Agent(pod_uid=pod_uid, version=version),
+        agent=nodehealth.AgentIdentity(pod_uid=pod_uid, version=version),
         idle_since=idle_since,
         due=due,
         answers=answers,
     )
 
 
-def change_signature(status: nodehealth.Status) -> object:
+def change_signature(status: nodehealth.NodeHealthStatus) -> object:
     """Equal for two statuses that differ only in counts, times and texts, which ride along with the next change."""
     return (
         status.verdict,
@@ -80,20 +80,20 @@ def change_signature(status: nodehealth.Status) -> object:
     )
 
 
-def same_but_for_time(one: nodehealth.Status, other: nodehealth.Status) -> bool:
+def same_but_for_time(one: nodehealth.NodeHealthStatus, other: nodehealth.NodeHealthStatus) -> bool:
     """True if nothing differs but when it was written."""
     return msgspec.structs.replace(one, observed_at="") == msgspec.structs.replace(other, observed_at="")
 
 
-def merge_patch(status: nodehealth.Status, *, resource_version: str = "") -> dict[str, Any]:
+def merge_patch(status: nodehealth.NodeHealthStatus, *, resource_version: str = "") -> dict[str, Any]:
     """The JSON merge patch that makes the object's status exactly ``status``.
 
     A merge patch keeps what it does not name, so fields that are empty now are named with null. With
     ``resource_version`` the write is refused (409) on any other version of the object.
     """
     named = msgspec.to_builtins(status)
-    body: dict[str, Any] = dict.fromkeys(nodehealth.Status.__struct_encode_fields__) | named
-    body["agent"] = dict.fromkeys(nodehealth.Agent.__struct_encode_fields__) | msgspec.to_builtins(status.agent)
+    body: dict[str, Any] = dict.fromkeys(nodehealth.NodeHealthStatus.__struct_encode_fields__) | named
+    body["agent"] = dict.fromkeys(nodehealth.AgentIdentity.__struct_encode_fields__) | msgspec.to_builtins(status.agent)
     body["checks"] = named.get("checks", [])
     for check in body["checks"]:
         for finding in check.get("findings", ()):
@@ -127,8 +127,8 @@ def _clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _check(check: CheckView) -> nodehealth.CheckStatus:
-    return nodehealth.CheckStatus(
+def _check(check: CheckView) -> nodehealth.ReportedCheck:
+    return nodehealth.ReportedCheck(
         name=check.name,
         verdict=check.verdict.value,
         reason=_clip(check.reason, REASON_LIMIT),
@@ -138,7 +138,7 @@ def _check(check: CheckView) -> nodehealth.CheckStatus:
         more_findings=check.more_findings,
         last_occurrence=check.last_occurrence,
         cleared=tuple(
-            nodehealth.Cleared(
+            nodehealth.ClearedFault(
                 component=over.component,
                 reason=over.reason,
                 occurrence=over.occurrence,
@@ -151,15 +151,17 @@ def _check(check: CheckView) -> nodehealth.CheckStatus:
     )
 
 
-def _finding(finding: Finding) -> nodehealth.Finding:
-    return nodehealth.Finding(
+def _finding(finding: Finding) -> nodehealth.ReportedFinding:
+    return nodehealth.ReportedFinding(
         component=finding.component,
         reason=finding.reason,
         verdict=finding.verdict.value,
         message=finding.message,
         fault_class=finding.fault_class.value,
         measurements=tuple(
-            nodehealth.Measurement(name=_clip(m.name, 63), value=m.value, unit=_clip(m.unit, 32), threshold=m.threshold)
+            nodehealth.ReportedMeasurement(
+                name=_clip(m.name, 63), value=m.value, unit=_clip(m.unit, 32), threshold=m.threshold
+            )
             for m in finding.measurements[:MEASUREMENTS_LIMIT]
             # JSON has no NaN and no infinity; one of them would have the whole status refused
             if math.isfinite(m.value) and (m.threshold is None or math.isfinite(m.threshold))

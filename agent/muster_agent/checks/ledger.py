@@ -24,7 +24,7 @@ from muster_checks.base.vocabulary import (
     shorten,
     worst,
 )
-from muster_kube.nodehealth import CLEARED_LIMIT, Clear
+from muster_kube.nodehealth import CLEARED_LIMIT, ClearEntry
 
 OPEN_LIMIT = 4 * FINDINGS_LIMIT  # kept inside, so that the 64 published are the worst of more than 64
 OCCURRENCE_LIMIT = 2**53  # a number typed by a person is taken no higher: JSON readers lose precision beyond it
@@ -199,7 +199,7 @@ class Ledger:
             )
         return transitions
 
-    def apply_clears(self, clears: Sequence[Clear], at: float) -> list[Transition]:
+    def apply_clears(self, clears: Sequence[ClearEntry], at: float) -> list[Transition]:
         """Close what people asked to close. Numbers given later are higher than any asked for, so doing it again
         with the same entries never closes what fired in between."""
         transitions: list[Transition] = []

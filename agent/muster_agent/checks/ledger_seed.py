@@ -13,7 +13,7 @@ from muster_kube import nodehealth
 from muster_kube.api.times import seconds
 
 
-def told_of(health: nodehealth.NodeHealth, check: str) -> nodehealth.CheckStatus | None:
+def told_of(health: nodehealth.NodeHealth, check: str) -> nodehealth.ReportedCheck | None:
     """What the object says of ``check``, or None."""
     return next((status for status in health.status.checks if status.name == check), None)
 
@@ -46,7 +46,7 @@ def knows_more(health: nodehealth.NodeHealth, check: str, ledger: Ledger) -> boo
 
 def seeded(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:
     """A ledger that goes on from what ``health`` tells; findings of another boot are gone, their numbers are not."""
-    told = told_of(health, check) or nodehealth.CheckStatus(name=check, verdict="")
+    told = told_of(health, check) or nodehealth.ReportedCheck(name=check, verdict="")
     same_boot = health.status.boot_id == boot_id
     findings: list[Finding] = []
     if same_boot:
@@ -96,7 +96,7 @@ def _closed(entry: Over) -> Replayed:
     return Replayed(component=entry.component, reason=entry.reason, until=entry.at)
 
 
-def _finding(entry: nodehealth.Finding) -> Finding:
+def _finding(entry: nodehealth.ReportedFinding) -> Finding:
     """Raises ValueError for a verdict, class or origin that does not exist."""
     last_seen = seconds(entry.last_seen)
     return Finding(

@@ -16,7 +16,7 @@ from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Check, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import CheckStatus, Clear, NodeHealth
+from muster_kube.nodehealth import ClearEntry, NodeHealth, ReportedCheck
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Running:
             log.info("check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_told(health, self.name))
             self.start_over(seeded(self.name, self.context.boot_id, health))
 
-    def _learn_verdict(self, told: CheckStatus) -> None:
+    def _learn_verdict(self, told: ReportedCheck) -> None:
         """What was told, and not saved before the end, is no less a change of the verdict."""
         at = seconds(told.last_change)
         if told.verdict not in list(Verdict) or not 0 < at <= self.context.wall():
@@ -151,7 +151,7 @@ class Running:
     def resume_blind(self, why: tuple[str, str] | None) -> None:
         """The last word of an agent before this one, which is newer than what it saved: why nothing was known."""
 
-    def apply_clears(self, clears: Sequence[Clear]) -> None:
+    def apply_clears(self, clears: Sequence[ClearEntry]) -> None:
         before = self.ledger.revision
         closed = self.ledger.apply_clears(clears, self.context.wall())
         for transition in closed:

@@ -13,7 +13,7 @@ from muster_agent.checks.node_check import Running
 from muster_checks.base.declaration import Parameters
 from muster_checks.registry import UnknownCheck, select
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import Request
+from muster_kube.nodehealth import CheckRequest
 from muster_kube.process.settings import explain
 
 RUNS_LIMIT = 100
@@ -46,7 +46,7 @@ class Series(msgspec.Struct, frozen=True):
     beside: str = ""
 
 
-def read_request(request: Request, running: Mapping[str, Running]) -> Series:
+def read_request(request: CheckRequest, running: Mapping[str, Running]) -> Series:
     """Raises BadRequest. What a stranger may not choose (Parameters.guarded) is taken: whoever may write the spec has
     been authorized by the API server."""
     try:

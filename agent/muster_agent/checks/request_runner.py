@@ -20,7 +20,7 @@ from muster_agent.checks.state_file import StoredRequest
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict, severity, shorten
 from muster_kube.api.times import rfc3339, seconds
-from muster_kube.nodehealth import REQUESTS_LIMIT, Answer, Request
+from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest, RequestAnswer
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _Entry:
 
     def __init__(self, state: StoredRequest, now: float) -> None:
         self.state = state
-        self.request: Request | None = None
+        self.request: CheckRequest | None = None
         self.task: asyncio.Task[None] | None = None
         self.patient_since = now
         self.gone_since: float | None = None
@@ -101,7 +101,7 @@ class Requests:
         self._heavy = asyncio.Lock()
         self._wake = asyncio.Event()
 
-    def take(self, requests: Sequence[Request], told: Sequence[Answer] = ()) -> None:
+    def take(self, requests: Sequence[CheckRequest], told: Sequence[RequestAnswer] = ()) -> None:
         """``spec.requests`` as they are now, and ``status.answers`` beside them: an answer that stands there was given,
         also when the state file does not know of it. Never raises."""
         now = self._clock()
@@ -121,12 +121,12 @@ class Requests:
                 entry.request, entry.gone_since = None, now
         self._wake.set()
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[RequestAnswer, ...]:
         """What is published: the answers to those who ask now, in their order. How far a request under way has come
         is no answer, and would be a write for every run."""
         states = [self._entries[name].state for name in self._asked]
         return tuple(
-            Answer(
+            RequestAnswer(
                 id=state.id,
                 verdict=state.verdict,
                 runs=state.runs,
@@ -167,7 +167,7 @@ class Requests:
         entry.task = None
         self._wake.set()
 
-    async def _carry_out(self, entry: _Entry, request: Request) -> None:
+    async def _carry_out(self, entry: _Entry, request: CheckRequest) -> None:
         try:
             await self._run_series(entry, read_request(request, self._checks))
         except BadRequest as error:
@@ -274,7 +274,7 @@ class Requests:
         )
         self._on_change()
 
-    def _adopt(self, answer: Answer) -> None:
+    def _adopt(self, answer: RequestAnswer) -> None:
         entry, finished = self._entries.get(answer.id), seconds(answer.finished)
         if entry is None or entry.state.finished or entry.begun_here or not finished:
             return

@@ -12,7 +12,7 @@ import msgspec
 from muster_agent.checks.ledger import Ledger
 from muster_agent.checks.node_check import Context, Running
 from muster_agent.checks.state_file import StoredCheck
-from muster_checks.base.declaration import AllClear, Check, Parameters, Sign, Stream
+from muster_checks.base.declaration import AllClear, Check, CheckStream, Parameters, Sign
 from muster_checks.base.vocabulary import Finding, Result, Verdict, severity
 from muster_kube.controller.backoff import Backoff
 
@@ -39,7 +39,7 @@ class StreamCheck(Running):
         self._sleep = sleep
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._backoff = Backoff(base_s=1.0, cap_s=60.0)
-        self._stream: Stream | None = None
+        self._stream: CheckStream | None = None
         self._caught_up = False
         self._over = asyncio.Event()  # set: what runs is to be started over
         self._revision = -1
@@ -124,7 +124,7 @@ class StreamCheck(Running):
             if isinstance(sign, Sign):
                 self.context.on_detected(self.name, now - sign.at)
 
-    async def _tend(self, stream: Stream) -> None:
+    async def _tend(self, stream: CheckStream) -> None:
         try:
             await stream.drain()
         except RuntimeError:
@@ -134,7 +134,7 @@ class StreamCheck(Running):
             await self._sleep(POLL_S)
             self._look(stream)
 
-    def _look(self, stream: Stream) -> None:
+    def _look(self, stream: CheckStream) -> None:
         """Health, progress, and the end of the first pass."""
         if stream is not self._stream:
             return

@@ -6,7 +6,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import FileToken
 from muster_kube.api.errors import ApiError, ConfigError
-from muster_kube.volume_trial import Trial
+from muster_kube.volume_trial import VolumeTrial
 
 PATH = "/api/trials/pvc"
 SPARE_S = 45.0  # beyond the trial's own limits: to find out who asks, to sweep before, to delete behind
@@ -29,7 +29,7 @@ class TaintersVolumes:
         image: str,
         bind_timeout_s: float,
         write_timeout_s: float,
-    ) -> Trial:
+    ) -> VolumeTrial:
         """Whatever keeps the tainter from answering is a trial that was refused."""
         body = {
             "node": node,
@@ -45,6 +45,6 @@ class TaintersVolumes:
             # it speaks as the API server does: JSON, a bearer token, a Status for what it refuses
             config = ClusterConfig("tainter_url", self._url, ca=ca, credentials=FileToken(self._token))
             async with KubeClient(config, user_agent="muster-agent", max_connections=1) as tainter:
-                return await tainter.create(PATH, body, type=Trial, timeout_s=timeout_s)
+                return await tainter.create(PATH, body, type=VolumeTrial, timeout_s=timeout_s)
         except (ApiError, ConfigError, OSError) as error:
-            return Trial(stage="refused", storage_class=storage_class, said=f"tainter at {self._url}: {error}")
+            return VolumeTrial(stage="refused", storage_class=storage_class, said=f"tainter at {self._url}: {error}")

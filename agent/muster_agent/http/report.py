@@ -9,7 +9,7 @@ from muster_agent.checks.node_check import Running
 from muster_agent.node_agent import Agent
 from muster_checks.base.vocabulary import Result, Verdict, worst
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import Answer
+from muster_kube.nodehealth import RequestAnswer
 
 
 class CheckReport(Result, frozen=True, kw_only=True, rename="camel", omit_defaults=False):
@@ -46,7 +46,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     idle_since: str
     busy: str
     due: tuple[str, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[RequestAnswer, ...]
     checks: tuple[CheckReport, ...]
 
 

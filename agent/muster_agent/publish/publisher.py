@@ -21,7 +21,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
 from muster_kube.api.times import rfc3339
 from muster_kube.controller.backoff import Backoff
-from muster_kube.nodehealth import PATH, Metadata, NodeHealth, Status
+from muster_kube.nodehealth import PATH, Metadata, NodeHealth, NodeHealthStatus
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Publisher:
         client: KubeClient,
         node: str,
         pod_uid: str,
-        desired: Callable[[], Status | None],
+        desired: Callable[[], NodeHealthStatus | None],
         metrics: Metrics,
         *,
         on_health: Callable[[NodeHealth], None] = lambda _: None,
@@ -64,9 +64,9 @@ class Publisher:
         self._pod_uid = pod_uid
         self._wake = asyncio.Event()
         self._seen: NodeHealth | None = None
-        self._baseline: Status | None = None  # what the object held after our last write
-        self._sent: Status | None = None  # what we wrote then; the same, unless the server's schema cut it
-        self._attempted: Status | None = None  # sent, but the answer was lost
+        self._baseline: NodeHealthStatus | None = None  # what the object held after our last write
+        self._sent: NodeHealthStatus | None = None  # what we wrote then; the same, unless the server's schema cut it
+        self._attempted: NodeHealthStatus | None = None  # sent, but the answer was lost
         self._noticed_at: float | None = None  # when the oldest change not yet written was noticed
         self._unpublished_since: float | None = None
         self._last_write = float("-inf")
@@ -120,7 +120,7 @@ class Publisher:
         """The reflector's ``on_undecodable``: the object was edited into something unreadable; it is written anew."""
         log.warning("NodeHealth %s cannot be read, so it is written anew: %s", self._node, error)
         # no version: whatever it is, it is replaced
-        self._seen = NodeHealth(metadata=Metadata(name=self._node), status=Status(message="unreadable"))
+        self._seen = NodeHealth(metadata=Metadata(name=self._node), status=NodeHealthStatus(message="unreadable"))
         self._wake.set()
 
     async def run(self) -> None:
@@ -173,7 +173,7 @@ class Publisher:
         except (ApiError, ConfigError) as error:
             log.warning("the node could not be given back; a successor waits %s s: %s", GRACE_S, error)
 
-    def _due(self, desired: Status, server: Status, now: float) -> float | None:
+    def _due(self, desired: NodeHealthStatus, server: NodeHealthStatus, now: float) -> float | None:
         """When ``desired`` is to be written over ``server`` (monotonic seconds); None: not at all."""
         if self._attempted is not None and server == self._attempted:
             self._settle(server, server)  # it did arrive, though its answer was lost
@@ -199,13 +199,13 @@ class Publisher:
             log.warning("NodeHealth %s was written by others; it is written anew", self._node)
         return self._heal_due
 
-    def _ride_along(self, desired: Status, server: Status) -> float | None:
+    def _ride_along(self, desired: NodeHealthStatus, server: NodeHealthStatus) -> float | None:
         self._heal_due = None
         if desired.verdict == "PASS" or same_but_for_time(desired, server):
             return None
         return self._last_write + RIDE_ALONG_S
 
-    async def _paced(self, now: float, health: NodeHealth, desired: Status | None) -> float | None:
+    async def _paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
         """Write ``desired``, or with None the claim alone, when the pace allows it."""
         wait_s = self._pace.wait_s(now)
         if wait_s > 0:
@@ -258,7 +258,7 @@ class Publisher:
         delay_s = self._retry.delay_s(failures, self._rng)
         return max(delay_s, error.retry_after_s) if isinstance(error, TooManyRequests) else delay_s
 
-    def _settle(self, server: Status, sent: Status) -> None:
+    def _settle(self, server: NodeHealthStatus, sent: NodeHealthStatus) -> None:
         """``server`` is what the object holds by our word, which was ``sent``."""
         if not same_but_for_time(server, sent) and change_signature(server) != change_signature(sent):
             log.error("NodeHealth %s: the server keeps less than was sent: is its CRD an older one?", self._node)
@@ -281,7 +281,7 @@ class Publisher:
     def _forget(self) -> None:
         self._baseline = self._sent = self._attempted = self._heal_due = None
 
-    def _note_unpublished(self, desired: Status | None, now: float) -> None:
+    def _note_unpublished(self, desired: NodeHealthStatus | None, now: float) -> None:
         if desired is None:
             return
         held = self._seen.status if self._seen is not None else None

@@ -42,7 +42,7 @@ class Parameters(BaseModel):
         return cls.sends | files
 
 
-class Trial(Protocol):
+class VolumeTrialResult(Protocol):
     """What came of a volume claim that was tried (the check ``pvc``).
 
     Times are seconds since the claim was made; None: not reached. ``said``: the cluster's words.
@@ -60,7 +60,7 @@ class Trial(Protocol):
     def said(self) -> str: ...  # pragma: no cover - the interface
 
 
-class Volumes(Protocol):
+class VolumeTrialLender(Protocol):
     """Lends the right to try a volume claim."""
 
     async def try_claim(
@@ -72,7 +72,7 @@ class Volumes(Protocol):
         image: str,
         bind_timeout_s: float,
         write_timeout_s: float,
-    ) -> Trial:
+    ) -> VolumeTrialResult:
         """Never raises for what the cluster does, and leaves nothing behind."""
         ...  # pragma: no cover - the interface
 
@@ -93,7 +93,7 @@ class NodeView:
     commands: Commands = field(default_factory=LocalCommands)
     history: History = field(default_factory=History)
     name: str = ""
-    volumes: "Volumes | None" = None
+    volumes: "VolumeTrialLender | None" = None
     opened: Mapping[Path, int] = field(default_factory=dict, hash=False)
 
     def path(self, absolute: str) -> Path:
@@ -169,7 +169,7 @@ class Check:
     devices: tuple[str, ...]
     period_s: float | None = None
     probe: Probe | None = None
-    stream: "Callable[[NodeView, Any, bytes | None], Stream] | None" = None
+    stream: "Callable[[NodeView, Any, bytes | None], CheckStream] | None" = None
     recorded: Recorded | None = None
     resume: Resume | None = None
     shares: str = ""
@@ -182,7 +182,7 @@ class Check:
             raise ValueError(f"check {self.name!r}: declare either probe or stream")
 
 
-class Stream:
+class CheckStream:
     """A running stream check. Made with the position where an earlier one stopped (opaque bytes), or None.
 
     ``events()`` yields batches until cancelled; after a batch has been taken in, ``position()`` is where to go on

@@ -82,7 +82,7 @@ def is_of_windows(path: str) -> bool:
     return _OF_WINDOWS.match(path) is not None
 
 
-def tell(error: ValidationError) -> str:
+def first_error(error: ValidationError) -> str:
     """The first thing wrong, as ``rules[0].timeout: "5x": expected …``."""
     first = error.errors(include_url=False, include_context=False)[0]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")

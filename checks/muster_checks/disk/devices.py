@@ -11,7 +11,7 @@ import msgspec
 
 from muster_checks.base.bounded_read import names_in, read_integer, read_text
 from muster_checks.base.declaration import NodeView
-from muster_checks.hardware.pci import Kind, pci_devices, port_name
+from muster_checks.hardware.pci import DeviceKind, pci_devices, port_name
 
 _CONTROLLER = re.compile(r"nvme\d+")
 _SCSI = re.compile(r"sd[a-z]{1,4}")
@@ -57,7 +57,7 @@ def read_devices(node: NodeView) -> Devices:
         controllers=tuple(_controllers(node)),
         scsi=tuple(_scsi(node)),
         arrays=tuple(_arrays(node)),
-        unbound=tuple(port_name(node, d) for d in pci_devices(node) if d.kind is Kind.NVME and not d.driver),
+        unbound=tuple(port_name(node, d) for d in pci_devices(node) if d.kind is DeviceKind.NVME and not d.driver),
     )
 
 

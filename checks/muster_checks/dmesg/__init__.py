@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 
 if TYPE_CHECKING:
     from muster_checks.dmesg.catalogue.types import Row
@@ -71,7 +71,7 @@ class DmesgParameters(Parameters):
 
 def _open_stream(
     node: NodeView, parameters: DmesgParameters, position: bytes | None, *, rules: "Sequence[Row]" = ()
-) -> Stream:
+) -> CheckStream:
     # here, not above: it loads re2 and the catalogue, which who only asks for the declaration does not need
     from muster_checks.dmesg.stream_factory import open_stream
 

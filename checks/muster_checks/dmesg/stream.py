@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from muster_checks.base.declaration import AllClear, Sign, Stream
+from muster_checks.base.declaration import AllClear, CheckStream, Sign
 from muster_checks.base.vocabulary import Origin, Verdict
 from muster_checks.dmesg.sources.position import Position
 from muster_checks.dmesg.sources.records import KernelLine
@@ -71,7 +71,7 @@ class _Flood:
         return self.lines_per_s > self._limit
 
 
-class KernelLog(Stream):
+class KernelLog(CheckStream):
     """``boot_id`` and ``source_name`` go into every position. ``gap_at``: from the last one of this boot."""
 
     def __init__(
@@ -208,7 +208,7 @@ class KernelLog(Stream):
         )
 
     async def drain(self) -> None:
-        """See :meth:`Stream.drain`. Returns too when the source cannot be read: ``health()`` says so.
+        """See :meth:`CheckStream.drain`. Returns too when the source cannot be read: ``health()`` says so.
 
         RuntimeError when the stream is closed, or is closed meanwhile.
         """

@@ -18,14 +18,14 @@ import msgspec
 from muster_checks.base.bounded_read import open_plain, read_text
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
-from muster_checks.hardware.pci import Kind, pci_devices, upstream
+from muster_checks.hardware.pci import DeviceKind, pci_devices, upstream
 
 CONFIG_BYTES = 4096
 EXTENDED_AT = 0x100
 ACS = 0x000D
 REDIRECTS = 0x04 | 0x08 | 0x20  # P2P request redirect, P2P completion redirect, P2P egress control
 DIRECT_TRANSLATED = 0x40  # set by who lets devices with address translation (ATS) talk directly: meant to be so
-PEERS = (Kind.GPU, Kind.ACCELERATOR, Kind.NIC, Kind.NVME)
+PEERS = (DeviceKind.GPU, DeviceKind.ACCELERATOR, DeviceKind.NIC, DeviceKind.NVME)
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ def read_ports(node: NodeView) -> list[Port]:
     # the flags of the first processor are within the first page; the whole file takes long on many of them
     flags = (read_text(node.path("/proc/cpuinfo"), 4096) or "").partition("\nflags")[2]
     devices = pci_devices(node)
-    gpus = [device for device in devices if device.kind is Kind.GPU]
+    gpus = [device for device in devices if device.kind is DeviceKind.GPU]
     if len(gpus) < 2 or not flags or " hypervisor" in flags:
         return []
     peers = [device.path for device in devices if device.kind in PEERS]

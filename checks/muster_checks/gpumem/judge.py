@@ -7,7 +7,7 @@ import msgspec
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.cuda.launcher import OneGpu
 from muster_checks.cuda.protocol import Computed, Wrong
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.siblings import share_of_others
 from muster_checks.nvidia.models import GpuModel
 
@@ -43,7 +43,9 @@ class _Figure(msgspec.Struct, frozen=True):
         return next((bound for bound in self.bounds if self.value < bound[1]), None)
 
 
-def judge(gpus: Sequence[OneGpu], models: Table[GpuModel], held: Mapping[str, str], limits: Limits) -> list[Finding]:
+def judge(
+    gpus: Sequence[OneGpu], models: ModelTable[GpuModel], held: Mapping[str, str], limits: Limits
+) -> list[Finding]:
     """held: why low figures of a GPU prove nothing, by address. A wrong result is wrong whoever else is there."""
     daxpy = _shares(gpus, lambda found: found.daxpy_gb_per_s)
     dgemm = _shares(gpus, lambda found: found.dgemm_gflop_per_s)

@@ -10,7 +10,7 @@ from muster_checks.cuda.busy_gpus import occupied
 from muster_checks.cuda.launcher import NOT_OFFERED, OneGpu, each_gpu, told
 from muster_checks.cuda.protocol import Computed, decode
 from muster_checks.gpumem.judge import Limits, judge
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.nvidia.models import GpuModel, gpu_models
 
@@ -38,7 +38,7 @@ async def probe(node: NodeView, memory_share: float, limits: Limits, expected: P
     return judge([*sweep.gpus, *unseen], models, held, limits)
 
 
-def judge_recorded(text: bytes, limits: Limits, models: Table[GpuModel]) -> Sequence[Finding] | None:
+def judge_recorded(text: bytes, limits: Limits, models: ModelTable[GpuModel]) -> Sequence[Finding] | None:
     """What ``python -m muster_checks.cuda.arithmetic`` printed on another machine."""
     gpus = told(decode(text), "the recording ends here")
     if not any(isinstance(gpu.found, Computed) for gpu in gpus):

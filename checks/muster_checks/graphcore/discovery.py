@@ -10,7 +10,7 @@ from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.graphcore import SDK
 from muster_checks.graphcore.settings import Fabric
 from muster_checks.graphcore.tools.device_list import Device, parse
-from muster_checks.hardware.pci import Kind, pci_devices
+from muster_checks.hardware.pci import DeviceKind, pci_devices
 
 # not /dev/ipu-psys0, which is Intel's camera
 _NODE = re.compile(r"ipu\d{1,4}")
@@ -25,7 +25,7 @@ class Found(msgspec.Struct, frozen=True):
 
 async def find(node: NodeView, reached: Fabric, all_partitions: bool, timeout_s: float) -> Found:
     """The node's IPUs. Raises NotHere, ToolMissing or CannotTell."""
-    on_bus = [device.address for device in pci_devices(node) if device.kind is Kind.IPU]
+    on_bus = [device.address for device in pci_devices(node) if device.kind is DeviceKind.IPU]
     signs = bool(on_bus or reached.configured or any(_NODE.fullmatch(name) for name in names_in(node.path("/dev"))))
     argv = ["gc-info", "-l", *(["--all-partitions"] if all_partitions else [])]
     output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)

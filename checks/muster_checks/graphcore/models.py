@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.hardware.expected_values import Table, load_table
+from muster_checks.hardware.expected_values import ModelTable, load_table
 
 
 class IpuModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class IpuModel(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-NOTHING_EXPECTED: Table[IpuModel] = Table([])
+NOTHING_EXPECTED: ModelTable[IpuModel] = ModelTable([])
 
 
-def models(own: Path | None) -> Table[IpuModel]:
+def models(own: Path | None) -> ModelTable[IpuModel]:
     """Raises CannotTell when ``own`` cannot be used."""
     return load_table(IpuModel, "graphcore/models.yaml", own)

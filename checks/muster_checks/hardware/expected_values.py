@@ -20,7 +20,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 FILE_LIMIT_BYTES = 1 << 20
 
 
-class Table(Generic[R]):
+class ModelTable(Generic[R]):
     """Rows of type ``R``, a Struct whose first field is ``model`` (a glob, case ignored)."""
 
     def __init__(self, rows: Sequence[R], over: Sequence[R] = ()) -> None:
@@ -40,14 +40,14 @@ class Table(Generic[R]):
         return msgspec.structs.replace(base, **said)
 
 
-def load_table(kind: type[R], shipped: str, own: Path | None = None) -> Table[R]:
+def load_table(kind: type[R], shipped: str, own: Path | None = None) -> ModelTable[R]:
     """The table ``shipped`` (``"nvidia/models.yaml"`` within this package), with the rows of the file ``own`` over it.
 
     Raises CannotTell when ``own`` cannot be used: a check must not judge by values its operator did not mean.
     """
     rows = _shipped(kind, shipped)
     if own is None:
-        return Table(rows)
+        return ModelTable(rows)
     try:
         with own.open("rb") as file:
             text = file.read(FILE_LIMIT_BYTES + 1)
@@ -56,7 +56,7 @@ def load_table(kind: type[R], shipped: str, own: Path | None = None) -> Table[R]
         raise CannotTell(f"{own}: {error}", "BadExpectations") from None
     if len(text) > FILE_LIMIT_BYTES:
         raise CannotTell(f"{own}: larger than 1 MiB", "BadExpectations")
-    return Table(rows, over)
+    return ModelTable(rows, over)
 
 
 @cache

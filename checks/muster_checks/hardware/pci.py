@@ -18,7 +18,7 @@ NVIDIA, AMD, GRAPHCORE, INTEL, HABANA = 0x10DE, 0x1002, 0x1D95, 0x8086, 0x1DA3
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-class Kind(StrEnum):
+class DeviceKind(StrEnum):
     GPU = "gpu"
     IPU = "ipu"
     ACCELERATOR = "accelerator"
@@ -44,21 +44,21 @@ class PciDevice(msgspec.Struct, frozen=True):
     path: Path
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> DeviceKind:
         base, subclass = self.class_code >> 16, self.class_code >> 8
         if self.vendor == NVIDIA and subclass in (0x0300, 0x0302):
-            return Kind.GPU
+            return DeviceKind.GPU
         if self.vendor == NVIDIA and subclass == 0x0680:
-            return Kind.NVSWITCH
+            return DeviceKind.NVSWITCH
         if self.vendor == GRAPHCORE:
-            return Kind.IPU
+            return DeviceKind.IPU
         if base == 0x12 or (self.vendor == AMD and subclass in (0x0380, 0x0302)):
-            return Kind.ACCELERATOR
+            return DeviceKind.ACCELERATOR
         if base == 0x02:
-            return Kind.NIC
+            return DeviceKind.NIC
         if subclass == 0x0108:
-            return Kind.NVME
-        return Kind.BRIDGE if base == 0x06 else Kind.OTHER
+            return DeviceKind.NVME
+        return DeviceKind.BRIDGE if base == 0x06 else DeviceKind.OTHER
 
 
 def pci_devices(node: NodeView) -> list[PciDevice]:
@@ -86,21 +86,21 @@ def upstream(device: PciDevice) -> list[Path]:
 
 
 def nvidia_gpus(node: NodeView) -> list[PciDevice]:
-    return [device for device in pci_devices(node) if device.kind is Kind.GPU]
+    return [device for device in pci_devices(node) if device.kind is DeviceKind.GPU]
 
 
 def port_name(node: NodeView, device: PciDevice) -> str:
     """The device as findings name it: ``gpu/<address>``, ``nic/mlx5_0``, ``disk/nvme0``, else ``pci/<address>``."""
     entry = node.path(f"/sys/bus/pci/devices/{device.address}")
     match device.kind:
-        case Kind.GPU | Kind.ACCELERATOR:
+        case DeviceKind.GPU | DeviceKind.ACCELERATOR:
             return f"gpu/{device.address}"
-        case Kind.NVSWITCH:
+        case DeviceKind.NVSWITCH:
             return f"nvswitch/{device.address}"
-        case Kind.NIC:
+        case DeviceKind.NIC:
             names = names_in(entry / "infiniband") or names_in(entry / "net") or _virtio_names(entry)
             return f"nic/{names[0] if names else device.address}"
-        case Kind.NVME:
+        case DeviceKind.NVME:
             names = names_in(entry / "nvme")
             return f"disk/{names[0] if names else device.address}"
     return f"pci/{device.address}"

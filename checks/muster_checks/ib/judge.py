@@ -6,7 +6,7 @@ from math import ceil
 
 from muster_checks.base.counter_history import Series
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.link_state import GRACE_S, PortLink, best_before, down, lone_odd
 from muster_checks.ib import IbParameters
 from muster_checks.ib.sysfs import Port
@@ -34,7 +34,7 @@ def judge(
     ports: Sequence[Port],
     seen: Seen,
     rows: Sequence[CounterRow],
-    models: Table[ModelRow],
+    models: ModelTable[ModelRow],
     limits: IbParameters,
     *,
     now: float,
@@ -106,7 +106,7 @@ def _rate(
     port: Port,
     rates: Mapping[str, Mapping[str, float]],
     seen: Seen,
-    models: Table[ModelRow],
+    models: ModelTable[ModelRow],
     limits: IbParameters,
 ) -> Iterable[Finding]:
     rate = port.rate_gb_per_s
@@ -165,7 +165,7 @@ def _host(ports: Sequence[Port], limits: IbParameters, up_for_s: float | None) -
 
 
 def _sound(
-    port: Port, seen: Seen, rows: Sequence[CounterRow], models: Table[ModelRow], limits: IbParameters
+    port: Port, seen: Seen, rows: Sequence[CounterRow], models: ModelTable[ModelRow], limits: IbParameters
 ) -> Finding:
     row = models.of(port.model) or ModelRow("")
     measured = [

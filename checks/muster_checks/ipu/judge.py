@@ -10,7 +10,7 @@ from muster_checks.graphcore.models import IpuModel
 from muster_checks.graphcore.probe import Health, Reading
 from muster_checks.graphcore.tools.attributes import Attributes
 from muster_checks.graphcore.tools.health import Unhealthy
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.siblings import share_of_others
 
 NO_ERRORS = "no errors"
@@ -24,7 +24,7 @@ _FAILED = {
 class Limits(msgspec.Struct, frozen=True):
     """``expected``: by board type; ``max_link_errors_per_hour``: of corrected errors."""
 
-    expected: Table[IpuModel]
+    expected: ModelTable[IpuModel]
     max_link_errors_per_hour: float
 
 

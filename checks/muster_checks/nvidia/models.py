@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.hardware.expected_values import Table, load_table
+from muster_checks.hardware.expected_values import ModelTable, load_table
 
 
 class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +37,6 @@ class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: str = ""
 
 
-def gpu_models(own: Path | None = None) -> Table[GpuModel]:
+def gpu_models(own: Path | None = None) -> ModelTable[GpuModel]:
     """The shipped table, with the operator's file ``own`` over it. Raises CannotTell where that cannot be used."""
     return load_table(GpuModel, "nvidia/models.yaml", own)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from muster_checks.base.counter_history import Series
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.nvidia.gpu import Gpu, NvLink, Reading
 from muster_checks.nvidia.judge import found, judge_each, unread
 from muster_checks.nvidia.models import GpuModel
@@ -41,7 +41,7 @@ def counters(reading: Reading) -> dict[str, float]:
 
 
 def judge(
-    reading: Reading, series: Mapping[str, Series], models: Table[GpuModel], limits: NvlinkParameters
+    reading: Reading, series: Mapping[str, Series], models: ModelTable[GpuModel], limits: NvlinkParameters
 ) -> list[Finding]:
     node = _Node(reading, series, models)
     return judge_each(reading, lambda gpu: _judge(gpu, node, limits), NOTHING)
@@ -50,7 +50,7 @@ def judge(
 class _Node:
     """What the links of one GPU are compared with."""
 
-    def __init__(self, reading: Reading, series: Mapping[str, Series], models: Table[GpuModel]) -> None:
+    def __init__(self, reading: Reading, series: Mapping[str, Series], models: ModelTable[GpuModel]) -> None:
         self.series = series
         self.gpus = [gpu for gpu in reading.gpus if not gpu.lost]
         self.alone = len(reading.gpus) < 2

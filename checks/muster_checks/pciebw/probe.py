@@ -8,7 +8,7 @@ from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Finding
 from muster_checks.cuda.busy_gpus import occupied
 from muster_checks.cuda.launcher import NOT_OFFERED
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.pci import PciDevice, nvidia_gpus
 from muster_checks.nvidia.models import GpuModel, gpu_models
 from muster_checks.pciebw.bandwidth import Bandwidth, Way
@@ -36,7 +36,7 @@ async def probe(node: NodeView, limits: Limits, expected: Path | None) -> list[F
 
 
 async def _gpus(
-    node: NodeView, gpus: Sequence[PciDevice], models: Table[GpuModel]
+    node: NodeView, gpus: Sequence[PciDevice], models: ModelTable[GpuModel]
 ) -> tuple[list[Bandwidth], dict[str, Way]]:
     """Raises CannotTell when nothing on the node can measure."""
     held = await occupied(node)

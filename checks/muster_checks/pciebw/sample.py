@@ -8,7 +8,7 @@ from muster_checks.cuda.launcher import told
 from muster_checks.cuda.protocol import Copied, decode
 from muster_checks.dcgm.parse import is_diagnosis
 from muster_checks.dcgm.parse import parse as parse_diagnosis
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.nvidia.models import GpuModel
 from muster_checks.pciebw import nvbandwidth
 from muster_checks.pciebw.bandwidth import Bandwidth
@@ -17,7 +17,7 @@ from muster_checks.pciebw.judge import Limits, judge
 from muster_checks.pciebw.probe import way
 
 
-def judge_recorded(text: bytes, limits: Limits, models: Table[GpuModel]) -> Sequence[Finding] | None:
+def judge_recorded(text: bytes, limits: Limits, models: ModelTable[GpuModel]) -> Sequence[Finding] | None:
     if nvbandwidth.is_nvbandwidth(text):
         return _nvbandwidth(nvbandwidth.parse(text), limits, models)
     if is_diagnosis(text):
@@ -41,7 +41,7 @@ def judge_recorded(text: bytes, limits: Limits, models: Table[GpuModel]) -> Sequ
     return judge(samples, ways, limits)
 
 
-def _nvbandwidth(report: nvbandwidth.Report, limits: Limits, models: Table[GpuModel]) -> list[Finding]:
+def _nvbandwidth(report: nvbandwidth.Report, limits: Limits, models: ModelTable[GpuModel]) -> list[Finding]:
     """GPUs by their addresses where the recording has them, else by CUDA's numbers."""
     columns = sorted(report.to_device.keys() | report.from_device.keys())
     if not columns:

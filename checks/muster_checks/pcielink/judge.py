@@ -8,7 +8,7 @@ from math import ceil
 
 from muster_checks.base.counter_history import Series
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
-from muster_checks.hardware.pci import AMD, INTEL, NVIDIA, Kind
+from muster_checks.hardware.pci import AMD, INTEL, NVIDIA, DeviceKind
 from muster_checks.nvidia.gpu import ClocksEvent, Gpu
 from muster_checks.pcielink import PcielinkParameters
 from muster_checks.pcielink.errors import Errors
@@ -17,7 +17,7 @@ from muster_checks.pcielink.sysfs import FASTEST_GT_PER_S, WIDEST, Device, Link,
 GONE_S = 180.0  # NVSentinel takes three polls to believe it; a driver that re-scans its device takes seconds
 # What does not come and go on a sound node. Volumes are NVMe disks in clouds, and virtual machines and Amazon's bare
 # metal get and lose network cards while they run; lost NVIDIA GPUs are the check gpucount's
-STAY = (Kind.IPU, Kind.ACCELERATOR, Kind.NIC)
+STAY = (DeviceKind.IPU, DeviceKind.ACCELERATOR, DeviceKind.NIC)
 AMAZON = 0x1D0F
 LEAST_SIBLINGS = 2
 SLOW_WHEN_IDLE = (NVIDIA, AMD, INTEL)  # vendors whose GPUs slow their link down to save power
@@ -81,15 +81,17 @@ def _own_link(device: Device, reading: PciReading, seen: Seen, gpu: Gpu | None) 
     why = _had(seen, f"{link.name} lanes", link.lanes, most, "x")
     if why or (link.best_lanes is not None and link.lanes < link.best_lanes):
         why = why or _siblings_have(device, reading.devices)
-        yield _worse(device.component, why, device.kind is not Kind.NVME, "LinkWidth", link, link.lanes, most)
-    if device.kind in (Kind.GPU, Kind.ACCELERATOR) and device.vendor in SLOW_WHEN_IDLE:
+        yield _worse(device.component, why, device.kind is not DeviceKind.NVME, "LinkWidth", link, link.lanes, most)
+    if device.kind in (DeviceKind.GPU, DeviceKind.ACCELERATOR) and device.vendor in SLOW_WHEN_IDLE:
         if not reading.virtual:  # a guest's GPU may tell 2.5 GT/s however hard it works
             yield from _working_gpu(device, gpu)
         return
     fastest = link.best_gt_per_s or link.lower.max_gt_per_s or FASTEST_GT_PER_S
     why = _had(seen, f"{link.name} GT/s", link.gt_per_s, fastest, "", " GT/s")
     if why or (link.best_gt_per_s is not None and link.gt_per_s < link.best_gt_per_s):
-        yield _worse(device.component, why, device.kind is not Kind.NVME, "LinkSpeed", link, link.gt_per_s, fastest)
+        yield _worse(
+            device.component, why, device.kind is not DeviceKind.NVME, "LinkSpeed", link, link.gt_per_s, fastest
+        )
 
 
 def _worse(
@@ -130,7 +132,7 @@ def _siblings_have(device: Device, devices: Sequence[Device]) -> str:
         other.links[0] for other in devices if other.model == device.model and other is not device and other.links
     ]
     full = [link for link in others if link.best_lanes is not None and link.lanes == link.best_lanes]
-    if device.kind in (Kind.NIC, Kind.NVME) or len(full) < max(LEAST_SIBLINGS, len(others)):
+    if device.kind in (DeviceKind.NIC, DeviceKind.NVME) or len(full) < max(LEAST_SIBLINGS, len(others)):
         return ""
     return f", the other {len(full)} of its kind run at full width"
 
@@ -153,7 +155,7 @@ def _above(reading: PciReading, seen: Seen) -> Iterable[Finding]:
             continue
         component = f"pci/{link.upper.address}"
         behind = f"; behind it {', '.join(device.component for device in devices[:3])}" + " …" * (len(devices) > 3)
-        serious = any(device.kind is not Kind.NVME for device in devices)
+        serious = any(device.kind is not DeviceKind.NVME for device in devices)
         if link.lanes is not None and link.best_lanes is not None and link.lanes < link.best_lanes:
             why = _had(seen, f"{link.name} lanes", link.lanes, link.best_lanes, "x")
             yield _worse(component, why, serious, "LinkWidth", link, link.lanes, link.best_lanes, behind)

@@ -9,7 +9,7 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding
-from muster_checks.hardware.pci import Kind
+from muster_checks.hardware.pci import DeviceKind
 from muster_checks.nvidia.gpu import Gpu
 from muster_checks.nvidia.probe import read_gpus
 from muster_checks.pcielink import PcielinkParameters
@@ -58,7 +58,7 @@ def _refuse_none(reading: PciReading, findings: Sequence[Finding]) -> None:
 
 async def gpus_of(node: NodeView, reading: PciReading, timeout_s: float = GPUS_TIMEOUT_S) -> dict[str, Gpu]:
     """What the NVIDIA driver says, by address; nothing where it does not answer."""
-    if not any(device.kind is Kind.GPU for device in reading.devices):
+    if not any(device.kind is DeviceKind.GPU for device in reading.devices):
         return {}
     try:
         async with asyncio.timeout(timeout_s):

@@ -10,10 +10,10 @@ import msgspec
 
 from muster_checks.base.bounded_read import number, read_integer, read_text
 from muster_checks.base.declaration import NodeView
-from muster_checks.hardware.pci import Kind, PciDevice, pci_devices, port_name, upstream
+from muster_checks.hardware.pci import DeviceKind, PciDevice, pci_devices, port_name, upstream
 from muster_checks.pcielink.errors import Errors, read_errors
 
-KINDS = (Kind.GPU, Kind.IPU, Kind.ACCELERATOR, Kind.NIC, Kind.NVME)
+KINDS = (DeviceKind.GPU, DeviceKind.IPU, DeviceKind.ACCELERATOR, DeviceKind.NIC, DeviceKind.NVME)
 WIDEST = 32
 FASTEST_GT_PER_S = 128.0  # PCIe 7.0
 # ports of QEMU, VMware and virtio claim what they like: their maximum is no slot's
@@ -69,7 +69,7 @@ class Device(msgspec.Struct, frozen=True):
 
     address: str
     component: str
-    kind: Kind
+    kind: DeviceKind
     vendor: int
     model: str
     links: tuple[Link, ...] = ()

@@ -14,7 +14,7 @@ import msgspec
 from pydantic import Field, ValidationError
 
 from muster_checks.base.commands import AFTER_KILL_S
-from muster_checks.base.npd_json import Duration, FileRefused, NpdForm, Reason, is_of_windows, tell
+from muster_checks.base.npd_json import Duration, FileRefused, NpdForm, Reason, first_error, is_of_windows
 from muster_checks.dmesg.catalogue.npd_rules import Condition
 
 OUTPUT_BYTES = 4096  # maxCustomPluginBufferBytes: what it reads of stdout, the rest is thrown away
@@ -90,7 +90,7 @@ def read_custom(document: object, folder: Path) -> Monitor:
     try:
         file = _File.model_validate(document)
     except ValidationError as error:
-        raise FileRefused(tell(error)) from None
+        raise FileRefused(first_error(error)) from None
     overall = file.plugin_config
     sound = {condition.type: condition.message for condition in reversed(file.conditions)}  # the first of a type counts
     rules = []

@@ -6,7 +6,7 @@ It goes on where it stopped, as the check dmesg does and by the same machinery; 
 from pathlib import Path
 from typing import TypedDict
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 from muster_checks.base.npd_json import FileRefused, is_of_windows
 from muster_checks.dmesg.catalogue.npd_rules import LogMonitor, rows_of
 from muster_checks.dmesg.catalogue.types import Catalogue, Row
@@ -40,7 +40,7 @@ def log_check(name: str, monitor: LogMonitor, file: str) -> Check:
 
     def open_stream(
         node: NodeView, _parameters: Parameters, saved: bytes | None, *, clocks: Clocks | None = None
-    ) -> Stream:
+    ) -> CheckStream:
         return open_log(node, monitor, rows, saved, clocks or Clocks())
 
     return Check(

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from muster_checks.base.commands import AFTER_KILL_S, Output
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.execution import ToolMissing
-from muster_checks.base.npd_json import FILE_BYTES, FileRefused, tell
+from muster_checks.base.npd_json import FILE_BYTES, FileRefused, first_error
 from muster_checks.base.user_yaml import load_yaml
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict, shorten
 from muster_checks.plugins.perfdata import read_figures, split_output
@@ -86,7 +86,7 @@ def read_nagios(path: Path) -> NagiosFile:
 
 
 def _told(error: ValidationError) -> str:
-    told = tell(error)
+    told = first_error(error)
     if told.endswith(": unknown key"):
         told += f"; expected one of: {', '.join(f.alias or name for name, f in NagiosFile.model_fields.items())}"
     return told

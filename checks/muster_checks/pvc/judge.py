@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from muster_checks.base.declaration import NodeView, Trial
+from muster_checks.base.declaration import NodeView, VolumeTrialResult
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict, shorten
 from muster_checks.pvc import PvcParameters
@@ -39,7 +39,7 @@ async def probe(node: NodeView, parameters: PvcParameters) -> list[Finding]:
     return judge(trial, parameters)
 
 
-def judge(trial: Trial, parameters: PvcParameters) -> list[Finding]:
+def judge(trial: VolumeTrialResult, parameters: PvcParameters) -> list[Finding]:
     """One finding on ``storage/<class>``.
 
     No class of fault: a storage system that is away is away for every node, and tainting them all would help nobody. A

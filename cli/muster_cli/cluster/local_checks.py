@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from muster_agent.checks.ledger import Ledger
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Stream
+from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Finding, Result, Verdict, shorten, worst
 
@@ -60,7 +60,7 @@ async def run_once(check: Check, node: NodeView, parameters: Parameters) -> Resu
     )
 
 
-async def _drain(stream: Stream, name: str) -> tuple[tuple[Finding, ...], str]:
+async def _drain(stream: CheckStream, name: str) -> tuple[tuple[Finding, ...], str]:
     """What a stream finds: (findings, why it cannot be read)."""
     ledger = Ledger(name, boot_id="")
 

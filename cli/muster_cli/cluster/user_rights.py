@@ -4,7 +4,7 @@ from pathlib import Path
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ConfigError, load_config
-from muster_kube.volume_trial import Trial, VolumeTrials
+from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 
 
 class PersonsVolumes:
@@ -22,13 +22,13 @@ class PersonsVolumes:
         image: str,
         bind_timeout_s: float,
         write_timeout_s: float,
-    ) -> Trial:
+    ) -> VolumeTrial:
         try:
             config = load_config(self._kubeconfig)
         except ConfigError as error:
-            return Trial(stage="refused", said=str(error))
+            return VolumeTrial(stage="refused", said=str(error))
         async with KubeClient(config, user_agent="muster-cli") as client:
-            return await VolumeTrials(client, config.namespace).try_claim(
+            return await VolumeTrialRunner(client, config.namespace).try_claim(
                 node,
                 storage_class=storage_class,
                 size_mib=size_mib,

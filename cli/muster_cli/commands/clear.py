@@ -11,7 +11,7 @@ from muster_cli.cluster.node_snapshot import fetch
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Conflict
-from muster_kube.nodehealth import CLEAR_LIMIT, PATH, Clear, NodeHealth
+from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_tainter.faults.manual_clear import clears, merged
 
@@ -59,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
     return call(arguments, work)
 
 
-async def put(client: KubeClient, health: NodeHealth, new: tuple[Clear, ...]) -> None:
+async def put(client: KubeClient, health: NodeHealth, new: tuple[ClearEntry, ...]) -> None:
     """Write ``new`` into spec.clear, on exactly the object that was read. Raises Conflict where it has moved on."""
     await client.patch(
         f"{PATH}/{health.metadata.name}",

@@ -19,7 +19,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
 from muster_kube.api.objects import Node, Object
 from muster_kube.api.times import rfc3339, rfc3339_whole
-from muster_kube.nodehealth import CLEAR_LIMIT, PATH, Clear, NodeHealth
+from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_tainter.events.recorder import condition_patch
 from muster_tainter.faults.desired_state import (
     CONDITION,
@@ -300,7 +300,7 @@ class Release:
         return await self._client.patch(path, body, type=Node, params={"fieldManager": MANAGER})
 
 
-def words(node: Node, health: NodeHealth, by: str, at: str) -> tuple[Clear, ...]:
+def words(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:
     """What closes every open fault and every FAIL finding of the node. Warnings stay: they taint nothing."""
     checks = tuple(
         msgspec.structs.replace(check, findings=tuple(f for f in check.findings if f.verdict == Verdict.FAIL))
@@ -310,7 +310,7 @@ def words(node: Node, health: NodeHealth, by: str, at: str) -> tuple[Clear, ...]
     memory = read_memory(node)
     found = clears(failing, memory, None, None, by, at)
     if _has_lost(node, memory):
-        found = (*found, Clear(check=LOST_CHECK, component="*", occurrence=1, by=by, at=at))
+        found = (*found, ClearEntry(check=LOST_CHECK, component="*", occurrence=1, by=by, at=at))
     return found[:CLEAR_LIMIT]
 
 

@@ -17,7 +17,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata, Node, Object
-from muster_kube.nodehealth import PATH, NodeHealth, Status
+from muster_kube.nodehealth import PATH, NodeHealth, NodeHealthStatus
 from muster_kube.process.command_line import EXIT_UNKNOWN
 
 PAGE = 500
@@ -88,7 +88,7 @@ def _document(state: NodeState, row: NodeRow) -> dict[str, Any]:
 
 def _nonsense(name: str, why: str) -> NodeHealth:
     """Stands for a NodeHealth that cannot be read."""
-    status = Status(verdict=Verdict.UNKNOWN.value, message=f"its NodeHealth makes no sense: {shorten(why)}")
+    status = NodeHealthStatus(verdict=Verdict.UNKNOWN.value, message=f"its NodeHealth makes no sense: {shorten(why)}")
     return NodeHealth(metadata=Metadata(name=name), status=status)
 
 

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from muster_kube.api.objects import Api, Condition, Metadata
+from muster_kube.api.objects import Api, Metadata, NodeCondition
 from muster_kube.api.times import seconds
 from muster_kube.controller.lease import LeaseSpec
-from muster_kube.nodehealth import Status
+from muster_kube.nodehealth import NodeHealthStatus
 
 
 class Toleration(Api, frozen=True):
@@ -74,7 +74,7 @@ class _PodStatus(Api, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -156,7 +156,7 @@ class HealthFacts(Api, frozen=True):
     """A NodeHealth, as far as it is asked."""
 
     metadata: Metadata
-    status: Status = Status()
+    status: NodeHealthStatus = NodeHealthStatus()
 
 
 class TextMap(Api, frozen=True):
@@ -238,7 +238,7 @@ class _CrdSpec(Api, frozen=True):
 
 
 class _CrdStatus(Api, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     stored_versions: tuple[str, ...] = ()
 
 

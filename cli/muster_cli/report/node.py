@@ -7,7 +7,7 @@ from muster_cli.cluster.node_snapshot import NodeState
 from muster_cli.report.fleet_answer import age
 from muster_cli.report.fleet_rows import NodeRow, verdict_of
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import CheckStatus, Finding, NodeHealth
+from muster_kube.nodehealth import NodeHealth, ReportedCheck, ReportedFinding
 
 
 def lines_of(state: NodeState, row: NodeRow, now: float) -> list[str]:
@@ -79,7 +79,7 @@ def _faults(state: NodeState, now: float) -> Iterator[str]:
         )
 
 
-def _check(check: CheckStatus, width: int, now: float) -> Iterator[str]:
+def _check(check: ReportedCheck, width: int, now: float) -> Iterator[str]:
     since = f"for {age(now - seconds(check.last_change))}" if check.last_change else ""
     said = "" if check.findings else f"{check.reason}: {check.message}" if check.message else check.reason
     yield f"{check.name:<{width}}  {check.verdict:<7}  {since:<8}  {said}"
@@ -92,7 +92,7 @@ def _check(check: CheckStatus, width: int, now: float) -> Iterator[str]:
         yield f"    over: {over.component} {over.reason}, {word}"
 
 
-def _finding(finding: Finding, now: float) -> Iterator[str]:
+def _finding(finding: ReportedFinding, now: float) -> Iterator[str]:
     asks = f" (asks for: {finding.fault_class})" if finding.fault_class else ""
     yield f"    {finding.verdict:<7}  {finding.component} {finding.reason}{asks}: {finding.message}"
     times = f"{finding.count} times, " if finding.count > 1 else ""

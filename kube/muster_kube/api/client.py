@@ -21,7 +21,7 @@ from typing_extensions import TypeVar
 
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, BadAnswer, TooManyRequests, Unreachable, api_error
-from muster_kube.api.list_decoder import Page, PageReader
+from muster_kube.api.list_decoder import ListPage, PageReader
 from muster_kube.api.transport import Transport
 
 T = TypeVar("T", default=dict[str, Any])
@@ -179,7 +179,7 @@ class KubeClient:
         params: Params | None = None,
         transform: Callable[[T], T] | None = None,
         timeout_s: float | None = None,
-    ) -> Page[T]:
+    ) -> ListPage[T]:
         """One page (``limit``, ``continue`` in ``params``), decoded item by item as the bytes come in.
 
         Memory holds the projected items (after ``transform``) and one chunk, however large the answer. ``timeout_s``
@@ -395,4 +395,4 @@ async def _bounded(left_s: float | None, limit_s: float | None, path: str) -> As
         raise Unreachable(f"timeout: no answer within {limit_s:g} s", path) from error
 
 
-__all__ = ["ApiError", "KubeClient", "Page", "Params", "PatchKind"]
+__all__ = ["ApiError", "KubeClient", "ListPage", "Params", "PatchKind"]

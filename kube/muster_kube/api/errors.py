@@ -90,7 +90,7 @@ class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: float | None = None
 
 
-class Failure(msgspec.Struct):
+class ApiFailure(msgspec.Struct):
     """The API's ``Status`` object as it comes in answers and in a watch's ERROR events."""
 
     code: int | None = None
@@ -103,7 +103,7 @@ class Failure(msgspec.Struct):
         return any(cause.reason == reason for cause in causes)
 
 
-_failure = msgspec.json.Decoder(Failure)
+_failure = msgspec.json.Decoder(ApiFailure)
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -115,7 +115,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 _TEXT_LIMIT = 512  # bytes of an answer that is no Status (a proxy's HTML page) shown to people
 
 
-def read_failure(body: bytes | memoryview) -> Failure | None:
+def read_failure(body: bytes | memoryview) -> ApiFailure | None:
     """``body`` as a Status object, or None where it is none (proxies answer in HTML)."""
     try:
         return _failure.decode(body)
@@ -128,7 +128,7 @@ def api_error(status: int, body: bytes | memoryview, path: str, retry_after: str
     failure = read_failure(body)
     if failure is None:
         text = bytes(body[:_TEXT_LIMIT]).decode("utf-8", "replace").strip()
-        failure = Failure(message=text or "empty answer")
+        failure = ApiFailure(message=text or "empty answer")
     reason = failure.reason or "Unknown"
     message = failure.message or "no message"
     if status == 429:
@@ -140,7 +140,7 @@ def api_error(status: int, body: bytes | memoryview, path: str, retry_after: str
     return _BY_STATUS.get(status, ApiError)(status, reason, message, path)
 
 
-def _seconds(header: str | None, failure: Failure) -> float:
+def _seconds(header: str | None, failure: ApiFailure) -> float:
     if header is not None:
         try:
             return min(max(float(header), 0.0), 3600.0)

@@ -19,7 +19,7 @@ Mapping = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Entry:
+class KubeconfigEntry:
     """One named cluster, user or context, with the file it stands in."""
 
     kind: str
@@ -69,9 +69,9 @@ class Entry:
 class Selected:
     """The current context: its cluster, its user (None: anonymous), its namespace."""
 
-    context: Entry
-    cluster: Entry
-    user: Entry | None
+    context: KubeconfigEntry
+    cluster: KubeconfigEntry
+    user: KubeconfigEntry | None
     namespace: str
 
 
@@ -112,7 +112,7 @@ def _read(file: Path) -> Mapping:
     return document
 
 
-def _find(documents: list[tuple[Path, Mapping]], kind: str, name: str, shown: str, asked_by: str) -> Entry:
+def _find(documents: list[tuple[Path, Mapping]], kind: str, name: str, shown: str, asked_by: str) -> KubeconfigEntry:
     known: list[str] = []
     for file, document in documents:
         entries = document.get(f"{kind}s") or []
@@ -126,7 +126,7 @@ def _find(documents: list[tuple[Path, Mapping]], kind: str, name: str, shown: st
                 body = entry.get(kind) or {}
                 if not isinstance(body, dict):
                     raise ConfigError(f"{file}: {kind}s[{name}].{kind}: found {_shown(body)}, expected a mapping")
-                return Entry(f"{kind}s", name, body, file)
+                return KubeconfigEntry(f"{kind}s", name, body, file)
     allowed = ", ".join(repr(k) for k in known) or f"none: there are no {kind}s"
     raise ConfigError(f"{shown}: {asked_by}: found {name!r}, expected one of the {kind}s: {allowed}")
 

@@ -39,7 +39,7 @@ class Undecodable:
 
 
 @dataclass(frozen=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     items: list[T]
     resource_version: str
     continue_: str = ""
@@ -113,7 +113,7 @@ class PageReader(Generic[T]):
             # an item that cannot be cut makes us wait for twice as much, so that no byte is looked at for ever
             self._next_cut = max(self._worth_cutting, 2 * len(self._buffer))
 
-    def finish(self) -> Page[T]:
+    def finish(self) -> ListPage[T]:
         """The page. Raises BadAnswer when the answer is no list (of JSON objects)."""
         whole = self._buffer if self._head is None else self._head + self._buffer
         try:
@@ -123,7 +123,7 @@ class PageReader(Generic[T]):
             raise BadAnswer(200, f"no list: {error}; the answer begins {shown!r}", self._path) from error
         for raw in rest.items or ():
             self._take(memoryview(raw))
-        return Page(self._items, rest.metadata.resource_version, rest.metadata.continue_, self._undecodable)
+        return ListPage(self._items, rest.metadata.resource_version, rest.metadata.continue_, self._undecodable)
 
     def _cut(self) -> None:
         if self._head is None:

@@ -17,7 +17,7 @@ from muster_kube.api.kubeconfig import Selected
 
 
 @dataclass(frozen=True)
-class Answer:
+class LoginAnswer:
     """What the login gave: a token, or a client certificate (PEM), or both."""
 
     credentials: Credentials
@@ -54,11 +54,11 @@ class LoginToken:
         return True
 
 
-def log_in(selected: Selected) -> Answer:
+def log_in(selected: Selected) -> LoginAnswer:
     """Run the login of ``selected``'s user once. Raises ConfigError when the package is missing or the login fails."""
     user = selected.user
     if user is None:
-        return Answer(NoToken())
+        return LoginAnswer(NoToken())
     key = "exec" if user.body.get("exec") else "auth-provider"
     try:
         from kubernetes.client import Configuration
@@ -91,7 +91,7 @@ def log_in(selected: Selected) -> Answer:
     if token is None:
         if not (first.cert_file and first.key_file):
             raise ConfigError(f"{user.where(key)}: login gave no token and no certificate (see the log)")
-        return Answer(NoToken(), Path(first.cert_file).read_bytes(), Path(first.key_file).read_bytes())
+        return LoginAnswer(NoToken(), Path(first.cert_file).read_bytes(), Path(first.key_file).read_bytes())
     held = [first]
 
     def current() -> str:
@@ -104,7 +104,7 @@ def log_in(selected: Selected) -> Answer:
         held[0] = configuration()
         return current()
 
-    return Answer(LoginToken(current, anew))
+    return LoginAnswer(LoginToken(current, anew))
 
 
 def _document(selected: Selected) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Taint(Api, frozen=True):
     time_added: str | None = None
 
 
-class Condition(Api, frozen=True):
+class NodeCondition(Api, frozen=True):
     """type is unique in its list; status: True, False or Unknown."""
 
     type: str
@@ -70,7 +70,7 @@ class NodeSpec(Api, frozen=True):
 
 
 class NodeStatus(Api, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     allocatable: dict[str, str] = {}
 
 
@@ -102,14 +102,14 @@ class ManagedNode(Api, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-class Resources(Api, frozen=True):
+class ContainerResources(Api, frozen=True):
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
 
 
 class Container(Api, frozen=True):
     name: str
-    resources: Resources = Resources()
+    resources: ContainerResources = ContainerResources()
 
 
 class PodSpec(Api, frozen=True):
@@ -119,7 +119,7 @@ class PodSpec(Api, frozen=True):
 
 class PodStatus(Api, frozen=True):
     phase: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     pod_ip: str = msgspec.field(default="", name="podIP")
 
     @property
@@ -180,9 +180,9 @@ def _interned(values: dict[str, str]) -> dict[str, str]:
     return {sys.intern(key): sys.intern(value) if len(value) <= 64 else value for key, value in values.items()}
 
 
-def _interned_condition(condition: Condition) -> Condition:
+def _interned_condition(condition: NodeCondition) -> NodeCondition:
     """Heartbeats change every few minutes and say nothing a part uses: left out of the cache."""
-    return Condition(
+    return NodeCondition(
         type=sys.intern(condition.type),
         status=sys.intern(condition.status),
         reason=sys.intern(condition.reason),

@@ -24,7 +24,7 @@ class NotLeading(ApiError):
         super().__init__(0, "NotLeading", "left to the leader", path)
 
 
-class _Body(httpx2.AsyncByteStream):
+class _FencedBody(httpx2.AsyncByteStream):
     """``check`` raises at the last moment."""
 
     def __init__(self, content: bytes, check: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ class LeaderClient(KubeClient):
                 raise NotLeading(path)
 
         if content:
-            request.stream = _Body(content, check)
+            request.stream = _FencedBody(content, check)
         else:
             check()
         return request

@@ -17,7 +17,7 @@ AT_ONCE = 2  # writes: the first, and one that makes good what somebody did by m
 QUIET_S = 1200.0  # what has stood for so long is not contested any more; more than the longest wait
 
 
-class Contest:
+class FieldContest:
     """Over one value in one place. Times are seconds since the epoch."""
 
     def __init__(self, rng: random.Random) -> None:

@@ -16,11 +16,11 @@ from typing import Generic, TypeVar
 import msgspec
 
 from muster_kube.api.client import KubeClient, Params
-from muster_kube.api.errors import ApiError, BadAnswer, ConfigError, Failure, Gone, TooManyRequests
-from muster_kube.api.list_decoder import Page, Undecodable, key_of
+from muster_kube.api.errors import ApiError, ApiFailure, BadAnswer, ConfigError, Gone, TooManyRequests
+from muster_kube.api.list_decoder import ListPage, Undecodable, key_of
 from muster_kube.api.objects import Object
 from muster_kube.controller.backoff import Backoff
-from muster_kube.controller.watch_events import Bookmark, Change, EventReader, Removed
+from muster_kube.controller.watch_events import Bookmark, EventReader, ObjectChanged, ObjectRemoved
 
 T = TypeVar("T", bound=Object)
 
@@ -184,12 +184,12 @@ class Reflector(Generic[T]):
         self._listed, self._list_newest = True, False
         self._synced.set()
 
-    async def _page(self, params: Params) -> Page[T]:
+    async def _page(self, params: Params) -> ListPage[T]:
         return await self._client.list_page(
             self._path, self._type, params=params, transform=self._transform, timeout_s=LIST_SILENCE_S
         )
 
-    def _take_in(self, pages: list[Page[T]], newest: bool) -> None:
+    def _take_in(self, pages: list[ListPage[T]], newest: bool) -> None:
         version = pages[-1].resource_version
         at = _number(version)
         # a quorum read older than what we have seen: etcd was restored from a backup, and what we hold never was
@@ -238,18 +238,18 @@ class Reflector(Generic[T]):
             # what it was about is lost: the next watch goes on from what was read before
             raise BadAnswer(200, f"no watch event: {error}: {line[:120]!r}", self._path) from error
         match event:
-            case Change():
+            case ObjectChanged():
                 self._change(event)
             case Bookmark():
                 self._version = event.resource_version
-            case Failure():
+            case ApiFailure():
                 self._fail(event)
             case Undecodable():
                 self._tell_undecodable(event)
-            case Removed():
+            case ObjectRemoved():
                 self._drop(event.key)
 
-    def _change(self, event: Change[T]) -> None:
+    def _change(self, event: ObjectChanged[T]) -> None:
         obj = event.object
         key = self._key(obj)
         self._version = obj.metadata.resource_version
@@ -265,7 +265,7 @@ class Reflector(Generic[T]):
     def _transformed(self, obj: T) -> T:
         return obj if self._transform is None else self._transform(obj)
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: ApiFailure) -> None:
         message = failure.message or "no message"
         if failure.code == 410 or failure.reason in ("Gone", "Expired"):
             raise Gone(410, failure.reason or "Expired", message, self._path)

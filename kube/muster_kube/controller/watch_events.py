@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from muster_kube.api.errors import Failure, read_failure
+from muster_kube.api.errors import ApiFailure, read_failure
 from muster_kube.api.list_decoder import Undecodable, undecodable
 
 T = TypeVar("T")
@@ -14,7 +14,7 @@ CHANGES = ("ADDED", "MODIFIED", "DELETED")
 
 
 @dataclass(frozen=True)
-class Change(Generic[T]):
+class ObjectChanged(Generic[T]):
     """type: ADDED, MODIFIED or DELETED; an object's first event after a list may be any of them."""
 
     type: str
@@ -22,7 +22,7 @@ class Change(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Removed:
+class ObjectRemoved:
     """An object that cannot be read was deleted."""
 
     key: str
@@ -63,7 +63,7 @@ class EventReader(Generic[T]):
         typed: Any = msgspec.defstruct(name, [("type", str), ("object", kind)])
         self._typed: msgspec.json.Decoder[Any] = msgspec.json.Decoder(typed)
 
-    def read(self, line: bytes) -> Change[T] | Removed | Bookmark | Failure | Undecodable:
+    def read(self, line: bytes) -> ObjectChanged[T] | ObjectRemoved | Bookmark | ApiFailure | Undecodable:
         """A Failure is the server's ERROR event; Undecodable a changed object that does not fit.
 
         Raises msgspec.MsgspecError when ``line`` is no event at all: then nobody knows what was lost.
@@ -73,17 +73,17 @@ class EventReader(Generic[T]):
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return self._read_raw(line, error)
         if event.type in CHANGES:
-            return Change(event.type, event.object)
+            return ObjectChanged(event.type, event.object)
         return self._read_raw(line, ValueError(f"event type {event.type!r}"))
 
     @staticmethod
-    def _read_raw(line: bytes, error: Exception) -> Removed | Bookmark | Failure | Undecodable:
+    def _read_raw(line: bytes, error: Exception) -> ObjectRemoved | Bookmark | ApiFailure | Undecodable:
         event = _raw_event.decode(line)
         if event.type == "BOOKMARK":
             return Bookmark(_bookmark.decode(event.object).metadata.resource_version)
         if event.type == "ERROR":
-            return read_failure(memoryview(event.object)) or Failure(message=str(error))
+            return read_failure(memoryview(event.object)) or ApiFailure(message=str(error))
         item = undecodable(memoryview(event.object), error)
         if event.type == "DELETED" and item.key is not None:
-            return Removed(item.key)
+            return ObjectRemoved(item.key)
         return item

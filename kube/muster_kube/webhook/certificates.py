@@ -26,15 +26,15 @@ from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound
 from muster_kube.api.objects import Api, ManagedMetadata, Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
-from muster_kube.controller.field_contest import BACKOFF, Contest, writers
+from muster_kube.controller.field_contest import BACKOFF, FieldContest, writers
 from muster_kube.controller.reflector import Reflector
 from muster_kube.webhook.key_pairs import (
     AUTHORITIES,
     CERTIFICATE,
     KEY,
     NAMES,
-    Kept,
-    Unusable,
+    KeyPairSet,
+    UnusableKeyPair,
     end_of,
     next_due,
     read_kept,
@@ -139,7 +139,7 @@ class Certificates:
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._served = _Served()
         self._due = 0.0  # seconds since the epoch, of the next look if nobody changes anything
-        self._contests = {path: Contest(self._rng) for path in self._trusting}
+        self._contests = {path: FieldContest(self._rng) for path in self._trusting}
         self._changed = asyncio.Event()
         self.ready = self._served.ready
 
@@ -180,7 +180,7 @@ class Certificates:
             self._changed.clear()
             try:
                 await self.look()
-            except (ApiError, ConfigError, Unusable) as error:
+            except (ApiError, ConfigError, UnusableKeyPair) as error:
                 if str(error) != told:
                     log.warning("the certificate in Secret %s: %s", self._name, error)
                 told = str(error)
@@ -203,7 +203,10 @@ class Certificates:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def look(self) -> None:
-        """Read what is there, renew what is due, have it trusted, serve it. Raises ApiError, ConfigError, Unusable."""
+        """Read what is there, renew what is due, have it trusted, serve it.
+
+        Raises ApiError, ConfigError, UnusableKeyPair.
+        """
         for attempt in range(1, TRIES + 1):
             try:
                 kept, unsaid, rest_s = await self._agree()
@@ -217,7 +220,7 @@ class Certificates:
                 raise unsaid
             return
 
-    async def _agree(self) -> tuple[Kept, ApiError | None, float]:
+    async def _agree(self) -> tuple[KeyPairSet, ApiError | None, float]:
         """What all replicas serve from now on, why it could not be made known, and in how many seconds to look again
         because others write there, too. Raises Conflict: look again.
 
@@ -253,7 +256,7 @@ class Certificates:
         except NotFound:
             return None
 
-    async def _write(self, secret: _Secret | None, kept: Kept) -> None:
+    async def _write(self, secret: _Secret | None, kept: KeyPairSet) -> None:
         data = {name: None if value is None else _encoded(value) for name, value in kept.data().items()}
         if secret is None:
             body: dict[str, Any] = {
@@ -341,7 +344,7 @@ class CertificateFiles:
         bundle = self._read(AUTHORITIES) if (self._folder / AUTHORITIES).exists() else b""
         try:
             self._served.load(certificate, key, bundle)
-        except Unusable as error:
+        except UnusableKeyPair as error:
             raise ConfigError(f"{self._folder}: {error}") from error
 
     async def run(self) -> None:
@@ -378,7 +381,7 @@ class _Served:
         self._loaded = b""
 
     def load(self, certificate: bytes, key: bytes, bundle: bytes) -> None:
-        """Does nothing where it is loaded already. Raises Unusable, with the old one in place."""
+        """Does nothing where it is loaded already. Raises UnusableKeyPair, with the old one in place."""
         self.bundle = bundle
         both = certificate + b"\n" + key
         if both == self._loaded:
@@ -389,7 +392,7 @@ class _Served:
                 self.context.load_cert_chain(path)
             self.ends = end_of(certificate)
         except (ssl.SSLError, ValueError) as error:
-            raise Unusable(f"no certificate with its key: {error}") from error
+            raise UnusableKeyPair(f"no certificate with its key: {error}") from error
         self._loaded = both
         self.ready.set()
         log.info("a certificate was loaded")
@@ -414,15 +417,15 @@ def _as_file(content: bytes) -> Iterator[str]:
         os.close(number)
 
 
-def _kept_in(secret: _Secret, path: str) -> Kept | None:
-    """Raises Unusable: it is left as it is, for it may be somebody else's."""
+def _kept_in(secret: _Secret, path: str) -> KeyPairSet | None:
+    """Raises UnusableKeyPair: it is left as it is, for it may be somebody else's."""
     data: dict[str, bytes] = {}
     try:
         for name in NAMES:
             data[name] = base64.b64decode(secret.data.get(name) or "", validate=True)
         return read_kept(data)
-    except (binascii.Error, ValueError, Unusable) as error:
-        raise Unusable(
+    except (binascii.Error, ValueError, UnusableKeyPair) as error:
+        raise UnusableKeyPair(
             f"{path}: {error}; it is not touched: delete it, and a new one is made, or name another"
         ) from error
 

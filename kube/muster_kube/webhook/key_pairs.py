@@ -36,12 +36,12 @@ NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
 NAMES = (CERTIFICATE, KEY, AUTHORITIES, NEXT_CERTIFICATE, NEXT_KEY)
 
 
-class Unusable(Exception):
+class UnusableKeyPair(Exception):
     """What is stored is no key pair of a server; says what was found where."""
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """certificate, key, authority: PEM. hosts: DNS names and addresses. made, ends: seconds since the epoch."""
 
     certificate: bytes
@@ -56,11 +56,11 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeyPairSet:
     """What all replicas share. former: PEM of authorities whose pairs may be served still."""
 
-    current: Pair
-    next: Pair | None = None
+    current: KeyPair
+    next: KeyPair | None = None
     former: tuple[bytes, ...] = ()
 
     @property
@@ -80,13 +80,13 @@ class Kept:
         }
 
 
-def renewed(kept: Kept | None, hosts: Collection[str], now: float, *, trusted: bool) -> Kept:
+def renewed(kept: KeyPairSet | None, hosts: Collection[str], now: float, *, trusted: bool) -> KeyPairSet:
     """What is to be stored now: ``kept`` itself where it will do.
 
     trusted: whether whoever calls the server has the whole bundle of ``kept``.
     """
     if kept is None:
-        return Kept(make(hosts, now))
+        return KeyPairSet(make(hosts, now))
     current, following = kept.current, kept.next
     if following is not None and not following.serves(hosts, now):
         following = None
@@ -97,20 +97,20 @@ def renewed(kept: Kept | None, hosts: Collection[str], now: float, *, trusted: b
         return _taken_over(kept, following, now)
     if following is None and current.ends - now < RENEW_S:
         former = tuple(pem for pem in kept.former if end_of(pem) > now)
-        return Kept(current, make(_together(current.hosts, hosts), now), former)
+        return KeyPairSet(current, make(_together(current.hosts, hosts), now), former)
     return kept if following is kept.next else replace(kept, next=None)
 
 
-def next_due(kept: Kept) -> float:
+def next_due(kept: KeyPairSet) -> float:
     """Until then :func:`renewed` has no other answer than ``kept`` for the names it serves; seconds since the epoch."""
     if kept.next is None:
         return kept.current.ends - RENEW_S
     return min(kept.current.ends, kept.next.ends, kept.next.made + OVERLAP_S)
 
 
-def _taken_over(kept: Kept, pair: Pair, now: float) -> Kept:
+def _taken_over(kept: KeyPairSet, pair: KeyPair, now: float) -> KeyPairSet:
     trusted = (kept.current.authority, *kept.former)
-    return Kept(pair, former=tuple(pem for pem in trusted if end_of(pem) > now))
+    return KeyPairSet(pair, former=tuple(pem for pem in trusted if end_of(pem) > now))
 
 
 def _together(known: Collection[str], hosts: Collection[str]) -> Collection[str]:
@@ -119,7 +119,7 @@ def _together(known: Collection[str], hosts: Collection[str]) -> Collection[str]
     return union if len(union) <= HOSTS_LIMIT else hosts
 
 
-def make(hosts: Collection[str], now: float) -> Pair:
+def make(hosts: Collection[str], now: float) -> KeyPair:
     """A new pair for a server that is called by ``hosts`` (DNS names or addresses, at least one)."""
     if not hosts:
         raise ValueError("a server needs a name that it is called by")
@@ -151,7 +151,7 @@ def make(hosts: Collection[str], now: float) -> Pair:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return Pair(
+    return KeyPair(
         certificate.public_bytes(Encoding.PEM),
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         authority.public_bytes(Encoding.PEM),
@@ -161,8 +161,8 @@ def make(hosts: Collection[str], now: float) -> Pair:
     )
 
 
-def read_kept(data: Mapping[str, bytes]) -> Kept | None:
-    """What :meth:`Kept.data` has written; None where nothing is there. Raises Unusable."""
+def read_kept(data: Mapping[str, bytes]) -> KeyPairSet | None:
+    """What :meth:`KeyPairSet.data` has written; None where nothing is there. Raises UnusableKeyPair."""
     if not any(data.get(name) for name in NAMES):
         return None
     authorities = _certificates(data, AUTHORITIES)
@@ -170,22 +170,24 @@ def read_kept(data: Mapping[str, bytes]) -> Kept | None:
     following = _pair(data, NEXT_CERTIFICATE, NEXT_KEY, authorities) if data.get(NEXT_CERTIFICATE) else None
     used = {current.authority, following.authority if following else b""}
     former = [each.public_bytes(Encoding.PEM) for each in authorities]
-    return Kept(current, following, tuple(pem for pem in former if pem not in used))
+    return KeyPairSet(current, following, tuple(pem for pem in former if pem not in used))
 
 
-def _pair(data: Mapping[str, bytes], name: str, key_name: str, authorities: list[x509.Certificate]) -> Pair:
+def _pair(data: Mapping[str, bytes], name: str, key_name: str, authorities: list[x509.Certificate]) -> KeyPair:
     certificate = _certificates(data, name)[0]
     try:
         key = load_pem_private_key(data.get(key_name, b""), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Unusable(f"{key_name}: expected a private key in PEM: {error}") from error
+        raise UnusableKeyPair(f"{key_name}: expected a private key in PEM: {error}") from error
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
-        raise Unusable(f"{key_name}: is not the key of the certificate in {name}")
+        raise UnusableKeyPair(f"{key_name}: is not the key of the certificate in {name}")
     authority = next((each for each in authorities if _has_signed(each, certificate)), None)
     if authority is None:
-        raise Unusable(f"{AUTHORITIES}: none of its {len(authorities)} certificates has signed the one in {name}")
-    return Pair(
+        raise UnusableKeyPair(
+            f"{AUTHORITIES}: none of its {len(authorities)} certificates has signed the one in {name}"
+        )
+    return KeyPair(
         data[name],
         data[key_name],
         authority.public_bytes(Encoding.PEM),
@@ -199,7 +201,7 @@ def _certificates(data: Mapping[str, bytes], name: str) -> list[x509.Certificate
     try:
         return x509.load_pem_x509_certificates(data.get(name, b""))
     except ValueError as error:
-        raise Unusable(f"{name}: expected certificates in PEM: {error}") from error
+        raise UnusableKeyPair(f"{name}: expected certificates in PEM: {error}") from error
 
 
 def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:

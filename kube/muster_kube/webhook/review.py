@@ -45,7 +45,7 @@ class AdmissionRequest(Api, frozen=True):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReviewedRequest:
     """What an answer has to repeat of its question."""
 
     uid: str
@@ -53,7 +53,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReviewAnswer:
     """code, reason, message, details (of the API's Status): what the client that wrote gets to read; only where it is
     not allowed. warnings: it gets to read them anyway. patch: operations of RFC 6902, of a mutating webhook."""
 
@@ -66,7 +66,7 @@ class Answer:
     patch: Sequence[Mapping[str, object]] = ()
 
 
-ALLOWED = Answer(True)
+ALLOWED = ReviewAnswer(True)
 
 
 class BadReview(Exception):
@@ -82,7 +82,7 @@ class _Review(Api, frozen=True):
 _decoder = msgspec.json.Decoder(_Review)
 
 
-def read_review(raw: bytes | bytearray) -> tuple[Asked, AdmissionRequest]:
+def read_review(raw: bytes | bytearray) -> tuple[ReviewedRequest, AdmissionRequest]:
     """Raises BadReview."""
     try:
         review = _decoder.decode(raw)
@@ -91,16 +91,16 @@ def read_review(raw: bytes | bytearray) -> tuple[Asked, AdmissionRequest]:
     if review.api_version not in API_VERSIONS or review.kind != "AdmissionReview":
         found = f"{review.kind[:64]!r} of {review.api_version[:64]!r}"
         raise BadReview(f"{found}: expected AdmissionReview of {' or '.join(API_VERSIONS)}")
-    return Asked(review.request.uid, review.api_version), review.request
+    return ReviewedRequest(review.request.uid, review.api_version), review.request
 
 
-def asked_at_the_head(raw: bytes | bytearray) -> Asked | None:
+def request_at_the_head(raw: bytes | bytearray) -> ReviewedRequest | None:
     """Of a review of which only the beginning is there; None where it does not begin like one."""
     match = _HEAD.match(raw)
-    return Asked(match[2].decode(), match[1].decode()) if match else None
+    return ReviewedRequest(match[2].decode(), match[1].decode()) if match else None
 
 
-def write_review(asked: Asked, answer: Answer) -> bytes:
+def write_review(asked: ReviewedRequest, answer: ReviewAnswer) -> bytes:
     response: dict[str, object] = {"uid": asked.uid, "allowed": answer.allowed}
     if answer.warnings:
         response["warnings"] = answer.warnings

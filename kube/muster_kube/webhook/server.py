@@ -17,18 +17,18 @@ from muster_kube.process.lifetime import QuietServer
 from muster_kube.webhook.certificates import ServerCertificates
 from muster_kube.webhook.review import (
     AdmissionRequest,
-    Answer,
-    Asked,
     BadReview,
-    asked_at_the_head,
+    ReviewAnswer,
+    ReviewedRequest,
     read_review,
+    request_at_the_head,
     write_review,
 )
 
 log = logging.getLogger(__name__)
 
 # BadReview of a reviewer, too, is an HTTP 400: what it was sent is nothing that it could judge
-Reviewer = Callable[[AdmissionRequest], Awaitable[Answer]]
+Reviewer = Callable[[AdmissionRequest], Awaitable[ReviewAnswer]]
 _Message = dict[str, Any]
 
 # Two objects that etcd takes (1.5 MB each), as JSON, with room for escapes
@@ -76,11 +76,11 @@ class Webhooks:
         """HTTP status and body."""
         limit_s = SHARE * patience_s(scope["query_string"])
         held = _Held()
-        asked: Asked | None = None
+        asked: ReviewedRequest | None = None
         try:
             async with asyncio.timeout(limit_s):
                 await self._read(receive, held)
-                asked = asked_at_the_head(held.content)
+                asked = request_at_the_head(held.content)
                 if held.left_out:
                     return _too_large(asked, held)
                 asked, request = read_review(held.content)
@@ -90,7 +90,7 @@ class Webhooks:
             message = f"not decided within {limit_s:g} s"
             if asked is None:
                 return 408, f"{message}\n".encode()
-            return 200, write_review(asked, Answer(False, 503, "ServiceUnavailable", message))
+            return 200, write_review(asked, ReviewAnswer(False, 503, "ServiceUnavailable", message))
         except BadReview as error:
             return 400, f"{error}\n".encode()
         except _TooMuch as error:
@@ -127,12 +127,12 @@ class _Held:
         self.left_out = 0
 
 
-def _too_large(asked: Asked | None, held: _Held) -> tuple[int, bytes]:
+def _too_large(asked: ReviewedRequest | None, held: _Held) -> tuple[int, bytes]:
     # Told apart from a failure: else whoever writes enough could have a failurePolicy of Ignore let it through
     message = f"a review of {len(held.content) + held.left_out} bytes: expected at most {REVIEW_LIMIT}"
     if asked is None:
         return 413, f"{message}\n".encode()
-    return 200, write_review(asked, Answer(False, 413, "RequestEntityTooLarge", message))
+    return 200, write_review(asked, ReviewAnswer(False, 413, "RequestEntityTooLarge", message))
 
 
 def patience_s(query: bytes) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.webhook.review import ALLOWED, AdmissionRequest, Answer, BadReview
+from muster_kube.webhook.review import ALLOWED, AdmissionRequest, BadReview, ReviewAnswer
 from muster_operator.admission.defaults import defaulted
 from muster_operator.admission.errors import Error
 from muster_operator.admission.json_patch import difference
@@ -33,7 +33,7 @@ class Reviewers:
         self._scope = frozenset(scope)
         self._tell = tell
 
-    async def mutate(self, request: AdmissionRequest) -> Answer:
+    async def mutate(self, request: AdmissionRequest) -> ReviewAnswer:
         if _is_large(request) and request.operation == "CREATE":
             return self._told("mutate", too_large())  # not even read
         job, former = _objects(request)
@@ -46,9 +46,9 @@ class Reviewers:
         if former is None:
             found = queued(found, mapping(job.get("metadata")))
         operations = difference(spec, found.spec, "/spec")
-        return self._told("mutate", Answer(True, patch=operations, warnings=found.warnings))
+        return self._told("mutate", ReviewAnswer(True, patch=operations, warnings=found.warnings))
 
-    async def validate(self, request: AdmissionRequest) -> Answer:
+    async def validate(self, request: AdmissionRequest) -> ReviewAnswer:
         if _is_large(request) and request.operation == "CREATE":
             return self._told("validate", too_large())
         job, former = _objects(request)
@@ -59,13 +59,13 @@ class Reviewers:
         found = judge(job, former, self._limits)
         if found.errors:
             return self._told("validate", refusal(job, found.errors))
-        return self._told("validate", Answer(True, warnings=found.warnings))
+        return self._told("validate", ReviewAnswer(True, warnings=found.warnings))
 
     def _judges(self, request: AdmissionRequest) -> bool:
         inside = not self._scope or request.namespace in self._scope
         return inside and not request.sub_resource and request.operation in OPERATIONS
 
-    def _told(self, webhook: str, answer: Answer) -> Answer:
+    def _told(self, webhook: str, answer: ReviewAnswer) -> ReviewAnswer:
         self._tell(webhook, "allowed" if answer.allowed else "refused")
         return answer
 
@@ -74,8 +74,8 @@ def _is_large(request: AdmissionRequest) -> bool:
     return memoryview(request.object).nbytes > JOB_LIMIT
 
 
-def too_large() -> Answer:
-    return Answer(False, 413, "RequestEntityTooLarge", f"the job as JSON: expected at most {JOB_LIMIT} bytes")
+def too_large() -> ReviewAnswer:
+    return ReviewAnswer(False, 413, "RequestEntityTooLarge", f"the job as JSON: expected at most {JOB_LIMIT} bytes")
 
 
 def _objects(request: AdmissionRequest) -> tuple[_Object, _Object | None]:
@@ -93,10 +93,10 @@ def _objects(request: AdmissionRequest) -> tuple[_Object, _Object | None]:
     return job, former if request.operation == "UPDATE" else None
 
 
-def refusal(job: _Object, errors: Sequence[Error]) -> Answer:
+def refusal(job: _Object, errors: Sequence[Error]) -> ReviewAnswer:
     """As the API server's own validation answers: kubectl prints each cause on a line of its own."""
     name = mapping(job.get("metadata")).get("name")
-    return Answer(
+    return ReviewAnswer(
         False,
         422,
         "Invalid",

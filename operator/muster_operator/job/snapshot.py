@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Literal
 
-from muster_kube.api.objects import Api, Condition, Metadata
-from muster_kube.nodehealth import Answer, Request
+from muster_kube.api.objects import Api, Metadata, NodeCondition
+from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job.partition_api import Entry, Refusal
 from muster_operator.job.types import Status
 
@@ -40,7 +40,7 @@ class JobPodStatus(Api, frozen=True):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -107,7 +107,7 @@ class Seen:
     bad_nodes: Mapping[str, BadNode] = field(default_factory=dict)
     bad_ipus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     room: int | None = None
-    asked: Mapping[str, Mapping[str, Answer | None]] | None = None
+    asked: Mapping[str, Mapping[str, RequestAnswer | None]] | None = None
     unasked: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -220,7 +220,7 @@ class AskNode:
     """Let the node's agent carry out ``request``. Asking for what stands there changes nothing."""
 
     node: str
-    request: Request
+    request: CheckRequest
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,26 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata
 from muster_kube.controller.reflector import Reflector
-from muster_kube.nodehealth import REQUESTS_LIMIT, Answer, NodeHealth, Request, Spec, Status
-from muster_kube.nodehealth_requests import Asker, Asking
+from muster_kube.nodehealth import (
+    REQUESTS_LIMIT,
+    CheckRequest,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    RequestAnswer,
+)
+from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_operator.job import names
 
-Asked = Mapping[str, Mapping[str, Answer | None]]
+Asked = Mapping[str, Mapping[str, RequestAnswer | None]]
 """By node, then by the request's id."""
 
 
-def is_ours(request: Request) -> bool:
+def is_ours(request: CheckRequest) -> bool:
     return request.id.startswith(names.REQUEST) and request.by.startswith(names.ASKED_BY)
 
 
-ASKER = Asker(names.CHECKER, names.CHECKED, is_ours)
+ASKER = Requester(names.CHECKER, names.CHECKED, is_ours)
 
 
 class Requesting:
@@ -42,14 +49,14 @@ class Requesting:
             params={"labelSelector": names.CHECKED},
             transform=_slim,
         )
-        self._asking = Asking(client, ASKER, self.reflector.observe)
+        self._asking = RequestWriter(client, ASKER, self.reflector.observe)
 
     def of_job(self, uid: str) -> Asked | None:
         """None: not known yet."""
         if not self.reflector.synced:
             return None
         prefix = names.request_prefix(uid)
-        found: dict[str, dict[str, Answer | None]] = {}
+        found: dict[str, dict[str, RequestAnswer | None]] = {}
         for node in self._nodes.get(uid, ()):
             health = self.reflector.store[node]
             answers = {each.id: each for each in health.status.answers if each.finished}
@@ -62,7 +69,7 @@ class Requesting:
         for health in self.reflector.store.values():
             yield from map(_job, health.spec.requests)
 
-    async def ask(self, node: str, request: Request) -> str:
+    async def ask(self, node: str, request: CheckRequest) -> str:
         """Why it cannot be asked now; empty: it has been. Raises ApiError; Conflict where somebody was faster."""
         try:
             health = await self._client.get(f"{nodehealth.PATH}/{node}", type=NodeHealth)
@@ -106,7 +113,7 @@ class Requesting:
             self._on_change(key)
 
 
-def _job(request: Request) -> tuple[str, str]:
+def _job(request: CheckRequest) -> tuple[str, str]:
     """Of a request of ours: (``namespace/name``, uid)."""
     uid = request.id.removeprefix(names.REQUEST).rsplit("-", 2)[0]
     return request.by.removeprefix(names.ASKED_BY), uid
@@ -119,6 +126,6 @@ def _slim(health: NodeHealth) -> NodeHealth:
     meta = health.metadata
     return NodeHealth(
         metadata=Metadata(name=meta.name, uid=meta.uid, resource_version=meta.resource_version),
-        spec=Spec(requests=requests),
-        status=Status(answers=tuple(each for each in health.status.answers if each.id in ids)),
+        spec=NodeHealthSpec(requests=requests),
+        status=NodeHealthStatus(answers=tuple(each for each in health.status.answers if each.id in ids)),
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from muster_kube.api.objects import Api, Condition, Metadata, Taint
+from muster_kube.api.objects import Api, Metadata, NodeCondition, Taint
 from muster_operator.job.snapshot import Placeable
 
 FAULTY_LABEL = "muster.dev/faulty"
@@ -27,7 +27,7 @@ class FleetNodeSpec(Api, frozen=True):
 
 
 class FleetNodeStatus(Api, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
 
 
 class FleetNode(Api, frozen=True):
@@ -72,7 +72,7 @@ def slim(node: FleetNode) -> FleetNode:
     """Heartbeats and the conditions that nothing here goes by are left out: a reflector's ``transform``. Of a faulty
     node it is kept, in words, why."""
     ready = tuple(
-        Condition(type=each.type, status=each.status, reason=each.reason if each.status != "True" else "")
+        NodeCondition(type=each.type, status=each.status, reason=each.reason if each.status != "True" else "")
         for each in node.status.conditions
         if each.type == "Ready"
     )

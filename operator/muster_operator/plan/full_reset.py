@@ -11,7 +11,7 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api import times
-from muster_kube.nodehealth import Answer, Request
+from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job import names, pod_outcome
 from muster_operator.job.snapshot import AskNode, JobPod, Seen, Tell
 from muster_operator.job.types import FINALIZER, IPUJob, Status, Suspected
@@ -45,7 +45,7 @@ def asking(job: IPUJob, seen: Seen) -> tuple[AskNode, ...]:
     said, until = job.status.suspected, _until(job, seen.now)
     if said is None or until is None or seen.asked is None:
         return ()
-    request = Request(
+    request = CheckRequest(
         id=_id(job),
         checks=(CHECK,),
         by=names.asked_by(job.metadata.namespace, job.metadata.name),
@@ -83,7 +83,7 @@ def told(job: IPUJob, seen: Seen) -> tuple[Tell, ...]:
     return (Tell("Normal", EVENT, pod_outcome.bounded(text)),)
 
 
-def _in_words(answer: Answer) -> str:
+def _in_words(answer: RequestAnswer) -> str:
     return ": ".join(part for part in (answer.reason, answer.message) if part)
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api import times
-from muster_kube.nodehealth import Answer, Request
+from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job import checkpoint, names, pod_outcome, status
 from muster_operator.job.snapshot import AskNode, Plan, Tell
 from muster_operator.job.types import Checked, IPUJob, LeftNode, PreFlight, Status, has_launcher
@@ -176,7 +176,7 @@ def _tells(bad: Mapping[str, str], unknown: Mapping[str, str], passed: str) -> I
         yield Tell("Normal", PASSED, pod_outcome.bounded(passed))
 
 
-def _in_words(policy: PreFlight, answer: Answer) -> str:
+def _in_words(policy: PreFlight, answer: RequestAnswer) -> str:
     """The agent's message names the check where there are several."""
     why = ": ".join(part for part in (answer.reason, answer.message) if part)
     return pod_outcome.bounded(f"pre-flight of {', '.join(policy.checks)}: {answer.verdict}: {why}", 400)
@@ -187,11 +187,11 @@ def _written(here: Standing, checked: Checked) -> Status:
     return msgspec.structs.replace(here.job.status, pre_flight=checked, last_reconcile_time=at)
 
 
-def _request(job: IPUJob) -> Request:
+def _request(job: IPUJob) -> CheckRequest:
     policy, meta = policy_of(job), job.metadata
     assert policy is not None  # noqa: S101 - it is being checked
     first = names.worker_pod(meta.name, 0).removesuffix("0")
-    return Request(
+    return CheckRequest(
         id=_request_id(job),
         checks=policy.checks,
         # its own workers may hold the devices and wait; anybody else's work is not disturbed
@@ -246,7 +246,7 @@ def _unanswered(here: Standing) -> tuple[str, ...]:
     return tuple(node for node in _nodes(here) if _answer(here, node) is None)
 
 
-def _answer(here: Standing, node: str) -> Answer | None:
+def _answer(here: Standing, node: str) -> RequestAnswer | None:
     return (here.seen.asked or {}).get(node, {}).get(_request_id(here.job))
 
 

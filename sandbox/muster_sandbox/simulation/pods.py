@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.api.objects import Api, Condition, Metadata
+from muster_kube.api.objects import Api, Metadata, NodeCondition
 
 SCRIPT = "testbed.muster.dev/script"  # annotation: a Script as JSON
 READY_URL = "testbed.muster.dev/readyz"  # annotation: readiness is what this URL answers
@@ -45,7 +45,7 @@ class Spec(Api, frozen=True):
 
 class PodStatus(Api, frozen=True):
     phase: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     pod_ip: str = msgspec.field(default="", name="podIP")
     start_time: str = ""
 

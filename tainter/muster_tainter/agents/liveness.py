@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import Cleared, Finding, NodeHealth
+from muster_kube.nodehealth import ClearedFault, NodeHealth, ReportedFinding
 from muster_tainter.agents.pods import AgentPod
 from muster_tainter.faults.desired_state import CONDITION, is_managed
 from muster_tainter.faults.lifecycle import PERSON
@@ -71,8 +71,8 @@ class Silences:
         node: Callable[[str], Node | None],
         nodes: Callable[[], Iterable[str]],
         health: Callable[[str], NodeHealth | Unusable | None],
-        found: Callable[[str, str, Finding], None],
-        over: Callable[[str, str, Cleared], None],
+        found: Callable[[str, str, ReportedFinding], None],
+        over: Callable[[str, str, ClearedFault], None],
         wake: Callable[[], None],
         now: Callable[[], float],
         clock: Callable[[], float],
@@ -209,7 +209,7 @@ class Silences:
             number = max(number, fault.occurrence)
         if number:
             at = rfc3339_whole(self._now())
-            self._over(name, CHECK, Cleared(COMPONENT, REASON, number, "source", at, why))
+            self._over(name, CHECK, ClearedFault(COMPONENT, REASON, number, "source", at, why))
 
     # what is found
 
@@ -272,7 +272,7 @@ class Silences:
         self._found(
             name,
             CHECK,
-            Finding(
+            ReportedFinding(
                 component=COMPONENT,
                 reason=REASON,
                 # of an incident nothing is said, nor done, node by node

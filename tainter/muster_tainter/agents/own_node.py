@@ -15,7 +15,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Pod
 from muster_kube.nodehealth import GROUP, PLURAL
-from muster_kube.webhook.review import ALLOWED, AdmissionRequest, Answer
+from muster_kube.webhook.review import ALLOWED, AdmissionRequest, ReviewAnswer
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class OwnNode:
     name: str
 
 
-def speaker(request: AdmissionRequest, account: Account) -> Answer | OwnNode | BoundPod:
+def speaker(request: AdmissionRequest, account: Account) -> ReviewAnswer | OwnNode | BoundPod:
     """Whose word it is. An answer where nothing more has to be known; a pod where its node has to be looked up."""
     resource = request.resource
     if (resource.group, resource.resource, request.sub_resource) != (GROUP, PLURAL, "status"):
@@ -71,7 +71,7 @@ def speaker(request: AdmissionRequest, account: Account) -> Answer | OwnNode | B
     return BoundPod(user.pod, user.pod_uid)
 
 
-def judge(request: AdmissionRequest, node: str, pod: str) -> Answer:
+def judge(request: AdmissionRequest, node: str, pod: str) -> ReviewAnswer:
     """``node``: where the writer runs; empty: nowhere (any more). ``pod``: who that is, for people."""
     if not node:
         return _refused(
@@ -130,7 +130,7 @@ class OwnNodeRule:
         self._logged_at = float("-inf")
         self._unlogged = 0
 
-    async def review(self, request: AdmissionRequest) -> Answer:
+    async def review(self, request: AdmissionRequest) -> ReviewAnswer:
         found = speaker(request, self._account)
         if isinstance(found, OwnNode):
             pod = request.user_info.pod
@@ -144,15 +144,15 @@ class OwnNodeRule:
             self._log(request, found)
         return found
 
-    async def _looked_up(self, request: AdmissionRequest, pod: BoundPod) -> Answer:
+    async def _looked_up(self, request: AdmissionRequest, pod: BoundPod) -> ReviewAnswer:
         try:
             node = await self._nodes.node_of(pod)
         except (ApiError, ConfigError) as error:
             message = f"the node of pod {pod.name} cannot be found out, try again: {error}"
-            return Answer(False, 503, "ServiceUnavailable", message)
+            return ReviewAnswer(False, 503, "ServiceUnavailable", message)
         return judge(request, node, f"pod {pod.name}")
 
-    def _log(self, request: AdmissionRequest, answer: Answer) -> None:
+    def _log(self, request: AdmissionRequest, answer: ReviewAnswer) -> None:
         """At most one line a second: whoever is refused can ask again as fast as they like."""
         now = self._clock()
         if now - self._logged_at < LOG_EVERY_S:
@@ -163,8 +163,8 @@ class OwnNodeRule:
         self._logged_at, self._unlogged = now, 0
 
 
-def _refused(message: str) -> Answer:
-    return Answer(False, message=message)
+def _refused(message: str) -> ReviewAnswer:
+    return ReviewAnswer(False, message=message)
 
 
 def _shown(name: str) -> str:

@@ -16,7 +16,7 @@ from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError
 from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.reflector import Reflector
-from muster_kube.nodehealth import Cleared, Finding, NodeHealth
+from muster_kube.nodehealth import ClearedFault, NodeHealth, ReportedFinding
 from muster_tainter.agents.liveness import Silences
 from muster_tainter.agents.pods import AgentPod, slim_agent_pod
 from muster_tainter.events.recorder import COMPONENT
@@ -45,8 +45,8 @@ class AgentWatch:
         node: Callable[[str], Node | None],
         nodes: Callable[[], Iterable[str]],
         health: Callable[[str], NodeHealth | Unusable | None],
-        found: Callable[[str, str, Finding], None],
-        over: Callable[[str, str, Cleared], None],
+        found: Callable[[str, str, ReportedFinding], None],
+        over: Callable[[str, str, ClearedFault], None],
         may_tell: Callable[[], bool],
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,

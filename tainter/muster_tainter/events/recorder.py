@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Conflict, Forbidden, Invalid, NotFound
-from muster_kube.api.objects import Condition, Event, EventMetadata, EventSource, Node, ObjectReference
+from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, NodeCondition, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_tainter.faults.desired_state import CONDITION, Notice
@@ -73,7 +73,7 @@ class Announcer:
         self._now = now
         self._clock = clock
         self._told: OrderedDict[str, _Told] = OrderedDict()
-        self._conditions: dict[str, tuple[Node, Condition | None]] = {}
+        self._conditions: dict[str, tuple[Node, NodeCondition | None]] = {}
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue()
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class Announcer:
             self._told.popitem(last=False)
         self._queue.add(("event", name))
 
-    def show(self, node: Node, condition: Condition | None) -> None:
+    def show(self, node: Node, condition: NodeCondition | None) -> None:
         """Have the Node's condition read so; None: have none."""
         if _shown(node) == _essence(condition):
             self._conditions.pop(node.metadata.name, None)
@@ -138,7 +138,7 @@ class Announcer:
         self._metrics.writes.labels("condition").inc()
         self._observe(answer)
 
-    def _drop(self, name: str, wanted: tuple[Node, Condition | None]) -> None:
+    def _drop(self, name: str, wanted: tuple[Node, NodeCondition | None]) -> None:
         if self._conditions.get(name) is wanted:
             del self._conditions[name]
 
@@ -206,7 +206,7 @@ def event_name(node: str, notice: Notice) -> str:
     return f"{node[:_NAME_LIMIT].rstrip('-.')}.{digest}"
 
 
-def _essence(condition: Condition | None) -> tuple[str, str, str] | None:
+def _essence(condition: NodeCondition | None) -> tuple[str, str, str] | None:
     return None if condition is None else (condition.status, condition.reason, condition.message)
 
 
@@ -214,7 +214,7 @@ def _shown(node: Node) -> tuple[str, str, str] | None:
     return _essence(next((c for c in node.status.conditions if c.type == CONDITION), None))
 
 
-def condition_patch(node: Node, condition: Condition | None, now: str) -> dict[str, object]:
+def condition_patch(node: Node, condition: NodeCondition | None, now: str) -> dict[str, object]:
     """The strategic merge patch of the Node's status, bound to the version it was decided on."""
     metadata = {"resourceVersion": node.metadata.resource_version}
     if condition is None:

@@ -14,14 +14,14 @@ from muster_kube.api.times import seconds
 from muster_kube.nodehealth import (
     CLEAR_LIMIT,
     CLEARED_LIMIT,
-    CheckStatus,
-    Clear,
-    Cleared,
-    Finding,
+    ClearedFault,
+    ClearEntry,
     Metadata,
     NodeHealth,
-    Spec,
-    Status,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
 )
 
 EVENTS = frozenset({"finding", "cleared", "check", "boot", "clear"})
@@ -87,9 +87,9 @@ class _NodeSaid:
         self._name = name
         self._boot = ""
         self._verdicts: dict[str, str] = {}
-        self._findings: dict[str, dict[tuple[str, str], Finding]] = {}
-        self._cleared: dict[str, tuple[Cleared, ...]] = {}
-        self._clears: tuple[Clear, ...] = ()
+        self._findings: dict[str, dict[tuple[str, str], ReportedFinding]] = {}
+        self._cleared: dict[str, tuple[ClearedFault, ...]] = {}
+        self._clears: tuple[ClearEntry, ...] = ()
 
     def take(self, fields: dict[str, Any]) -> None:
         """Raises ValidationError, KeyError, BadLine."""
@@ -97,7 +97,7 @@ class _NodeSaid:
         event = fields["event"]
         closing = {**fields, "at": fields.get("closedAt", fields["at"])}
         if event == "clear":
-            self._clears = (*self._clears, msgspec.convert(closing, Clear))[-CLEAR_LIMIT:]
+            self._clears = (*self._clears, msgspec.convert(closing, ClearEntry))[-CLEAR_LIMIT:]
             return
         if isinstance(boot, str):
             self._boot = boot
@@ -111,10 +111,10 @@ class _NodeSaid:
             return
         self._verdicts.setdefault(check, "")
         if event == "cleared":
-            over = msgspec.convert(closing, Cleared)
+            over = msgspec.convert(closing, ClearedFault)
             self._cleared[check] = (*self._cleared.get(check, ()), over)[-CLEARED_LIMIT:]
             return
-        finding = msgspec.convert({k: v for k, v in fields.items() if k not in ("from", "to")}, Finding)
+        finding = msgspec.convert({k: v for k, v in fields.items() if k not in ("from", "to")}, ReportedFinding)
         known = self._findings.setdefault(check, {})
         if fields["to"] is None:
             known.pop((finding.component, finding.reason), None)
@@ -130,12 +130,12 @@ class _NodeSaid:
             findings = tuple(self._findings.get(name, {}).values())
             verdict = _worst([told, *(finding.verdict for finding in findings)])
             checks.append(
-                CheckStatus(name=name, verdict=verdict, findings=findings, cleared=self._cleared.get(name, ()))
+                ReportedCheck(name=name, verdict=verdict, findings=findings, cleared=self._cleared.get(name, ()))
             )
         return NodeHealth(
             metadata=Metadata(name=self._name),
-            spec=Spec(clear=self._clears),
-            status=Status(
+            spec=NodeHealthSpec(clear=self._clears),
+            status=NodeHealthStatus(
                 verdict=_worst([check.verdict for check in checks]), checks=tuple(checks), boot_id=self._boot
             ),
         )

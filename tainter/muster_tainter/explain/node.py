@@ -11,7 +11,7 @@ import msgspec
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import Finding, Measurement, NodeHealth
+from muster_kube.nodehealth import NodeHealth, ReportedFinding, ReportedMeasurement
 from muster_tainter.faults.desired_state import CONDITION, FAULTY_LABEL, MANAGED_LABEL, is_managed, show
 from muster_tainter.faults.node_record import ANNOTATION, LOST_CHECK, Closed, Fault, Memory, Unreadable, decode, ours
 from muster_tainter.faults.node_report import Report, read
@@ -225,7 +225,7 @@ class _Node:
             until = confirmed_at(fault, want, self._now)
             yield Link("waits", f"for {want.wait_s:g} s, as its rule says, until {rfc3339_whole(until)}")
 
-    def _since(self, fault: Fault, finding: Finding | None) -> str:
+    def _since(self, fault: Fault, finding: ReportedFinding | None) -> str:
         text = f"{self.ago(fault.since)}, occurrence {fault.occurrence}, boot {fault.boot or 'unknown'}"
         if fault.raised:
             text += f"; fired anew {self.ago(fault.raised)}"
@@ -310,7 +310,7 @@ class _Node:
             yield Chain(" ".join(key), finding.verdict, links)
 
 
-def _evidence(message: str, origin: str, finding: Finding | None) -> Iterator[Link]:
+def _evidence(message: str, origin: str, finding: ReportedFinding | None) -> Iterator[Link]:
     who = {"user": " [written from user space]", "kernel": " [the kernel's own]"}.get(origin, "")
     times = f", {finding.count} times" if finding is not None and finding.count > 1 else ""
     yield Link("saw", f"{message}{who}{times}")
@@ -318,7 +318,7 @@ def _evidence(message: str, origin: str, finding: Finding | None) -> Iterator[Li
         yield Link("measured", _measured(measured))
 
 
-def _measured(measured: Measurement) -> str:
+def _measured(measured: ReportedMeasurement) -> str:
     unit = f" {measured.unit}" if measured.unit else ""
     limit = f" -> threshold {measured.threshold:g}{unit}" if measured.threshold is not None else ""
     return f"{measured.name} {measured.value:g}{unit}{limit}"

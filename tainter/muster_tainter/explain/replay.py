@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict
-from muster_kube.api.objects import Condition, Metadata, Node, NodeStatus
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.allocator import Ledger
@@ -291,7 +291,7 @@ def _clean(node: Node) -> Node:
     labels = metadata.labels
     if is_managed(node):
         labels = {key: value for key, value in labels.items() if not key.startswith("muster.dev/")}
-    ready = Condition(type=READY, status="True")
+    ready = NodeCondition(type=READY, status="True")
     return Node(
         metadata=msgspec.structs.replace(metadata, labels=labels),
         spec=msgspec.structs.replace(node.spec, taints=()),

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from muster_kube.api.times import rfc3339_micro
-from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth
+from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
 from muster_kube.process.logs import configure_logging
 from muster_tainter.faults.desired_state import Decision, show
 
@@ -77,14 +77,14 @@ def transitions(old: NodeHealth | None, new: NodeHealth) -> Iterator[dict[str, A
         known = before.pop(check.name, None)
         yield from (base | change for change in _of_check(known, check))
     for check in before.values():
-        yield from (base | change for change in _of_check(check, CheckStatus(name=check.name, verdict="")))
+        yield from (base | change for change in _of_check(check, ReportedCheck(name=check.name, verdict="")))
     if old is not None:
         for clear in new.spec.clear:
             if clear not in old.spec.clear:
                 yield base | {"event": "clear", **_closing(clear)}
 
 
-def _of_check(old: CheckStatus | None, new: CheckStatus) -> Iterator[dict[str, Any]]:
+def _of_check(old: ReportedCheck | None, new: ReportedCheck) -> Iterator[dict[str, Any]]:
     had = {(f.component, f.reason): f for f in old.findings} if old is not None else {}
     for finding in new.findings:
         known = had.pop((finding.component, finding.reason), None)
@@ -107,13 +107,13 @@ def _of_check(old: CheckStatus | None, new: CheckStatus) -> Iterator[dict[str, A
         yield {"event": "check", "check": new.name, "from": old.verdict, "to": new.verdict}
 
 
-def _closing(word: Clear | Cleared) -> dict[str, Any]:
+def _closing(word: ClearEntry | ClearedFault) -> dict[str, Any]:
     """``at`` is the line's own time."""
     fields = msgspec.to_builtins(word)
     return {"closedAt" if name == "at" else name: value for name, value in fields.items()}
 
 
-def _told(finding: Finding) -> tuple[str, str, int]:
+def _told(finding: ReportedFinding) -> tuple[str, str, int]:
     return finding.verdict, finding.fault_class, finding.occurrence
 
 

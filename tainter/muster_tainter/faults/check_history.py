@@ -11,7 +11,7 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import Answer, NodeHealth, Request
+from muster_kube.nodehealth import CheckRequest, NodeHealth, RequestAnswer
 from muster_tainter.policy.heavy_checks import DAY_S
 from muster_tainter.policy.rules import OUR_PREFIX
 
@@ -76,11 +76,11 @@ def encode(past: PastTests) -> str:
     return msgspec.json.encode(past).decode()
 
 
-def is_ours(request: Request) -> bool:
+def is_ours(request: CheckRequest) -> bool:
     return request.id.startswith(ID_PREFIX) and request.by == MANAGER and len(request.checks) == 1
 
 
-def finished(health: NodeHealth, request: Request) -> Answer | None:
+def finished(health: NodeHealth, request: CheckRequest) -> RequestAnswer | None:
     """The answer, once it is there for good."""
     for answer in health.status.answers:
         if answer.id == request.id and answer.finished:
@@ -88,7 +88,7 @@ def finished(health: NodeHealth, request: Request) -> Answer | None:
     return None
 
 
-def asked(health: NodeHealth) -> Request | None:
+def asked(health: NodeHealth) -> CheckRequest | None:
     """The plan's request that this node has not answered."""
     for request in health.spec.requests:
         if is_ours(request) and finished(health, request) is None:
@@ -111,15 +111,15 @@ def pre_flight_left(health: NodeHealth, checks: tuple[str, ...]) -> tuple[str, .
     return tuple(check for check in checks if check not in passed)
 
 
-def measured(answer: Answer) -> bool:
+def measured(answer: RequestAnswer) -> bool:
     return answer.verdict in _MEASURED
 
 
 def note_answer(
     past: PastTests,
     health: NodeHealth,
-    request: Request,
-    answer: Answer | None,
+    request: CheckRequest,
+    answer: RequestAnswer | None,
     *,
     pause_s: float,
     now: float,

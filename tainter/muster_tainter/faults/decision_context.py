@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_report import FaultKey
 
 
@@ -18,8 +18,8 @@ class Surroundings:
     withhold: str = ""
     others: Mapping[FaultKey, int] = field(default_factory=dict)
     incident: Mapping[FaultKey, str] = field(default_factory=dict)
-    outside: Mapping[FaultKey, Finding] = field(default_factory=dict)
-    over: Mapping[FaultKey, tuple[Cleared, ...]] = field(default_factory=dict)
+    outside: Mapping[FaultKey, ReportedFinding] = field(default_factory=dict)
+    over: Mapping[FaultKey, tuple[ClearedFault, ...]] = field(default_factory=dict)
 
 
 ALONE = Surroundings()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_kube.api.objects import Condition, Node, Taint
+from muster_kube.api.objects import Node, NodeCondition, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults import node_record as remembered
@@ -81,7 +81,7 @@ class Decision:
     labels: dict[str, str | None] = field(default_factory=dict)
     annotations: dict[str, str | None] = field(default_factory=dict)
     notices: tuple[Notice, ...] = ()
-    condition: Condition | None = None
+    condition: NodeCondition | None = None
     changes: tuple[Change, ...] = ()
     taint_changes: tuple[TaintChange, ...] = ()
     memory: Memory = field(default_factory=Memory)
@@ -467,11 +467,11 @@ def _first(faults: Iterable[Fault]) -> Fault:
     return min(faults, key=lambda fault: bool(fault.over))
 
 
-def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, silence: str) -> Condition:
+def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, silence: str) -> NodeCondition:
     faults = [fault for fault in memory.open if fault.key != SILENT]
     if silence and not faults:
         tail = f"{_WITHHELD}{withheld}" if withheld else ""
-        return Condition(
+        return NodeCondition(
             type=CONDITION, status="Unknown", reason=SILENT[2], message=shorten(silence, _MESSAGE_LIMIT) + tail
         )
     if memory.open:
@@ -481,7 +481,7 @@ def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, si
         over = f"; over since {fault.over} ({fault.how}), held" if fault.over else ""
         tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{over}{more})"
         tail += f"{_WITHHELD}{withheld}" if withheld else ""
-        return Condition(
+        return NodeCondition(
             type=CONDITION,
             status="False",
             reason="Faults" if fault.rest else fault.reason,
@@ -489,7 +489,7 @@ def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, si
         )
     if not report.known:
         reason = "ReportUnreadable" if report.error else "NoReport"
-        return Condition(
+        return NodeCondition(
             type=CONDITION,
             status="Unknown",
             reason=reason,
@@ -497,7 +497,7 @@ def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, si
         )
     match report.verdict:
         case Verdict.UNKNOWN:
-            return Condition(
+            return NodeCondition(
                 type=CONDITION, status="Unknown", reason="NotMeasured", message="a check could not measure"
             )
         case Verdict.FAIL | Verdict.WARN:
@@ -508,6 +508,6 @@ def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, si
             message = f"{key[0]} {key[1]} {key[2]}: {finding.message}" if finding else f"verdict {report.verdict}"
             reason = "Failures" if report.verdict == Verdict.FAIL else "Warnings"
             status = "False" if report.verdict == Verdict.FAIL else "True"
-            return Condition(type=CONDITION, status=status, reason=reason, message=shorten(message, _MESSAGE_LIMIT))
+            return NodeCondition(type=CONDITION, status=status, reason=reason, message=shorten(message, _MESSAGE_LIMIT))
         case _:
-            return Condition(type=CONDITION, status="True", reason="Passed", message="every check passed")
+            return NodeCondition(type=CONDITION, status="True", reason="Passed", message="every check passed")

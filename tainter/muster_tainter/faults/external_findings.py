@@ -6,13 +6,13 @@ again gives it the same number, so a new leader neither loses nor doubles one.
 
 from collections.abc import Callable, Collection
 
-from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_report import FaultKey
 
 KEYS_LIMIT = 64  # findings of one node and check; what is beyond is counted by ``dropped``
 
-_Findings = dict[FaultKey, Finding]
-_Over = dict[FaultKey, tuple[Cleared, ...]]
+_Findings = dict[FaultKey, ReportedFinding]
+_Over = dict[FaultKey, tuple[ClearedFault, ...]]
 
 
 class Outside:
@@ -24,7 +24,7 @@ class Outside:
         self._over: dict[str, _Over] = {}
         self.dropped = 0
 
-    def found(self, node: str, check: str, finding: Finding) -> None:
+    def found(self, node: str, check: str, finding: ReportedFinding) -> None:
         """``finding.occurrence`` rises with each new firing, and is the same when the same firing is read again."""
         key = (check, finding.component, finding.reason)
         known = self._findings.setdefault(node, {})
@@ -38,7 +38,7 @@ class Outside:
         known[key] = finding
         self._on_change(node)
 
-    def over(self, node: str, check: str, cleared: Cleared) -> None:
+    def over(self, node: str, check: str, cleared: ClearedFault) -> None:
         """What was found is over, up to this occurrence."""
         key = (check, cleared.component, cleared.reason)
         finding = self._findings.get(node, {}).get(key)

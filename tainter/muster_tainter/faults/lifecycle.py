@@ -14,7 +14,7 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import Finding
+from muster_kube.nodehealth import ReportedFinding
 from muster_tainter.faults.decision_context import ALONE, Surroundings
 from muster_tainter.faults.node_record import (
     LOST_CHECK,
@@ -149,7 +149,7 @@ def step(
     return memory, tuple(changes)
 
 
-def _rule_for(check: str, finding: Finding, policy: Policy, others: int) -> Rule | None:
+def _rule_for(check: str, finding: ReportedFinding, policy: Policy, others: int) -> Rule | None:
     return policy.rule_for(check, finding.component, finding.reason, finding.verdict, finding.fault_class, others)
 
 
@@ -193,7 +193,7 @@ def _guarded(report: Report, memory: Memory) -> frozenset[FaultKey]:
     return frozenset(report.findings).union(foreign)
 
 
-def _is_over(key: FaultKey, finding: Finding, memory: Memory, report: Report, around: Surroundings) -> bool:
+def _is_over(key: FaultKey, finding: ReportedFinding, memory: Memory, report: Report, around: Surroundings) -> bool:
     """This firing was closed before, here or by its agent, or a person has closed it before it was seen here."""
     if finding.occurrence <= memory.closed_up_to(key):
         return True
@@ -337,7 +337,7 @@ def _with_others(fault: Fault, policy: Policy, around: Surroundings) -> Fault:
     return more
 
 
-def _opened(check: str, finding: Finding, rule: Rule, boot: str, now: float) -> Fault:
+def _opened(check: str, finding: ReportedFinding, rule: Rule, boot: str, now: float) -> Fault:
     first_seen = seconds(finding.first_seen)
     return Fault(
         check=check,

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from muster_kube.nodehealth import CLEAR_LIMIT, Clear, NodeHealth
+from muster_kube.nodehealth import CLEAR_LIMIT, ClearEntry, NodeHealth
 from muster_tainter.faults.node_record import Memory
 
 
 def clears(
     health: NodeHealth, memory: Memory, check: str | None, component: str | None, by: str, at: str
-) -> tuple[Clear, ...]:
+) -> tuple[ClearEntry, ...]:
     """What closes every open fault and finding of the node that the person named: one entry a component of a check,
     or one for all components of a check where there is no room for so many. at: RFC 3339"""
     highest: dict[tuple[str, str], int] = {}
@@ -21,12 +21,12 @@ def clears(
         checks = {found_check for found_check, _ in highest}
         highest = {(each, "*"): max(n for key, n in highest.items() if key[0] == each) for each in checks}
     return tuple(
-        Clear(check=key[0], component=key[1], occurrence=occurrence, by=by, at=at)
+        ClearEntry(check=key[0], component=key[1], occurrence=occurrence, by=by, at=at)
         for key, occurrence in sorted(highest.items())
     )
 
 
-def merged(known: tuple[Clear, ...], new: tuple[Clear, ...]) -> tuple[Clear, ...]:
+def merged(known: tuple[ClearEntry, ...], new: tuple[ClearEntry, ...]) -> tuple[ClearEntry, ...]:
     """``known`` with ``new`` in place of those for the same component; the oldest go where there are too many."""
     replaced = {(entry.check, entry.component) for entry in new}
     kept = [entry for entry in known if (entry.check, entry.component) not in replaced]

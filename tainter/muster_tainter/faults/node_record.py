@@ -14,7 +14,7 @@ import msgspec
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node, Taint
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import Clear
+from muster_kube.nodehealth import ClearEntry
 from muster_tainter.policy.recovery import FOREIGN_CHECKS
 from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, TaintSpec
 
@@ -239,7 +239,7 @@ def read_memory(node: Node) -> Memory:
         return Memory()
 
 
-def highest_closed(memory: Memory) -> tuple[Clear, ...]:
+def highest_closed(memory: Memory) -> tuple[ClearEntry, ...]:
     """For each check the closed fault with the highest number, as entries of a new NodeHealth's spec.clear.
 
     An agent that lost its state together with the NodeHealth numbers its findings above these, so that what fires next
@@ -251,7 +251,7 @@ def highest_closed(memory: Memory) -> tuple[Clear, ...]:
         if closed.reason != REST and (known is None or closed.occurrence > known.occurrence):
             highest[closed.check] = closed
     return tuple(
-        Clear(check=c.check, component=c.component, occurrence=c.occurrence, by=c.by or c.how, at=c.closed_at)
+        ClearEntry(check=c.check, component=c.component, occurrence=c.occurrence, by=c.by or c.how, at=c.closed_at)
         for c in highest.values()
     )
 

@@ -7,7 +7,7 @@ nothing until it makes sense again.
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
-from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth
+from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
 from muster_tainter.faults.node_record import LOST_CHECK, OCCURRENCE_LIMIT, REST
 from muster_tainter.policy.recovery import Asked, asked_by
 
@@ -42,17 +42,17 @@ class Report:
     error: str = ""
     verdict: str = ""
     boot: str = ""
-    findings: dict[FaultKey, Finding] | None = None
-    cleared: dict[FaultKey, tuple[Cleared, ...]] | None = None
+    findings: dict[FaultKey, ReportedFinding] | None = None
+    cleared: dict[FaultKey, tuple[ClearedFault, ...]] | None = None
     looked: frozenset[str] = frozenset()
     proved: tuple[Asked, ...] = ()
     asked: float = 0.0
-    clears: tuple[Clear, ...] = ()
+    clears: tuple[ClearEntry, ...] = ()
 
-    def finding(self, key: FaultKey) -> Finding | None:
+    def finding(self, key: FaultKey) -> ReportedFinding | None:
         return None if self.findings is None else self.findings.get(key)
 
-    def clear_for(self, key: FaultKey, occurrence: int) -> Clear | None:
+    def clear_for(self, key: FaultKey, occurrence: int) -> ClearEntry | None:
         """The entry of spec.clear that covers that fault."""
         check, component, _ = key
         for clear in self.clears:
@@ -73,8 +73,8 @@ def read(health: NodeHealth | Unusable | None) -> Report:
     error = nonsense(health)
     if error:
         return Report(known=False, error=error, clears=clears)
-    findings: dict[FaultKey, Finding] = {}
-    cleared: dict[FaultKey, tuple[Cleared, ...]] = {}
+    findings: dict[FaultKey, ReportedFinding] = {}
+    cleared: dict[FaultKey, tuple[ClearedFault, ...]] = {}
     looked = set()
     for check in status.checks:
         if check.verdict in (Verdict.PASS, Verdict.WARN, Verdict.FAIL) and not check.more_findings:
@@ -131,7 +131,7 @@ def nonsense(health: NodeHealth) -> str:
     return ""
 
 
-def _check_nonsense(check: CheckStatus) -> str:
+def _check_nonsense(check: ReportedCheck) -> str:
     if check.verdict not in _VERDICTS:
         return f".verdict: {check.verdict!r} is none"
     for i, finding in enumerate(check.findings):
@@ -144,7 +144,7 @@ def _check_nonsense(check: CheckStatus) -> str:
     return ""
 
 
-def _finding_nonsense(finding: Finding) -> str:
+def _finding_nonsense(finding: ReportedFinding) -> str:
     if not finding.component or not finding.reason:
         return "component: it has no name or no reason"
     if finding.component == "*" or finding.reason == "*":

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from muster_kube.api.objects import Node
-from muster_kube.nodehealth import NodeHealth, Status
+from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.check_history import under_test
 from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed, show
@@ -152,7 +152,7 @@ def _health(node: Node) -> str:
 def _node(tainter: Tainter, node: Node) -> dict[str, Any]:
     memory = read_memory(node)
     health = tainter.health_of(node.metadata.name)
-    status = health.status if isinstance(health, NodeHealth) else Status()
+    status = health.status if isinstance(health, NodeHealth) else NodeHealthStatus()
     return {
         "node": node.metadata.name,
         "health": _health(node),

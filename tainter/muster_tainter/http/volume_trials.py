@@ -20,7 +20,7 @@ from muster_kube.api.objects import Pod
 from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.nodehealth import GROUP, PLURAL
 from muster_kube.process.settings import explain
-from muster_kube.volume_trial import Trial, VolumeTrials
+from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def unauthorized(message: str) -> Refusal:
 @dataclass
 class _Run:
     asked: Asked
-    task: "asyncio.Task[Trial]"
+    task: "asyncio.Task[VolumeTrial]"
     waiting: int = 0
 
 
@@ -129,12 +129,12 @@ class Trials:
     """One at a time on a node, AT_ONCE in all. Callers who ask the same share a run; when the last of them is gone it
     is called off, and its objects are deleted."""
 
-    def __init__(self, volumes: VolumeTrials) -> None:
+    def __init__(self, volumes: VolumeTrialRunner) -> None:
         self._volumes = volumes
         self._runs: dict[str, _Run] = {}
         self._stopping = False
 
-    async def run(self, asked: Asked, user: str) -> Trial:
+    async def run(self, asked: Asked, user: str) -> VolumeTrial:
         """Raises Refusal."""
         run = self._runs.get(asked.node) or self._begin(asked, user)
         if run.asked != asked or run.task.cancelling():
@@ -160,7 +160,7 @@ class Trials:
         task.add_done_callback(lambda _: self._runs.pop(asked.node))
         return run
 
-    async def _try(self, asked: Asked, user: str) -> Trial:
+    async def _try(self, asked: Asked, user: str) -> VolumeTrial:
         log.info("node %s: a claim of class %s is tried for %s", asked.node, asked.storage_class or "default", user)
         trial = await self._volumes.try_claim(
             asked.node,

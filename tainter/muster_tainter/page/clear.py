@@ -17,7 +17,7 @@ from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound
 from muster_kube.api.objects import Node
 from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import CLEAR_LIMIT, GROUP, PATH, PLURAL, Clear, NodeHealth
+from muster_kube.nodehealth import CLEAR_LIMIT, GROUP, PATH, PLURAL, ClearEntry, NodeHealth
 from muster_kube.process.settings import explain
 from muster_tainter.faults.manual_clear import clears, merged
 from muster_tainter.faults.node_record import read_memory
@@ -80,7 +80,7 @@ class Clearing:
             raise Refusal(403, "Forbidden", f"{identity.user} may not patch {PLURAL}.{GROUP} {node}")
         return identity
 
-    async def _write(self, asked: Asked, user: str) -> tuple[tuple[Clear, ...], int]:
+    async def _write(self, asked: Asked, user: str) -> tuple[tuple[ClearEntry, ...], int]:
         """What was written; how many more there was no room for."""
         for _ in range(TRIES):
             node = await self._client.get(f"/api/v1/nodes/{asked.node}", type=Node)

@@ -6,7 +6,7 @@ import msgspec
 
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import Finding, NodeHealth
+from muster_kube.nodehealth import NodeHealth, ReportedFinding
 from muster_tainter.faults.check_history import under_test
 from muster_tainter.faults.desired_state import is_managed, show
 from muster_tainter.faults.node_record import ANNOTATION, LOST_CHECK, Fault, Memory, OurTaint, Unreadable, decode, ours
@@ -68,10 +68,10 @@ def detail(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now
 _ORDER = ("FAIL", "WARN", "UNKNOWN")
 
 
-def _ordered(report: Report) -> list[tuple[tuple[str, str, str], Finding]]:
+def _ordered(report: Report) -> list[tuple[tuple[str, str, str], ReportedFinding]]:
     """Findings, the worst first."""
 
-    def rank(item: tuple[tuple[str, str, str], Finding]) -> tuple[int, tuple[str, str, str]]:
+    def rank(item: tuple[tuple[str, str, str], ReportedFinding]) -> tuple[int, tuple[str, str, str]]:
         key, finding = item
         return _ORDER.index(finding.verdict) if finding.verdict in _ORDER else len(_ORDER), key
 
@@ -115,7 +115,7 @@ def _ends(fault: Fault, want: Wanted) -> list[str]:
     return [*ends, _PERSON]
 
 
-def _finding(key: tuple[str, str, str], finding: Finding, policy: Policy) -> dict[str, Any]:
+def _finding(key: tuple[str, str, str], finding: ReportedFinding, policy: Policy) -> dict[str, Any]:
     rule = policy.rule_for(key[0], finding.component, finding.reason, finding.verdict, finding.fault_class)
     return {
         "check": key[0],
@@ -130,7 +130,7 @@ def _finding(key: tuple[str, str, str], finding: Finding, policy: Policy) -> dic
     }
 
 
-def _evidence(finding: Finding) -> dict[str, Any]:
+def _evidence(finding: ReportedFinding) -> dict[str, Any]:
     return {
         "firstSeen": finding.first_seen,
         "lastSeen": finding.last_seen if seconds(finding.last_seen) > seconds(finding.first_seen) else "",

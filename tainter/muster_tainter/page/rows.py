@@ -6,7 +6,7 @@ Of a node that passes there is nothing to say but its name: of ten thousand node
 from enum import StrEnum
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_kube.api.objects import Condition, Node
+from muster_kube.api.objects import Node, NodeCondition
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.check_history import finished, under_test
@@ -127,12 +127,12 @@ def worst(memory: Memory, policy: Policy, now: float) -> Fault:
     return min(memory.open, key=lambda fault: (bool(fault.over), not _asks(fault, policy, now)))
 
 
-def silence(node: Node) -> Condition | None:
+def silence(node: Node) -> NodeCondition | None:
     """The condition that says that the node's agent is silent: what it has reported is of the past."""
     return next((c for c in node.status.conditions if c.type == CONDITION and c.reason == SILENT[2]), None)
 
 
-def _of_silence(condition: Condition) -> What:
+def _of_silence(condition: NodeCondition) -> What:
     since = int(seconds(condition.last_transition_time or ""))
     return since, *SILENT, "", shorten(condition.message, MESSAGE_LIMIT)
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from muster_kube.nodehealth import Request
+from muster_kube.nodehealth import CheckRequest
 from muster_tainter.policy.heavy_checks import AnyDuration, Checks, Duration, check_names
 
 MANAGER = "muster-tainter-proof"
@@ -74,7 +74,7 @@ class Asked:
         return f"{ID_PREFIX}{self.digest}-{int(self.at)}"
 
 
-def asked_by(request: Request) -> Asked | None:
+def asked_by(request: CheckRequest) -> Asked | None:
     """None: no request for proof of ours."""
     match = _ID.fullmatch(request.id)
     return Asked(match[1], float(match[2])) if match and request.by == MANAGER else None

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from muster_checks.base.vocabulary import shorten
-from muster_kube.api.objects import Condition, Node
+from muster_kube.api.objects import Node, NodeCondition
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_record import Memory
 from muster_tainter.policy.sources import Sources
 from muster_tainter.sources.finding_tracker import Found, Over
@@ -22,16 +22,16 @@ CHECK = "condition"
 COMPONENT = "host"
 
 
-def conditions_of(node: Node, sources: Sources) -> tuple[Finding, ...]:
+def conditions_of(node: Node, sources: Sources) -> tuple[ReportedFinding, ...]:
     """What is bad now. occurrence: the condition's last transition, in seconds; 1 where it names none."""
-    found: list[Finding] = []
+    found: list[ReportedFinding] = []
     for condition in node.status.conditions:
         rule = sources.by_type.get(condition.type)
         if rule is None or not rule.covers(condition.status, condition.reason):
             continue
         since = condition.last_transition_time or ""
         found.append(
-            Finding(
+            ReportedFinding(
                 component=COMPONENT,
                 reason=condition.type,
                 verdict=rule.verdict,
@@ -60,7 +60,7 @@ def is_good(node: Node, kind: str, sources: Sources) -> str:
     return ""
 
 
-def _words(condition: Condition) -> str:
+def _words(condition: NodeCondition) -> str:
     reason = f" ({condition.reason})" if condition.reason else ""
     message = f": {condition.message}" if condition.message else ""
     return f"Node condition {condition.type} is {condition.status}{reason}{message}"
@@ -77,7 +77,7 @@ class ConditionFeed:
     found: Found
     over: Over
     now: Callable[[], str]
-    told: dict[str, dict[str, Finding]] = field(default_factory=dict)
+    told: dict[str, dict[str, ReportedFinding]] = field(default_factory=dict)
     turned: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def look(self, name: str, node: Node | None) -> None:
@@ -114,7 +114,7 @@ class ConditionFeed:
     def _left_over(self, name: str) -> bool:
         return any(fault.check == CHECK for fault in self.memory(name).open)
 
-    def _open(self, name: str, told: Mapping[str, Finding]) -> dict[str, tuple[bool, int]]:
+    def _open(self, name: str, told: Mapping[str, ReportedFinding]) -> dict[str, tuple[bool, int]]:
         """By type: (told by this process?, number). What an earlier leader told stands in the annotation."""
         numbers = {kind: (True, finding.occurrence) for kind, finding in told.items()}
         for fault in self.memory(name).open:
@@ -122,7 +122,7 @@ class ConditionFeed:
                 numbers.setdefault(fault.reason, (False, fault.occurrence))
         return numbers
 
-    def _numbered(self, name: str, finding: Finding) -> Finding:
+    def _numbered(self, name: str, finding: ReportedFinding) -> ReportedFinding:
         """As the condition says; a clock that was set back must not make a new firing look like an ended one."""
         before = self.turned.get(name, {}).pop(finding.reason, 0)
         number, ended_ms = ended((CHECK, COMPONENT, finding.reason), self.memory(name))
@@ -130,14 +130,14 @@ class ConditionFeed:
             return finding
         return msgspec.structs.replace(finding, occurrence=max(finding.occurrence, number + 1, before + 1))
 
-    def _still(self, before: Finding, finding: Finding) -> Finding:
+    def _still(self, before: ReportedFinding, finding: ReportedFinding) -> ReportedFinding:
         if finding.last_seen == before.last_seen or finding.occurrence > before.occurrence:
             return msgspec.structs.replace(finding, occurrence=max(before.occurrence, finding.occurrence))
         # it went and came between two looks, by a clock that was set back
         return msgspec.structs.replace(finding, occurrence=before.occurrence + 1)
 
-    def _cleared(self, kind: str, occurrence: int, why: str) -> Cleared:
-        return Cleared(
+    def _cleared(self, kind: str, occurrence: int, why: str) -> ClearedFault:
+        return ClearedFault(
             component=COMPONENT,
             reason=kind,
             occurrence=occurrence,

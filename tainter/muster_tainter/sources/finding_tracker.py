@@ -12,7 +12,7 @@ import msgspec
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict, severity, shorten
 from muster_kube.api.times import rfc3339, rfc3339_micro, seconds
-from muster_kube.nodehealth import FINDINGS_LIMIT, Cleared, Finding
+from muster_kube.nodehealth import FINDINGS_LIMIT, ClearedFault, ReportedFinding
 from muster_tainter.faults.audit_log import findings_log
 from muster_tainter.faults.node_record import REST, Memory
 from muster_tainter.sources.occurrences import ended, firing
@@ -22,15 +22,15 @@ COUNTS_EVERY_S = 60.0  # counts alone are told again after so long
 QUIET_S = 3600.0  # of a warning that has no row in the catalogue
 
 Key = tuple[str, str]  # component, reason
-Found = Callable[[str, str, Finding], None]
-Over = Callable[[str, str, Cleared], None]
+Found = Callable[[str, str, ReportedFinding], None]
+Over = Callable[[str, str, ClearedFault], None]
 
 
 @dataclass
 class _Open:
     """told_at: when it was last handed on (seconds of the signs' time); quiet_s: after which it is over; 0: never."""
 
-    finding: Finding
+    finding: ReportedFinding
     told_at: float
     quiet_s: float = 0.0
 
@@ -80,7 +80,7 @@ class Firings:
         for fault in self.memory(node).open:
             if fault.check != self.check or fault.verdict != Verdict.WARN or fault.over or REST in fault.key:
                 continue
-            finding = Finding(
+            finding = ReportedFinding(
                 component=fault.component,
                 reason=fault.reason,
                 verdict=fault.verdict,
@@ -155,7 +155,7 @@ class Firings:
         if not opened:
             self.nodes.pop(node, None)
         component, reason = key
-        cleared = Cleared(
+        cleared = ClearedFault(
             component=component,
             reason=reason,
             occurrence=one.finding.occurrence if one else occurrence,
@@ -167,7 +167,7 @@ class Firings:
         _log({"at": rfc3339_micro(at), "node": node, **told})
         self.over(node, self.check, cleared)
 
-    def _tell(self, node: str, before: Finding | None, finding: Finding) -> None:
+    def _tell(self, node: str, before: ReportedFinding | None, finding: ReportedFinding) -> None:
         came = {"from": before.verdict if before else None, "to": finding.verdict}
         told = {"event": "finding", "check": self.check, **came, **msgspec.to_builtins(finding)}
         _log({"at": rfc3339_micro(seconds(finding.last_seen)), "node": node, **told})
@@ -177,8 +177,8 @@ def _log(change: Mapping[str, object]) -> None:
     findings_log.info("%s", json.dumps(change, ensure_ascii=False))
 
 
-def _first(key: Key, sign: Sign, number: int) -> Finding:
-    return Finding(
+def _first(key: Key, sign: Sign, number: int) -> ReportedFinding:
+    return ReportedFinding(
         component=key[0],
         reason=key[1],
         verdict=sign.verdict,
@@ -192,7 +192,7 @@ def _first(key: Key, sign: Sign, number: int) -> Finding:
     )
 
 
-def _joined(known: Finding, sign: Sign) -> Finding:
+def _joined(known: ReportedFinding, sign: Sign) -> ReportedFinding:
     worse = severity(sign.verdict) > severity(Verdict(known.verdict))
     speaks = severity(sign.verdict) >= severity(Verdict(known.verdict))
     user = Origin.USER in (sign.origin, known.origin)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import Answer, NodeHealth, Request
+from muster_kube.nodehealth import CheckRequest, NodeHealth, RequestAnswer
 from muster_tainter.faults.check_history import (
     ID_PREFIX,
     MANAGER,
@@ -84,8 +84,8 @@ class Standing:
     pool: str = ""
     out: str = ""
     idle: bool = False
-    request: Request | None = None
-    answer: Answer | None = None
+    request: CheckRequest | None = None
+    answer: RequestAnswer | None = None
     extra: bool = False
     wants: tuple[Want, ...] = ()
     taken: float = 0.0
@@ -98,8 +98,8 @@ class Step:
 
     node: str
     check: str = ""
-    end: Request | None = None
-    answer: Answer | None = None
+    end: CheckRequest | None = None
+    answer: RequestAnswer | None = None
     noted: bool = True
 
 
@@ -282,7 +282,7 @@ def plan_by_slices(
     )
 
 
-def _ended(node: Standing, request: Request, now: float, limit_s: Callable[[str], float]) -> Step | None:
+def _ended(node: Standing, request: CheckRequest, now: float, limit_s: Callable[[str], float]) -> Step | None:
     """What is to be done about a request that stands there; None: wait on."""
     if node.answer is not None:
         return Step(node.name, end=request, answer=node.answer)
@@ -315,7 +315,7 @@ def _chosen(
     return first if len(first) <= free else heapq.nsmallest(free, first)
 
 
-def request_for(check: str, unique: str, now: float) -> Request:
-    return Request(
+def request_for(check: str, unique: str, now: float) -> CheckRequest:
+    return CheckRequest(
         id=f"{ID_PREFIX}{check}-{unique}", checks=(check,), by=MANAGER, expires=rfc3339_whole(now + EXPIRES_S)
     )

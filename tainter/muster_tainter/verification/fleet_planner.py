@@ -19,14 +19,14 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_kube.nodehealth import NodeHealth, Request
+from muster_kube.nodehealth import CheckRequest, NodeHealth
 from muster_tainter.faults.check_history import TESTING_LABEL, note_answer, past_of
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.metrics import Metrics, PlanFigures
 from muster_tainter.periodic import Rounds
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
 from muster_tainter.verification.fleet_plan import EXPIRES_S, SLICE, Plan, Standing, Step, plan_by_slices, standing_of
-from muster_tainter.verification.plan_requests import Requester
+from muster_tainter.verification.plan_requests import PlanRequests
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +66,14 @@ class Planner:
         self._node = node
         self._healths = healths
         self._observe = observe
-        self._requester = Requester(client, observe)
+        self._requests = PlanRequests(client, observe)
         self._tell = tell
         self._may_write = may_write
         self._dry_run = dry_run
         self._now = now
         self.rounds = Rounds("heavy checks", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._standings: dict[str, Standing] = {}
-        self._unsure: dict[str, tuple[Request, float]] = {}  # asked perhaps: until when the watch may tell
+        self._unsure: dict[str, tuple[CheckRequest, float]] = {}  # asked perhaps: until when the watch may tell
         self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left out until then
         self._planned_by: Policy | None = None
         self._was_short = False
@@ -231,12 +231,12 @@ class Planner:
 
     async def _ask(self, health: NodeHealth, check: str) -> None:
         name = health.metadata.name
-        request = self._requester.make(check, self._now())
+        request = self._requests.make(check, self._now())
         # from here on it may have been asked; an error that says it was not takes that back
         self._unsure[name] = (request, self._now() + _UNSURE_S)
         self.rounds.changed.add(name)
         try:
-            await self._requester.ask(health, request)
+            await self._requests.ask(health, request)
         except (Conflict, NotFound, Forbidden, Invalid, TooManyRequests):
             del self._unsure[name]
             raise
@@ -244,7 +244,7 @@ class Planner:
         self._metrics.tests_asked.labels(self._metrics.bounded(check)).inc()
         log.debug("node %s is asked for %s: %s", name, check, request.id)
 
-    async def _end(self, health: NodeHealth, step: Step, request: Request) -> None:
+    async def _end(self, health: NodeHealth, step: Step, request: CheckRequest) -> None:
         policy, node = self._policy(), self._node(step.node)
         check, answer = request.checks[0], step.answer
         pool = policy.pool_of(node.metadata.labels) if node is not None else None
@@ -257,7 +257,7 @@ class Planner:
         past = past_of(health)
         if step.noted:
             past = note_answer(past, health, request, answer, pause_s=policy.testing.pause, now=self._now(), new=new)
-        await self._requester.delete(health, past)
+        await self._requests.delete(health, past)
         if not step.noted:
             return
         verdict = answer.verdict if answer is not None else "none"

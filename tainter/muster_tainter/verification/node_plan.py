@@ -14,7 +14,7 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import CLEAR_LIMIT, REQUESTS_LIMIT, Answer, Clear, NodeHealth, Request
+from muster_kube.nodehealth import CLEAR_LIMIT, REQUESTS_LIMIT, CheckRequest, ClearEntry, NodeHealth, RequestAnswer
 from muster_tainter.faults.check_history import backoff_s, finished
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.lifecycle import PERSON, proof_for
@@ -40,7 +40,7 @@ _NEVER = float("inf")
 _SILENT_TAINTS = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 
 
-def is_ours(request: Request) -> bool:
+def is_ours(request: CheckRequest) -> bool:
     return request.by == MANAGER
 
 
@@ -63,14 +63,14 @@ class Ask:
     heavy: bool
     faults: int = 1
 
-    def request(self, now: float) -> Request:
+    def request(self, now: float) -> CheckRequest:
         proof = self.proof.proof
         params = {"runs": str(proof.passes)}  # an agent wants all of them passed where nothing else is said
         if proof.passes > 1 and proof.interval:
             params["interval_s"] = f"{min(proof.interval, LONGEST_INTERVAL_S):g}"
         if self.proof.component:
             params["sees"] = self.proof.component
-        return Request(
+        return CheckRequest(
             id=Asked(self.proof.digest, max(int(now), self.stamp)).id,
             checks=self.proof.checks,
             params=params,
@@ -84,7 +84,7 @@ class Ended:
     """A request that is deleted. said: how it ended; empty: it passed, or is not wanted any more. failed: it counts,
     as not passed; again_at: it is not asked for before that, in seconds since the epoch."""
 
-    request: Request
+    request: CheckRequest
     said: str = ""
     failed: bool = False
     again_at: float = 0.0
@@ -101,8 +101,8 @@ class Proving:
 
     name: str
     ended: tuple[Ended, ...] = ()
-    keep: tuple[Request, ...] = ()
-    clear: tuple[Clear, ...] | None = None
+    keep: tuple[CheckRequest, ...] = ()
+    clear: tuple[ClearEntry, ...] | None = None
     tried: Mapping[str, Tried] = field(default_factory=dict)
     forgets: bool = False
     asks: tuple[Ask, ...] = ()
@@ -161,7 +161,7 @@ def prove(node: Node | None, health: NodeHealth | Unusable | None, policy: Polic
     groups, waiting = _groups(memory, report, policy, now)
     tried = {digest: each for digest, each in stored.items() if digest in groups or digest in waiting}
     ended: list[Ended] = []
-    keep: list[Request] = []
+    keep: list[CheckRequest] = []
     times = [group.at for group in groups.values()]
     for request in requests:
         over = _over(request, finished(health, request), groups, tried, report, now, costs)
@@ -229,8 +229,8 @@ def _groups(memory: Memory, report: Report, policy: Policy, now: float) -> tuple
 
 
 def _over(
-    request: Request,
-    answer: Answer | None,
+    request: CheckRequest,
+    answer: RequestAnswer | None,
     groups: Mapping[str, _Group],
     tried: dict[str, Tried],
     report: Report,
@@ -301,12 +301,12 @@ def _answers(node: Node, health: NodeHealth) -> bool:
     return not any(taint.key in _SILENT_TAINTS for taint in node.spec.taints)
 
 
-def _deadline(request: Request, costs: Costs) -> float:
+def _deadline(request: CheckRequest, costs: Costs) -> float:
     """When it will not be answered any more, in seconds since the epoch."""
     return seconds(request.expires) + _series_s(request, costs)
 
 
-def _series_s(request: Request, costs: Costs) -> float:
+def _series_s(request: CheckRequest, costs: Costs) -> float:
     """How long all of its runs may take."""
     runs, interval_s = _number(request.params.get("runs", "1")), _number(request.params.get("interval_s", "0"))
     return runs * (sum(map(costs.limit_s, request.checks)) + interval_s)
@@ -317,12 +317,12 @@ def _number(text: str) -> float:
     return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 9 else 1.0
 
 
-def _ran_ahead(request: Request, now: float) -> bool:
+def _ran_ahead(request: CheckRequest, now: float) -> bool:
     """By the clock of who asked it would stand for ever."""
     return seconds(request.expires) > now + EXPIRES_S + _SLACK_S
 
 
-def _any_heavy(requests: Iterable[Request], costs: Costs) -> bool:
+def _any_heavy(requests: Iterable[CheckRequest], costs: Costs) -> bool:
     return any(costs.heavy(check) for request in requests for check in request.checks)
 
 
@@ -332,10 +332,10 @@ def _is_to_go(closed: Closed) -> bool:
     return closed.how == "proof" or (closed.how == PERSON and closed.check in KERNEL_LOG_CHECKS)
 
 
-def _clear_owed(health: NodeHealth, memory: Memory, report: Report, now: float) -> tuple[Clear, ...] | None:
+def _clear_owed(health: NodeHealth, memory: Memory, report: Report, now: float) -> tuple[ClearEntry, ...] | None:
     """All of spec.clear, where a finding is still reported whose fault is over: its agent is to let go of it. Left out
     where it would let go of anything else with it: an entry takes all of a component up to its number."""
-    owed: dict[tuple[str, str], Clear] = {}
+    owed: dict[tuple[str, str], ClearEntry] = {}
     for closed in memory.closed:
         finding = report.finding(closed.key)
         if not _is_to_go(closed) or finding is None or finding.occurrence > closed.occurrence:
@@ -344,7 +344,7 @@ def _clear_owed(health: NodeHealth, memory: Memory, report: Report, now: float) 
             continue
         known = owed.get(closed.key[:2])
         if known is None or known.occurrence < finding.occurrence:
-            owed[closed.key[:2]] = Clear(
+            owed[closed.key[:2]] = ClearEntry(
                 check=closed.check,
                 component=closed.component,
                 occurrence=finding.occurrence,

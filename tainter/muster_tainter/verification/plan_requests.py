@@ -4,15 +4,15 @@ import secrets
 from collections.abc import Callable
 
 from muster_kube.api.client import KubeClient
-from muster_kube.nodehealth import NodeHealth, Request
-from muster_kube.nodehealth_requests import Asker, Asking
+from muster_kube.nodehealth import CheckRequest, NodeHealth
+from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_tainter.faults.check_history import ANNOTATION, MANAGER, TESTING_LABEL, PastTests, encode, is_ours
 from muster_tainter.verification.fleet_plan import request_for
 
-PLAN = Asker(MANAGER, TESTING_LABEL, is_ours, ANNOTATION)
+PLAN = Requester(MANAGER, TESTING_LABEL, is_ours, ANNOTATION)
 
 
-class Requester:
+class PlanRequests:
     """The plan's: one request a node. unique: makes no text twice."""
 
     def __init__(
@@ -22,13 +22,13 @@ class Requester:
         *,
         unique: Callable[[], str] = lambda: secrets.token_hex(5),
     ) -> None:
-        self._asking = Asking(client, PLAN, observe)
+        self._asking = RequestWriter(client, PLAN, observe)
         self._unique = unique
 
-    def make(self, check: str, now: float) -> Request:
+    def make(self, check: str, now: float) -> CheckRequest:
         return request_for(check, self._unique(), now)
 
-    async def ask(self, health: NodeHealth, request: Request) -> None:
+    async def ask(self, health: NodeHealth, request: CheckRequest) -> None:
         """Raises ApiError; Conflict where ``health`` is no longer what the server has."""
         await self._asking.ask(health, [request], request.checks[0])
 

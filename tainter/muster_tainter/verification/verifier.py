@@ -21,8 +21,8 @@ from muster_kube.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFo
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
-from muster_kube.nodehealth import NodeHealth, Request
-from muster_kube.nodehealth_requests import Asker, Asking
+from muster_kube.nodehealth import CheckRequest, NodeHealth
+from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.node_record import ANNOTATION as FAULTS
 from muster_tainter.faults.node_report import Unusable
@@ -36,7 +36,7 @@ from muster_tainter.verification.node_plan import LABEL, Ask, Costs, Proving, ch
 
 log = logging.getLogger(__name__)
 
-PROVER = Asker(MANAGER, LABEL, is_ours, ANNOTATION)
+PROVER = Requester(MANAGER, LABEL, is_ours, ANNOTATION)
 INTERVAL_S = 1.0
 _SLICE = 100  # nodes
 _LEFT_ALONE_S = 60.0  # a NodeHealth that takes no write of ours, or perhaps took one that we were not told of
@@ -88,7 +88,7 @@ class Prover:
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
-        self._asking = Asking(client, PROVER, observe)
+        self._asking = RequestWriter(client, PROVER, observe)
         self._policy = policy
         self._metrics = metrics
         self._node = node
@@ -213,7 +213,7 @@ class Prover:
             self._metrics.writes.labels("proof").inc()
 
     async def _ask(
-        self, health: NodeHealth, standing: Iterable[Request], requests: list[Request], asks: Iterable[Ask]
+        self, health: NodeHealth, standing: Iterable[CheckRequest], requests: list[CheckRequest], asks: Iterable[Ask]
     ) -> None:
         name = health.metadata.name
         # from here on it may have been asked; an error that says it was not takes that back

@@ -5,7 +5,7 @@ import msgspec
 from muster_agent.checks.health_status import CheckView, compose, merge_patch
 from muster_agent.checks.ledger_seed import seeded
 from muster_checks.base.vocabulary import Verdict
-from muster_kube.nodehealth import Agent, CheckStatus, Metadata, NodeHealth, Status
+from muster_kube.nodehealth import AgentIdentity, Metadata, NodeHealth, NodeHealthStatus, ReportedCheck
 
 
 def merged(target, patch):
@@ -22,15 +22,19 @@ def merged(target, patch):
 
 
 def test_a_status_patch_leaves_nothing_of_the_earlier_status():
-    full = Status(
+    full = NodeHealthStatus(
         verdict="FAIL",
         failing="dmesg",
-        checks=(CheckStatus(name="dmesg", verdict="FAIL"),),
-        agent=Agent(pod_uid="u", version="1"),
+        checks=(ReportedCheck(name="dmesg", verdict="FAIL"),),
+        agent=AgentIdentity(pod_uid="u", version="1"),
         due=("x",),
         boot_id="b",
     )
-    for status in (Status(verdict="PASS"), Status(verdict="PASS", agent=Agent(version="2")), full):
+    for status in (
+        NodeHealthStatus(verdict="PASS"),
+        NodeHealthStatus(verdict="PASS", agent=AgentIdentity(version="2")),
+        full,
+    ):
         on_server = merged({"metadata": {"name": "n"}, "status": msgspec.to_builtins(full)}, merge_patch(status))
         assert msgspec.convert(on_server, NodeHealth).status == status
 

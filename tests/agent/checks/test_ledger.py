@@ -11,7 +11,7 @@ from muster_agent.checks.ledger_seed import seeded
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FINDINGS_LIMIT, FaultClass, Finding, Origin, Result, Verdict
 from muster_kube import nodehealth
-from muster_kube.nodehealth import CLEARED_LIMIT, Clear, Metadata, NodeHealth, Spec
+from muster_kube.nodehealth import CLEARED_LIMIT, ClearEntry, Metadata, NodeHealth, NodeHealthSpec
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 START = 1_700_000_000.0
@@ -25,7 +25,7 @@ def all_clear(component="gpu/0", at=START, how="driver", **rest) -> AllClear:
     return AllClear(component=component, at=at, how=how, **rest)
 
 
-def told(ledger: Ledger, clears: tuple[Clear, ...] = ()) -> NodeHealth:
+def told(ledger: Ledger, clears: tuple[ClearEntry, ...] = ()) -> NodeHealth:
     """The NodeHealth after ``ledger`` was published."""
     findings, more = ledger.published()
     view = CheckView(
@@ -33,7 +33,7 @@ def told(ledger: Ledger, clears: tuple[Clear, ...] = ()) -> NodeHealth:
     )
     status = compose([view], boot_id=ledger.boot_id, pod_uid="pod", version="1")
     decoded = msgspec.json.decode(
-        msgspec.json.encode(NodeHealth(metadata=Metadata(name="n"), spec=Spec(clear=clears), status=status)),
+        msgspec.json.encode(NodeHealth(metadata=Metadata(name="n"), spec=NodeHealthSpec(clear=clears), status=status)),
         type=NodeHealth,
     )
     assert decoded.status == status
@@ -107,7 +107,7 @@ def test_silence_closes_a_warning_but_never_a_failure():
 def test_a_request_closes_up_to_its_number_and_nothing_that_fires_later():
     ledger = Ledger("dmesg", BOOT)
     ledger.take([sign(reason="Xid48"), sign(reason="Xid79")])
-    clears = [Clear(check="dmesg", component="*", occurrence=1, by="ann")]
+    clears = [ClearEntry(check="dmesg", component="*", occurrence=1, by="ann")]
     (step,) = ledger.apply_clears(clears, START + 10)
     assert (step.step, step.finding.reason, step.how) == (Step.CLEARED, "Xid48", "request")
     ledger.take([sign(reason="Xid48", at=START + 20)])
@@ -117,11 +117,11 @@ def test_a_request_closes_up_to_its_number_and_nothing_that_fires_later():
 
 def test_a_request_with_a_number_from_the_future_closes_nothing_that_fires_later():
     ledger = Ledger("dmesg", BOOT)
-    clears = [Clear(check="dmesg", component="*", occurrence=10**30)]
+    clears = [ClearEntry(check="dmesg", component="*", occurrence=10**30)]
     ledger.apply_clears(clears, START)
     ledger.take([sign(at=START + 1)])
     assert ledger.open_findings()[0].occurrence == 2**53 + 1
-    clamped = [Clear(check="dmesg", component="*", occurrence=500)]
+    clamped = [ClearEntry(check="dmesg", component="*", occurrence=500)]
     assert ledger.apply_clears(clamped, START + 2) == []
 
 
@@ -129,8 +129,8 @@ def test_a_request_for_another_check_or_component_closes_nothing():
     ledger = Ledger("dmesg", BOOT)
     ledger.take([sign()])
     other = [
-        Clear(check="pciebw", component="*", occurrence=9),
-        Clear(check="dmesg", component="gpu/1", occurrence=9),
+        ClearEntry(check="pciebw", component="*", occurrence=9),
+        ClearEntry(check="dmesg", component="gpu/1", occurrence=9),
     ]
     assert ledger.apply_clears(other, START) == []
 
@@ -256,7 +256,7 @@ events = st.one_of(
         classes=st.sampled_from([(), (FaultClass.RESET,)]),
     ),
     st.builds(
-        Clear,
+        ClearEntry,
         check=st.just("dmesg"),
         component=st.sampled_from(["*", "gpu/0"]),
         occurrence=st.integers(min_value=0, max_value=12),
@@ -266,7 +266,7 @@ lives = st.lists(events, max_size=40)
 
 
 def feed(ledger: Ledger, event, at: float):
-    if isinstance(event, Clear):
+    if isinstance(event, ClearEntry):
         return ledger.apply_clears([event], at)
     return ledger.take([msgspec.structs.replace(event, at=at)])
 
@@ -274,10 +274,10 @@ def feed(ledger: Ledger, event, at: float):
 @given(lives)
 def test_numbers_rise_strictly_and_a_clear_never_closes_what_fires_later(life):
     ledger = Ledger("dmesg", BOOT)
-    clears: list[Clear] = []
+    clears: list[ClearEntry] = []
     highest = 0
     for n, event in enumerate(life):
-        if isinstance(event, Clear):
+        if isinstance(event, ClearEntry):
             clears.append(event)
         for step in feed(ledger, event, START + n):
             if step.step is Step.OPENED:
@@ -308,10 +308,10 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
     gap = 10.0  # seconds between lines, well above the tolerance for clocks that were stepped
     steady = Ledger("dmesg", BOOT)
     health = told(steady)
-    clears: tuple[Clear, ...] = ()
+    clears: tuple[ClearEntry, ...] = ()
     for n, event in enumerate(life):
         feed(steady, event, START + n * gap)
-        if isinstance(event, Clear):
+        if isinstance(event, ClearEntry):
             clears = (*clears, event)
         if n < lost_at:
             health = told(steady, clears)
@@ -321,7 +321,7 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
     again = seeded("dmesg", BOOT, health)
     told_clears = health.spec.clear
     for n, event in enumerate(life):
-        if isinstance(event, Clear) and event in told_clears:
+        if isinstance(event, ClearEntry) and event in told_clears:
             continue
         for step in feed(again, event, START + n * gap):
             if step.step is Step.OPENED:
@@ -329,7 +329,7 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
                 assert step.finding.occurrence > max(told_numbers, default=0)
     again.end_replay()
     assert not again.replaying
-    if not any(isinstance(event, Clear) for event in life[lost_at:]):
+    if not any(isinstance(event, ClearEntry) for event in life[lost_at:]):
         assert {(f.key, f.verdict) for f in again.open_findings()} == {
             (f.key, f.verdict) for f in steady.open_findings()
         }
@@ -342,7 +342,7 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
 def test_a_seed_from_another_boot_keeps_only_the_numbers():
     old = Ledger("dmesg", "former-boot")
     old.take([sign(), all_clear(), sign(at=START + 5)])
-    ledger = seeded("dmesg", BOOT, told(old, (Clear(check="dmesg", component="*", occurrence=7),)))
+    ledger = seeded("dmesg", BOOT, told(old, (ClearEntry(check="dmesg", component="*", occurrence=7),)))
     assert ledger.open_findings() == []
     assert not ledger.replaying
     ledger.take([sign(at=START + 1)])
@@ -359,7 +359,7 @@ def test_a_seed_leaves_out_what_people_edited_into_nonsense():
 
 def test_absurd_times_and_numbers_edited_in_by_people_do_not_stop_the_agent():
     biggest = 2**63 - 1
-    finding = nodehealth.Finding(
+    finding = nodehealth.ReportedFinding(
         component="gpu/0",
         reason="Xid79",
         verdict="FAIL",
@@ -368,11 +368,11 @@ def test_absurd_times_and_numbers_edited_in_by_people_do_not_stop_the_agent():
         count=biggest,
         occurrence=biggest,
     )
-    over = nodehealth.Cleared(
+    over = nodehealth.ClearedFault(
         component="gpu/1", reason="Xid79", occurrence=biggest, how="driver", at="9999-12-31T23:59:59-23:59"
     )
-    check = nodehealth.CheckStatus(name="dmesg", verdict="FAIL", findings=(finding,), cleared=(over,))
-    status = nodehealth.Status(boot_id=BOOT, checks=(check,))
+    check = nodehealth.ReportedCheck(name="dmesg", verdict="FAIL", findings=(finding,), cleared=(over,))
+    status = nodehealth.NodeHealthStatus(boot_id=BOOT, checks=(check,))
     ledger = seeded("dmesg", BOOT, NodeHealth(metadata=Metadata(name="n1"), status=status))
     ledger.end_replay()
     ledger.take([sign("gpu/0"), sign("gpu/2")])

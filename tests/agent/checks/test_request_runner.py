@@ -24,7 +24,7 @@ from muster_agent.checks.state_file import StoredRequest
 from muster_checks.base.declaration import Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import Answer, Request
+from muster_kube.nodehealth import CheckRequest, RequestAnswer
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def node() -> Node:
 
 async def test_a_request_is_carried_out_and_answered(node: Node):
     answer = await node.answer(request("link"))
-    assert answer == Answer(id="r1", verdict="PASS", runs=1, passes=1, finished=rfc3339(NOON))
+    assert answer == RequestAnswer(id="r1", verdict="PASS", runs=1, passes=1, finished=rfc3339(NOON))
     assert node.asked == [("link", Limits(depth=3), False)], "with the parameters of the configuration"
 
 
@@ -61,7 +61,9 @@ async def test_an_answer_is_kept_over_a_restart(node: Node):
 
 
 async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: Node):
-    told = Answer(id="r1", verdict="FAIL", runs=3, passes=1, finished=rfc3339(NOON), reason="Slow", message="3 GB/s")
+    told = RequestAnswer(
+        id="r1", verdict="FAIL", runs=3, passes=1, finished=rfc3339(NOON), reason="Slow", message="3 GB/s"
+    )
     requests = node.requests([StoredRequest(id="r1", runs=2, passes=1, begun=1)])
     requests.take([request("link", runs="3")], [told])
     task = asyncio.create_task(requests.run())
@@ -74,13 +76,13 @@ async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: Nod
 @pytest.mark.parametrize(
     "odd",
     [
-        Answer(id="r1", verdict="PASS"),
-        Answer(id="r1", verdict="GREAT", finished=rfc3339(NOON)),
-        Answer(id="r1", verdict="PASS", finished="soon"),
-        Answer(id="else", verdict="PASS", finished=rfc3339(NOON)),
+        RequestAnswer(id="r1", verdict="PASS"),
+        RequestAnswer(id="r1", verdict="GREAT", finished=rfc3339(NOON)),
+        RequestAnswer(id="r1", verdict="PASS", finished="soon"),
+        RequestAnswer(id="else", verdict="PASS", finished=rfc3339(NOON)),
     ],
 )
-async def test_what_is_told_and_is_no_answer_answers_nothing(node: Node, odd: Answer):
+async def test_what_is_told_and_is_no_answer_answers_nothing(node: Node, odd: RequestAnswer):
     requests = node.requests()
     requests.take([request("link")], [odd])
     task = asyncio.create_task(requests.run())
@@ -361,10 +363,10 @@ async def test_whose_devices_are_no_work_reaches_the_node(node: Node):
         (request("link", sees="a,"), "params.sees: an empty component"),
         *((request("link", beside=text), "params.beside: ") for text in ("team-a", "team-a/", "/train-0", "/")),
         *((request("link", interval_s=text), "params.interval_s: ") for text in ("x", "nan", "-1", "1e9", "inf", "")),
-        (Request(id="r1", checks=("link",), expires="soon"), "expires: 'soon': expected a time such as"),
+        (CheckRequest(id="r1", checks=("link",), expires="soon"), "expires: 'soon': expected a time such as"),
     ],
 )
-async def test_nonsense_is_told_with_what_is_allowed_and_runs_nothing(node: Node, asked: Request, says: str):
+async def test_nonsense_is_told_with_what_is_allowed_and_runs_nothing(node: Node, asked: CheckRequest, says: str):
     answer = await node.answer(asked)
     assert (answer.verdict, answer.reason, answer.runs) == ("UNKNOWN", "BadRequest", 0)
     assert answer.message.startswith(says)
@@ -462,8 +464,8 @@ async def test_whatever_is_killed_when_counts_never_exceed_and_answers_never_cha
     passes = rng.randint(1, runs)
     asked = request("link", runs=str(runs), passes=str(passes))
     saved: tuple[StoredRequest, ...] = ()
-    told: tuple[Answer, ...] = ()
-    ever: set[Answer] = set()
+    told: tuple[RequestAnswer, ...] = ()
+    ever: set[RequestAnswer] = set()
     kills = 0
     while not (told and rng.random() < 0.3):
         requests = node.requests(saved)

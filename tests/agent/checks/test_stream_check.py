@@ -13,9 +13,9 @@ from muster_agent.checks.node_check import Context
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.node_agent import FIRST_PASS_S, Agent
-from muster_checks.base.declaration import AllClear, Check, Cost, NodeView, Parameters, Sign, Stream
+from muster_checks.base.declaration import AllClear, Check, CheckStream, Cost, NodeView, Parameters, Sign
 from muster_checks.base.vocabulary import Verdict
-from muster_kube.nodehealth import CheckStatus, Clear, Metadata, NodeHealth, Status
+from muster_kube.nodehealth import ClearEntry, Metadata, NodeHealth, NodeHealthStatus, ReportedCheck
 
 
 class Log:
@@ -30,7 +30,7 @@ class Log:
         self.held.set()
 
 
-class LogStream(Stream):
+class LogStream(CheckStream):
     """Counts a batch as dealt with once more is asked for, as the kernel log does."""
 
     def __init__(self, log: Log, position: bytes | None) -> None:
@@ -138,7 +138,7 @@ async def test_what_a_person_cleared_is_forgotten_by_the_stream_too():
     async with started() as bench:
         bench.log.entries.append(sign())
         await bench.until(bench.findings)
-        clear = Clear(check="dmesg", component="gpu/0", occurrence=1)
+        clear = ClearEntry(check="dmesg", component="gpu/0", occurrence=1)
         bench.running.apply_clears([clear])
         assert bench.log.forgotten == [("gpu/0", ("Xid79",))]
         bench.running.apply_clears([clear])  # the same entry stands there for a while
@@ -151,7 +151,7 @@ async def test_what_was_cleared_before_the_stream_is_open_is_forgotten_when_it_o
         await first.until(first.findings)
         stored = first.running.stored()
     bench = Bench(stored, first.log)
-    bench.running.apply_clears([Clear(check="dmesg", component="*", occurrence=1)])
+    bench.running.apply_clears([ClearEntry(check="dmesg", component="*", occurrence=1)])
     assert bench.log.forgotten == []
     task = asyncio.create_task(bench.running.run())
     await bench.until(lambda: bench.running.caught_up)
@@ -162,8 +162,10 @@ async def test_what_was_cleared_before_the_stream_is_open_is_forgotten_when_it_o
 
 async def test_an_agent_that_lost_its_state_numbers_above_what_its_clean_nodehealth_remembers():
     async with started() as bench:
-        checks = (CheckStatus(name="dmesg", verdict="PASS", last_occurrence=5),)
-        bench.agent.take_health(NodeHealth(metadata=Metadata(name="n1"), status=Status(verdict="PASS", checks=checks)))
+        checks = (ReportedCheck(name="dmesg", verdict="PASS", last_occurrence=5),)
+        bench.agent.take_health(
+            NodeHealth(metadata=Metadata(name="n1"), status=NodeHealthStatus(verdict="PASS", checks=checks))
+        )
         bench.log.entries.append(sign())
         await bench.until(bench.findings)
         assert bench.findings() == {("Xid79", 6, 1)}

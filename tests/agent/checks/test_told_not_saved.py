@@ -18,19 +18,19 @@ from muster_kube.api.times import rfc3339
 
 NOON = 1_700_000_000.0
 SLOW = Finding(component="gpu/0", reason="Slow", verdict=Verdict.FAIL, message="3 GB/s", occurrence=1)
-TOLD_SLOW = nodehealth.Finding(component="gpu/0", reason="Slow", verdict="FAIL", occurrence=1)
-TOLD_OVER = nodehealth.Cleared(component="gpu/0", reason="Slow", occurrence=1, how="run", at=rfc3339(NOON + 60))
+TOLD_SLOW = nodehealth.ReportedFinding(component="gpu/0", reason="Slow", verdict="FAIL", occurrence=1)
+TOLD_OVER = nodehealth.ClearedFault(component="gpu/0", reason="Slow", occurrence=1, how="run", at=rfc3339(NOON + 60))
 
 
-def telling(verdict: str, after_s: float = 60.0, **more: Any) -> nodehealth.CheckStatus:
+def telling(verdict: str, after_s: float = 60.0, **more: Any) -> nodehealth.ReportedCheck:
     more = {"last_occurrence": 1} | more
-    return nodehealth.CheckStatus(name="link", verdict=verdict, last_change=rfc3339(NOON + after_s), **more)
+    return nodehealth.ReportedCheck(name="link", verdict=verdict, last_change=rfc3339(NOON + after_s), **more)
 
 
 class Bench:
     """One check that finds ``found``. saved: what the state file has; told: what the NodeHealth has, a minute later."""
 
-    def __init__(self, saved: Verdict, findings: tuple[Finding, ...], told: nodehealth.CheckStatus) -> None:
+    def __init__(self, saved: Verdict, findings: tuple[Finding, ...], told: nodehealth.ReportedCheck) -> None:
         async def probe(_node: NodeView, _parameters: Parameters) -> Sequence[Finding]:
             return self.found
 
@@ -60,7 +60,7 @@ class Bench:
         )
         self.running = SnapshotCheck(check, Parameters(), context, stored)
         self.health = nodehealth.NodeHealth(
-            metadata=nodehealth.Metadata(name="n1"), status=nodehealth.Status(checks=(told,), boot_id="boot")
+            metadata=nodehealth.Metadata(name="n1"), status=nodehealth.NodeHealthStatus(checks=(told,), boot_id="boot")
         )
 
     def _changes(self) -> None:

@@ -11,7 +11,7 @@ from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.nvidia.gpu import Answer, Gpu, Reading
 
-MACHINE = Path(__file__).parents[2]
+MACHINE = Path(__file__).parents[3]
 IPUS = {"IPUOF_VIPU_API_HOST": "10.1.5.1"}
 
 GC_MONITOR = b"""\

@@ -15,7 +15,7 @@ from muster_agent.metrics.measurements import COMPONENT_LIMIT, FAMILIES, MEASURE
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
 
 NOW = 1_800_000_000.0
-PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

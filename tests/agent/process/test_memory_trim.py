@@ -40,7 +40,7 @@ def test_code_that_only_the_start_needed_is_not_counted_any_more_and_still_works
 
 LEAN = """
 import sys
-from muster_agent import lean_imports
+from muster_agent.process import lean_imports
 lean_imports.load()
 left_out = [name for name in ("click", "h2", "multiprocessing", "http.server", "logging.config") if name in sys.modules]
 assert not left_out, left_out

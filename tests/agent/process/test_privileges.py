@@ -25,7 +25,7 @@ from tests.agent.kernel_log_only import kernel_log_only
 
 from muster_checks.dmesg.sources.kmsg import KmsgDevice, open_kmsg
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KMSG = Path("/dev/kmsg")
 NOBODY = 65534
 GUARD_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not
@@ -231,8 +231,9 @@ def test_a_descriptor_of_the_kernel_log_serves_again_from_its_oldest_record(plac
 COME_BACK = """
 import ctypes, os, subprocess, sys
 from pathlib import Path
-from muster_agent import rights, settings
-rights.settle(settings.load(Path(sys.argv[1]), {"state_dir": Path(sys.argv[2])}, {}))
+from muster_agent import settings
+from muster_agent.process import privileges
+privileges.settle(settings.load(Path(sys.argv[1]), {"state_dir": Path(sys.argv[2])}, {}))
 libc, tried = ctypes.CDLL(None, use_errno=True), {}
 for name, way in {
     "user": lambda: os.setresuid(0, 0, 0),

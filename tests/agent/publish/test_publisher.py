@@ -11,7 +11,7 @@ from muster_agent.metrics.agent_metrics import Metrics
 from muster_agent.publish.publisher import RIDE_ALONG_S, Publisher
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_kube.api.errors import ApiError, Conflict, NotFound, TooManyRequests, Unreachable
-from muster_kube.nodehealth import Metadata, NodeHealth, Status
+from muster_kube.nodehealth import Metadata, NodeHealth, NodeHealthStatus
 
 BAD = Finding(component="gpu/0", verdict=Verdict.FAIL, reason="Xid79", message="off the bus", first_seen=5, last_seen=5)
 
@@ -89,7 +89,7 @@ class Bench:
             rng=random.Random(1),
         )
 
-    def desired(self) -> Status | None:
+    def desired(self) -> NodeHealthStatus | None:
         return None if self.silent else compose(self.checks, boot_id="boot", pod_uid="pod-1", version="1")
 
     def fail(self, count: int = 1) -> None:
@@ -349,6 +349,6 @@ async def test_a_refused_agent_gives_nothing_back():
 
 async def test_a_stale_event_does_not_undo_what_is_known(bench: Bench):
     old = msgspec.structs.replace(bench.server.health(), metadata=Metadata(name="n1", uid="u1", resource_version="1"))
-    bench.see(msgspec.structs.replace(old, status=Status()))
+    bench.see(msgspec.structs.replace(old, status=NodeHealthStatus()))
     await bench.settle()
     assert bench.writes == 1

@@ -9,11 +9,11 @@ from muster_checks.cuda.launcher import OneGpu
 from muster_checks.cuda.protocol import Computed, Wrong
 from muster_checks.gpumem import GpumemParameters
 from muster_checks.gpumem.judge import Limits, judge
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.nvidia.models import GpuModel
 
 LIMITS = Limits(**GpumemParameters().model_dump(exclude={"expected", "memory_share"}))
-MODELS = Table([GpuModel("*A100*", memory_gb_per_s=2000.0, fp64_tflops=9.7), GpuModel("*bare*")])
+MODELS = ModelTable([GpuModel("*A100*", memory_gb_per_s=2000.0, fp64_tflops=9.7), GpuModel("*bare*")])
 A100 = "NVIDIA A100-SXM4-80GB"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS
 
 from muster_checks.base.execution import CannotTell
-from muster_checks.hardware.expected_values import FILE_LIMIT_BYTES, Table, load_table
+from muster_checks.hardware.expected_values import FILE_LIMIT_BYTES, ModelTable, load_table
 
 SHIPPED = "ib/models.yaml"
 
@@ -37,7 +37,7 @@ def _own(folder: Path, text: str | bytes) -> Path:
 
 
 def test_the_longest_pattern_that_fits_is_the_closest() -> None:
-    table = Table([Row("*", 1.0), Row("NVIDIA H100*", 3.0), Row("NVIDIA*", 2.0)])
+    table = ModelTable([Row("*", 1.0), Row("NVIDIA H100*", 3.0), Row("NVIDIA*", 2.0)])
     row = table.of("NVIDIA H100 80GB HBM3")
     assert row is not None
     assert row.rate == 3.0
@@ -47,20 +47,20 @@ def test_the_longest_pattern_that_fits_is_the_closest() -> None:
 
 
 def test_case_does_not_matter() -> None:
-    assert Table([Row("nvidia h100*", 3.0)]).of("NVIDIA H100 PCIe") is not None
+    assert ModelTable([Row("nvidia h100*", 3.0)]).of("NVIDIA H100 PCIe") is not None
 
 
 def test_a_model_nobody_knows_has_no_expectation() -> None:
-    assert Table([Row("H100*")]).of("T4") is None
+    assert ModelTable([Row("H100*")]).of("T4") is None
 
 
 def test_an_operators_row_wins_in_each_field_that_it_sets_and_only_there() -> None:
-    table = Table([Row("H100*", 400.0, 4, ["shipped"])], over=[Row("*", rate=200.0)])
+    table = ModelTable([Row("H100*", 400.0, 4, ["shipped"])], over=[Row("*", rate=200.0)])
     assert table.of("H100 SXM") == Row("*", 200.0, 4, ["shipped"])
 
 
 def test_a_model_only_the_operator_knows_has_his_values() -> None:
-    table = Table([Row("H100*", 400.0)], over=[Row("B300*", 800.0)])
+    table = ModelTable([Row("H100*", 400.0)], over=[Row("B300*", 800.0)])
     assert table.of("B300") == Row("B300*", 800.0)
 
 
@@ -122,5 +122,5 @@ def test_rubbish_gives_no_rows_of_its_own(tmp_path: Path, text: bytes) -> None:
 @given(st.text(max_size=30), st.text(max_size=30))
 @settings(max_examples=100, deadline=None)
 def test_any_pattern_and_any_name_can_be_compared(pattern: str, name: str) -> None:
-    row = Table([Row(pattern, 1.0)]).of(name)
+    row = ModelTable([Row(pattern, 1.0)]).of(name)
     assert row is None or row.rate == 1.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.hardware.pci import Kind, normal_address, nvidia_gpus, pci_devices, port_name, upstream
+from muster_checks.hardware.pci import DeviceKind, normal_address, nvidia_gpus, pci_devices, port_name, upstream
 
 
 def _device(root: Path, address: str, ids: tuple[object, object, object], place: str = "", **names: str) -> None:
@@ -25,24 +25,26 @@ def _device(root: Path, address: str, ids: tuple[object, object, object], place:
 @pytest.mark.parametrize(
     ("vendor", "class_code", "kind"),
     [
-        ("0x10de", "0x030000", Kind.GPU),
-        ("0x10de", "0x030200", Kind.GPU),
-        ("0x10de", "0x068000", Kind.NVSWITCH),
-        ("0x10de", "0x040300", Kind.OTHER),  # a GPU's sound
-        ("0x1002", "0x038000", Kind.ACCELERATOR),
-        ("0x1002", "0x120000", Kind.ACCELERATOR),
-        ("0x1da3", "0x120000", Kind.ACCELERATOR),
-        ("0x1002", "0x030000", Kind.OTHER),
-        ("0x1d95", "0x120000", Kind.IPU),
-        ("0x15b3", "0x020000", Kind.NIC),
-        ("0x15b3", "0x020700", Kind.NIC),
-        ("0x144d", "0x010802", Kind.NVME),
-        ("0x8086", "0x060400", Kind.BRIDGE),
-        ("0x1a03", "0x030000", Kind.OTHER),  # the management controller's screen
-        ("0x1af4", "0x018000", Kind.OTHER),
+        ("0x10de", "0x030000", DeviceKind.GPU),
+        ("0x10de", "0x030200", DeviceKind.GPU),
+        ("0x10de", "0x068000", DeviceKind.NVSWITCH),
+        ("0x10de", "0x040300", DeviceKind.OTHER),  # a GPU's sound
+        ("0x1002", "0x038000", DeviceKind.ACCELERATOR),
+        ("0x1002", "0x120000", DeviceKind.ACCELERATOR),
+        ("0x1da3", "0x120000", DeviceKind.ACCELERATOR),
+        ("0x1002", "0x030000", DeviceKind.OTHER),
+        ("0x1d95", "0x120000", DeviceKind.IPU),
+        ("0x15b3", "0x020000", DeviceKind.NIC),
+        ("0x15b3", "0x020700", DeviceKind.NIC),
+        ("0x144d", "0x010802", DeviceKind.NVME),
+        ("0x8086", "0x060400", DeviceKind.BRIDGE),
+        ("0x1a03", "0x030000", DeviceKind.OTHER),  # the management controller's screen
+        ("0x1af4", "0x018000", DeviceKind.OTHER),
     ],
 )
-def test_what_a_device_is_comes_from_vendor_and_class(tmp_path: Path, vendor: str, class_code: str, kind: Kind) -> None:
+def test_what_a_device_is_comes_from_vendor_and_class(
+    tmp_path: Path, vendor: str, class_code: str, kind: DeviceKind
+) -> None:
     _device(tmp_path, "0000:3b:00.0", (vendor, "0x1234", class_code))
     assert [device.kind for device in pci_devices(node(tmp_path))] == [kind]
 

@@ -10,7 +10,7 @@ from muster_checks.graphcore.probe import Health, Reading
 from muster_checks.graphcore.tools.attributes import Attributes
 from muster_checks.graphcore.tools.device_list import Device
 from muster_checks.graphcore.tools.health import Unhealthy
-from muster_checks.hardware.expected_values import Table
+from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.ipu.judge import Limits, counters, judge, judge_health, judge_unlisted
 
 LIMITS = Limits(models(None), 460.0)
@@ -119,7 +119,7 @@ def test_the_sessions_counter_stands_in_for_a_missing_total():
 )
 def test_sensors_are_judged_by_an_operators_limits_only(values, reason):
     own = IpuModel(model="*", max_die_temp_c=85, max_board_temp_c=60, max_board_power_w=300)
-    finding = _judge(_changed(**values), limits=Limits(Table([own]), 460.0))
+    finding = _judge(_changed(**values), limits=Limits(ModelTable([own]), 460.0))
     assert (finding.verdict, finding.reason) == (Verdict.WARN, reason)
     assert _judge(_changed(**values)).verdict is Verdict.PASS
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.checks.bad_input import TEXTS
 
-from muster_checks.base.npd_json import FILE_BYTES, FileRefused, NpdForm, Reason, duration, read_document, tell
+from muster_checks.base.npd_json import FILE_BYTES, FileRefused, NpdForm, Reason, duration, first_error, read_document
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_keys_are_read_in_any_case_null_is_not_given_and_unknown_ones_are_passed
 def test_a_number_is_no_text_and_a_text_no_number(given, told):
     with pytest.raises(ValidationError) as caught:
         Form.model_validate(given)
-    assert told in tell(caught.value)
+    assert told in first_error(caught.value)
 
 
 def test_a_reason_becomes_one_word():

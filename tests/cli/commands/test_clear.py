@@ -8,7 +8,7 @@ from tests.cli.commands.test_status import HEALTHS, XID, check, cluster, health,
 
 from muster_cli.__main__ import main
 from muster_kube.api.objects import Metadata
-from muster_kube.nodehealth import CLEAR_LIMIT, Clear, NodeHealth
+from muster_kube.nodehealth import CLEAR_LIMIT, ClearEntry, NodeHealth
 from muster_tainter.faults.manual_clear import clears, merged
 from muster_tainter.faults.node_record import Fault, Memory
 
@@ -37,8 +37,8 @@ def test_one_component_of_many_is_cleared_alone() -> None:
 
 
 def test_the_oldest_entries_make_room() -> None:
-    known = tuple(Clear(check="dmesg", component=f"gpu/{n}", occurrence=n) for n in range(CLEAR_LIMIT))
-    entry = Clear(check="ping", component="nic/0", occurrence=1)
+    known = tuple(ClearEntry(check="dmesg", component=f"gpu/{n}", occurrence=n) for n in range(CLEAR_LIMIT))
+    entry = ClearEntry(check="ping", component="nic/0", occurrence=1)
     assert merged(known, (entry,)) == (*known[1:], entry)
 
 

@@ -19,24 +19,24 @@ from muster_cli.cluster.node_snapshot import NodeState
 from muster_cli.report.columns import as_page
 from muster_cli.report.fleet_rows import HEAD, NodeRow, row_of, rows_of, shown, summary, worst_of
 from muster_cli.report.node import lines_of
-from muster_kube.api.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import (
-    Answer,
-    CheckStatus,
-    Cleared,
-    Finding,
-    Measurement,
+    CheckRequest,
+    ClearedFault,
     NodeHealth,
-    Request,
-    Spec,
-    Status,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
+    ReportedMeasurement,
+    RequestAnswer,
 )
 from muster_tainter.faults.desired_state import CONDITION
 from muster_tainter.faults.node_record import Closed, Fault, Memory
 
 NOW = 1_800_000_000.0
-NOTHING_ASKED = Spec()
+NOTHING_ASKED = NodeHealthSpec()
 OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 LONG = "gpu-worker-h100-8x-europe-west4-a-rack-17-unit-03.internal"
 
@@ -52,22 +52,24 @@ def node(name: str, *taints: Taint, unschedulable: bool = False, **labels: str) 
 
 
 def health(
-    name: str, verdict: str = "PASS", *checks: CheckStatus, spec: Spec = NOTHING_ASKED, **status: Any
+    name: str, verdict: str = "PASS", *checks: ReportedCheck, spec: NodeHealthSpec = NOTHING_ASKED, **status: Any
 ) -> NodeHealth:
-    return NodeHealth(metadata=Metadata(name=name), spec=spec, status=Status(verdict=verdict, checks=checks, **status))
+    return NodeHealth(
+        metadata=Metadata(name=name), spec=spec, status=NodeHealthStatus(verdict=verdict, checks=checks, **status)
+    )
 
 
-def check(name: str, verdict: str, since_s: float, *findings: Finding, **others: Any) -> CheckStatus:
-    return CheckStatus(name=name, verdict=verdict, last_change=ago(since_s), findings=findings, **others)
+def check(name: str, verdict: str, since_s: float, *findings: ReportedFinding, **others: Any) -> ReportedCheck:
+    return ReportedCheck(name=name, verdict=verdict, last_change=ago(since_s), findings=findings, **others)
 
 
-XID = Finding(
+XID = ReportedFinding(
     component="gpu/0000:3b:00.0",
     reason="Xid79",
     verdict="FAIL",
     message="GPU has fallen off the bus",
     fault_class="reboot",
-    measurements=(Measurement(name="lines", value=3, unit="1/h", threshold=1),),
+    measurements=(ReportedMeasurement(name="lines", value=3, unit="1/h", threshold=1),),
     first_seen=ago(7200),
     count=3,
     occurrence=5,
@@ -130,7 +132,7 @@ def test_what_a_node_is_doing(made: Node, said: NodeHealth, state: str):
 
 def test_a_taint_that_is_withheld_is_told_with_why():
     why = "budget: pool all has 3 of 3 nodes tainted (30% of 8)"
-    condition = Condition(type=CONDITION, status="False", message=f"fell off (rule x); no taint: {why}")
+    condition = NodeCondition(type=CONDITION, status="False", message=f"fell off (rule x); no taint: {why}")
     made = Node(metadata=Metadata(name="a"), status=NodeStatus(conditions=(condition,)))
     said = health("a", "PASS")
     row = one(made, said)
@@ -187,8 +189,8 @@ def test_the_table_fits_any_terminal(width: int, count: int):
 
 
 def test_one_node_in_full():
-    spec = Spec(requests=(Request(id="night", checks=("pciebw",), by="ann", expires=ago(-60)),))
-    over = Cleared(component="gpu/1", reason="Xid31", occurrence=4, how="quiet", at=ago(60))
+    spec = NodeHealthSpec(requests=(CheckRequest(id="night", checks=("pciebw",), by="ann", expires=ago(-60)),))
+    over = ClearedFault(component="gpu/1", reason="Xid31", occurrence=4, how="quiet", at=ago(60))
     said = health(
         "a",
         "FAIL",
@@ -198,7 +200,7 @@ def test_one_node_in_full():
         spec=spec,
         idle_since=ago(600),
         due=("dcgm",),
-        answers=(Answer(id="plan-7", verdict="UNKNOWN", finished=ago(120), reason="Busy", message="pod x"),),
+        answers=(RequestAnswer(id="plan-7", verdict="UNKNOWN", finished=ago(120), reason="Busy", message="pod x"),),
     )
     fault = Fault(
         check="dmesg", component="gpu/0000:3b:00.0", reason="Xid79", occurrence=5, rule="fatal", since=ago(60)
@@ -245,7 +247,7 @@ def cluster(objects: dict[str, Any]) -> Iterator[str]:
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             found = objects.get(parts.path)
-            body: Any = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not there"}
+            body: Any = {"kind": "NodeHealthStatus", "code": 404, "reason": "NotFound", "message": "not there"}
             if isinstance(found, list):
                 start = int(parse_qs(parts.query).get("continue", ["0"])[0])
                 more = {"continue": str(start + 2)} if start + 2 < len(found) else {}

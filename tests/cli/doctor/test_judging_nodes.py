@@ -8,7 +8,7 @@ from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import agents, clocks
 from muster_cli.doctor.facts import EventFacts, HealthFacts, LeaseFacts, PodFacts, Toleration, Workload
 from muster_cli.doctor.findings import Finding
-from muster_kube.api.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
 
 NOW = 1_800_000_000.0
@@ -147,7 +147,7 @@ def lease(node: str, ahead: float) -> LeaseFacts:
 
 def of_clocks(here: float, *skews: tuple[str, float], ready: bool = True, **said: float) -> list[Finding]:
     """skews: of the kubelets' Leases; said: of the agents' last words."""
-    conditions = (Condition(type="Ready", status="True" if ready else "Unknown"),)
+    conditions = (NodeCondition(type="Ready", status="True" if ready else "Unknown"),)
     names = sorted({name for name, _ in skews} | set(said))
     nodes = [Node(metadata=Metadata(name=name), status=NodeStatus(conditions=conditions)) for name in names]
     healths = {name: health(name, ahead=600 + ahead) for name, ahead in said.items()}

@@ -15,7 +15,7 @@ from muster_cli.doctor.facts import Definition, EndpointSlice, TextMap, WebhookC
 from muster_cli.doctor.findings import Finding, Unseen
 from muster_cli.doctor.parts import parts_of
 from muster_kube.api.objects import Metadata
-from muster_kube.webhook.key_pairs import DAY_S, VALID_S, Kept, make
+from muster_kube.webhook.key_pairs import DAY_S, VALID_S, KeyPairSet, make
 from muster_sandbox.controlplane.install import crd_directory
 
 NOW = 1_800_000_000.0
@@ -93,7 +93,7 @@ def configuration(bundle: bytes, *, policy: str = "Ignore", service: bool = True
     return msgspec.convert({"metadata": {"name": "muster-own-node"}, "webhooks": [hook]}, type=WebhookConfiguration)
 
 
-def secret(kept: Kept) -> TextMap:
+def secret(kept: KeyPairSet) -> TextMap:
     data = {name: base64.b64encode(value).decode() for name, value in kept.data().items() if value is not None}
     return TextMap(metadata=Metadata(name="muster-own-node"), data=data)
 
@@ -103,7 +103,7 @@ def slices(*ready: bool) -> list[EndpointSlice]:
     return [msgspec.convert(body, type=EndpointSlice)]
 
 
-KEPT = Kept(make(["a.svc"], NOW))
+KEPT = KeyPairSet(make(["a.svc"], NOW))
 
 
 def of_hook(

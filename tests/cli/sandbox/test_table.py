@@ -3,8 +3,8 @@
 from rich.console import Console
 
 from muster_cli.sandbox.table import Row, changes, live, rows
-from muster_kube.api.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
-from muster_kube.nodehealth import CheckStatus, Finding, NodeHealth, Status
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from muster_kube.nodehealth import NodeHealth, NodeHealthStatus, ReportedCheck, ReportedFinding
 from muster_tainter.faults.desired_state import CONDITION
 
 OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
@@ -14,9 +14,9 @@ def node(name: str, *taints: Taint) -> Node:
     return Node(metadata=Metadata(name=name), spec=NodeSpec(taints=taints))
 
 
-def health(name: str, verdict: str, *findings: Finding) -> NodeHealth:
-    checks = (CheckStatus(name="dmesg", verdict=verdict, findings=findings),)
-    return NodeHealth(metadata=Metadata(name=name), status=Status(verdict=verdict, checks=checks))
+def health(name: str, verdict: str, *findings: ReportedFinding) -> NodeHealth:
+    checks = (ReportedCheck(name="dmesg", verdict=verdict, findings=findings),)
+    return NodeHealth(metadata=Metadata(name=name), status=NodeHealthStatus(verdict=verdict, checks=checks))
 
 
 def test_a_node_without_a_word_from_its_agent_is_unknown() -> None:
@@ -29,8 +29,8 @@ def test_this_machine_stands_on_top_and_the_others_by_name() -> None:
 
 
 def test_a_tainted_node_shows_its_worst_finding_and_the_taint_but_not_those_of_kubernetes() -> None:
-    bad = Finding(component="gpu/0", reason="Xid79", verdict="FAIL", message="fell off the bus")
-    other = Finding(component="gpu/1", reason="Xid31", verdict="WARN", message="page fault")
+    bad = ReportedFinding(component="gpu/0", reason="Xid79", verdict="FAIL", message="fell off the bus")
+    other = ReportedFinding(component="gpu/1", reason="Xid31", verdict="WARN", message="page fault")
     unreachable = Taint(key="node.kubernetes.io/unreachable", effect="NoExecute")
     fleet = {"a": node("a", unreachable, OURS)}
     assert rows(fleet, {"a": health("a", "FAIL", bad, other)}, first="a") == [
@@ -48,9 +48,9 @@ def test_only_what_changed_is_printed() -> None:
 
 def test_a_fault_that_is_withheld_says_why_in_the_table_and_in_the_lines() -> None:
     why = "budget: pool all has 3 of 3 nodes tainted (30% of 8)"
-    condition = Condition(type=CONDITION, status="False", message=f"fell off (rule x); no taint: {why}")
+    condition = NodeCondition(type=CONDITION, status="False", message=f"fell off (rule x); no taint: {why}")
     fleet = {"a": Node(metadata=Metadata(name="a"), status=NodeStatus(conditions=(condition,)))}
-    bad = Finding(component="gpu/0", reason="Xid79", verdict="FAIL", message="fell off the bus")
+    bad = ReportedFinding(component="gpu/0", reason="Xid79", verdict="FAIL", message="fell off the bus")
     (row,) = rows(fleet, {"a": health("a", "FAIL", bad)}, first="a")
     assert changes({}, [row])[0].endswith(f"fell off the bus  not tainted: {why}")
     console = Console(width=200)

@@ -17,7 +17,17 @@ from tests.kube.played_objects import CONFIGURATION, SECRET, Cluster, nothing
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ConfigError, Forbidden
 from muster_kube.webhook.certificates import CertificateFiles, Certificates, mutating
-from muster_kube.webhook.key_pairs import DAY_S, HOSTS_LIMIT, RENEW_S, VALID_S, Kept, Unusable, make, read_kept, renewed
+from muster_kube.webhook.key_pairs import (
+    DAY_S,
+    HOSTS_LIMIT,
+    RENEW_S,
+    VALID_S,
+    KeyPairSet,
+    UnusableKeyPair,
+    make,
+    read_kept,
+    renewed,
+)
 
 NOW = 1_800_000_000.0
 HOST = "own-node.muster.svc"
@@ -95,7 +105,7 @@ def test_a_pair_is_left_alone_for_two_thirds_of_its_life() -> None:
 
 
 def test_the_next_pair_is_trusted_for_a_day_before_it_serves() -> None:
-    kept = Kept(make(HOSTS, NOW))
+    kept = KeyPairSet(make(HOSTS, NOW))
     begun = NOW + VALID_S - RENEW_S + 60
     following = renewed(kept, HOSTS, begun, trusted=True)
     assert following.current == kept.current
@@ -108,7 +118,7 @@ def test_the_next_pair_is_trusted_for_a_day_before_it_serves() -> None:
 
 
 def test_a_pair_that_is_not_trusted_yet_does_not_serve_while_the_old_one_does() -> None:
-    kept = Kept(make(HOSTS, NOW))
+    kept = KeyPairSet(make(HOSTS, NOW))
     following = renewed(kept, HOSTS, NOW + VALID_S - RENEW_S + 60, trusted=True)
     late = NOW + VALID_S - 60
     assert renewed(following, HOSTS, late, trusted=False) is following
@@ -116,7 +126,7 @@ def test_a_pair_that_is_not_trusted_yet_does_not_serve_while_the_old_one_does() 
 
 
 def test_an_expired_pair_is_replaced_at_once_and_no_longer_trusted() -> None:
-    kept = Kept(make(HOSTS, NOW))
+    kept = KeyPairSet(make(HOSTS, NOW))
     later = renewed(kept, HOSTS, NOW + VALID_S, trusted=True)
     assert later.current.serves(HOSTS, NOW + VALID_S)
     assert kept.current.authority not in later.bundle
@@ -124,7 +134,7 @@ def test_an_expired_pair_is_replaced_at_once_and_no_longer_trusted() -> None:
 
 def test_new_names_come_to_the_old_ones_so_that_two_versions_do_not_fight() -> None:
     old, new = ("old.muster.svc",), ("new.muster.svc",)
-    kept = renewed(Kept(make(old, NOW)), new, NOW, trusted=True)
+    kept = renewed(KeyPairSet(make(old, NOW)), new, NOW, trusted=True)
     assert kept.current.hosts == {*old, *new}
     assert renewed(kept, old, NOW, trusted=True) is kept
     many = [f"{number}.muster.svc" for number in range(HOSTS_LIMIT)]
@@ -132,7 +142,7 @@ def test_new_names_come_to_the_old_ones_so_that_two_versions_do_not_fight() -> N
 
 
 def test_what_is_stored_reads_as_it_was_and_holds_no_authoritys_key() -> None:
-    kept = renewed(Kept(make(HOSTS, NOW)), HOSTS, NOW + VALID_S - RENEW_S + 60, trusted=True)
+    kept = renewed(KeyPairSet(make(HOSTS, NOW)), HOSTS, NOW + VALID_S - RENEW_S + 60, trusted=True)
     kept = renewed(kept, HOSTS, NOW + VALID_S - RENEW_S + 2 * DAY_S, trusted=True)
     kept = renewed(kept, HOSTS, kept.current.ends - RENEW_S + 60, trusted=True)
     data = {name: value for name, value in kept.data().items() if value is not None}
@@ -153,8 +163,8 @@ def test_what_is_stored_reads_as_it_was_and_holds_no_authoritys_key() -> None:
     ids=["garbage", "half", "bad key", "another's key", "another's authority", "half of the next"],
 )
 def test_what_is_no_pair_is_told_by_its_name(change: dict[str, bytes], said: str) -> None:
-    data = {name: value for name, value in Kept(make(HOSTS, NOW)).data().items() if value is not None}
-    with pytest.raises(Unusable, match=f"^{said}"):
+    data = {name: value for name, value in KeyPairSet(make(HOSTS, NOW)).data().items() if value is not None}
+    with pytest.raises(UnusableKeyPair, match=f"^{said}"):
         read_kept(data | change)
 
 
@@ -287,7 +297,7 @@ async def test_a_secret_that_holds_something_else_is_left_alone(
 ) -> None:
     cluster.put(content)
     one = replica()
-    with pytest.raises(Unusable, match=r"secrets/own-node: .*it is not touched: delete it"):
+    with pytest.raises(UnusableKeyPair, match=r"secrets/own-node: .*it is not touched: delete it"):
         await one.look()
     assert cluster.secret() == content
     assert not one.ready.is_set()
@@ -300,7 +310,7 @@ async def test_a_secret_that_became_garbage_leaves_the_served_certificate(
     await one.look()
     bundle = cluster.bundle
     cluster.objects[SECRET]["data"]["tls.crt"] = "no base64!"
-    with pytest.raises(Unusable, match="not touched"):
+    with pytest.raises(UnusableKeyPair, match="not touched"):
         await one.look()
     shake_hands(one.ssl_context, bundle)
 

@@ -15,7 +15,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, Unreachable
 from muster_kube.controller.field_contest import BACKOFF, QUIET_S
 from muster_kube.webhook.certificates import CLOCK_LOOK_S, SPREAD_S, Certificates
-from muster_kube.webhook.key_pairs import DAY_S, OVERLAP_S, RENEW_S, VALID_S, Kept, make, next_due, renewed
+from muster_kube.webhook.key_pairs import DAY_S, OVERLAP_S, RENEW_S, VALID_S, KeyPairSet, make, next_due, renewed
 
 SECONDS = 5.0  # within which a change is made good
 REACTS_S = 2.0  # who writes another bundle than ours
@@ -256,8 +256,10 @@ def test_what_is_due_and_cannot_be_done_is_not_tried_all_the_time(wire: Any) -> 
     wire.run_virtually(live())
 
 
-@pytest.mark.parametrize("kept", [Kept(make(HOSTS, NOW)), Kept(make(HOSTS, NOW), make(HOSTS, NOW + 100 * DAY_S))])
-def test_before_it_is_due_nothing_has_to_be_done(kept: Kept) -> None:
+@pytest.mark.parametrize(
+    "kept", [KeyPairSet(make(HOSTS, NOW)), KeyPairSet(make(HOSTS, NOW), make(HOSTS, NOW + 100 * DAY_S))]
+)
+def test_before_it_is_due_nothing_has_to_be_done(kept: KeyPairSet) -> None:
     due = next_due(kept)
     for now in (NOW, NOW + 50 * DAY_S, due - 1):
         assert renewed(kept, HOSTS, min(now, due - 1), trusted=True) is kept

@@ -17,7 +17,7 @@ import pytest
 from muster_kube.process.address import bind
 from muster_kube.webhook.certificates import CertificateFiles
 from muster_kube.webhook.key_pairs import make
-from muster_kube.webhook.review import ALLOWED, AdmissionRequest, Answer
+from muster_kube.webhook.review import ALLOWED, AdmissionRequest, ReviewAnswer
 from muster_kube.webhook.server import DEFAULT_S, HELD_LIMIT, REVIEW_LIMIT, Webhooks, patience_s, serve
 
 PATH = "/validate"
@@ -54,9 +54,9 @@ def review(**request: Any) -> bytes:
 class Reviewer:
     def __init__(self) -> None:
         self.asked: list[AdmissionRequest] = []
-        self.answer: Answer | Exception | None = ALLOWED
+        self.answer: ReviewAnswer | Exception | None = ALLOWED
 
-    async def __call__(self, request: AdmissionRequest) -> Answer:
+    async def __call__(self, request: AdmissionRequest) -> ReviewAnswer:
         self.asked.append(request)
         if self.answer is None:
             await asyncio.Event().wait()
@@ -124,7 +124,7 @@ async def test_a_review_is_put_to_the_reviewer_and_answered_by_its_uid(served: S
 
 
 async def test_a_refusal_says_why(served: Served) -> None:
-    served.reviewer.answer = Answer(False, message="not yours")
+    served.reviewer.answer = ReviewAnswer(False, message="not yours")
     status = (await served.response(review()))["status"]
     assert (status["code"], status["reason"], status["message"]) == (403, "Forbidden", "not yours")
 
@@ -140,7 +140,7 @@ async def test_a_review_of_the_older_version_is_answered_in_it(served: Served) -
 
 async def test_patch_and_warnings_go_with_the_answer(served: Served) -> None:
     operations = [{"op": "add", "path": "/spec/a", "value": 1}]
-    served.reviewer.answer = Answer(True, warnings=("older spelling",), patch=operations)
+    served.reviewer.answer = ReviewAnswer(True, warnings=("older spelling",), patch=operations)
     response = await served.response(review())
     assert (response["warnings"], response["patchType"]) == (["older spelling"], "JSONPatch")
     assert json.loads(base64.b64decode(response["patch"])) == operations
@@ -148,7 +148,9 @@ async def test_patch_and_warnings_go_with_the_answer(served: Served) -> None:
 
 async def test_a_refusal_carries_no_patch_but_its_details(served: Served) -> None:
     details = {"causes": [{"field": "spec.a", "message": "no"}]}
-    served.reviewer.answer = Answer(False, 422, "Invalid", "no", details, patch=[{"op": "remove", "path": "/spec/a"}])
+    served.reviewer.answer = ReviewAnswer(
+        False, 422, "Invalid", "no", details, patch=[{"op": "remove", "path": "/spec/a"}]
+    )
     response = await served.response(review())
     assert response["status"]["details"] == details
     assert "patch" not in response

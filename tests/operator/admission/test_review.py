@@ -8,7 +8,7 @@ import pytest
 from tests.operator.admission.specs import Spec, least
 
 from muster_kube.api.reviews import Identity
-from muster_kube.webhook.review import AdmissionRequest, Answer, BadReview, Resource
+from muster_kube.webhook.review import AdmissionRequest, BadReview, Resource, ReviewAnswer
 from muster_kube.webhook.server import REVIEW_LIMIT
 from muster_operator.admission.defaults import defaulted
 from muster_operator.admission.review import JOB_LIMIT, Reviewers
@@ -48,10 +48,10 @@ class Asked:
         self.told: list[tuple[str, str]] = []
         self.reviewers = Reviewers(Limits(), scope, lambda webhook, answer: self.told.append((webhook, answer)))
 
-    async def mutate(self, *asked: Any, **fields: Any) -> Answer:
+    async def mutate(self, *asked: Any, **fields: Any) -> ReviewAnswer:
         return await self.reviewers.mutate(request(*asked, **fields))
 
-    async def validate(self, *asked: Any, **fields: Any) -> Answer:
+    async def validate(self, *asked: Any, **fields: Any) -> ReviewAnswer:
         return await self.reviewers.validate(request(*asked, **fields))
 
 

@@ -12,7 +12,7 @@ import yaml
 from muster_operator.job import crd
 from muster_operator.job.types import Spec, Status
 
-FILE = Path(__file__).parents[2] / "helm" / "muster" / "crds" / crd.FILE
+FILE = Path(__file__).parents[3] / "helm" / "muster" / "crds" / crd.FILE
 # of the published CRD 1.2.0 (graphcore/helm-charts): path, type
 PUBLISHED = {
     "spec.cleanPodPolicy": "string",

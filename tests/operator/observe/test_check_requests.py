@@ -11,18 +11,18 @@ from tests.kube.conftest import Asked, Reply
 from tests.operator.edge.operator_world import Bench, Object, a_job, bench_around, failure, job_object, until
 
 from muster_kube.api.errors import Conflict
-from muster_kube.nodehealth import REQUESTS_LIMIT, Request
+from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest
 from muster_operator.act.orphans import Orphans
 from muster_operator.job.snapshot import AskNode, Did, WithdrawRequests
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 PATH = f"{HEALTHS}/node-a"
-OURS = Request(id="ipujob-u1-0-7", checks=("pciebw",), by="IPUJob ns/train")
-OTHER = Request(id="ipujob-u2-0-7", checks=("ipu",), by="IPUJob ns/other")
-ANN = Request(id="ann-1", checks=("ipu",), by="ann")
+OURS = CheckRequest(id="ipujob-u1-0-7", checks=("pciebw",), by="IPUJob ns/train")
+OTHER = CheckRequest(id="ipujob-u2-0-7", checks=("ipu",), by="IPUJob ns/other")
+ANN = CheckRequest(id="ann-1", checks=("ipu",), by="ann")
 
 
-def health(*requests: Request, version: int = 9, answers: tuple[str, ...] = ()) -> Object:
+def health(*requests: CheckRequest, version: int = 9, answers: tuple[str, ...] = ()) -> Object:
     return {
         "kind": "NodeHealth",
         "metadata": {"name": "node-a", "uid": "nh", "resourceVersion": str(version)},
@@ -36,7 +36,7 @@ def health(*requests: Request, version: int = 9, answers: tuple[str, ...] = ()) 
 class Stored:
     """The NodeHealth as the API server has it; ours and others' requests are told apart by their manager."""
 
-    def __init__(self, bench: Bench, *requests: Request) -> None:
+    def __init__(self, bench: Bench, *requests: CheckRequest) -> None:
         self.now = health(*requests)
         bench.api.on("GET", PATH, lambda _: Reply(200, self.now))
         bench.api.on("PATCH", PATH, self._patch)

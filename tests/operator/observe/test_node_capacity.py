@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_kube.api.objects import Condition, Metadata, Taint
+from muster_kube.api.objects import Metadata, NodeCondition, Taint
 from muster_operator.job.snapshot import Placeable
 from muster_operator.observe.node_capacity import (
     SELECTORS_LIMIT,
@@ -25,8 +25,8 @@ def node(
     labels = {"rack": rack} | ({"muster.dev/faulty": "true"} if label else {})
     taints = (Taint(key=taint, effect="NoSchedule", value="x"),) if taint else ()
     conditions = (
-        Condition(type="MemoryPressure", status="False", last_heartbeat_time="now"),
-        Condition(type="Ready", status="True" if ready else "Unknown", reason="r", last_heartbeat_time="now"),
+        NodeCondition(type="MemoryPressure", status="False", last_heartbeat_time="now"),
+        NodeCondition(type="Ready", status="True" if ready else "Unknown", reason="r", last_heartbeat_time="now"),
     )
     return slim(
         FleetNode(

@@ -7,7 +7,7 @@ import msgspec
 from tests.operator.plan.sick_cluster import ROUND_S, SickCluster
 
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import Answer, Request
+from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job import names
 from muster_operator.job.partition_api import Refusal
 from muster_operator.job.snapshot import Action, AskNode, Make, Placeable, Plan, Seen, Tell, WithdrawRequests
@@ -21,8 +21,8 @@ class CheckedCluster(SickCluster):
     and id. ran: how often a node's agent ran for an id. full: nodes that take no request. told: Events, in order."""
 
     says: dict[str, str] = field(default_factory=dict)
-    requests: dict[str, dict[str, Request]] = field(default_factory=dict)
-    answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
+    requests: dict[str, dict[str, CheckRequest]] = field(default_factory=dict)
+    answers: dict[tuple[str, str], RequestAnswer] = field(default_factory=dict)
     ran: Counter[tuple[str, str]] = field(default_factory=Counter)
     full: set[str] = field(default_factory=set)
     readable: bool = True
@@ -98,7 +98,7 @@ class CheckedCluster(SickCluster):
                 if verdict and (node, name) not in self.answers:
                     self.ran[node, name] += 1
                     why = "" if verdict == "PASS" else "LowBandwidth"
-                    self.answers[node, name] = Answer(
+                    self.answers[node, name] = RequestAnswer(
                         id=name, verdict=verdict, finished=rfc3339(self.now), reason=why, message=why and "3 GB/s"
                     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from muster_kube.api.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, Taint
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_tainter.budgets.allocator import UNCERTAIN_S, Ledger
 from muster_tainter.budgets.pool_usage import Shortage, Standing, standing_of
 from muster_tainter.policy.budgets import Budget
@@ -516,7 +516,7 @@ def test_a_nodes_standing_is_read_from_its_labels_conditions_and_taints() -> Non
     node = Node(
         metadata=Metadata(name="n", labels={"gpu": "h100", RACK: "r7"}),
         spec=NodeSpec(taints=(Taint(key="a", effect="PreferNoSchedule"),)),
-        status=NodeStatus(conditions=(Condition(type="Ready", status="True"),)),
+        status=NodeStatus(conditions=(NodeCondition(type="Ready", status="True"),)),
     )
     assert standing_of(node, [h100, other], ours=False, tainted_at=5.0) == Standing(
         (("h100", "r7"), ("all", "")), ready=True, schedulable=True, blocked=False, ours=False, tainted_at=5.0

@@ -10,7 +10,7 @@ from tests.tainter.one_proved_node import ProvedNode
 
 from muster_cli.__main__ import main
 from muster_kube.api.objects import ManagedMetadata, ManagedNode, Node, Taint
-from muster_kube.nodehealth import Clear, NodeHealth
+from muster_kube.nodehealth import ClearEntry, NodeHealth
 from muster_tainter.faults.decision_context import Surroundings
 from muster_tainter.faults.desired_state import Decision, decide, recall, vanished
 from muster_tainter.faults.node_record import ANNOTATION, OPEN_LIMIT, SIZE_LIMIT, ours
@@ -113,7 +113,7 @@ rules:
     def test_1072_a_person_sets_a_node_healthy_with_one_word(self, make: Any) -> None:
         said = make.finding(occurrence=3)
         node = settled(make.node(), make.health(said))
-        clear = Clear(check="dmesg", component="*", occurrence=3, by="ada", at="2026-01-01T00:00:00Z")
+        clear = ClearEntry(check="dmesg", component="*", occurrence=3, by="ada", at="2026-01-01T00:00:00Z")
         node = settled(node, make.health(said, clear=(clear,)), now=T0 + 60)
         assert (keys(node), [(closed.how, closed.by) for closed in recall(node).closed]) == ([], [("person", "ada")])
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from muster_kube.api.objects import Node, Taint
-from muster_kube.nodehealth import Answer, Clear, NodeHealth, Spec
+from muster_kube.nodehealth import ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
 from muster_tainter.faults.check_history import ANNOTATION as TESTS
 from muster_tainter.faults.check_history import PastTests, encode
 from muster_tainter.faults.desired_state import CONDITION, Decision, decide, recall, vanished
@@ -150,7 +150,7 @@ def test_no_reboot_closes_what_asks_for_replacement(make: Any) -> None:
 def test_a_persons_clear_closes_at_once_and_names_the_person(make: Any, component: str) -> None:
     finding = make.finding(fault_class="replace", occurrence=5)
     tainted, _ = settle(make.node(), make.health(finding))
-    clear = Clear(check="dmesg", component=component, occurrence=5, by="ada")
+    clear = ClearEntry(check="dmesg", component=component, occurrence=5, by="ada")
     node, _ = settle(tainted, make.health(finding, clear=(clear,)))
     assert node.spec.taints == ()
     assert recall(node).closed[0].by == "ada"
@@ -166,13 +166,13 @@ def test_a_persons_clear_closes_at_once_and_names_the_person(make: Any, componen
 ])  # fmt: skip
 def test_a_clear_of_something_else_closes_nothing(make: Any, check: str, component: str, occurrence: int) -> None:
     tainted, _ = settle(make.node(), make.health(make.finding(occurrence=5)))
-    clear = Clear(check=check, component=component, occurrence=occurrence)
+    clear = ClearEntry(check=check, component=component, occurrence=occurrence)
     node, _ = settle(tainted, make.health(make.finding(occurrence=5), clear=(clear,)))
     assert node.spec.taints == (make.faulty,)
 
 
 def test_what_a_person_cleared_before_it_was_seen_is_not_opened(make: Any) -> None:
-    clear = Clear(check="dmesg", component="*", occurrence=5)
+    clear = ClearEntry(check="dmesg", component="*", occurrence=5)
     node, _ = settle(make.node(), make.health(make.finding(occurrence=5), clear=(clear,)))
     assert node.spec.taints == ()
 
@@ -259,11 +259,11 @@ def test_the_startup_taint_waits_for_what_the_pool_asks_of_a_new_node(make: Any)
 
 def test_a_node_that_tests_is_labelled_until_it_has_answered_or_is_given_up(make: Any) -> None:
     request = request_for("gpumem", "1", NOW)
-    health = msgspec.structs.replace(make.health(), spec=Spec(requests=(request,)))
+    health = msgspec.structs.replace(make.health(), spec=NodeHealthSpec(requests=(request,)))
     node, decision = settle(make.node(), health)
     assert node.metadata.labels["muster.dev/testing"] == "gpumem"
     assert not decision.urgent
-    answer = Answer(id=request.id, verdict="PASS", finished="2026-01-01T00:00:00Z")
+    answer = RequestAnswer(id=request.id, verdict="PASS", finished="2026-01-01T00:00:00Z")
     status = msgspec.structs.replace(health.status, answers=(answer,))
     for after in (make.health(), msgspec.structs.replace(health, status=status), None, Unusable("x")):
         free, _ = settle(node, after)
@@ -328,7 +328,7 @@ def test_without_a_usable_report_faults_stay_and_none_open(make: Any, how: str) 
 
 def test_a_persons_word_counts_even_if_the_agent_talks_nonsense(make: Any) -> None:
     tainted, _ = settle(make.node(), make.health(make.finding()))
-    clear = Clear(check="dmesg", component="*", occurrence=1)
+    clear = ClearEntry(check="dmesg", component="*", occurrence=1)
     node, _ = settle(tainted, make.health(make.finding(occurrence=-1), clear=(clear,)))
     assert node.spec.taints == ()
 
@@ -371,7 +371,7 @@ def test_a_taint_whose_reason_was_lost_stays_until_a_good_boot(make: Any) -> Non
 def test_closed_numbers_are_kept_while_their_findings_are_reported(make: Any) -> None:
     findings = tuple(make.finding(f"Xid{n}", n) for n in range(1, 31))
     node, _ = settle(make.node(), make.health(*findings))
-    clear = Clear(check="dmesg", component="*", occurrence=30)
+    clear = ClearEntry(check="dmesg", component="*", occurrence=30)
     node, _ = settle(node, make.health(*findings, clear=(clear,)))
     assert node.spec.taints == ()
     node, _ = settle(node, make.health(*findings), now=NOW + 10 * 86400)
@@ -385,7 +385,7 @@ def test_many_faults_are_counted_and_closed_by_a_clear_of_all(make: Any) -> None
     node, decision = settle(make.node(), make.health(*findings))
     assert len(node.metadata.annotations[ANNOTATION]) <= 8192
     assert sum(fault.rest or 1 for fault in decision.memory.open) == 64
-    clear = Clear(check="dmesg", component="*", occurrence=64, by="ada")
+    clear = ClearEntry(check="dmesg", component="*", occurrence=64, by="ada")
     node, _ = settle(node, make.health(*findings, clear=(clear,)))
     assert node.spec.taints == ()
     node, _ = settle(node, make.health(*findings))

@@ -8,7 +8,7 @@ import pytest
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ConfigError
-from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.external_findings import KEYS_LIMIT, Outside
 from muster_tainter.metrics import Metrics
@@ -17,12 +17,12 @@ from muster_tainter.policy.file import parse_policy
 WAIT_S = 60.0
 
 
-def finding(reason: str = "R", occurrence: int = 1) -> Finding:
-    return Finding(component="host", reason=reason, verdict="FAIL", occurrence=occurrence)
+def finding(reason: str = "R", occurrence: int = 1) -> ReportedFinding:
+    return ReportedFinding(component="host", reason=reason, verdict="FAIL", occurrence=occurrence)
 
 
-def over(reason: str, occurrence: int = 1) -> Cleared:
-    return Cleared("host", reason, occurrence, "source", "2026-01-01T00:00:00Z", "")
+def over(reason: str, occurrence: int = 1) -> ClearedFault:
+    return ClearedFault("host", reason, occurrence, "source", "2026-01-01T00:00:00Z", "")
 
 
 def test_what_one_source_says_leaves_room_for_the_others() -> None:

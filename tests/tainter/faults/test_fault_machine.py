@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster_kube.api.objects import Metadata, Node, Taint
-from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth, Spec, Status
+from muster_kube.nodehealth import (
+    ClearedFault,
+    ClearEntry,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
+)
 from muster_tainter.faults.desired_state import Decision, decide, is_ours, recall, vanished
 from muster_tainter.faults.lifecycle import wanted
 from muster_tainter.faults.node_record import OurTaint, ours
@@ -51,9 +59,9 @@ class OneNode(RuleBasedStateMachine):
         self.evidence: dict[OurTaint, str] = {}
         self.counter = 0
         self.boot = 1
-        self.findings: dict[Key, Finding] = {}
-        self.cleared: list[Cleared] = []
-        self.clears: list[Clear] = []
+        self.findings: dict[Key, ReportedFinding] = {}
+        self.cleared: list[ClearedFault] = []
+        self.clears: list[ClearEntry] = []
         self.shown = "report"
         self.health: NodeHealth | None = None
         self.pending: list[Pending | None] = [None, None]
@@ -65,20 +73,20 @@ class OneNode(RuleBasedStateMachine):
     def publish(self) -> None:
         findings = tuple(self.findings.values()) if self.shown != "unknown" else ()
         if self.shown == "nonsense":
-            findings = (*findings, Finding(component="", reason="x", verdict="FAIL"))
+            findings = (*findings, ReportedFinding(component="", reason="x", verdict="FAIL"))
         verdict = "UNKNOWN" if self.shown == "unknown" else "FAIL" if findings else "PASS"
-        check = CheckStatus(name="dmesg", verdict=verdict, findings=findings, cleared=tuple(self.cleared[-16:]))
+        check = ReportedCheck(name="dmesg", verdict=verdict, findings=findings, cleared=tuple(self.cleared[-16:]))
         self.health = NodeHealth(
             metadata=Metadata(name="n1"),
-            spec=Spec(clear=tuple(self.clears[-32:])),
-            status=Status(verdict=verdict, checks=(check,), boot_id=f"boot-{self.boot}"),
+            spec=NodeHealthSpec(clear=tuple(self.clears[-32:])),
+            status=NodeHealthStatus(verdict=verdict, checks=(check,), boot_id=f"boot-{self.boot}"),
         )
 
     @rule(key=st.sampled_from(KEYS), fault_class=st.sampled_from(["reset", "replace", "restart-app"]))
     def fires(self, key: Key, fault_class: str) -> None:
         if key not in self.findings:
             self.counter += 1
-            self.findings[key] = Finding(
+            self.findings[key] = ReportedFinding(
                 component=key[1], reason=key[2], verdict="FAIL", fault_class=fault_class, occurrence=self.counter
             )
         self.publish()
@@ -92,9 +100,9 @@ class OneNode(RuleBasedStateMachine):
                     self.prove(key, finding.occurrence)
         self.publish()
 
-    def over(self, key: Key, finding: Finding, how: str) -> None:
+    def over(self, key: Key, finding: ReportedFinding, how: str) -> None:
         del self.findings[key]
-        over = Cleared(
+        over = ClearedFault(
             component=key[1], reason=key[2], occurrence=finding.occurrence, how=how, at="2026-01-01T00:00:00Z"
         )
         self.cleared.append(over)
@@ -140,7 +148,7 @@ class OneNode(RuleBasedStateMachine):
     def person_clears(self, component: str) -> None:
         if not self.counter:
             return
-        self.clears.append(Clear(check="dmesg", component=component, occurrence=self.counter, by="ada"))
+        self.clears.append(ClearEntry(check="dmesg", component=component, occurrence=self.counter, by="ada"))
         for key in KEYS:
             if component in ("*", key[1]):
                 self.prove(key, self.counter)

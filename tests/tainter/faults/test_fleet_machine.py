@@ -13,9 +13,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from muster_kube.api.objects import Condition, Metadata, Node, NodeStatus, Taint
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus, Taint
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import CheckStatus, Clear, Cleared, Finding, NodeHealth, Spec, Status
+from muster_kube.nodehealth import (
+    ClearedFault,
+    ClearEntry,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
+)
 from muster_tainter.budgets.allocator import Ledger
 from muster_tainter.budgets.pool_usage import standing_of
 from muster_tainter.budgets.reservations import severity
@@ -86,14 +94,14 @@ class Fleet(RuleBasedStateMachine):
         self.now = 1.8e9
         self.monotonic = 0.0
         self.paused = False
-        ready = NodeStatus(conditions=(Condition(type="Ready", status="True"),))
+        ready = NodeStatus(conditions=(NodeCondition(type="Ready", status="True"),))
         self.nodes = {
             name: Node(metadata=Metadata(name=name, resource_version="1", labels={"rack": RACK[name]}), status=ready)
             for name in NAMES
         }
-        self.findings: dict[str, dict[str, Finding]] = {name: {} for name in NAMES}
-        self.cleared: dict[str, list[Cleared]] = {name: [] for name in NAMES}
-        self.clears: dict[str, list[Clear]] = {name: [] for name in NAMES}
+        self.findings: dict[str, dict[str, ReportedFinding]] = {name: {} for name in NAMES}
+        self.cleared: dict[str, list[ClearedFault]] = {name: [] for name in NAMES}
+        self.clears: dict[str, list[ClearEntry]] = {name: [] for name in NAMES}
         self.counters = dict.fromkeys(NAMES, 0)
         self.over: dict[tuple[str, str], int] = {}  # (node, reason) -> occurrence that a person or the driver closed
         self.removed: dict[str, dict[OurTaint, str]] = {}
@@ -120,7 +128,7 @@ class Fleet(RuleBasedStateMachine):
 
     def health(self, name: str) -> NodeHealth:
         findings = tuple(self.findings[name].values())
-        check = CheckStatus(
+        check = ReportedCheck(
             name="dmesg",
             verdict="FAIL" if findings else "PASS",
             findings=findings,
@@ -128,8 +136,8 @@ class Fleet(RuleBasedStateMachine):
         )
         return NodeHealth(
             metadata=Metadata(name=name),
-            spec=Spec(clear=tuple(self.clears[name][-32:])),
-            status=Status(verdict=check.verdict, checks=(check,), boot_id="b"),
+            spec=NodeHealthSpec(clear=tuple(self.clears[name][-32:])),
+            status=NodeHealthStatus(verdict=check.verdict, checks=(check,), boot_id="b"),
         )
 
     # agents
@@ -139,7 +147,7 @@ class Fleet(RuleBasedStateMachine):
         reason = f"Xid-{fault_class}"
         if reason not in self.findings[name]:
             self.counters[name] += 1
-            self.findings[name][reason] = Finding(
+            self.findings[name][reason] = ReportedFinding(
                 component="gpu/0",
                 reason=reason,
                 verdict="FAIL",
@@ -152,7 +160,9 @@ class Fleet(RuleBasedStateMachine):
         finding = self.findings[name].pop(f"Xid-{fault_class}", None)
         if finding is not None:
             self.cleared[name].append(
-                Cleared(component="gpu/0", reason=finding.reason, occurrence=finding.occurrence, how="driver", at="")
+                ClearedFault(
+                    component="gpu/0", reason=finding.reason, occurrence=finding.occurrence, how="driver", at=""
+                )
             )
 
     @rule(name=nodes)
@@ -165,7 +175,7 @@ class Fleet(RuleBasedStateMachine):
     @rule(name=nodes)
     def person_clears(self, name: str) -> None:
         if self.counters[name]:
-            self.clears[name].append(Clear(check="dmesg", component="*", occurrence=self.counters[name], by="ada"))
+            self.clears[name].append(ClearEntry(check="dmesg", component="*", occurrence=self.counters[name], by="ada"))
             self.closed_by_a_person(name)
 
     def closed_by_a_person(self, name: str) -> None:
@@ -209,7 +219,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(name=nodes, ready=st.booleans())
     def kubelet_says(self, name: str, ready: bool) -> None:
-        condition = Condition(type="Ready", status=str(ready))
+        condition = NodeCondition(type="Ready", status=str(ready))
         self.touch(msgspec.structs.replace(self.nodes[name], status=NodeStatus(conditions=(condition,))))
 
     @rule(paused=st.booleans())

@@ -7,7 +7,17 @@ import pytest
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
-from muster_kube.nodehealth import Answer, CheckStatus, Clear, Cleared, Finding, NodeHealth, Request, Spec, Status
+from muster_kube.nodehealth import (
+    CheckRequest,
+    ClearedFault,
+    ClearEntry,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
+    RequestAnswer,
+)
 from muster_tainter.faults.decision_context import ALONE, Surroundings
 from muster_tainter.faults.desired_state import Decision, decide, recall
 from muster_tainter.faults.policy_match import wanted
@@ -164,7 +174,7 @@ class TestHoldDown:
         node = self.flap(make.node(), make, 1, NOW, policy())
         node = self.flap(node, make, 2, NOW + 120, policy())
         before = recall(node).penalty
-        health = make.health(clear=(Clear(check="dmesg", component="*", occurrence=2, by="ada"),))
+        health = make.health(clear=(ClearEntry(check="dmesg", component="*", occurrence=2, by="ada"),))
         node = settled(node, health, policy(), NOW + 190)
         assert (tainted(node), recall(node).closed[0].how, recall(node).penalty) == (False, "person", before)
 
@@ -202,25 +212,25 @@ class TestProof:
     RULES = "{rules: [{name: hw, action: taint, proof: {checks: [gpumem], passes: 2}}]}"
 
     def health(
-        self, *findings: Finding, boot: str = "b1", check: str = "pciebw", asked: float = 0, **answer: Any
+        self, *findings: ReportedFinding, boot: str = "b1", check: str = "pciebw", asked: float = 0, **answer: Any
     ) -> NodeHealth:
         rules = parse_policy(self.RULES)
         proof = rules.rules[0].proof_of(check, "contact")
         assert proof is not None
-        request = Request(id=Asked(proof.digest, asked).id, checks=proof.checks, by=MANAGER)
+        request = CheckRequest(id=Asked(proof.digest, asked).id, checks=proof.checks, by=MANAGER)
         said = {"verdict": "PASS", "finished": "2026-01-01T00:00:00Z"} | answer
         return NodeHealth(
             metadata=Metadata(name="n1"),
-            spec=Spec(requests=(request,) if asked else ()),
-            status=Status(
+            spec=NodeHealthSpec(requests=(request,) if asked else ()),
+            status=NodeHealthStatus(
                 verdict="FAIL" if findings else "PASS",
                 boot_id=boot,
-                checks=(CheckStatus(name=check, verdict="FAIL" if findings else "PASS", findings=findings),),
-                answers=(Answer(id=request.id, **said),) if asked else (),
+                checks=(ReportedCheck(name=check, verdict="FAIL" if findings else "PASS", findings=findings),),
+                answers=(RequestAnswer(id=request.id, **said),) if asked else (),
             ),
         )
 
-    FINDING = Finding(component="gpu/0", reason="SlowHostToDevice", verdict="FAIL", fault_class="contact")
+    FINDING = ReportedFinding(component="gpu/0", reason="SlowHostToDevice", verdict="FAIL", fault_class="contact")
 
     def start(self, make: Any, check: str = "pciebw") -> Node:
         node = settled(make.node(), self.health(self.FINDING, check=check), parse_policy(self.RULES), NOW)
@@ -269,11 +279,13 @@ class TestProof:
         assert tainted(settled(node, self.health(self.FINDING, check="dmesg", asked=NOW + 10), rules, NOW + 60))
         other = self.health(self.FINDING, check="dmesg", asked=NOW + 10, boot="b2")
         assert not tainted(settled(node, msgspec.structs.replace(other, status=msgspec.structs.replace(
-            other.status, checks=(CheckStatus(name="dmesg", verdict="PASS"),))), rules, NOW + 60))  # fmt: skip
+            other.status, checks=(ReportedCheck(name="dmesg", verdict="PASS"),))), rules, NOW + 60))  # fmt: skip
 
     def test_a_run_that_the_agent_made_by_itself_closes_nothing(self, make: Any) -> None:
         health = self.health(asked=0)
-        over = Cleared(component="gpu/0", reason="SlowHostToDevice", occurrence=1, how="run", at="2026-01-01T00:00:00Z")
+        over = ClearedFault(
+            component="gpu/0", reason="SlowHostToDevice", occurrence=1, how="run", at="2026-01-01T00:00:00Z"
+        )
         [check] = health.status.checks
         check = msgspec.structs.replace(check, cleared=(over,))
         health = msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, checks=(check,)))
@@ -281,9 +293,13 @@ class TestProof:
 
     @pytest.mark.parametrize("how", ["proof", "source", "boot"])
     def test_an_agent_s_word_is_no_proof(self, make: Any, how: str) -> None:
-        over = Cleared(component="gpu/0", reason="SlowHostToDevice", occurrence=1, how=how, at="2026-01-01T00:00:00Z")
-        check = CheckStatus(name="pciebw", verdict="PASS", cleared=(over,))
-        health = NodeHealth(metadata=Metadata(name="n1"), status=Status(verdict="PASS", boot_id="b1", checks=(check,)))
+        over = ClearedFault(
+            component="gpu/0", reason="SlowHostToDevice", occurrence=1, how=how, at="2026-01-01T00:00:00Z"
+        )
+        check = ReportedCheck(name="pciebw", verdict="PASS", cleared=(over,))
+        health = NodeHealth(
+            metadata=Metadata(name="n1"), status=NodeHealthStatus(verdict="PASS", boot_id="b1", checks=(check,))
+        )
         assert tainted(settled(self.start(make), health, parse_policy(self.RULES), NOW + 60))
 
 
@@ -330,7 +346,7 @@ incidents: {nodes: 3, within: 60s}
 
 
 class TestOutside:
-    FINDING = Finding(
+    FINDING = ReportedFinding(
         component="host", reason="KernelDeadlock", verdict="FAIL", fault_class="reboot", occurrence=1_800_000_000
     )
     KEY = ("condition", "host", "KernelDeadlock")
@@ -342,7 +358,7 @@ class TestOutside:
 
     def test_its_word_that_it_is_over_closes_it(self, make: Any) -> None:
         node = settled(make.node(), make.health(), policy(), NOW, Surroundings(outside={self.KEY: self.FINDING}))
-        over = Cleared(component="host", reason="KernelDeadlock", occurrence=1_800_000_000, how="source", at="")
+        over = ClearedFault(component="host", reason="KernelDeadlock", occurrence=1_800_000_000, how="source", at="")
         around = Surroundings(over={self.KEY: (over,)})
         node = settled(node, make.health(), policy(), NOW + 60, around)
         assert (tainted(node), recall(node).closed[0].how) == (False, "source")
@@ -350,7 +366,7 @@ class TestOutside:
     def test_the_same_firing_told_again_by_a_new_leader_opens_nothing(self, make: Any) -> None:
         around = Surroundings(outside={self.KEY: self.FINDING})
         node = settled(make.node(), make.health(), policy(), NOW, around)
-        over = Cleared(component="host", reason="KernelDeadlock", occurrence=1_800_000_000, how="source", at="")
+        over = ClearedFault(component="host", reason="KernelDeadlock", occurrence=1_800_000_000, how="source", at="")
         node = settled(node, make.health(), policy(), NOW + 60, Surroundings(over={self.KEY: (over,)}))
         assert not tainted(settled(node, make.health(), policy(), NOW + 90, around))
 

@@ -7,7 +7,7 @@ import pytest
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Node, OwnerReference, Taint
-from muster_kube.nodehealth import Clear, Cleared, Finding, NodeHealth
+from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedFinding
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.decision_context import ALONE, Surroundings
 from muster_tainter.faults.desired_state import Decision, decide, recall
@@ -19,7 +19,7 @@ from muster_tainter.projection import slim_health, slim_node
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)
-SILENCE = Finding(
+SILENCE = ReportedFinding(
     component=SILENT[1], reason=SILENT[2], verdict="FAIL", message="no agent is ready", occurrence=1_700_000_000
 )
 
@@ -41,7 +41,7 @@ def settle(
     return after, decision
 
 
-def many(make: Any, count: int, **fields: Any) -> tuple[Finding, ...]:
+def many(make: Any, count: int, **fields: Any) -> tuple[ReportedFinding, ...]:
     return tuple(make.finding(component=f"gpu/{i}", occurrence=i + 1, **fields) for i in range(count))
 
 
@@ -58,7 +58,7 @@ def test_an_agent_that_comes_back_ends_its_silence_also_beside_forty_failures(ma
     health = make.health(*many(make, 45))
     node, _ = settle(make.node(), health)
     node, _ = settle(node, health, around=Surroundings(outside={SILENT: SILENCE}))
-    over = Cleared(component=SILENT[1], reason=SILENT[2], occurrence=SILENCE.occurrence, how="source", at="")
+    over = ClearedFault(component=SILENT[1], reason=SILENT[2], occurrence=SILENCE.occurrence, how="source", at="")
     node, _ = settle(node, health, around=Surroundings(over={SILENT: (over,)}))
     node, _ = settle(node, make.health(boot="boot-2"))
     assert recall(node).open == ()
@@ -106,7 +106,7 @@ def test_a_person_clears_one_loss_of_memory_not_those_to_come(make: Any) -> None
     node = make.node(make.faulty, **{ANNOTATION: "not json"})
     node, _ = settle(node, make.health())
     [lost] = recall(node).open
-    clear = Clear(check=lost.check, component=lost.component, occurrence=lost.occurrence, by="ada")
+    clear = ClearEntry(check=lost.check, component=lost.component, occurrence=lost.occurrence, by="ada")
     node, _ = settle(node, make.health(clear=(clear,)), now=NOW + 10)
     assert node.spec.taints == ()
     again = make.node(make.faulty, **{ANNOTATION: "not json"})
@@ -133,7 +133,7 @@ def test_a_condition_that_a_person_closed_stays_closed_while_its_source_is_not_h
     key = ("condition", "host", "Kaputt")
     around = Surroundings(outside={key: finding})
     node, _ = settle(make.node(), make.health(), policy, around=around)
-    clear = Clear(check="condition", component="host", occurrence=finding.occurrence, by="ada")
+    clear = ClearEntry(check="condition", component="host", occurrence=finding.occurrence, by="ada")
     node, _ = settle(node, make.health(clear=(clear,)), policy, around=around)
     assert node.spec.taints == ()
     later = NOW + 2 * 86_400  # the entry of spec.clear has gone, a new leader has not read the conditions yet

@@ -8,8 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_kube.api.objects import Condition, Metadata, Node
-from muster_kube.nodehealth import Agent, Answer, Clear, Measurement, NodeHealth, Request, Spec, Status
+from muster_kube.api.objects import Metadata, Node, NodeCondition
+from muster_kube.nodehealth import (
+    AgentIdentity,
+    CheckRequest,
+    ClearEntry,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedMeasurement,
+    RequestAnswer,
+)
 from muster_kube.process.logs import OneLine
 from muster_kube.process.settings import SettingsError
 from muster_tainter.events.recorder import condition_patch, event_name
@@ -49,7 +58,7 @@ def test_counts_and_times_are_no_transition(make: Any) -> None:
 
 
 def test_clears_are_transitions_too(make: Any) -> None:
-    clear = Clear(check="dmesg", component="*", occurrence=1, by="ada")
+    clear = ClearEntry(check="dmesg", component="*", occurrence=1, by="ada")
     events = list(transitions(make.health(), make.health(clear=(clear,), cleared=(make.cleared(),))))
     assert [e["event"] for e in events] == ["cleared", "clear"]
 
@@ -90,10 +99,10 @@ def test_the_same_news_has_the_same_name_and_other_news_another() -> None:
 
 
 def test_a_condition_keeps_its_transition_time_while_its_status_stays(make: Any) -> None:
-    old = Condition(type=CONDITION, status="False", reason="Xid79", last_transition_time="2026-01-01T00:00:00Z")
+    old = NodeCondition(type=CONDITION, status="False", reason="Xid79", last_transition_time="2026-01-01T00:00:00Z")
     node = msgspec.structs.replace(make.node(), status=msgspec.structs.replace(make.node().status, conditions=(old,)))
     for status, since in (("False", "2026-01-01T00:00:00Z"), ("True", "2026-02-01T00:00:00Z")):
-        body: Any = condition_patch(node, Condition(type=CONDITION, status=status), "2026-02-01T00:00:00Z")
+        body: Any = condition_patch(node, NodeCondition(type=CONDITION, status=status), "2026-02-01T00:00:00Z")
         assert body["status"]["conditions"][0]["lastTransitionTime"] == since
 
 
@@ -111,7 +120,7 @@ class TestExplain:
         assert self.text(make.node(), make.health()).splitlines()[0] == "n1 FREE  its last report was PASS"
 
     def test_a_tainted_node_shows_the_chain_of_evidence(self, make: Any) -> None:
-        measured = Measurement(name="bandwidth", value=3.2, unit="GB/s", threshold=4.0)
+        measured = ReportedMeasurement(name="bandwidth", value=3.2, unit="GB/s", threshold=4.0)
         health = make.health(make.finding(count=3, origin="kernel", measurements=(measured,)))
         node = decide(make.node(), health, POLICY, NOW).applied(make.node())
         [chain] = story(node, health, POLICY, NOW + 7980).chains
@@ -162,10 +171,12 @@ class TestExplain:
         health = make.health(make.finding())
         node = decide(make.node(), health, policy, NOW).applied(make.node())
         proof = policy.rules[0].proof_of("dmesg", "reboot")
-        request = Request(id=Asked(proof.digest, NOW + 60).id, checks=("dcgm",), by=MANAGER)
-        answers = (Answer(id=request.id, verdict="PASS", runs=3, passes=1),)
+        request = CheckRequest(id=Asked(proof.digest, NOW + 60).id, checks=("dcgm",), by=MANAGER)
+        answers = (RequestAnswer(id=request.id, verdict="PASS", runs=3, passes=1),)
         health = msgspec.structs.replace(
-            health, spec=Spec(requests=(request,)), status=msgspec.structs.replace(health.status, answers=answers)
+            health,
+            spec=NodeHealthSpec(requests=(request,)),
+            status=msgspec.structs.replace(health.status, answers=answers),
         )
         assert "proof    dcgm, asked 60s ago: 1 of 3 passed so far" in self.text(node, health, policy, NOW + 120)
         assert "dcgm passing 3 times on request, after a reboot" in self.text(node, health, policy, NOW + 120)
@@ -173,7 +184,7 @@ class TestExplain:
     def test_a_closed_fault_tells_who_closed_it_when_and_by_which_rule_it_was_one(self, make: Any) -> None:
         health = make.health(make.finding())
         node = decide(make.node(), health, POLICY, NOW).applied(make.node())
-        clear = Clear(check="dmesg", component="*", occurrence=1, by="ada")
+        clear = ClearEntry(check="dmesg", component="*", occurrence=1, by="ada")
         health = make.health(make.finding(), clear=(clear,))
         node = decide(node, health, POLICY, NOW + 300).applied(node)
         [closed] = story(node, health, POLICY, NOW + 360).closed
@@ -215,15 +226,23 @@ def test_projections_change_no_decision(make: Any) -> None:
 
 
 def test_what_the_plan_needs_of_a_health_is_kept() -> None:
-    request = Request(id="plan-pciebw-1", checks=("pciebw",), by="muster-tainter-plan", expires="2026-01-01T00:00:30Z")
-    answers = tuple(Answer(id=name, verdict="PASS", finished="x", message="long") for name in (request.id, "older"))
+    request = CheckRequest(
+        id="plan-pciebw-1", checks=("pciebw",), by="muster-tainter-plan", expires="2026-01-01T00:00:30Z"
+    )
+    answers = tuple(
+        RequestAnswer(id=name, verdict="PASS", finished="x", message="long") for name in (request.id, "older")
+    )
     health = NodeHealth(
         metadata=Metadata(
             name="n1", creation_timestamp="2026-01-01T00:00:00Z", annotations={"muster.dev/tests": "{}", "other": "x"}
         ),
-        spec=Spec(requests=(request,)),
-        status=Status(
-            verdict="PASS", agent=Agent(pod_uid="p", version="1"), idle_since="x", due=("pciebw",), answers=answers
+        spec=NodeHealthSpec(requests=(request,)),
+        status=NodeHealthStatus(
+            verdict="PASS",
+            agent=AgentIdentity(pod_uid="p", version="1"),
+            idle_since="x",
+            due=("pciebw",),
+            answers=answers,
         ),
     )
     slim = slim_health(health)

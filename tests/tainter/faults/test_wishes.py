@@ -18,7 +18,7 @@ from muster_cli.__main__ import main
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Metadata, Node, Taint
-from muster_kube.nodehealth import PATH, Clear, Finding, NodeHealth
+from muster_kube.nodehealth import PATH, ClearEntry, NodeHealth, ReportedFinding
 from muster_tainter.controller import Tainter
 from muster_tainter.events.affected_pods import concerns_of, message
 from muster_tainter.explain.node import lines, story
@@ -130,7 +130,9 @@ class TestWish3:
         assert [(s.node, s.since - T0, s.until - T0) for s in outcome.withheld_spells] == [("n1", 60.0, 600.0)]
 
     def test_wish_3_what_was_released_is_not_tainted_by_lifting_the_brake(self, make: Any) -> None:
-        said = make.health(make.finding(occurrence=3), clear=(Clear("dmesg", "*", 3, "ada", "2026-01-01T00:00:00Z"),))
+        said = make.health(
+            make.finding(occurrence=3), clear=(ClearEntry("dmesg", "*", 3, "ada", "2026-01-01T00:00:00Z"),)
+        )
         node = settled(make.node(), make.health(make.finding(occurrence=3)))
         node = settled(node, said, withhold="paused by ada: a bad switch")
         assert keys(node) == []
@@ -192,7 +194,9 @@ def test_wish_7_a_node_without_a_fresh_verdict_is_unknown_and_by_policy_unschedu
     make: Any, policy_of: PolicyOf, action: str, taints: list[str]
 ) -> None:
     policy = policy_of(RULES + f"deadMan: {{action: {action}}}")
-    silent = Finding(component="host", reason="AgentSilent", verdict="FAIL", occurrence=1, message="since 17 days")
+    silent = ReportedFinding(
+        component="host", reason="AgentSilent", verdict="FAIL", occurrence=1, message="since 17 days"
+    )
     node = settled(make.node(), make.health(), policy)
     assert node.metadata.labels["muster.dev/health"] == "pass"
     node = settled(node, make.health(), policy, outside={SILENT: silent})
@@ -314,7 +318,7 @@ class TestHoles:
     def test_hole_3_nothing_that_was_released_is_tainted_again_by_a_reset(self, make: Any, policy_of: PolicyOf) -> None:
         found = make.finding(occurrence=3)
         node = settled(make.node(), make.health(found))
-        clear = Clear("dmesg", "*", 3, "ada", "2026-01-01T00:00:00Z")
+        clear = ClearEntry("dmesg", "*", 3, "ada", "2026-01-01T00:00:00Z")
         node = settled(node, make.health(found, clear=(clear,)), withhold="paused by ada")
         # resumed, another leader, an edited policy, and the words of the release gone from the NodeHealth
         for policy in (SHIPPED, policy_of(RULES), policy_of("rules: [{name: everything, action: taint}]")):

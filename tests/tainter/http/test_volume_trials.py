@@ -16,7 +16,7 @@ from tests.kube.conftest import FakeApi, Reply, Wire
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
-from muster_kube.volume_trial import Trial
+from muster_kube.volume_trial import VolumeTrial
 from muster_tainter.controller import Tainter
 from muster_tainter.http.job_nodes import Locator
 from muster_tainter.http.routes import make_app
@@ -34,7 +34,7 @@ ASKED = {
     "bindTimeoutSeconds": 30,
     "writeTimeoutSeconds": 40.5,
 }
-WRITTEN = Trial(stage="written", storage_class="fast", bound_after_s=1.5, written_after_s=2.25)
+WRITTEN = VolumeTrial(stage="written", storage_class="fast", bound_after_s=1.5, written_after_s=2.25)
 
 
 class Volumes:
@@ -46,7 +46,7 @@ class Volumes:
         self.may_end = asyncio.Event()
         self.error: Exception | None = None
 
-    async def try_claim(self, node: str, **asked: Any) -> Trial:
+    async def try_claim(self, node: str, **asked: Any) -> VolumeTrial:
         self.asked.append((node, asked))
         try:
             await self.may_end.wait()
@@ -66,7 +66,7 @@ class Counted(Trials):
 
     let_in = gone = 0
 
-    async def run(self, asked: Any, user: str) -> Trial:
+    async def run(self, asked: Any, user: str) -> VolumeTrial:
         self.let_in += 1
         try:
             return await super().run(asked, user)

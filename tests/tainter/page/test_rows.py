@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from tests.browser.made_fleet import HOT, LINK_DOWN, NO_TOOL, XID31, MadeFleet, make_fleet, xid79
 
-from muster_kube.api.objects import Condition, NodeSpec, NodeStatus, Taint
+from muster_kube.api.objects import NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339_whole
-from muster_kube.nodehealth import Answer
+from muster_kube.nodehealth import RequestAnswer
 from muster_tainter.faults.node_report import Unusable
 from muster_tainter.page.detail import detail
 from muster_tainter.page.rows import Row, row
@@ -88,7 +88,7 @@ def test_proof_that_was_answered_is_proving_no_longer(fleet: MadeFleet, name: st
     identity = f"proof-0123456789-{int(NOW) - 10}"
     fleet.ask(name, "nic", PROOF, identity)
     known = fleet.healths[name]
-    answers = (Answer(id=identity, verdict="FAIL", finished=rfc3339_whole(NOW)),)
+    answers = (RequestAnswer(id=identity, verdict="FAIL", finished=rfc3339_whole(NOW)),)
     fleet.healths[name] = msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, answers=answers))
     assert shown(fleet, name)[0] == "T"
 
@@ -121,7 +121,7 @@ def test_no_report_is_unknown(fleet: MadeFleet, name: str) -> None:
 
 
 def test_a_silent_agent_makes_its_node_unknown_whatever_it_said_last(fleet: MadeFleet, name: str) -> None:
-    condition = Condition(
+    condition = NodeCondition(
         type="muster.dev/Healthy", status="Unknown", reason="AgentSilent", message="no ready agent for 14 m",
         last_transition_time=rfc3339_whole(NOW - 840),
     )  # fmt: skip

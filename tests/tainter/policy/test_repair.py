@@ -70,7 +70,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, job: str, words: str)
     assert words in str(told.value)
 
 
-FILES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+FILES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 EXAMPLES = [  # the others are for kubectl, and for Alertmanager
     file for file in FILES if "\nkind:" not in file.read_text() and file.stem != "alertmanager"
 ]

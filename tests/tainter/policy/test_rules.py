@@ -17,7 +17,7 @@ from muster_tainter.policy.file import (
 )
 from muster_tainter.policy.rules import CloseOn
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "konduktor.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "konduktor.yaml"
 GPU = "gpu/0000:3b:00.0"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_kube.api.objects import Container, Metadata, Node, OwnerReference, Resources
+from muster_kube.api.objects import Container, ContainerResources, Metadata, Node, OwnerReference
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.faults.node_record import ANNOTATION, encode, read_memory
@@ -51,7 +51,7 @@ def pod(name: str = "p", phase: str = "Running", **fields: Any) -> DrainPod:
         if owner
         else ()
     )
-    resources = Resources(limits=dict.fromkeys(fields.get("resources", ()), "1"))
+    resources = ContainerResources(limits=dict.fromkeys(fields.get("resources", ()), "1"))
     return DrainPod(
         metadata=Metadata(
             name=name,
@@ -159,7 +159,7 @@ def test_who_tolerates_the_taint_would_come_right_back_and_stays(
 ])  # fmt: skip
 def test_what_counts_as_an_accelerator(resource: str, is_one: bool) -> None:
     assert has_accelerator(pod(resources=(resource,))) is is_one
-    init = Container(name="i", resources=Resources(requests={resource: "1"}))
+    init = Container(name="i", resources=ContainerResources(requests={resource: "1"}))
     assert has_accelerator(DrainPod(metadata=Metadata(name="p"), spec=DrainPodSpec(init_containers=(init,)))) is is_one
 
 

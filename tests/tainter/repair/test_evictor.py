@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from tests.tainter.repair_world import World
 
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
-from muster_kube.api.list_decoder import Page
+from muster_kube.api.list_decoder import ListPage
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.repair.evictor import Evictor
@@ -45,7 +45,7 @@ class Server:
             {"metadata": {"name": n, "namespace": "team", "uid": f"uid-{n}"}, "spec": {"nodeName": "n1"}}
             for n in self.answers
         ]
-        return Page([msgspec.convert(pod, kind) for pod in pods], "1")
+        return ListPage([msgspec.convert(pod, kind) for pod in pods], "1")
 
     async def create(self, path: str, body: Any, **_: Any) -> None:
         name = path.split("/")[-2]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from muster_kube.api.objects import Condition, Metadata, Node, NodeStatus
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.api.times import rfc3339_whole
-from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_record import Closed, Fault, Memory
 from muster_tainter.policy.sources import Sources
 from muster_tainter.sources.conditions import ConditionFeed, conditions_of
@@ -23,11 +23,11 @@ RULES = Sources.model_validate(
 )
 
 
-def condition(kind: str = "KernelDeadlock", status: str = "True", since: int = T, **fields: Any) -> Condition:
-    return Condition(type=kind, status=status, last_transition_time=rfc3339_whole(since), **fields)
+def condition(kind: str = "KernelDeadlock", status: str = "True", since: int = T, **fields: Any) -> NodeCondition:
+    return NodeCondition(type=kind, status=status, last_transition_time=rfc3339_whole(since), **fields)
 
 
-def node(*conditions: Condition) -> Node:
+def node(*conditions: NodeCondition) -> Node:
     return Node(metadata=Metadata(name="n1"), status=NodeStatus(conditions=conditions))
 
 
@@ -39,8 +39,8 @@ class Told:
     def __init__(self) -> None:
         self.memory = Memory()
         self.sources = RULES
-        self.found: list[Finding] = []
-        self.over: list[Cleared] = []
+        self.found: list[ReportedFinding] = []
+        self.over: list[ClearedFault] = []
 
     def feed(self) -> ConditionFeed:
         return ConditionFeed(
@@ -80,7 +80,7 @@ def test_a_condition_that_a_rule_names_is_a_finding_of_its_node() -> None:
         condition("AcceleratedHardwareReady", "False", reason="EFAError"),
     ],
 )
-def test_what_no_rule_covers_is_none(other: Condition) -> None:
+def test_what_no_rule_covers_is_none(other: NodeCondition) -> None:
     assert conditions_of(node(other), RULES) == ()
 
 
@@ -96,7 +96,9 @@ def test_verdict_status_and_reason_are_the_rule_s() -> None:
 
 @pytest.mark.parametrize("since", [None, "", "yesterday", "0001-01-01T00:00:00Z"])
 def test_a_condition_without_a_time_is_a_firing_all_the_same(since: str | None) -> None:
-    [finding] = conditions_of(node(Condition(type="KernelDeadlock", status="True", last_transition_time=since)), RULES)
+    [finding] = conditions_of(
+        node(NodeCondition(type="KernelDeadlock", status="True", last_transition_time=since)), RULES
+    )
     assert finding.occurrence == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict
 from muster_kube.api.times import rfc3339_whole
-from muster_kube.nodehealth import FINDINGS_LIMIT, Cleared, Finding
+from muster_kube.nodehealth import FINDINGS_LIMIT, ClearedFault, ReportedFinding
 from muster_tainter.faults.node_record import Closed, Fault, Memory
 from muster_tainter.sources.finding_tracker import Firings
 
@@ -23,8 +23,8 @@ def sign(at: float = T, reason: str = "Xid79", verdict: Verdict = Verdict.FAIL, 
 class Told:
     def __init__(self) -> None:
         self.memory = Memory()
-        self.found: list[Finding] = []
-        self.over: list[Cleared] = []
+        self.found: list[ReportedFinding] = []
+        self.over: list[ClearedFault] = []
         self.firings = Firings(
             "loki",
             lambda _: self.memory,

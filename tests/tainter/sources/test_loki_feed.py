@@ -12,7 +12,7 @@ from tests.tainter.sources.loki_stub import NS, LokiServer, Store, serving
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.controller.backoff import Backoff
-from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_record import Closed, Fault, Memory
 from muster_tainter.policy.sources import Sources
 from muster_tainter.sources.feeds import Feeds
@@ -31,8 +31,8 @@ class Cluster:
         self.led_until: float | None = None
         self.known = {"n1", "n2"}
         self.nodes: dict[str, Node] = {}  # with conditions, and with what is remembered of them
-        self.found: list[tuple[str, str, Finding]] = []
-        self.over: list[tuple[str, str, Cleared]] = []
+        self.found: list[tuple[str, str, ReportedFinding]] = []
+        self.over: list[tuple[str, str, ClearedFault]] = []
         self.memories: dict[str, Memory] = {}
         self.sources = Sources()
         self.registry = CollectorRegistry()

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, NotFound, Unreachable
 from muster_kube.api.objects import Metadata, Pod, PodSpec
-from muster_kube.nodehealth import Cleared, Finding
+from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_record import Memory
 from muster_tainter.policy.sources import PodLines
 from muster_tainter.sources.finding_tracker import Firings
@@ -59,8 +59,8 @@ class Ends:
     """Where findings go to, and pods come from."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[str, str, Finding]] = []
-        self.over: list[tuple[str, str, Cleared]] = []
+        self.found: list[tuple[str, str, ReportedFinding]] = []
+        self.over: list[tuple[str, str, ClearedFault]] = []
         self.pods: dict[str, str | Exception] = {}
         self.asked: list[str] = []
         self.clock = 0.0

@@ -7,7 +7,14 @@ import pytest
 
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import Agent, Answer, NodeHealth, Request, Spec, Status
+from muster_kube.nodehealth import (
+    AgentIdentity,
+    CheckRequest,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    RequestAnswer,
+)
 from muster_tainter.faults.check_history import (
     ANNOTATION,
     MANAGER,
@@ -49,8 +56,8 @@ def health(
     *due: str,
     idle: str | None = None,
     past: PastTests | None = None,
-    requests: tuple[Request, ...] = (),
-    answers: tuple[Answer, ...] = (),
+    requests: tuple[CheckRequest, ...] = (),
+    answers: tuple[RequestAnswer, ...] = (),
     agent: str = "pod",
     came: float = 24.0,
     verdict: str = "PASS",
@@ -63,20 +70,21 @@ def health(
             creation_timestamp=at(came),
             annotations={ANNOTATION: encode(past)} if past is not None else {},
         ),
-        spec=Spec(requests=requests),
-        status=Status(
-            verdict=verdict, boot_id=boot, agent=Agent(pod_uid=agent), idle_since=at(1) if idle is None else idle,
+        spec=NodeHealthSpec(requests=requests),
+        status=NodeHealthStatus(
+            verdict=verdict, boot_id=boot, agent=AgentIdentity(pod_uid=agent),
+            idle_since=at(1) if idle is None else idle,
             due=due, answers=answers,
         ),
     )  # fmt: skip
 
 
-def ours(check: str = "pciebw", now: float = NOW) -> Request:
+def ours(check: str = "pciebw", now: float = NOW) -> CheckRequest:
     return request_for(check, "u1", now)
 
 
-def answer(request: Request, verdict: str = "PASS", reason: str = "") -> Answer:
-    return Answer(id=request.id, verdict=verdict, reason=reason, runs=1, finished=at(0))
+def answer(request: CheckRequest, verdict: str = "PASS", reason: str = "") -> RequestAnswer:
+    return RequestAnswer(id=request.id, verdict=verdict, reason=reason, runs=1, finished=at(0))
 
 
 def last(hours_ago: float, check: str = "pciebw", **more: Any) -> PastTests:
@@ -135,22 +143,22 @@ class TestWhoIsAsked:
         assert (made.steps, made.running) == ((), {"gpumem": 1})
 
     def test_nothing_is_asked_beside_a_request_of_somebody_else(self) -> None:
-        theirs = Request(id="ann-1", checks=("dcgm",), by="ann")
+        theirs = CheckRequest(id="ann-1", checks=("dcgm",), by="ann")
         assert planned(health("n1", "pciebw", requests=(theirs,))).steps == ()
         done = health("n1", "pciebw", requests=(theirs,), answers=(answer(theirs),))
         assert asks(planned(done)) == [("n1", "pciebw")]
 
     def test_a_request_of_somebody_else_that_was_never_begun_holds_nothing_up_for_ever(self) -> None:
-        theirs = Request(id="ann-1", checks=("dcgm",), by="ann", expires=rfc3339_whole(NOW + 60))
+        theirs = CheckRequest(id="ann-1", checks=("dcgm",), by="ann", expires=rfc3339_whole(NOW + 60))
         waiting = health("n1", "pciebw", requests=(theirs,))
         made = planned(waiting)
         assert (made.steps, made.look_again_at) == ((), NOW + 60)
         assert asks(planned(waiting, now=NOW + 61)) == [("n1", "pciebw")]
-        begun = health("n1", "pciebw", requests=(theirs,), answers=(Answer(id="ann-1", verdict="UNKNOWN"),))
+        begun = health("n1", "pciebw", requests=(theirs,), answers=(RequestAnswer(id="ann-1", verdict="UNKNOWN"),))
         assert planned(begun, now=NOW + 61).steps == ()
 
     def test_an_id_like_ours_from_somebody_else_is_not_ours(self) -> None:
-        theirs = Request(id="plan-pciebw-u1", checks=("pciebw",), by="ann")
+        theirs = CheckRequest(id="plan-pciebw-u1", checks=("pciebw",), by="ann")
         assert asked(health("n1", requests=(theirs,))) is None
 
 
@@ -203,7 +211,7 @@ class TestCap:
 
     def test_who_runs_takes_a_place_until_its_answer_is_noted(self) -> None:
         request = ours()
-        begun = Answer(id=request.id, verdict="UNKNOWN")
+        begun = RequestAnswer(id=request.id, verdict="UNKNOWN")
         for answers in ((), (begun,)):
             running = health("n1", requests=(request,), answers=answers)
             assert asks(planned(running, health("n2", "pciebw"))) == []
@@ -312,7 +320,7 @@ class TestAnswers:
         assert "check99" in past.checks
 
 
-def replace_id(request: Request, name: str) -> Request:
+def replace_id(request: CheckRequest, name: str) -> CheckRequest:
     return msgspec.structs.replace(request, id=name)
 
 
@@ -363,7 +371,7 @@ def test_the_label_says_what_the_node_runs_until_it_has_answered() -> None:
     request = ours("gpumem")
     assert under_test(health("n1", requests=(request,))) == "gpumem"
     assert under_test(health("n1", requests=(request,), answers=(answer(request),))) is None
-    assert under_test(health("n1", requests=(Request(id="x", checks=("dcgm",)),))) is None
+    assert under_test(health("n1", requests=(CheckRequest(id="x", checks=("dcgm",)),))) is None
 
 
 def test_a_request_names_us_and_ends_soon() -> None:

@@ -13,7 +13,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
-from muster_kube.nodehealth import PATH, Answer, NodeHealth
+from muster_kube.nodehealth import PATH, NodeHealth, RequestAnswer
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.metrics import Metrics
 from muster_tainter.policy.file import parse_policy
@@ -126,7 +126,7 @@ async def test_a_request_is_applied_by_a_manager_of_its_own_on_the_version_it_wa
 async def test_an_answer_is_noted_where_the_request_is_deleted(bench: Any) -> None:
     b = bench("n1")
     await b.until(lambda: b.healths["n1"].spec.requests)
-    answer = Answer(id=b.healths["n1"].spec.requests[0].id, verdict="PASS", finished="2026-01-01T00:00:05Z")
+    answer = RequestAnswer(id=b.healths["n1"].spec.requests[0].id, verdict="PASS", finished="2026-01-01T00:00:05Z")
     b.says("n1", answers=(answer,), due=())
     await b.until(lambda: len(b.writes()) == 2)
     body = b.writes()[1][1]

@@ -6,7 +6,7 @@ from tests.tainter.one_proved_node import COSTS, ProvedNode, just_tainted
 
 from muster_kube.api.objects import Taint
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import Request, Spec
+from muster_kube.nodehealth import CheckRequest, NodeHealthSpec
 from muster_tainter.faults.decision_context import Surroundings
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.faults.node_record import OPEN_LIMIT
@@ -17,7 +17,7 @@ from muster_tainter.policy.recovery import MANAGER, Proof, ProofCheck
 from muster_tainter.verification.node_plan import AT_ONCE, EXPIRES_S, Ask, Proving, chosen, prove
 from muster_tainter.verification.text import proof_lines
 
-THEIRS = Request(id="ann-1", checks=("dcgm",), by="ann")
+THEIRS = CheckRequest(id="ann-1", checks=("dcgm",), by="ann")
 
 
 @pytest.fixture
@@ -145,11 +145,11 @@ def test_a_node_is_asked_for_a_few_proofs_at_a_time() -> None:
 
 
 def test_what_others_ask_leaves_room_or_is_waited_for(node: ProvedNode) -> None:
-    others = tuple(Request(id=f"ann-{n}", checks=("dcgm",), by="ann") for n in range(16))
-    node.change(spec=Spec(requests=others))
+    others = tuple(CheckRequest(id=f"ann-{n}", checks=("dcgm",), by="ann") for n in range(16))
+    node.change(spec=NodeHealthSpec(requests=others))
     node.after(61.0)
     assert not node.asked()
-    node.change(spec=Spec(requests=others[:15]))
+    node.change(spec=NodeHealthSpec(requests=others[:15]))
     node.settle()
     assert len(node.asked()) == 1
     assert node.health.spec.requests[:15] == others[:15]

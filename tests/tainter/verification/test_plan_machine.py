@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import Agent, Answer, NodeHealth, Spec, Status
+from muster_kube.nodehealth import AgentIdentity, NodeHealth, NodeHealthSpec, NodeHealthStatus, RequestAnswer
 from muster_tainter.faults.check_history import ANNOTATION, asked, encode, finished, note_answer, past_of
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.verification.fleet_plan import Plan, Step, plan, request_for, standing_of
@@ -41,7 +41,7 @@ class Fleet(RuleBasedStateMachine):
         self.healths = {
             name: NodeHealth(
                 metadata=Metadata(name=name, creation_timestamp=rfc3339_whole(self.now - 60 * ago)),
-                status=Status(verdict="PASS", boot_id="b", agent=Agent(pod_uid="p"), due=CHECKS,
+                status=NodeHealthStatus(verdict="PASS", boot_id="b", agent=AgentIdentity(pod_uid="p"), due=CHECKS,
                               idle_since=rfc3339_whole(self.now)),
             )
             for name, ago in zip(NAMES, came, strict=True)
@@ -69,7 +69,9 @@ class Fleet(RuleBasedStateMachine):
                 past, health, step.end, step.answer, pause_s=POLICY.testing.pause, now=self.now, new=False
             )
         metadata = msgspec.structs.replace(health.metadata, annotations={ANNOTATION: encode(past)})
-        self.healths[step.node] = msgspec.structs.replace(health, metadata=metadata, spec=Spec(requests=requests))
+        self.healths[step.node] = msgspec.structs.replace(
+            health, metadata=metadata, spec=NodeHealthSpec(requests=requests)
+        )
 
     @rule(written=st.lists(st.booleans(), min_size=1, max_size=10))
     def a_leader_plans_and_dies_in_the_midst_of_it(self, written: list[bool]) -> None:
@@ -109,7 +111,9 @@ class Fleet(RuleBasedStateMachine):
         request = asked(self.healths[name])
         if request is not None:
             busy = verdict == "Busy"
-            answer = Answer(id=request.id, verdict="UNKNOWN" if busy else verdict, reason=verdict, finished="now")
+            answer = RequestAnswer(
+                id=request.id, verdict="UNKNOWN" if busy else verdict, reason=verdict, finished="now"
+            )
             due = tuple(check for check in self.healths[name].status.due if check != request.checks[0])
             self.says(name, answers=(answer,), **({} if answer.verdict == "UNKNOWN" else {"due": due}))
 

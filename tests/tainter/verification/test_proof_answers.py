@@ -4,12 +4,12 @@ import msgspec
 import pytest
 from tests.tainter.one_proved_node import GPU, LIMIT_S, ProvedNode, just_tainted
 
-from muster_kube.nodehealth import Answer, Request
+from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_tainter.faults.verification_attempts import ANNOTATION, tried_of
 from muster_tainter.policy.recovery import MANAGER, asked_by
 from muster_tainter.verification.node_plan import EXPIRES_S
 
-THEIRS = Request(id="ann-1", checks=("dcgm",), by="ann")
+THEIRS = CheckRequest(id="ann-1", checks=("dcgm",), by="ann")
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_silence_is_a_failure_once_the_agent_could_not_be_at_it_any_more(asked: 
 
 def test_an_answer_that_is_not_final_is_none(asked: ProvedNode) -> None:
     [request] = asked.asked()
-    asked.answers[request.id] = Answer(id=request.id, verdict="PASS", runs=1)
+    asked.answers[request.id] = RequestAnswer(id=request.id, verdict="PASS", runs=1)
     asked.publish()
     asked.settle()
     assert asked.asked() == [request]
@@ -191,9 +191,9 @@ def test_a_garbled_memory_of_tries_only_means_that_it_is_asked_at_once(asked: Pr
 
 
 def test_somebody_s_entry_under_our_name_is_taken_away_and_one_with_our_id_is_left(node: ProvedNode) -> None:
-    forged = Request(id="proof-0123456789-1800000000", checks=("dcgm",), by="ann")
+    forged = CheckRequest(id="proof-0123456789-1800000000", checks=("dcgm",), by="ann")
     node.asks_too(forged)
-    node.asks_too(Request(id="whatever", checks=("dcgm",), by=MANAGER))
+    node.asks_too(CheckRequest(id="whatever", checks=("dcgm",), by=MANAGER))
     node.settle()
     assert node.health.spec.requests == (forged,)
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.tainter.one_proved_node import GPU, ProvedNode, just_tainted
 
-from muster_kube.nodehealth import Clear, Spec
+from muster_kube.nodehealth import ClearEntry, NodeHealthSpec
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.faults.policy_match import wanted
 
@@ -87,7 +87,7 @@ def test_a_board_is_released_by_a_person_as_well() -> None:
     node = ProvedNode()
     node.fails("dmesg", reason="Xid79", fault_class="replace")
     node.settle()
-    node.change(spec=Spec(clear=(Clear(check="dmesg", component="*", occurrence=1, by="ann"),)))
+    node.change(spec=NodeHealthSpec(clear=(ClearEntry(check="dmesg", component="*", occurrence=1, by="ann"),)))
     node.settle()
     assert not node.tainted
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.tainter.one_proved_node import COSTS, ProvedNode
 
 from muster_kube.api.objects import Node
-from muster_kube.nodehealth import Answer, Clear, NodeHealth, Request, Spec
+from muster_kube.nodehealth import CheckRequest, ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
 from muster_tainter.faults.desired_state import decide, recall
 from muster_tainter.faults.node_record import Fault
 from muster_tainter.faults.policy_match import wanted
@@ -36,7 +36,7 @@ KEYS = [
 ]
 Key = tuple[str, str, str]
 VERDICTS = ["PASS", "PASS", "FAIL", "WARN", "UNKNOWN", "SKIP", "Busy"]
-THEIRS = [Request(id=f"ann-{n}", checks=("dcgm",), params={"dcgm.level": "2"}, by="ann") for n in range(14)]
+THEIRS = [CheckRequest(id=f"ann-{n}", checks=("dcgm",), params={"dcgm.level": "2"}, by="ann") for n in range(14)]
 
 
 @dataclass
@@ -52,14 +52,14 @@ class OneFaultyNode(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.it = ProvedNode(POLICY)
-        self.theirs: list[Request] = []
+        self.theirs: list[CheckRequest] = []
         self.snapshots: list[Snapshot | None] = [None, None]
         self.order = 0  # what really came after what
         self.fired: dict[tuple[Key, int], int] = {}  # the firing with that number
         self.asked_at: dict[str, int] = {}  # by request
-        self.forgotten: dict[str, Answer] = {}  # that its agent has answered, by request
+        self.forgotten: dict[str, RequestAnswer] = {}  # that its agent has answered, by request
         self.booted_at = 0
-        self.clears: list[Clear] = []
+        self.clears: list[ClearEntry] = []
         self.driver: dict[Key, int] = {}
 
     def happens(self) -> int:
@@ -118,19 +118,21 @@ class OneFaultyNode(RuleBasedStateMachine):
         ours = [request for request in self.it.health.spec.requests if is_ours(request)]
         room = 16 - len(ours)
         self.theirs = self.theirs[:room]
-        self.it.change(spec=Spec(requests=(*ours, *self.theirs), clear=self.it.clears))
+        self.it.change(spec=NodeHealthSpec(requests=(*ours, *self.theirs), clear=self.it.clears))
 
     @rule()
     def person_deletes_what_we_ask(self) -> None:
-        self.it.change(spec=Spec(requests=tuple(self.theirs), clear=self.it.clears))
+        self.it.change(spec=NodeHealthSpec(requests=tuple(self.theirs), clear=self.it.clears))
 
     @rule(key=st.sampled_from(KEYS))
     def person_clears(self, key: Key) -> None:
         occurrence = self.it.counters.get(key[0], 0)
         if occurrence:
-            clear = Clear(check=key[0], component=key[1], occurrence=occurrence, by="ann")
+            clear = ClearEntry(check=key[0], component=key[1], occurrence=occurrence, by="ann")
             self.clears.append(clear)
-            self.it.change(spec=Spec(requests=self.it.health.spec.requests, clear=(*self.it.clears, clear)[-32:]))
+            self.it.change(
+                spec=NodeHealthSpec(requests=self.it.health.spec.requests, clear=(*self.it.clears, clear)[-32:])
+            )
 
     # the leaders, two of them, as one that was stopped does not know that it leads no longer
 
@@ -240,7 +242,7 @@ class OneFaultyNode(RuleBasedStateMachine):
         if how == "proof":
             assert want.proof is not None
             request = by.rpartition(" ")[2]
-            asked = asked_by(Request(id=request, by="muster-tainter-proof"))
+            asked = asked_by(CheckRequest(id=request, by="muster-tainter-proof"))
             assert asked is not None
             assert asked.digest == want.proof.digest
             known = (self.it.answers, self.forgotten)  # a leader may decide on what it saw before

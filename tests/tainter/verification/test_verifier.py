@@ -13,7 +13,7 @@ from tests.tainter.one_proved_node import COSTS, ProvedNode
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Node
-from muster_kube.nodehealth import PATH, NodeHealth, Request
+from muster_kube.nodehealth import PATH, CheckRequest, NodeHealth
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.verification_attempts import ANNOTATION
 from muster_tainter.metrics import Metrics
@@ -27,7 +27,7 @@ testing: {atOnce: 1}
 """
 LABEL = "muster.dev/proving"
 EMPTY = Reply(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
-THEIRS = Request(id="ann-1", checks=("dcgm",), params={"dcgm.level": "2"}, by="ann")
+THEIRS = CheckRequest(id="ann-1", checks=("dcgm",), params={"dcgm.level": "2"}, by="ann")
 
 
 class Bench:
@@ -92,7 +92,7 @@ class Bench:
     def writes(self) -> list[tuple[str, dict[str, Any]]]:
         return [(asked.path.rpartition("/")[2], json.loads(asked.body)) for asked in self.api.asked_for("PATCH")]
 
-    def asked(self, name: str) -> list[Request]:
+    def asked(self, name: str) -> list[CheckRequest]:
         return self.nodes[name].asked()
 
     def value(self, name: str, **labels: str) -> float:

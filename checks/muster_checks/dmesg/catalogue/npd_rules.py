@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
-from muster_checks.base.npd_json import FileRefused, NpdForm, Reason, duration, read_document, tell
+from muster_checks.base.npd_json import FileRefused, NpdForm, Reason, duration, first_error, read_document
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.match import Pattern
 from muster_checks.dmesg.catalogue.row_file import check_size, instructions
@@ -99,7 +99,7 @@ def read_log_monitor(document: object) -> LogMonitor:
     try:
         monitor = LogMonitor.model_validate(document)
     except ValidationError as error:
-        raise FileRefused(tell(error)) from None
+        raise FileRefused(first_error(error)) from None
     known = {condition.type for condition in monitor.conditions}
     for index, rule in enumerate(monitor.rules):
         if rule.type == "permanent" and rule.condition not in known:
