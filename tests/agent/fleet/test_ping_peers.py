@@ -14,8 +14,9 @@ from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.ping import PING, PingParameters
 from muster_checks.ping.neighbours import NodeAmongOthers
-from muster_kube.api.client import KubeClient, Page
+from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound, Unreachable
+from muster_kube.api.list_decoder import ListPage
 
 SOUND = b"""--- 10.0.0.2 ping statistics ---
 10 packets transmitted, 10 received, 0% packet loss, time 1806ms
@@ -51,7 +52,7 @@ class Server:
         params: Mapping[str, Any],
         transform: Callable[[Slice], Slice],
         timeout_s: float,
-    ) -> Page[Slice]:
+    ) -> ListPage[Slice]:
         assert timeout_s > 0
         assert path.endswith("/namespaces/muster/endpointslices")
         self.asked.append(params)
@@ -61,7 +62,7 @@ class Server:
             raise NotFound(404, "NotFound", "no such version", path)
         name = params.get("fieldSelector", "").removeprefix("metadata.name=")
         found = [each for each in self.slices.values() if not name or each.metadata.name == name]
-        return Page([transform(each) for each in found], "1")
+        return ListPage([transform(each) for each in found], "1")
 
 
 class Clock:
