@@ -29,7 +29,6 @@ OnUndecodable = Callable[[str | None, bytes, str], None]
 
 log = logging.getLogger(__name__)
 
-PAGE_SIZE = 500
 WATCH_S = (300.0, 600.0)  # asked of the server, a random time between
 SILENCE_MARGIN_S = 30.0  # beyond it, a watch that said nothing is dead
 HEALTHY_S = 30.0  # a watch that lived so long starts the back-off anew
@@ -168,26 +167,23 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Fill the store from a list, telling of what changed, what is new and what is gone."""
-        page_params: dict[str, str | int | bool] = {**self._params, "limit": PAGE_SIZE}
+        params = dict(self._params)
         if not self._list_newest:
             # From the cache, which sends all at once and ignores the limit; a server without a cache heeds it. Any
             # other version beside a limit would mean exactly that version, and 410 after a compaction.
-            page_params["resourceVersion"] = _ANY_VERSION
+            params["resourceVersion"] = _ANY_VERSION
         newest = self._list_newest
-        page = await self._page(page_params)
-        pages = [page]
-        while page.continue_:
-            page_params = {**self._params, "limit": PAGE_SIZE, "continue": page.continue_}
-            page = await self._page(page_params)
-            pages.append(page)
+        listed = self._client.list_pages(
+            self._path,
+            self._type,
+            params=params,
+            transform=self._transform,
+            timeout_s=LIST_SILENCE_S,
+        )
+        pages = [page async for page in listed]
         self._take_in(pages, newest)
         self._listed, self._list_newest = True, False
         self._synced.set()
-
-    async def _page(self, params: Params) -> ListPage[T]:
-        return await self._client.list_page(
-            self._path, self._type, params=params, transform=self._transform, timeout_s=LIST_SILENCE_S
-        )
 
     def _take_in(self, pages: list[ListPage[T]], newest: bool) -> None:
         version = pages[-1].resource_version
