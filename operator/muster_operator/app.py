@@ -23,7 +23,7 @@ from muster_kube.controller.fencing import LeaderClient
 from muster_kube.controller.lease import LeaderElector
 from muster_kube.process.address import bind
 from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
-from muster_kube.webhook.certificates import CertificateFiles
+from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_operator.act.proxy_client import Proxy
 from muster_operator.admission.server import Place, prepared
 from muster_operator.admission.unadmitted import SecondLook

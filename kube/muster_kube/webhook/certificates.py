@@ -10,14 +10,11 @@ import base64
 import binascii
 import logging
 import math
-import os
 import random
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
 
@@ -29,49 +26,21 @@ from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.field_contest import BACKOFF, FieldContest, writers
 from muster_kube.controller.reflector import Reflector
 from muster_kube.webhook.key_pairs import (
-    AUTHORITIES,
-    CERTIFICATE,
-    KEY,
     NAMES,
     KeyPairSet,
     UnusableKeyPair,
-    end_of,
     next_due,
     read_kept,
     renewed,
 )
+from muster_kube.webhook.served_certificate import ServedCertificate
 
 log = logging.getLogger(__name__)
 
-FILES_LOOK_S = 60.0  # the kubelet itself takes as long to bring a mounted Secret up to date
 SPREAD_S = 1.0  # replicas are told of a change together, and should not all write at once
 CLOCK_LOOK_S = 3600.0  # renewals go by the wall clock, which may be set while a timer runs
 OVERDUE_S = 30.0  # what is due and cannot be done yet: its authority is not trusted
 TRIES = 5  # of replicas that start together; each round one of them gets on
-_FILE_LIMIT = 1 << 20  # bytes
-
-
-class ServerCertificates(Protocol):
-    """What a TLS server needs of either kind."""
-
-    @property
-    def ssl_context(self) -> ssl.SSLContext:
-        """One object for the whole life of the process; new handshakes get what was loaded last."""
-
-    @property
-    def ca_bundle(self) -> bytes:
-        """PEM of the authorities to trust; empty while unknown."""
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the one that is served ends, below 0 after that; NaN while there is none."""
-
-    @property
-    def ready(self) -> asyncio.Event:
-        """Set once there is a certificate to serve."""
-
-    async def run(self) -> None:
-        """Look after it for ever."""
 
 
 class _Secret(Api, frozen=True):
@@ -137,7 +106,7 @@ class Certificates:
         self._clock = clock
         self._sleep = sleep
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._served = _Served()
+        self._served = ServedCertificate()
         self._due = 0.0  # seconds since the epoch, of the next look if nobody changes anything
         self._contests = {path: FieldContest(self._rng) for path in self._trusting}
         self._changed = asyncio.Event()
@@ -305,118 +274,6 @@ class Certificates:
         return math.inf
 
 
-class CertificateFiles:
-    """Files that somebody else keeps fresh (cert-manager's Secret, mounted): tls.crt, tls.key and, if there, ca.crt.
-
-    Whoever makes them has them trusted, too. Raises ConfigError where they cannot be served at the start; later the
-    last good ones stay.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        self._folder = folder
-        self._clock = clock
-        self._sleep = sleep
-        self._served = _Served()
-        self.ready = self._served.ready
-        self.look()
-
-    @property
-    def ssl_context(self) -> ssl.SSLContext:
-        return self._served.context
-
-    @property
-    def ca_bundle(self) -> bytes:
-        return self._served.bundle
-
-    @property
-    def left_s(self) -> float:
-        return self._served.ends - self._clock()
-
-    def look(self) -> None:
-        """Raises ConfigError."""
-        certificate, key = self._read(CERTIFICATE), self._read(KEY)
-        bundle = self._read(AUTHORITIES) if (self._folder / AUTHORITIES).exists() else b""
-        try:
-            self._served.load(certificate, key, bundle)
-        except UnusableKeyPair as error:
-            raise ConfigError(f"{self._folder}: {error}") from error
-
-    async def run(self) -> None:
-        told = ""
-        while True:
-            await self._sleep(FILES_LOOK_S)
-            try:
-                self.look()
-            except ConfigError as error:
-                # the kubelet swaps all files at once, but others write them one by one
-                if str(error) != told:
-                    log.warning("the certificate that was read last is still served: %s", error)
-                told = str(error)
-            else:
-                told = ""
-
-    def _read(self, name: str) -> bytes:
-        path = self._folder / name
-        try:
-            with path.open("rb") as opened:
-                return opened.read(_FILE_LIMIT)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-class _Served:
-    """The context of a running server, and what was loaded into it last."""
-
-    def __init__(self) -> None:
-        self.context = _server_context()
-        self.bundle = b""
-        self.ends = math.nan  # seconds since the epoch
-        self.ready = asyncio.Event()
-        self._loaded = b""
-
-    def load(self, certificate: bytes, key: bytes, bundle: bytes) -> None:
-        """Does nothing where it is loaded already. Raises UnusableKeyPair, with the old one in place."""
-        self.bundle = bundle
-        both = certificate + b"\n" + key
-        if both == self._loaded:
-            return
-        try:
-            with _as_file(both) as path:
-                _server_context().load_cert_chain(path)  # tried apart: half a pair would end every handshake
-                self.context.load_cert_chain(path)
-            self.ends = end_of(certificate)
-        except (ssl.SSLError, ValueError) as error:
-            raise UnusableKeyPair(f"no certificate with its key: {error}") from error
-        self._loaded = both
-        self.ready.set()
-        log.info("a certificate was loaded")
-
-
-def _server_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A path to read ``content`` from, as OpenSSL wants one: in memory, so that no key lies on any disk."""
-    number = os.memfd_create("certificate")
-    try:
-        with os.fdopen(os.dup(number), "wb") as file:
-            file.write(content)
-        yield f"/proc/self/fd/{number}"
-    finally:
-        os.close(number)
-
-
 def _kept_in(secret: _Secret, path: str) -> KeyPairSet | None:
     """Raises UnusableKeyPair: it is left as it is, for it may be somebody else's."""
     data: dict[str, bytes] = {}
@@ -444,4 +301,4 @@ def mutating(name: str) -> str:
     return f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
 
 
-__all__ = ["CertificateFiles", "Certificates", "ServerCertificates", "mutating", "validating"]
+__all__ = ["Certificates", "mutating", "validating"]

@@ -14,7 +14,6 @@ from urllib.parse import parse_qs
 import uvicorn
 
 from muster_kube.process.lifetime import QuietServer
-from muster_kube.webhook.certificates import ServerCertificates
 from muster_kube.webhook.review import (
     AdmissionRequest,
     BadReview,
@@ -24,6 +23,7 @@ from muster_kube.webhook.review import (
     request_at_the_head,
     write_review,
 )
+from muster_kube.webhook.served_certificate import ServerCertificates
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.address import bind
-from muster_kube.webhook.certificates import CertificateFiles, Certificates, ServerCertificates, mutating, validating
+from muster_kube.webhook.certificate_files import CertificateFiles
+from muster_kube.webhook.certificates import Certificates, mutating, validating
+from muster_kube.webhook.served_certificate import ServerCertificates
 from muster_kube.webhook.server import Webhooks, serve
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
 from muster_operator.admission.review import Reviewers

@@ -17,7 +17,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.address import bind
-from muster_kube.webhook.certificates import CertificateFiles, Certificates, ServerCertificates, validating
+from muster_kube.webhook.certificate_files import CertificateFiles
+from muster_kube.webhook.certificates import Certificates, validating
+from muster_kube.webhook.served_certificate import ServerCertificates
 from muster_kube.webhook.server import Webhooks, serve
 from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes
 from muster_tainter.settings import Settings

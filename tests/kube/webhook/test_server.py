@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from muster_kube.process.address import bind
-from muster_kube.webhook.certificates import CertificateFiles
+from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.key_pairs import make
 from muster_kube.webhook.review import ALLOWED, AdmissionRequest, ReviewAnswer
 from muster_kube.webhook.server import DEFAULT_S, HELD_LIMIT, REVIEW_LIMIT, Webhooks, patience_s, serve
