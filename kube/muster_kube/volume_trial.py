@@ -17,7 +17,8 @@ import msgspec
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Forbidden, NotFound
-from muster_kube.api.objects import Api, Event, Metadata, NodeCondition
+from muster_kube.api.objects import Api, Event, Metadata
+from muster_kube.api.pods import ContainerState, PodPlacement, PodProgress
 from muster_kube.api.times import seconds
 from muster_kube.controller.reflector import Reflector
 
@@ -68,48 +69,14 @@ class VolumeClaim(Api, frozen=True):
     status: _ClaimStatus = _ClaimStatus()
 
 
-class _Waiting(Api, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _Terminated(Api, frozen=True):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _State(Api, frozen=True):
-    waiting: _Waiting | None = None
-    running: dict[str, str] | None = None
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(Api, frozen=True):
-    name: str
-    state: _State = _State()
-
-
-class _PodStatus(Api, frozen=True):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[NodeCondition, ...] = ()
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-
-
-class _PodSpec(Api, frozen=True):
-    node_name: str = ""
-
-
 class TrialPod(Api, frozen=True):
     metadata: Metadata
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
+    spec: PodPlacement = PodPlacement()
+    status: PodProgress = PodProgress()
 
     @property
-    def state(self) -> _State:
-        return self.status.container_statuses[0].state if self.status.container_statuses else _State()
+    def state(self) -> ContainerState:
+        return self.status.container_statuses[0].state if self.status.container_statuses else ContainerState()
 
 
 class _Made(Api, frozen=True):
