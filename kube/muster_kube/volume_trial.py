@@ -120,8 +120,8 @@ class VolumeTrialRunner:
                 return VolumeTrial(stage="no-class", said="the cluster has no default StorageClass, and none was named")
             await self._sweep(node)
             deadline_s = int(bind_timeout_s + write_timeout_s) + _SPARE_S
-            claim = await self._made(self._claims, claim_body(name, node, storage_class, size_mib), VolumeClaim)
-            pod = await self._made(self._pods, pod_body(name, node, image, deadline_s), TrialPod)
+            claim = await self._made(self._claims, make_claim(name, node, storage_class, size_mib), VolumeClaim)
+            pod = await self._made(self._pods, make_pod(name, node, image, deadline_s), TrialPod)
             return await self._watch(pod, claim, bind_timeout_s, write_timeout_s)
         except ApiError as error:
             return VolumeTrial(stage="refused", storage_class=storage_class, said=str(error))
@@ -170,7 +170,7 @@ class VolumeTrialRunner:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-        stage, said = stage_of(pod, bound=bound_after_s is not None)
+        stage, said = find_stage(pod, bound=bound_after_s is not None)
         if stage in ("unbound", "unmounted", "unplaced") and (told := await self._events(pod, claim)):
             failed = [event for event in told if event.reason in _MOUNT_EVENTS]
             said = (failed or told)[-1].message or said
@@ -225,7 +225,7 @@ class VolumeTrialRunner:
             left.pop(0)
 
 
-def stage_of(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
+def find_stage(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
     """How far it came, and the pod's own words about it."""
     state, status = pod.state, pod.status
     if status.phase == "Succeeded":
@@ -249,7 +249,7 @@ def stage_of(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
     return "unmounted", waiting.message if waiting is not None else ""
 
 
-def pod_body(name: str, node: str, image: str, deadline_s: int) -> dict[str, object]:
+def make_pod(name: str, node: str, image: str, deadline_s: int) -> dict[str, object]:
     """A pod for exactly this node, whatever its taints, through the scheduler (which volume binding waits for)."""
     return {
         "apiVersion": "v1",
@@ -293,7 +293,7 @@ def pod_body(name: str, node: str, image: str, deadline_s: int) -> dict[str, obj
     }
 
 
-def claim_body(name: str, node: str, storage_class: str, size_mib: int) -> dict[str, object]:
+def make_claim(name: str, node: str, storage_class: str, size_mib: int) -> dict[str, object]:
     """The claim. Without a class the cluster's default is taken."""
     spec: dict[str, object] = {
         "accessModes": ["ReadWriteOnce"],

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Reviews
-from muster_kube.webhook.key_pairs import VALID_S, make
+from muster_kube.webhook.key_pairs import VALID_S, make_key_pair
 from muster_kube.webhook.served_certificate import load_key_pair
 
 PATH = "/metrics"
@@ -44,7 +44,7 @@ class OwnCertificate:
         self.renew()
 
     def renew(self) -> None:
-        pair = make([self._host], self._clock())
+        pair = make_key_pair([self._host], self._clock())
         load_key_pair(self.ssl_context, pair.certificate, pair.key)
 
     async def run(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ApiFailure, BadAnswer, ConfigError, Gone, TooManyRequests
-from muster_kube.api.list_decoder import ListPage, Undecodable, key_of
+from muster_kube.api.list_decoder import ListPage, UndecodableObject, object_key
 from muster_kube.api.objects import Object
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.watch_events import Bookmark, EventReader, ObjectChanged, ObjectRemoved
@@ -240,7 +240,7 @@ class Reflector(Generic[T]):
                 self._version = event.resource_version
             case ApiFailure():
                 self._fail(event)
-            case Undecodable():
+            case UndecodableObject():
                 self._tell_undecodable(event)
             case ObjectRemoved():
                 self._drop(event.key)
@@ -280,7 +280,7 @@ class Reflector(Generic[T]):
         self._unreadable.discard(key)
         self._on_change(key, self._objects.pop(key, None), None)
 
-    def _tell_undecodable(self, item: Undecodable) -> None:
+    def _tell_undecodable(self, item: UndecodableObject) -> None:
         if item.key is not None:
             self._unreadable.add(item.key)
         if self._on_undecodable is not None:
@@ -298,7 +298,7 @@ class Reflector(Generic[T]):
 
     @staticmethod
     def _key(obj: T) -> str:
-        return key_of(obj.metadata.namespace, obj.metadata.name)
+        return object_key(obj.metadata.namespace, obj.metadata.name)
 
     @staticmethod
     def _is_older(obj: T, known: T | None) -> bool:

@@ -23,15 +23,15 @@ from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound
 from muster_kube.api.objects import Api, ManagedMetadata, Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
-from muster_kube.controller.field_contest import BACKOFF, FieldContest, writers
+from muster_kube.controller.field_contest import BACKOFF, FieldContest, find_writers
 from muster_kube.controller.reflector import Reflector
 from muster_kube.webhook.key_pairs import (
     NAMES,
     KeyPairSet,
     UnusableKeyPair,
-    next_due,
-    read_kept,
-    renewed,
+    next_renewal,
+    read_key_pairs,
+    renew_key_pairs,
 )
 from muster_kube.webhook.served_certificate import ServedCertificate
 
@@ -73,7 +73,7 @@ class _Configuration(Api, frozen=True):
         return all(webhook.client_config.ca_bundle == _encoded(bundle) for webhook in self.webhooks)
 
 
-class Certificates:
+class CertificateSecret:
     """Kept in the Secret ``name`` of ``namespace``, for a server that is called by ``hosts`` (DNS names or addresses).
 
     trusting: API paths of the webhook configurations whose ``caBundle`` (of all their webhooks) is ours to write; one
@@ -184,7 +184,7 @@ class Certificates:
                     raise
                 continue
             self._served.load(kept.current.certificate, kept.current.key, kept.bundle)
-            self._due = min(max(next_due(kept), self._clock() + OVERDUE_S), self._clock() + rest_s)
+            self._due = min(max(next_renewal(kept), self._clock() + OVERDUE_S), self._clock() + rest_s)
             if unsaid is not None:
                 raise unsaid
             return
@@ -200,7 +200,7 @@ class Certificates:
         secret = await self._secret()
         before = None if secret is None else _kept_in(secret, self._path)
         trusted = before is not None and all(each.trusts(before.bundle) for _, each in configurations)
-        kept = renewed(before, self._hosts, self._clock(), trusted=trusted)
+        kept = renew_key_pairs(before, self._hosts, self._clock(), trusted=trusted)
         if kept is not before:
             await self._write(secret, kept)
         unsaid, rest_s = None, math.inf
@@ -260,7 +260,7 @@ class Certificates:
                     "about every %g s, and without it the webhook cannot be called. Let one of the two write it: take "
                     "cert-manager's annotation off, or name its certificate here (--cert-dir)",
                     path,
-                    ", ".join(writers(configuration.metadata.managed_fields, "caBundle")) or "somebody",
+                    ", ".join(find_writers(configuration.metadata.managed_fields, "caBundle")) or "somebody",
                     BACKOFF.cap_s,
                 )
             return rest_s
@@ -280,7 +280,7 @@ def _kept_in(secret: _Secret, path: str) -> KeyPairSet | None:
     try:
         for name in NAMES:
             data[name] = base64.b64decode(secret.data.get(name) or "", validate=True)
-        return read_kept(data)
+        return read_key_pairs(data)
     except (binascii.Error, ValueError, UnusableKeyPair) as error:
         raise UnusableKeyPair(
             f"{path}: {error}; it is not touched: delete it, and a new one is made, or name another"
@@ -291,14 +291,14 @@ def _encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def validating(name: str) -> str:
+def validating_webhook_path(name: str) -> str:
     """The API path of a ValidatingWebhookConfiguration, for ``trusting``."""
     return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
 
 
-def mutating(name: str) -> str:
+def mutating_webhook_path(name: str) -> str:
     """The API path of a MutatingWebhookConfiguration, for ``trusting``."""
     return f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
 
 
-__all__ = ["Certificates", "mutating", "validating"]
+__all__ = ["CertificateSecret", "mutating_webhook_path", "validating_webhook_path"]

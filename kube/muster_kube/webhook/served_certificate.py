@@ -7,12 +7,12 @@ import os
 import ssl
 from typing import Protocol
 
-from muster_kube.webhook.key_pairs import UnusableKeyPair, end_of
+from muster_kube.webhook.key_pairs import UnusableKeyPair, expiry_of
 
 log = logging.getLogger(__name__)
 
 
-class ServerCertificates(Protocol):
+class CertificateSource(Protocol):
     """What a TLS server needs of either kind."""
 
     @property
@@ -53,7 +53,7 @@ class ServedCertificate:
         try:
             load_key_pair(server_context(), certificate, key)  # tried apart: half a pair would end every handshake
             load_key_pair(self.context, certificate, key)
-            self.ends = end_of(certificate)
+            self.ends = expiry_of(certificate)
         except (ssl.SSLError, ValueError) as error:
             raise UnusableKeyPair(f"no certificate with its key: {error}") from error
         self._loaded = certificate, key
