@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError, NotFound
-from muster_kube.webhook.certificates import mutating_webhook_path, validating_webhook_path
+from muster_kube.webhook.certificate_secret import mutating_webhook_path, validating_webhook_path
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH, Called, configurations
 from muster_operator.admission.server import Place, prepared
 from muster_operator.job.types import API_VERSION, KIND, collection

@@ -11,7 +11,7 @@ import msgspec
 
 from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from muster_kube.api.list_decoder import ListPage
-from muster_kube.webhook.certificates import validating_webhook_path
+from muster_kube.webhook.certificate_secret import validating_webhook_path
 
 SECRET = "/api/v1/namespaces/muster/secrets/own-node"
 CONFIGURATION = validating_webhook_path("own-node")

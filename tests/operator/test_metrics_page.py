@@ -4,7 +4,7 @@ from tests.metrics_page import registered, written
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_kube.webhook.certificates import CertificateSecret
+from muster_kube.webhook.certificate_secret import CertificateSecret
 from muster_operator import metrics
 from muster_operator.admission.server import count_reviews, tell_certificate
 from muster_operator.proxy import metrics as proxy

@@ -4,7 +4,7 @@ from tests.metrics_page import registered, written
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_kube.webhook.certificates import CertificateSecret
+from muster_kube.webhook.certificate_secret import CertificateSecret
 from muster_tainter.agents.webhook import count_reviews, tell_certificate
 from muster_tainter.controller import Tainter
 from muster_tainter.metrics import Metrics

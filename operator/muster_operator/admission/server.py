@@ -19,7 +19,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.address import bind_socket
 from muster_kube.webhook.certificate_files import CertificateFiles
-from muster_kube.webhook.certificates import CertificateSecret, mutating_webhook_path, validating_webhook_path
+from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
 from muster_kube.webhook.server import WebhookApp, serve_webhooks
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH

@@ -18,7 +18,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.address import bind_socket
 from muster_kube.webhook.certificate_files import CertificateFiles
-from muster_kube.webhook.certificates import CertificateSecret, validating_webhook_path
+from muster_kube.webhook.certificate_secret import CertificateSecret, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
 from muster_kube.webhook.server import WebhookApp, serve_webhooks
 from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes

@@ -17,7 +17,7 @@ from tests.kube.played_objects import CONFIGURATION, SECRET, Cluster, nothing
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ConfigError, Forbidden
 from muster_kube.webhook.certificate_files import CertificateFiles
-from muster_kube.webhook.certificates import CertificateSecret, mutating_webhook_path
+from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path
 from muster_kube.webhook.key_pairs import (
     DAY_S,
     HOSTS_LIMIT,

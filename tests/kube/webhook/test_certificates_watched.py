@@ -14,7 +14,7 @@ from tests.kube.webhook.test_certificates import HOSTS, NOW, shake_hands
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, Unreachable
 from muster_kube.controller.field_contest import BACKOFF, QUIET_S
-from muster_kube.webhook.certificates import CLOCK_LOOK_S, SPREAD_S, CertificateSecret
+from muster_kube.webhook.certificate_secret import CLOCK_LOOK_S, SPREAD_S, CertificateSecret
 from muster_kube.webhook.key_pairs import (
     DAY_S,
     OVERLAP_S,
