@@ -39,6 +39,7 @@ _JSON = "application/json"
 _ANSWER_LIMIT = 16 << 20  # bytes of one answer that is no list; etcd takes objects of 1.5 MB
 _LINE_LIMIT = 16 << 20  # bytes of one watch event
 _GET_TRIES = 3
+_KEEPALIVE_S = 60.0  # of a connection that is not used
 PAGE_SIZE = 500  # items
 
 
@@ -73,7 +74,6 @@ class KubeClient:
         user_agent: str = "muster",
         timeout_s: float = 3.5,
         max_connections: int = 32,
-        keepalive_s: float = 60.0,
         around: Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport] = lambda transport: transport,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
@@ -83,7 +83,7 @@ class KubeClient:
         self._around = around
         self._user_agent = user_agent
         self._limits = httpx2.Limits(
-            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=keepalive_s
+            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=_KEEPALIVE_S
         )
         self._transport: httpx2.AsyncBaseTransport | None = None
 

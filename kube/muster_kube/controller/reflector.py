@@ -7,9 +7,7 @@ each time, until a watch has lived for a while; a watch that stays silent beyond
 
 import asyncio
 import logging
-import random
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -20,6 +18,7 @@ from muster_kube.api.errors import ApiError, ApiFailure, BadAnswer, ConfigError,
 from muster_kube.api.list_decoder import ListPage, UndecodableObject, object_key
 from muster_kube.api.objects import Object
 from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
 from muster_kube.controller.watch_events import Bookmark, EventReader, ObjectChanged, ObjectRemoved
 
 T = TypeVar("T", bound=Object)
@@ -50,7 +49,7 @@ class Reflector(Generic[T]):
     Keys are ``name``, or ``namespace/name``.
     """
 
-    def __init__(
+    def __init__(  # what is watched, who is told, and how: client-go's reflector takes the same; most have defaults
         self,
         client: KubeClient,
         path: str,
@@ -61,9 +60,7 @@ class Reflector(Generic[T]):
         params: Params | None = None,
         transform: Callable[[T], T] | None = None,
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        rng: random.Random | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._path = path
@@ -75,8 +72,6 @@ class Reflector(Generic[T]):
         self._transform = transform
         self._backoff = backoff
         self._clock = clock
-        self._sleep = sleep
-        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._objects: dict[str, T] = {}
         self._version = _ANY_VERSION  # where the watch goes on
         self._listed = False
@@ -114,7 +109,7 @@ class Reflector(Generic[T]):
         """Forever; cancel to stop."""
         try:
             while True:
-                await self._sleep(await self._once())
+                await self._clock.sleep(await self._once())
         finally:
             self._connected = False
 
@@ -125,12 +120,12 @@ class Reflector(Generic[T]):
         try:
             if not self._listed:
                 await self._list()
-            opened_at = self._clock()
+            opened_at = self._clock.monotonic()
             await self._watch()
-            if self._clock() - opened_at >= HEALTHY_S:
+            if self._clock.monotonic() - opened_at >= HEALTHY_S:
                 # the server ends every watch after a while: nothing is wrong, and `connected` does not flap
                 self._failures = 0
-                return self._rng.uniform(0.0, 0.1)
+                return self._clock.rng.uniform(0.0, 0.1)
             self._note("the server closed it at once")
         except Gone as error:
             # our place is too old: only a new list helps, and not one from a cache that may be as old
@@ -144,9 +139,9 @@ class Reflector(Generic[T]):
                 wait_at_least_s = error.retry_after_s
             self._note(str(error))
         self._connected = False
-        if opened_at is not None and self._clock() - opened_at >= HEALTHY_S:
+        if opened_at is not None and self._clock.monotonic() - opened_at >= HEALTHY_S:
             self._failures = 0
-        delay_s = self._backoff.delay_s(self._failures, self._rng)
+        delay_s = self._backoff.delay_s(self._failures, self._clock.rng)
         self._failures += 1
         return max(delay_s, wait_at_least_s)
 
@@ -213,7 +208,7 @@ class Reflector(Generic[T]):
         self._version = version
 
     async def _watch(self) -> None:
-        timeout_s = round(self._rng.uniform(*WATCH_S))
+        timeout_s = round(self._clock.rng.uniform(*WATCH_S))
         params: dict[str, str | int | bool] = {
             **self._params,
             "resourceVersion": self._version,

@@ -1,13 +1,11 @@
 """The certificate of a server as files that somebody else keeps fresh, read again from time to time."""
 
-import asyncio
 import logging
 import ssl
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from muster_kube.api.errors import ConfigError
+from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
 from muster_kube.webhook.key_pairs import AUTHORITIES, CERTIFICATE, KEY, UnusableKeyPair
 from muster_kube.webhook.served_certificate import ServedCertificate
 
@@ -27,13 +25,10 @@ class CertificateFiles:
     def __init__(
         self,
         folder: Path,
-        *,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._folder = folder
         self._clock = clock
-        self._sleep = sleep
         self._served = ServedCertificate()
         self.ready = self._served.ready
         self.look()
@@ -48,7 +43,7 @@ class CertificateFiles:
 
     @property
     def left_s(self) -> float:
-        return self._served.ends - self._clock()
+        return self._served.ends - self._clock.wall()
 
     def look(self) -> None:
         """Raises ConfigError."""
@@ -62,7 +57,7 @@ class CertificateFiles:
     async def run(self) -> None:
         told = ""
         while True:
-            await self._sleep(FILES_LOOK_S)
+            await self._clock.sleep(FILES_LOOK_S)
             try:
                 self.look()
             except ConfigError as error:

@@ -10,10 +10,8 @@ import base64
 import binascii
 import logging
 import math
-import random
 import ssl
-import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +21,7 @@ from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound
 from muster_kube.api.objects import Api, ManagedMetadata, Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
 from muster_kube.controller.field_contest import BACKOFF, FieldContest, find_writers
 from muster_kube.controller.reflector import Reflector
 from muster_kube.webhook.key_pairs import (
@@ -78,7 +77,6 @@ class CertificateSecret:
 
     trusting: API paths of the webhook configurations whose ``caBundle`` (of all their webhooks) is ours to write; one
         that does not exist is passed over until it does
-    clock: seconds since the epoch
 
     Rights: on the Secret create, get, list, watch and patch; on each configuration get, list, watch and patch. RBAC can
     bind all but create to the names, as lists and watches are of that one name only.
@@ -93,9 +91,7 @@ class CertificateSecret:
         hosts: Collection[str],
         *,
         trusting: Sequence[str] = (),
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        rng: random.Random | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._collection = f"/api/v1/namespaces/{namespace}/secrets"
@@ -104,11 +100,9 @@ class CertificateSecret:
         self._hosts = frozenset(hosts)
         self._trusting = tuple(trusting)
         self._clock = clock
-        self._sleep = sleep
-        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._served = ServedCertificate()
         self._due = 0.0  # seconds since the epoch, of the next look if nobody changes anything
-        self._contests = {path: FieldContest(self._rng) for path in self._trusting}
+        self._contests = {path: FieldContest(self._clock.rng) for path in self._trusting}
         self._changed = asyncio.Event()
         self.ready = self._served.ready
 
@@ -122,7 +116,7 @@ class CertificateSecret:
 
     @property
     def left_s(self) -> float:
-        return self._served.ends - self._clock()
+        return self._served.ends - self._clock.wall()
 
     async def run(self) -> None:
         """For ever. What the API server refuses is logged once for each new reason, and tried again."""
@@ -139,8 +133,7 @@ class CertificateSecret:
             _Seen,
             on_change=lambda *_: self._changed.set(),
             params={"fieldSelector": f"metadata.name={name}"},
-            sleep=self._sleep,
-            rng=self._rng,
+            clock=self._clock,
         )
 
     async def _care(self) -> None:
@@ -153,17 +146,17 @@ class CertificateSecret:
                 if str(error) != told:
                     log.warning("the certificate in Secret %s: %s", self._name, error)
                 told = str(error)
-                await self._changed_within(backoff.delay_s(failures, self._rng))
+                await self._changed_within(backoff.delay_s(failures, self._clock.rng))
                 failures += 1
             else:
                 failures, told = 0, ""
-                while not self._changed.is_set() and (left_s := self._due - self._clock()) > 0:
+                while not self._changed.is_set() and (left_s := self._due - self._clock.wall()) > 0:
                     await self._changed_within(min(left_s, CLOCK_LOOK_S))
-            await self._sleep(self._rng.uniform(0.0, SPREAD_S))
+            await self._clock.sleep(self._clock.rng.uniform(0.0, SPREAD_S))
 
     async def _changed_within(self, seconds: float) -> None:
         """Until something has changed, at most so long."""
-        waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._sleep(seconds))]
+        waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -184,7 +177,7 @@ class CertificateSecret:
                     raise
                 continue
             self._served.load(kept.current.certificate, kept.current.key, kept.bundle)
-            self._due = min(max(next_renewal(kept), self._clock() + OVERDUE_S), self._clock() + rest_s)
+            self._due = min(max(next_renewal(kept), self._clock.wall() + OVERDUE_S), self._clock.wall() + rest_s)
             if unsaid is not None:
                 raise unsaid
             return
@@ -200,7 +193,7 @@ class CertificateSecret:
         secret = await self._secret()
         before = None if secret is None else _kept_in(secret, self._path)
         trusted = before is not None and all(each.trusts(before.bundle) for _, each in configurations)
-        kept = renew_key_pairs(before, self._hosts, self._clock(), trusted=trusted)
+        kept = renew_key_pairs(before, self._hosts, self._clock.wall(), trusted=trusted)
         if kept is not before:
             await self._write(secret, kept)
         unsaid, rest_s = None, math.inf
@@ -253,7 +246,7 @@ class CertificateSecret:
         if configuration.trusts(bundle):
             return math.inf
         contest = self._contests[path]
-        if (rest_s := contest.wait_s(_encoded(bundle), self._clock())) > 0:
+        if (rest_s := contest.wait_s(_encoded(bundle), self._clock.wall())) > 0:
             if contest.is_news():
                 log.warning(
                     "%s: %s writes another caBundle over ours again and again: ours is written ever later, in the end "
@@ -270,7 +263,7 @@ class CertificateSecret:
         body = {"metadata": {"resourceVersion": configuration.metadata.resource_version}, "webhooks": webhooks}
         await self._client.patch(path, body, kind="strategic", type=_Configuration)
         log.info("%s: caBundle written", path)
-        contest.wrote(self._clock())
+        contest.wrote(self._clock.wall())
         return math.inf
 
 

@@ -16,6 +16,7 @@ from tests.kube.played_objects import CONFIGURATION, SECRET, Cluster, nothing
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ConfigError, Forbidden
+from muster_kube.controller.clock import Clock
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path
 from muster_kube.webhook.key_pairs import (
@@ -35,7 +36,7 @@ HOST = "own-node.muster.svc"
 HOSTS = (HOST, "10.1.2.3")
 
 
-class Clock:
+class WallClock:
     def __init__(self) -> None:
         self.now = NOW
 
@@ -51,12 +52,12 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> WallClock:
+    return WallClock()
 
 
 @pytest.fixture
-def replica(cluster: Cluster, clock: Clock) -> Callable[..., CertificateSecret]:
+def replica(cluster: Cluster, clock: WallClock) -> Callable[..., CertificateSecret]:
     def start(*hosts: str, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> CertificateSecret:
         return _replica(cluster, clock, hosts or HOSTS, sleep)
 
@@ -65,12 +66,14 @@ def replica(cluster: Cluster, clock: Clock) -> Callable[..., CertificateSecret]:
 
 def _replica(
     cluster: Cluster,
-    clock: Clock,
+    clock: WallClock,
     hosts: tuple[str, ...] = HOSTS,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> CertificateSecret:
     client = cast("KubeClient", cluster)
-    return CertificateSecret(client, "muster", "own-node", hosts, trusting=[CONFIGURATION], clock=clock, sleep=sleep)
+    return CertificateSecret(
+        client, "muster", "own-node", hosts, trusting=[CONFIGURATION], clock=Clock(wall=clock, sleep=sleep)
+    )
 
 
 def shake_hands(server: ssl.SSLContext, bundle: bytes, host: str = HOST) -> bytes:
@@ -189,7 +192,7 @@ async def test_the_first_replica_makes_it_and_the_others_take_it(
 
 
 async def test_nothing_is_written_while_nothing_has_to_change(
-    cluster: Cluster, clock: Clock, replica: Callable[..., CertificateSecret]
+    cluster: Cluster, clock: WallClock, replica: Callable[..., CertificateSecret]
 ) -> None:
     one = replica()
     await one.look()
@@ -201,7 +204,7 @@ async def test_nothing_is_written_while_nothing_has_to_change(
 
 
 async def test_over_three_years_each_replica_serves_what_is_trusted(
-    cluster: Cluster, clock: Clock, replica: Callable[..., CertificateSecret]
+    cluster: Cluster, clock: WallClock, replica: Callable[..., CertificateSecret]
 ) -> None:
     one, two = replica(), replica()
     await one.look()
@@ -222,7 +225,7 @@ async def test_over_three_years_each_replica_serves_what_is_trusted(
 @given(pauses=st.lists(st.integers(0, 6), min_size=60, max_size=60), days=st.sampled_from([0, 244, 246, 366]))
 def test_however_replicas_meet_they_end_with_one_bundle(pauses: list[int], days: int) -> None:
     async def meet() -> None:
-        cluster, clock = Cluster(), Clock()
+        cluster, clock = Cluster(), WallClock()
         cluster.configure("a", "b")
         if days:
             await _replica(cluster, clock).look()
@@ -246,13 +249,13 @@ def test_however_replicas_meet_they_end_with_one_bundle(pauses: list[int], days:
 @pytest.mark.parametrize("bundle", ["written", "taken away"])
 @pytest.mark.parametrize("call", range(4))
 async def test_a_slow_replica_never_writes_an_old_bundle_over_a_new_one(
-    cluster: Cluster, clock: Clock, replica: Callable[..., CertificateSecret], call: int, bundle: str
+    cluster: Cluster, clock: WallClock, replica: Callable[..., CertificateSecret], call: int, bundle: str
 ) -> None:
     """Another one, whose clock is a day ahead, renews between any two calls of the slow one."""
     slow = replica()
     await slow.look()
     clock.now += VALID_S - RENEW_S - DAY_S / 2
-    ahead = Clock()
+    ahead = WallClock()
     ahead.now = clock.now + DAY_S
     other = _replica(cluster, ahead)
     if bundle == "taken away":
@@ -351,7 +354,7 @@ async def test_a_configuration_that_may_not_be_written_is_told_and_the_certifica
 
 
 async def test_the_next_one_waits_until_the_configuration_can_be_written(
-    cluster: Cluster, clock: Clock, replica: Callable[..., CertificateSecret]
+    cluster: Cluster, clock: WallClock, replica: Callable[..., CertificateSecret]
 ) -> None:
     one = replica()
     await one.look()
@@ -370,14 +373,15 @@ async def test_the_next_one_waits_until_the_configuration_can_be_written(
 
 
 async def test_of_two_configurations_both_have_to_trust_the_next_one_before_it_serves(
-    cluster: Cluster, clock: Clock
+    cluster: Cluster, clock: WallClock
 ) -> None:
     """A mutating and a validating one share one server."""
     beside = mutating_webhook_path("own-node")
     cluster.objects[beside] = json.loads(json.dumps(cluster.objects[CONFIGURATION]))
     client, trusting = cast("KubeClient", cluster), [beside, CONFIGURATION]
     one, two = (
-        CertificateSecret(client, "muster", "own-node", HOSTS, trusting=trusting, clock=clock) for _ in range(2)
+        CertificateSecret(client, "muster", "own-node", HOSTS, trusting=trusting, clock=Clock(wall=clock))
+        for _ in range(2)
     )
 
     def bundles() -> list[bytes]:
@@ -424,7 +428,7 @@ def write_pair(folder: Path, hosts: tuple[str, ...] = HOSTS, *, key: bytes = b""
 
 async def test_files_are_served_and_read_again_without_a_restart(tmp_path: Path) -> None:
     bundle = write_pair(tmp_path)
-    files = CertificateFiles(tmp_path, clock=lambda: NOW)
+    files = CertificateFiles(tmp_path, Clock(wall=lambda: NOW))
     context = files.ssl_context
     first = shake_hands(context, bundle)
     assert files.ready.is_set()
@@ -447,7 +451,7 @@ async def test_files_that_do_not_belong_together_leave_what_was_served(
         await rounds.acquire()
         told.clear()
 
-    files = CertificateFiles(tmp_path, sleep=sleep)
+    files = CertificateFiles(tmp_path, Clock(sleep=sleep))
     first = shake_hands(files.ssl_context, bundle)
     write_pair(tmp_path, key=make_key_pair(HOSTS, NOW).key)
     running = asyncio.create_task(files.run())

@@ -13,6 +13,7 @@ from tests.kube.webhook.test_certificates import HOSTS, NOW, shake_hands
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, Unreachable
+from muster_kube.controller.clock import Clock
 from muster_kube.controller.field_contest import BACKOFF, QUIET_S
 from muster_kube.webhook.certificate_secret import CLOCK_LOOK_S, SPREAD_S, CertificateSecret
 from muster_kube.webhook.key_pairs import (
@@ -41,7 +42,9 @@ class World:
         self.set_forward = 0.0
         client = cast("KubeClient", self.cluster)
         self.replicas = [
-            CertificateSecret(client, "muster", "own-node", HOSTS, trusting=[CONFIGURATION], clock=self.clock)
+            CertificateSecret(
+                client, "muster", "own-node", HOSTS, trusting=[CONFIGURATION], clock=Clock(wall=self.clock)
+            )
             for _ in range(replicas)
         ]
 
