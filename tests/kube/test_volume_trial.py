@@ -5,7 +5,8 @@ import json
 import msgspec
 import pytest
 
-from muster_kube.volume_trial import TrialPod, find_stage, make_claim, make_pod
+from muster_kube.volume_trial import find_stage
+from muster_kube.volume_trial_objects import TrialPod, make_claim, make_pod
 
 NO_ROOM = "0/3 nodes are available: 3 Insufficient cpu."
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
