@@ -39,6 +39,8 @@ _JSON = "application/json"
 _ANSWER_LIMIT = 16 << 20  # bytes of one answer that is no list; etcd takes objects of 1.5 MB
 _LINE_LIMIT = 16 << 20  # bytes of one watch event
 _GET_TRIES = 3
+_KEEPALIVE_S = 60.0  # of a connection that is not used
+PAGE_SIZE = 500  # items
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
@@ -72,7 +74,6 @@ class KubeClient:
         user_agent: str = "muster",
         timeout_s: float = 3.5,
         max_connections: int = 32,
-        keepalive_s: float = 60.0,
         around: Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport] = lambda transport: transport,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
@@ -82,7 +83,7 @@ class KubeClient:
         self._around = around
         self._user_agent = user_agent
         self._limits = httpx2.Limits(
-            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=keepalive_s
+            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=_KEEPALIVE_S
         )
         self._transport: httpx2.AsyncBaseTransport | None = None
 
@@ -196,6 +197,29 @@ class KubeClient:
             except (TooManyRequests, Unreachable) as error:
                 await self._wait_to_retry(error, attempt, silence_s)
         raise AssertionError("unreachable: the last attempt raises")  # pragma: no cover
+
+    async def list_pages(
+        self,
+        path: str,
+        type: type[T],
+        *,
+        params: Params | None = None,
+        transform: Callable[[T], T] | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[ListPage[T]]:
+        """All pages, each as :meth:`list_page` returns it; what fails in the middle is raised there, ``Gone`` too.
+
+        params: labelSelector, fieldSelector; resourceVersion goes with the first page only, as a continue token has its
+        own. At version 0 a server that has a cache ignores the page size and sends all in one page.
+        """
+        asked: dict[str, str | int | bool] = {**(params or {}), "limit": PAGE_SIZE}
+        while True:
+            page = await self.list_page(path, type, params=asked, transform=transform, timeout_s=timeout_s)
+            yield page
+            if not page.continue_:
+                return
+            asked.pop("resourceVersion", None)
+            asked["continue"] = page.continue_
 
     @asynccontextmanager
     async def watch(self, path: str, params: Params, *, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:

@@ -66,7 +66,7 @@ class KubeconfigEntry:
 
 
 @dataclass(frozen=True)
-class Selected:
+class KubeconfigContext:
     """The current context: its cluster, its user (None: anonymous), its namespace."""
 
     context: KubeconfigEntry
@@ -75,7 +75,7 @@ class Selected:
     namespace: str
 
 
-def read_kubeconfigs(files: Sequence[Path], *, skip_missing: bool = False) -> Selected:
+def read_kubeconfigs(files: Sequence[Path], *, skip_missing: bool = False) -> KubeconfigContext:
     """The current context of ``files`` merged. Raises ConfigError naming file and key."""
     documents = [(file, _read(file)) for file in files if not (skip_missing and not file.exists())]
     if not documents:
@@ -91,7 +91,7 @@ def read_kubeconfigs(files: Sequence[Path], *, skip_missing: bool = False) -> Se
     cluster = _find(documents, "cluster", cluster_name, shown, context.where("cluster"))
     user_name = context.text("user")
     user = None if user_name is None else _find(documents, "user", user_name, shown, context.where("user"))
-    return Selected(context, cluster, user, context.text("namespace") or "default")
+    return KubeconfigContext(context, cluster, user, context.text("namespace") or "default")
 
 
 def _read(file: Path) -> Mapping:

@@ -46,7 +46,7 @@ class FieldContest:
         self._next = now + (BACKOFF.delay_s(late, self._rng) if late >= 0 else 0.0)
 
 
-def writers(entries: Iterable[ManagedFields], field: str) -> tuple[str, ...]:
+def find_writers(entries: Iterable[ManagedFields], field: str) -> tuple[str, ...]:
     """The managers that own ``field`` (``caBundle``) of an object, wherever it stands in there."""
     return tuple(dict.fromkeys(entry.manager for entry in entries if _owns(entry.fields, f"f:{field}")))
 

@@ -65,6 +65,13 @@ def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[
     ]
 
 
+def explain_briefly(error: ValidationError, place: str, model: type[BaseModel], *, limit: int = 5) -> str:
+    """The first ``limit`` of them in one line, and how many more there are."""
+    lines = explain(error, place, model)
+    more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
+    return "; ".join(lines[:limit] + more)
+
+
 def _explain(
     error: ValidationError, places: Mapping[str, str], model: type[BaseModel], nested: Mapping[str, type[BaseModel]]
 ) -> list[str]:

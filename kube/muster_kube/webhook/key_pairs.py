@@ -80,28 +80,28 @@ class KeyPairSet:
         }
 
 
-def renewed(kept: KeyPairSet | None, hosts: Collection[str], now: float, *, trusted: bool) -> KeyPairSet:
+def renew_key_pairs(kept: KeyPairSet | None, hosts: Collection[str], now: float, *, trusted: bool) -> KeyPairSet:
     """What is to be stored now: ``kept`` itself where it will do.
 
     trusted: whether whoever calls the server has the whole bundle of ``kept``.
     """
     if kept is None:
-        return KeyPairSet(make(hosts, now))
+        return KeyPairSet(make_key_pair(hosts, now))
     current, following = kept.current, kept.next
     if following is not None and not following.serves(hosts, now):
         following = None
     if not current.serves(hosts, now):
         # nobody can call it like this: waiting would help nobody
-        return _taken_over(kept, following or make(_together(current.hosts, hosts), now), now)
+        return _taken_over(kept, following or make_key_pair(_together(current.hosts, hosts), now), now)
     if following is not None and trusted and now >= following.made + OVERLAP_S:
         return _taken_over(kept, following, now)
     if following is None and current.ends - now < RENEW_S:
-        former = tuple(pem for pem in kept.former if end_of(pem) > now)
-        return KeyPairSet(current, make(_together(current.hosts, hosts), now), former)
+        former = tuple(pem for pem in kept.former if expiry_of(pem) > now)
+        return KeyPairSet(current, make_key_pair(_together(current.hosts, hosts), now), former)
     return kept if following is kept.next else replace(kept, next=None)
 
 
-def next_due(kept: KeyPairSet) -> float:
+def next_renewal(kept: KeyPairSet) -> float:
     """Until then :func:`renewed` has no other answer than ``kept`` for the names it serves; seconds since the epoch."""
     if kept.next is None:
         return kept.current.ends - RENEW_S
@@ -110,7 +110,7 @@ def next_due(kept: KeyPairSet) -> float:
 
 def _taken_over(kept: KeyPairSet, pair: KeyPair, now: float) -> KeyPairSet:
     trusted = (kept.current.authority, *kept.former)
-    return KeyPairSet(pair, former=tuple(pem for pem in trusted if end_of(pem) > now))
+    return KeyPairSet(pair, former=tuple(pem for pem in trusted if expiry_of(pem) > now))
 
 
 def _together(known: Collection[str], hosts: Collection[str]) -> Collection[str]:
@@ -119,7 +119,7 @@ def _together(known: Collection[str], hosts: Collection[str]) -> Collection[str]
     return union if len(union) <= HOSTS_LIMIT else hosts
 
 
-def make(hosts: Collection[str], now: float) -> KeyPair:
+def make_key_pair(hosts: Collection[str], now: float) -> KeyPair:
     """A new pair for a server that is called by ``hosts`` (DNS names or addresses, at least one)."""
     if not hosts:
         raise ValueError("a server needs a name that it is called by")
@@ -161,7 +161,7 @@ def make(hosts: Collection[str], now: float) -> KeyPair:
     )
 
 
-def read_kept(data: Mapping[str, bytes]) -> KeyPairSet | None:
+def read_key_pairs(data: Mapping[str, bytes]) -> KeyPairSet | None:
     """What :meth:`KeyPairSet.data` has written; None where nothing is there. Raises UnusableKeyPair."""
     if not any(data.get(name) for name in NAMES):
         return None
@@ -220,7 +220,7 @@ def _hosts_of(certificate: x509.Certificate) -> frozenset[str]:
     return frozenset([*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))])
 
 
-def end_of(pem: bytes) -> float:
+def expiry_of(pem: bytes) -> float:
     """Seconds since the epoch. Of a chain the first one's, which is the server's. Raises ValueError."""
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
 
