@@ -136,11 +136,11 @@ class PageReader(Generic[T]):
         ends = [found.start() + 1 for found in _BOUNDARY.finditer(self._buffer)]
         for end in ends:
             # a copy, as a Raw field would keep the buffer from being shortened
-            if self._whole(bytes(memoryview(self._buffer)[start:end])):
+            if self._keep_if_whole(bytes(memoryview(self._buffer)[start:end])):
                 start = end + 1
         del self._buffer[:start]
 
-    def _whole(self, piece: bytes) -> bool:
+    def _keep_if_whole(self, piece: bytes) -> bool:
         """Take ``piece`` if it is one whole JSON value."""
         try:
             self._keep(self._decoder.decode(piece))

@@ -134,7 +134,7 @@ class LeaderElector:
                 await self._release()
 
     async def _acquire(self) -> None:
-        while not await self._try():
+        while not await self._try_once():
             await self._pause()
         log.info("%s leads (lease %s)", self._identity, self._name)
 
@@ -151,8 +151,8 @@ class LeaderElector:
             log.error("%s no longer leads (lease %s): %s", self._identity, self._name, self._error or "it is lost")
             return False
         finally:
-            await _end(renewing)
-            await _end(work)
+            await _cancel(renewing)
+            await _cancel(work)
 
     async def _renew(self) -> None:
         """Until the lease is lost."""
@@ -162,7 +162,7 @@ class LeaderElector:
                 return
             with suppress(TimeoutError):  # the deadline cuts a call short: `lead` must not outlive it
                 async with asyncio.timeout(self._left_s()):
-                    if not await self._try() and self._renewed_at is None:
+                    if not await self._try_once() and self._renewed_at is None:
                         return  # somebody else has it
 
     async def _pause(self) -> None:
@@ -179,7 +179,7 @@ class LeaderElector:
             return 0.0
         return max(0.0, self._renewed_at + self._timing.renew_deadline_s - self._clock.monotonic())
 
-    async def _try(self) -> bool:
+    async def _try_once(self) -> bool:
         """One attempt to take or keep the lease. Never raises for what the server says."""
         try:
             return await self._take_or_keep()
@@ -206,13 +206,13 @@ class LeaderElector:
                 "spec": made,
             }
             answer = await self._client.create(self._collection, body, type=Lease)
-            return self._ours(answer, started)
-        self._look(lease.spec)
+            return self._note_renewal(answer, started)
+        self._note_record(lease.spec)
         spec = lease.spec
         mine = spec.holder_identity == self._identity
         if not mine:
             self._renewed_at = None
-            if spec.holder_identity and not self._expired():
+            if spec.holder_identity and not self._has_expired():
                 return False
         if not mine or (self._led and self._renewed_at is None):
             self.led_until, self._led = spec.renew_time, False
@@ -227,10 +227,10 @@ class LeaderElector:
             "spec": record,
         }
         # a merge patch keeps the labels and owners that others have put on it; the resourceVersion makes it ours or 409
-        return self._ours(await self._client.patch(self._path, body, type=Lease), started)
+        return self._note_renewal(await self._client.patch(self._path, body, type=Lease), started)
 
-    def _ours(self, answer: Lease, started: float) -> bool:
-        self._look(answer.spec)
+    def _note_renewal(self, answer: Lease, started: float) -> bool:
+        self._note_record(answer.spec)
         self._renewed_at = started
         self._led = True
         self._error = ""
@@ -246,11 +246,11 @@ class LeaderElector:
             lease_transitions=transitions,
         )
 
-    def _look(self, spec: LeaseSpec) -> None:
+    def _note_record(self, spec: LeaseSpec) -> None:
         if self._observed is None or self._observed.spec != spec:
             self._observed = _Observed(spec, self._clock.monotonic())
 
-    def _expired(self) -> bool:
+    def _has_expired(self) -> bool:
         if self._observed is None:
             return False
         asked_s = float(self._observed.spec.lease_duration_seconds or 0)
@@ -271,11 +271,11 @@ class LeaderElector:
                 "metadata": {"resourceVersion": lease.metadata.resource_version},
                 "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
             }
-            self._look((await self._client.patch(self._path, body, type=Lease)).spec)
+            self._note_record((await self._client.patch(self._path, body, type=Lease)).spec)
             log.info("%s released lease %s", self._identity, self._name)
 
 
-async def _end(task: "asyncio.Future[None]") -> None:
+async def _cancel(task: "asyncio.Future[None]") -> None:
     """Cancel ``task`` and wait until it has ended, however long its clean-up takes; its error is nobody's any more."""
     if not task.done():
         task.cancel()

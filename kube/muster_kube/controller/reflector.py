@@ -109,11 +109,11 @@ class Reflector(Generic[T]):
         """Forever; cancel to stop."""
         try:
             while True:
-                await self._clock.sleep(await self._once())
+                await self._clock.sleep(await self._list_and_watch())
         finally:
             self._connected = False
 
-    async def _once(self) -> float:
+    async def _list_and_watch(self) -> float:
         """List if need be, watch until that ends; returns the seconds to wait before the next try."""
         opened_at = None
         wait_at_least_s = 0.0
@@ -126,18 +126,18 @@ class Reflector(Generic[T]):
                 # the server ends every watch after a while: nothing is wrong, and `connected` does not flap
                 self._failures = 0
                 return self._clock.rng.uniform(0.0, 0.1)
-            self._note("the server closed it at once")
+            self._log_error("the server closed it at once")
         except Gone as error:
             # our place is too old: only a new list helps, and not one from a cache that may be as old
             self._listed, self._list_newest = False, True
-            self._note(str(error))
+            self._log_error(str(error))
         except (ApiError, ConfigError) as error:
             if isinstance(error, ApiError) and error.reason == "ResourceVersionTooLarge":
                 # this server's cache is behind what we have seen, or etcd was restored from the past
                 self._listed, self._list_newest = False, True
             if isinstance(error, TooManyRequests):
                 wait_at_least_s = error.retry_after_s
-            self._note(str(error))
+            self._log_error(str(error))
         self._connected = False
         if opened_at is not None and self._clock.monotonic() - opened_at >= HEALTHY_S:
             self._failures = 0
@@ -156,9 +156,9 @@ class Reflector(Generic[T]):
         if version is None or not self.synced:
             return
         known = self._objects.get(key)
-        if version <= max(self._seen(), (known and _number(known.metadata.resource_version)) or 0):
+        if version <= max(self._newest_version(), (known and _number(known.metadata.resource_version)) or 0):
             return
-        self._put(key, self._transformed(obj))
+        self._put(key, self._transform_object(obj))
 
     async def _list(self) -> None:
         """Fill the store from a list, telling of what changed, what is new and what is gone."""
@@ -176,15 +176,15 @@ class Reflector(Generic[T]):
             timeout_s=LIST_SILENCE_S,
         )
         pages = [page async for page in listed]
-        self._take_in(pages, newest)
+        self._store_list(pages, newest)
         self._listed, self._list_newest = True, False
         self._synced.set()
 
-    def _take_in(self, pages: list[ListPage[T]], newest: bool) -> None:
+    def _store_list(self, pages: list[ListPage[T]], newest: bool) -> None:
         version = pages[-1].resource_version
         at = _number(version)
         # a quorum read older than what we have seen: etcd was restored from a backup, and what we hold never was
-        history_changed = newest and at is not None and at < self._seen()
+        history_changed = newest and at is not None and at < self._newest_version()
         listed: set[str] = set()
         for page in pages:
             for obj in page.items:
@@ -197,7 +197,7 @@ class Reflector(Generic[T]):
             for item in page.undecodable:
                 if item.key is not None:
                     listed.add(item.key)  # it is there, if unreadable: not gone
-                self._tell_undecodable(item)
+                self._report_undecodable(item)
         for key in sorted(self._unreadable - listed - self._objects.keys()):
             self._drop(key)
         for key in [key for key in self._objects if key not in listed]:
@@ -220,9 +220,9 @@ class Reflector(Generic[T]):
             self._error = ""
             async for lines in batches:
                 for line in lines:
-                    self._take(line)
+                    self._handle_line(line)
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             event = self._events.read(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -230,17 +230,17 @@ class Reflector(Generic[T]):
             raise BadAnswer(200, f"no watch event: {error}: {line[:120]!r}", self._path) from error
         match event:
             case ObjectChanged():
-                self._change(event)
+                self._handle_change(event)
             case Bookmark():
                 self._version = event.resource_version
             case ApiFailure():
-                self._fail(event)
+                self._raise_failure(event)
             case UndecodableObject():
-                self._tell_undecodable(event)
+                self._report_undecodable(event)
             case ObjectRemoved():
                 self._drop(event.key)
 
-    def _change(self, event: ObjectChanged[T]) -> None:
+    def _handle_change(self, event: ObjectChanged[T]) -> None:
         obj = event.object
         key = self._key(obj)
         self._version = obj.metadata.resource_version
@@ -251,12 +251,12 @@ class Reflector(Generic[T]):
             if known is not None or key in self._unreadable:
                 self._drop(key)
         else:
-            self._put(key, self._transformed(obj))
+            self._put(key, self._transform_object(obj))
 
-    def _transformed(self, obj: T) -> T:
+    def _transform_object(self, obj: T) -> T:
         return obj if self._transform is None else self._transform(obj)
 
-    def _fail(self, failure: ApiFailure) -> None:
+    def _raise_failure(self, failure: ApiFailure) -> None:
         message = failure.message or "no message"
         if failure.code == 410 or failure.reason in ("Gone", "Expired"):
             raise Gone(410, failure.reason or "Expired", message, self._path)
@@ -275,7 +275,7 @@ class Reflector(Generic[T]):
         self._unreadable.discard(key)
         self._on_change(key, self._objects.pop(key, None), None)
 
-    def _tell_undecodable(self, item: UndecodableObject) -> None:
+    def _report_undecodable(self, item: UndecodableObject) -> None:
         if item.key is not None:
             self._unreadable.add(item.key)
         if self._on_undecodable is not None:
@@ -283,12 +283,12 @@ class Reflector(Generic[T]):
         else:
             log.warning("%s: object %s cannot be read: %s", self._path, item.key or "without a name", item.error)
 
-    def _note(self, text: str) -> None:
+    def _log_error(self, text: str) -> None:
         if text != self._error:  # once for each new reason, not for each try
             log.warning("watch of %s is down: %s", self._path, text)
         self._error = text
 
-    def _seen(self) -> int:
+    def _newest_version(self) -> int:
         return _number(self._version) or 0
 
     @staticmethod

@@ -54,7 +54,7 @@ def load_settings(
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explain(error, places, model, nested))) from error
+        raise SettingsError("\n".join(_explain_all(error, places, model, nested))) from error
 
 
 def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[str]:
@@ -72,7 +72,7 @@ def explain_briefly(error: ValidationError, place: str, model: type[BaseModel], 
     return "; ".join(lines[:limit] + more)
 
 
-def _explain(
+def _explain_all(
     error: ValidationError, places: Mapping[str, str], model: type[BaseModel], nested: Mapping[str, type[BaseModel]]
 ) -> list[str]:
     lines = []
@@ -91,10 +91,10 @@ def _line(where: str, kind: str, found: object, allowed: str, model: type[BaseMo
     allowed = allowed.removeprefix("Value error, ")
     if not where:  # of no one key: the rest says which
         return allowed
-    return f"{where}: {allowed}" if kind == "missing" else f"{where}: {_shown(found)}: {allowed}"
+    return f"{where}: {allowed}" if kind == "missing" else f"{where}: {_show(found)}: {allowed}"
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:119] + "…"
 
@@ -118,5 +118,5 @@ def _read(file: Path) -> dict[str, object]:
     if document is None:
         return {}
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise SettingsError(f"{file}: {_shown(document)}: expected a mapping of settings")
+        raise SettingsError(f"{file}: {_show(document)}: expected a mapping of settings")
     return document

@@ -31,7 +31,7 @@ class CertificateFiles:
         self._clock = clock
         self._served = ServedCertificate()
         self.ready = self._served.ready
-        self.look()
+        self.refresh()
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
@@ -45,7 +45,7 @@ class CertificateFiles:
     def left_s(self) -> float:
         return self._served.ends - self._clock.wall()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Raises ConfigError."""
         certificate, key = self._read(CERTIFICATE), self._read(KEY)
         bundle = self._read(AUTHORITIES) if (self._folder / AUTHORITIES).exists() else b""
@@ -59,7 +59,7 @@ class CertificateFiles:
         while True:
             await self._clock.sleep(FILES_LOOK_S)
             try:
-                self.look()
+                self.refresh()
             except ConfigError as error:
                 # the kubelet swaps all files at once, but others write them one by one
                 if str(error) != told:

@@ -47,7 +47,7 @@ class _Secret(Api, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _Seen(Api, frozen=True):
+class _WatchedObject(Api, frozen=True):
     """Of what is watched only whether it has changed."""
 
     metadata: Metadata
@@ -69,7 +69,7 @@ class _Configuration(Api, frozen=True):
     webhooks: tuple[_Webhook, ...] = ()
 
     def trusts(self, bundle: bytes) -> bool:
-        return all(webhook.client_config.ca_bundle == _encoded(bundle) for webhook in self.webhooks)
+        return all(webhook.client_config.ca_bundle == _encode(bundle) for webhook in self.webhooks)
 
 
 class CertificateSecret:
@@ -123,38 +123,38 @@ class CertificateSecret:
         async with asyncio.TaskGroup() as group:
             for path in (self._path, *self._trusting):
                 group.create_task(self._watch(path).run())
-            await self._care()
+            await self._keep_fresh()
 
-    def _watch(self, path: str) -> Reflector[_Seen]:
+    def _watch(self, path: str) -> Reflector[_WatchedObject]:
         collection, _, name = path.rpartition("/")
         return Reflector(
             self._client,
             collection,
-            _Seen,
+            _WatchedObject,
             on_change=lambda *_: self._changed.set(),
             params={"fieldSelector": f"metadata.name={name}"},
             clock=self._clock,
         )
 
-    async def _care(self) -> None:
+    async def _keep_fresh(self) -> None:
         backoff, failures, told = Backoff(base_s=0.5, cap_s=30.0), 0, ""
         while True:
             self._changed.clear()
             try:
-                await self.look()
+                await self.refresh()
             except (ApiError, ConfigError, UnusableKeyPair) as error:
                 if str(error) != told:
                     log.warning("the certificate in Secret %s: %s", self._name, error)
                 told = str(error)
-                await self._changed_within(backoff.delay_s(failures, self._clock.rng))
+                await self._wait_for_change(backoff.delay_s(failures, self._clock.rng))
                 failures += 1
             else:
                 failures, told = 0, ""
                 while not self._changed.is_set() and (left_s := self._due - self._clock.wall()) > 0:
-                    await self._changed_within(min(left_s, CLOCK_LOOK_S))
+                    await self._wait_for_change(min(left_s, CLOCK_LOOK_S))
             await self._clock.sleep(self._clock.rng.uniform(0.0, SPREAD_S))
 
-    async def _changed_within(self, seconds: float) -> None:
+    async def _wait_for_change(self, seconds: float) -> None:
         """Until something has changed, at most so long."""
         waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
         try:
@@ -164,14 +164,14 @@ class CertificateSecret:
                 each.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Read what is there, renew what is due, have it trusted, serve it.
 
         Raises ApiError, ConfigError, UnusableKeyPair.
         """
         for attempt in range(1, TRIES + 1):
             try:
-                kept, unsaid, rest_s = await self._agree()
+                kept, unsaid, rest_s = await self._agree_on_key_pairs()
             except Conflict:
                 if attempt == TRIES:
                     raise
@@ -182,7 +182,7 @@ class CertificateSecret:
                 raise unsaid
             return
 
-    async def _agree(self) -> tuple[KeyPairSet, ApiError | None, float]:
+    async def _agree_on_key_pairs(self) -> tuple[KeyPairSet, ApiError | None, float]:
         """What all replicas serve from now on, why it could not be made known, and in how many seconds to look again
         because others write there, too. Raises Conflict: look again.
 
@@ -191,7 +191,7 @@ class CertificateSecret:
         """
         configurations = [each for path in self._trusting if (each := await self._configuration(path)) is not None]
         secret = await self._secret()
-        before = None if secret is None else _kept_in(secret, self._path)
+        before = None if secret is None else _read_key_pair_set(secret, self._path)
         trusted = before is not None and all(each.trusts(before.bundle) for _, each in configurations)
         kept = renew_key_pairs(before, self._hosts, self._clock.wall(), trusted=trusted)
         if kept is not before:
@@ -199,7 +199,7 @@ class CertificateSecret:
         unsaid, rest_s = None, math.inf
         for path, configuration in configurations:
             try:
-                rest_s = min(rest_s, await self._make_trust(path, configuration, kept.bundle))
+                rest_s = min(rest_s, await self._write_ca_bundle(path, configuration, kept.bundle))
             except Conflict:
                 raise
             except ApiError as error:
@@ -219,7 +219,7 @@ class CertificateSecret:
             return None
 
     async def _write(self, secret: _Secret | None, kept: KeyPairSet) -> None:
-        data = {name: None if value is None else _encoded(value) for name, value in kept.data().items()}
+        data = {name: None if value is None else _encode(value) for name, value in kept.data().items()}
         if secret is None:
             body: dict[str, Any] = {
                 "apiVersion": "v1",
@@ -241,13 +241,13 @@ class CertificateSecret:
             following,
         )
 
-    async def _make_trust(self, path: str, configuration: _Configuration, bundle: bytes) -> float:
+    async def _write_ca_bundle(self, path: str, configuration: _Configuration, bundle: bytes) -> float:
         """In how many seconds to look again, as others have written there."""
         if configuration.trusts(bundle):
             return math.inf
         contest = self._contests[path]
-        if (rest_s := contest.wait_s(_encoded(bundle), self._clock.wall())) > 0:
-            if contest.is_news():
+        if (rest_s := contest.wait_s(_encode(bundle), self._clock.wall())) > 0:
+            if contest.should_warn():
                 log.warning(
                     "%s: %s writes another caBundle over ours again and again: ours is written ever later, in the end "
                     "about every %g s, and without it the webhook cannot be called. Let one of the two write it: take "
@@ -258,16 +258,16 @@ class CertificateSecret:
                 )
             return rest_s
         webhooks = [
-            {"name": webhook.name, "clientConfig": {"caBundle": _encoded(bundle)}} for webhook in configuration.webhooks
+            {"name": webhook.name, "clientConfig": {"caBundle": _encode(bundle)}} for webhook in configuration.webhooks
         ]
         body = {"metadata": {"resourceVersion": configuration.metadata.resource_version}, "webhooks": webhooks}
         await self._client.patch(path, body, kind="strategic", type=_Configuration)
         log.info("%s: caBundle written", path)
-        contest.wrote(self._clock.wall())
+        contest.note_write(self._clock.wall())
         return math.inf
 
 
-def _kept_in(secret: _Secret, path: str) -> KeyPairSet | None:
+def _read_key_pair_set(secret: _Secret, path: str) -> KeyPairSet | None:
     """Raises UnusableKeyPair: it is left as it is, for it may be somebody else's."""
     data: dict[str, bytes] = {}
     try:
@@ -280,7 +280,7 @@ def _kept_in(secret: _Secret, path: str) -> KeyPairSet | None:
         ) from error
 
 
-def _encoded(content: bytes) -> str:
+def _encode(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 

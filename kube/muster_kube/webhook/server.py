@@ -75,7 +75,7 @@ class WebhookApp:
     ) -> tuple[int, bytes]:
         """HTTP status and body."""
         limit_s = SHARE * review_timeout_s(scope["query_string"])
-        held = _Held()
+        held = _ReviewBody()
         asked: ReviewedRequest | None = None
         try:
             async with asyncio.timeout(limit_s):
@@ -93,12 +93,12 @@ class WebhookApp:
             return 200, write_review(asked, ReviewAnswer(False, 503, "ServiceUnavailable", message))
         except BadReview as error:
             return 400, f"{error}\n".encode()
-        except _TooMuch as error:
+        except _TooManyBytes as error:
             return 503, f"{error}\n".encode()
         finally:
             self._held -= len(held.content)
 
-    async def _read(self, receive: Callable[[], Awaitable[_Message]], held: "_Held") -> None:
+    async def _read(self, receive: Callable[[], Awaitable[_Message]], held: "_ReviewBody") -> None:
         """To the end, also of what is too large: a client that is not heard out does not listen."""
         more = True
         while more:
@@ -109,17 +109,17 @@ class WebhookApp:
             more = message.get("more_body", False)
             taken = chunk[: REVIEW_LIMIT - len(held.content)]
             if self._held + len(taken) > HELD_LIMIT:
-                raise _TooMuch(f"reviews of {HELD_LIMIT} bytes are under way, which is the most at once")
+                raise _TooManyBytes(f"reviews of {HELD_LIMIT} bytes are under way, which is the most at once")
             self._held += len(taken)
             held.content += taken
             held.left_out += len(chunk) - len(taken)
 
 
-class _TooMuch(Exception):
+class _TooManyBytes(Exception):
     pass
 
 
-class _Held:
+class _ReviewBody:
     """A request's body as far as it has come."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class _Held:
         self.left_out = 0
 
 
-def _too_large(asked: ReviewedRequest | None, held: _Held) -> tuple[int, bytes]:
+def _too_large(asked: ReviewedRequest | None, held: _ReviewBody) -> tuple[int, bytes]:
     # Told apart from a failure: else whoever writes enough could have a failurePolicy of Ignore let it through
     message = f"a review of {len(held.content) + held.left_out} bytes: expected at most {REVIEW_LIMIT}"
     if asked is None:

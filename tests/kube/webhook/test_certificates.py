@@ -183,8 +183,8 @@ async def test_the_first_replica_makes_it_and_the_others_take_it(
 ) -> None:
     one, two = replica(), replica()
     assert not one.ready.is_set()
-    await one.look()
-    await two.look()
+    await one.refresh()
+    await two.refresh()
     assert cluster.writes == [("POST", SECRET), ("PATCH", CONFIGURATION)]
     assert one.ca_bundle == two.ca_bundle == cluster.bundle
     for host in HOSTS:
@@ -195,11 +195,11 @@ async def test_nothing_is_written_while_nothing_has_to_change(
     cluster: Cluster, clock: WallClock, replica: Callable[..., CertificateSecret]
 ) -> None:
     one = replica()
-    await one.look()
+    await one.refresh()
     before = len(cluster.writes)
     for _ in range(200):
         clock.now += DAY_S
-        await one.look()
+        await one.refresh()
     assert len(cluster.writes) == before
 
 
@@ -207,11 +207,11 @@ async def test_over_three_years_each_replica_serves_what_is_trusted(
     cluster: Cluster, clock: WallClock, replica: Callable[..., CertificateSecret]
 ) -> None:
     one, two = replica(), replica()
-    await one.look()
-    await two.look()
+    await one.refresh()
+    await two.refresh()
     context, seen = one.ssl_context, set()
     for step in range(3 * 365 // 4):
-        await (one, two)[step % 2].look()  # one of them is always days behind
+        await (one, two)[step % 2].refresh()  # one of them is always days behind
         for each in (one, two):
             seen.add(shake_hands(each.ssl_context, cluster.bundle))
         clock.now += DAY_S * (2 if step % 2 else 6)
@@ -228,7 +228,7 @@ def test_however_replicas_meet_they_end_with_one_bundle(pauses: list[int], days:
         cluster, clock = Cluster(), WallClock()
         cluster.configure("a", "b")
         if days:
-            await _replica(cluster, clock).look()
+            await _replica(cluster, clock).refresh()
             clock.now += days * DAY_S
         turns = iter(pauses)
 
@@ -238,7 +238,7 @@ def test_however_replicas_meet_they_end_with_one_bundle(pauses: list[int], days:
 
         cluster.meanwhile = others
         replicas = [_replica(cluster, clock) for _ in range(3)]
-        await asyncio.gather(*(each.look() for each in replicas))
+        await asyncio.gather(*(each.refresh() for each in replicas))
         assert cluster.bundle == cluster.secret()["ca.crt"]
         for each in replicas:
             shake_hands(each.ssl_context, cluster.bundle)
@@ -253,7 +253,7 @@ async def test_a_slow_replica_never_writes_an_old_bundle_over_a_new_one(
 ) -> None:
     """Another one, whose clock is a day ahead, renews between any two calls of the slow one."""
     slow = replica()
-    await slow.look()
+    await slow.refresh()
     clock.now += VALID_S - RENEW_S - DAY_S / 2
     ahead = WallClock()
     ahead.now = clock.now + DAY_S
@@ -265,13 +265,13 @@ async def test_a_slow_replica_never_writes_an_old_bundle_over_a_new_one(
     async def meanwhile() -> None:
         if next(left, None) is None:
             cluster.meanwhile = nothing
-            await other.look()
+            await other.refresh()
 
     cluster.meanwhile = meanwhile
-    await slow.look()
+    await slow.refresh()
     if cluster.meanwhile is meanwhile:  # the slow one has made fewer calls
         cluster.meanwhile = nothing
-        await other.look()
+        await other.refresh()
     assert "next.crt" in cluster.secret()
     assert cluster.bundle == cluster.secret()["ca.crt"]
 
@@ -280,12 +280,12 @@ async def test_a_deleted_secret_is_made_anew_and_the_old_key_no_longer_trusted(
     cluster: Cluster, replica: Callable[..., CertificateSecret]
 ) -> None:
     one, two = replica(), replica()
-    await one.look()
-    await two.look()
+    await one.refresh()
+    await two.refresh()
     old = cluster.secret()
     del cluster.objects[SECRET]
-    await one.look()
-    await two.look()
+    await one.refresh()
+    await two.refresh()
     assert old["ca.crt"] not in cluster.bundle
     assert shake_hands(one.ssl_context, cluster.bundle) == shake_hands(two.ssl_context, cluster.bundle)
 
@@ -294,7 +294,7 @@ async def test_an_empty_secret_that_a_chart_has_made_is_filled(
     cluster: Cluster, replica: Callable[..., CertificateSecret]
 ) -> None:
     cluster.put({})
-    await replica().look()
+    await replica().refresh()
     assert cluster.writes == [("PATCH", SECRET), ("PATCH", CONFIGURATION)]
 
 
@@ -305,7 +305,7 @@ async def test_a_secret_that_holds_something_else_is_left_alone(
     cluster.put(content)
     one = replica()
     with pytest.raises(UnusableKeyPair, match=r"secrets/own-node: .*it is not touched: delete it"):
-        await one.look()
+        await one.refresh()
     assert cluster.secret() == content
     assert not one.ready.is_set()
 
@@ -314,11 +314,11 @@ async def test_a_secret_that_became_garbage_leaves_the_served_certificate(
     cluster: Cluster, replica: Callable[..., CertificateSecret]
 ) -> None:
     one = replica()
-    await one.look()
+    await one.refresh()
     bundle = cluster.bundle
     cluster.objects[SECRET]["data"]["tls.crt"] = "no base64!"
     with pytest.raises(UnusableKeyPair, match="not touched"):
-        await one.look()
+        await one.refresh()
     shake_hands(one.ssl_context, bundle)
 
 
@@ -326,9 +326,9 @@ async def test_a_bundle_that_was_taken_away_is_written_again(
     cluster: Cluster, replica: Callable[..., CertificateSecret]
 ) -> None:
     one = replica()
-    await one.look()
+    await one.refresh()
     cluster.configure("own-node.muster.dev", "one.more")
-    await one.look()
+    await one.refresh()
     assert cluster.bundle == one.ca_bundle
     assert cluster.writes.count(("PATCH", SECRET)) == 0
 
@@ -338,7 +338,7 @@ async def test_without_a_configuration_there_is_a_certificate_all_the_same(
 ) -> None:
     del cluster.objects[CONFIGURATION]
     one = replica()
-    await one.look()
+    await one.refresh()
     assert cluster.writes == [("POST", SECRET)]
     shake_hands(one.ssl_context, one.ca_bundle)
 
@@ -349,7 +349,7 @@ async def test_a_configuration_that_may_not_be_written_is_told_and_the_certifica
     cluster.refuse["PATCH", CONFIGURATION] = Forbidden(403, "Forbidden", "no right", CONFIGURATION)
     one = replica()
     with pytest.raises(Forbidden):
-        await one.look()
+        await one.refresh()
     shake_hands(one.ssl_context, one.ca_bundle)
 
 
@@ -357,18 +357,18 @@ async def test_the_next_one_waits_until_the_configuration_can_be_written(
     cluster: Cluster, clock: WallClock, replica: Callable[..., CertificateSecret]
 ) -> None:
     one = replica()
-    await one.look()
+    await one.refresh()
     served = shake_hands(one.ssl_context, cluster.bundle)
     cluster.refuse["PATCH", CONFIGURATION] = Forbidden(403, "Forbidden", "no right", CONFIGURATION)
     for _ in range(260):
         clock.now += DAY_S
         try:
-            await one.look()
+            await one.refresh()
         except Forbidden:
             assert shake_hands(one.ssl_context, cluster.bundle) == served
     cluster.refuse.clear()
-    await one.look()
-    await one.look()
+    await one.refresh()
+    await one.refresh()
     assert shake_hands(one.ssl_context, cluster.bundle) != served
 
 
@@ -388,8 +388,8 @@ async def test_of_two_configurations_both_have_to_trust_the_next_one_before_it_s
         kept = [cluster.objects[path]["webhooks"][0]["clientConfig"]["caBundle"] for path in trusting]
         return [base64.b64decode(each) for each in kept]
 
-    await one.look()
-    await two.look()
+    await one.refresh()
+    await two.refresh()
     assert bundles() == [cluster.bundle] * 2
     first = shake_hands(one.ssl_context, cluster.bundle)
     clock.now += VALID_S - RENEW_S + DAY_S
@@ -397,20 +397,20 @@ async def test_of_two_configurations_both_have_to_trust_the_next_one_before_it_s
     for _ in range(3):
         for replica in (one, two):
             with pytest.raises(Forbidden):
-                await replica.look()
+                await replica.refresh()
         clock.now += 2 * DAY_S
         assert {shake_hands(each.ssl_context, bundle) for each in (one, two) for bundle in bundles()} == {first}
     cluster.refuse.clear()
-    await one.look()  # both have it now
+    await one.refresh()  # both have it now
     assert bundles() == [cluster.secret()["ca.crt"]] * 2
     assert {shake_hands(each.ssl_context, bundle) for each in (one, two) for bundle in bundles()} == {first}
-    await one.look()
+    await one.refresh()
     for bundle in bundles():
         # the one that has not looked yet serves the former one, which stays trusted until it ends
         assert shake_hands(one.ssl_context, bundle) != first
         assert shake_hands(two.ssl_context, bundle) == first
     clock.now += VALID_S
-    await one.look()
+    await one.refresh()
     with pytest.raises(ssl.SSLError):
         shake_hands(two.ssl_context, bundles()[0])
 
@@ -435,7 +435,7 @@ async def test_files_are_served_and_read_again_without_a_restart(tmp_path: Path)
     assert files.ca_bundle == bundle
     assert files.left_s == VALID_S
     bundle = write_pair(tmp_path)
-    files.look()
+    files.refresh()
     assert shake_hands(context, bundle) != first
 
 

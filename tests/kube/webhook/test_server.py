@@ -296,7 +296,7 @@ async def test_a_new_certificate_drops_no_connection_and_serves_the_next(served:
     before = await ask(served.http)
     assert before is not None
     trust = put_pair(tmp_path)
-    served.certificates.look()
+    served.certificates.refresh()
     assert await ask(served.http) == before  # on the connection that was there
     url = f"https://127.0.0.1:{served.port}"
     async with httpx2.AsyncClient(base_url=url, verify=trust, trust_env=False, timeout=60) as another:
