@@ -30,10 +30,10 @@ from muster_operator.job.snapshot import Setup
 from muster_operator.metrics import Metrics
 from muster_operator.plan.phases import plan
 from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.core import Core
 from muster_operator.proxy.metrics import Metrics as ProxyMetrics
 from muster_operator.proxy.routes import make_app
 from muster_operator.proxy.timing import Pace
+from muster_operator.proxy.vipu_proxy import Core
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
 from muster_operator.vipu.simulator.fleet import Fleet
 from muster_operator.vipu.simulator.in_process import InProcess

@@ -18,13 +18,13 @@ from muster_kube.controller.reflector import Reflector
 from muster_kube.process.address import bind
 from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
 from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.controllers.reachable import Make
-from muster_operator.proxy.core import Core
+from muster_operator.proxy.controllers.registry import Make
 from muster_operator.proxy.logs import REQUESTS
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.routes import make_app
 from muster_operator.proxy.settings import Settings
 from muster_operator.proxy.slow_clients import Limits, timed
+from muster_operator.proxy.vipu_proxy import Core
 from muster_operator.vipu.controller import Controller
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from starlette.routing import Route
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Identity
 from muster_operator.job.partition_api import Entry, Refusal, Why, Wish
-from muster_operator.proxy.core import Core
-from muster_operator.proxy.free_capacity import is_power_of_two, sizes
+from muster_operator.proxy.controllers.quarantined_blocks import is_power_of_two, sizes
+from muster_operator.proxy.vipu_proxy import Core
 
 BODY_LIMIT = 16 << 10  # bytes
 REVIEW_S = 10.0

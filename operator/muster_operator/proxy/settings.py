@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from muster_kube.process.settings import SettingsError, load_settings
 from muster_operator.job.names import QUARANTINE, TRACKER
-from muster_operator.proxy.free_capacity import is_power_of_two
+from muster_operator.proxy.controllers.quarantined_blocks import is_power_of_two
 
 PREFIX = "MUSTER_VIPU_PROXY_"
 # the chart of the original sets these

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.operator.proxy.world import World, called, quarantined, wish
 
 from muster_operator.job.partition_api import Entry, Query, Refusal
-from muster_operator.proxy.free_capacity import Layout, spoilt
-from muster_operator.proxy.quarantine import config as quarantine
+from muster_operator.proxy.controllers.quarantined_blocks import Layout, spoilt
+from muster_operator.proxy.quarantine import quarantined_ipus as quarantine
 from muster_operator.vipu.controller import Ipu
 
 

@@ -16,11 +16,11 @@ from muster_kube.api.objects import Metadata
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import Wish
 from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.core import Core
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.partitions.intents import Waits
 from muster_operator.proxy.timing import Pace
 from muster_operator.proxy.tracker.store import TrackerMap
+from muster_operator.proxy.vipu_proxy import Core
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
 from muster_operator.vipu.simulator.fleet import Fleet, Held
 from muster_operator.vipu.simulator.in_process import InProcess

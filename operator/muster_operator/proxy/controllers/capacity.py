@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from muster_operator.job.partition_api import Query, Refusal
 from muster_operator.proxy.controllers.list_syntax import Place
 from muster_operator.proxy.controllers.measured_calls import Measured
-from muster_operator.proxy.controllers.reachable import Reaching
-from muster_operator.proxy.free_capacity import Layout, Spoilt, spoilt, spoilt_in_all
+from muster_operator.proxy.controllers.quarantined_blocks import Layout, Spoilt, spoilt, spoilt_in_all
+from muster_operator.proxy.controllers.registry import Reaching
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.timing import Pace
 from muster_operator.proxy.tracker import entries as tracker

@@ -13,7 +13,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Api, Metadata
 from muster_kube.controller.reflector import Reflector
 from muster_operator.proxy.controllers.list_syntax import LIST_LIMIT, read_list
-from muster_operator.proxy.controllers.reachable import Reaching
+from muster_operator.proxy.controllers.registry import Reaching
 
 log = logging.getLogger(__name__)
 

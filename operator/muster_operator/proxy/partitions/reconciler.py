@@ -17,7 +17,7 @@ from muster_operator.job.names import is_parked
 from muster_operator.job.partition_api import Entry, Refusal, ipus_text
 from muster_operator.proxy.controllers.capacity import Counting
 from muster_operator.proxy.controllers.measured_calls import Measured
-from muster_operator.proxy.controllers.reachable import Reaching
+from muster_operator.proxy.controllers.registry import Reaching
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.quarantine.park_resize import Shrinking
 from muster_operator.proxy.quarantine.parks import Parking

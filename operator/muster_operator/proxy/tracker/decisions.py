@@ -11,7 +11,7 @@ import msgspec
 
 from muster_operator.job.names import is_parked
 from muster_operator.job.partition_api import Entry, Refusal, Wish
-from muster_operator.proxy.free_capacity import is_power_of_two, sizes
+from muster_operator.proxy.controllers.quarantined_blocks import is_power_of_two, sizes
 from muster_operator.proxy.tracker.entries import ASIDE
 from muster_operator.vipu.controller import Ipu, VipuPartition
 

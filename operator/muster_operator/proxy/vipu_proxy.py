@@ -4,11 +4,11 @@ import logging
 from collections.abc import Collection, Mapping
 
 from muster_operator.proxy.controllers.capacity import Counting
-from muster_operator.proxy.controllers.reachable import Make, Reaching
+from muster_operator.proxy.controllers.registry import Make, Reaching
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.partitions.intents import Taking, Waits
 from muster_operator.proxy.partitions.reconciler import Settling
-from muster_operator.proxy.quarantine import config as quarantine
+from muster_operator.proxy.quarantine import quarantined_ipus as quarantine
 from muster_operator.proxy.timing import Pace
 from muster_operator.proxy.tracker.store import Client, Store
 from muster_operator.vipu.controller import Ipu, VipuPartition

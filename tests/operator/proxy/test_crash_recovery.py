@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.operator.proxy.world import World, called, quarantined, wish
 
 from muster_operator.job.partition_api import Entry
-from muster_operator.proxy.core import Core
+from muster_operator.proxy.vipu_proxy import Core
 from muster_operator.vipu.controller import Ipu
 from muster_operator.vipu.simulator.fleet import Faults
 

@@ -10,7 +10,7 @@ from tests.operator.proxy.world import FAR_S, World, called, wish
 from muster_operator.job.partition_api import Entry, Query, Refusal
 from muster_operator.proxy.controllers.list_source import Listing
 from muster_operator.proxy.controllers.list_syntax import Place, read_address, read_list
-from muster_operator.proxy.controllers.reachable import Reaching
+from muster_operator.proxy.controllers.registry import Reaching
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.partitions.intents import Waits
 from muster_operator.vipu.backends import make_controller
