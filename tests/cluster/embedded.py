@@ -29,19 +29,19 @@ from muster_operator.job.names import TRACKER
 from muster_operator.job.snapshot import Setup
 from muster_operator.metrics import Metrics
 from muster_operator.plan.phases import plan
-from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.metrics import Metrics as ProxyMetrics
+from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.routes import make_app
-from muster_operator.proxy.timing import Pace
-from muster_operator.proxy.vipu_proxy import Core
+from muster_operator.proxy.timing import Intervals
+from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
-from muster_operator.vipu.simulator.fleet import Fleet
-from muster_operator.vipu.simulator.in_process import InProcess
+from muster_operator.vipu.simulator.fleet import SimulatedFleet
+from muster_operator.vipu.simulator.in_process import InProcessController
 
 CALL_S = 120.0  # far more than any call takes: on a slow machine none is given up
 VIPU = "vipu.test:8090"
 ACCOUNT = ("muster", "muster-operator")
-PACE = Pace(poll_s=0.02, poll_cap_s=0.5, retry_s=0.05, retry_cap_s=1.0, count_s=5.0, late_s=1.0, answer_s=60.0)
+PACE = Intervals(poll_s=0.02, poll_cap_s=0.5, retry_s=0.05, retry_cap_s=1.0, count_s=5.0, late_s=1.0, answer_s=60.0)
 _READS = ("GET", "HEAD")
 
 Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -105,7 +105,7 @@ class Through(httpx2.AsyncBaseTransport):
 class Vipu:
     """What the proxy reaches of a simulated controller: as long as it lives. Changes are writes."""
 
-    def __init__(self, inner: InProcess, fate: Fate) -> None:
+    def __init__(self, inner: InProcessController, fate: Fate) -> None:
         self.address = inner.address
         self._inner = inner
         self._fate = fate
@@ -160,18 +160,20 @@ class EmbeddedProxy:
         self,
         config: ClusterConfig,
         namespace: str,
-        vipu: InProcess,
+        vipu: InProcessController,
         fate: Fate,
         *,
-        pace: Pace = PACE,
+        pace: Intervals = PACE,
         timeout_s: float = CALL_S,
     ) -> None:
         self.fate = fate
         around, agent = _around(fate.pass_on), "embedded-proxy"
         self._client = KubeClient(config, user_agent=agent, timeout_s=timeout_s, max_connections=4, around=around)
         self._watching = KubeClient(config, user_agent=agent, timeout_s=timeout_s, around=around)
-        self.core = Core(self._client, namespace, TRACKER, lambda _h, _p: Vipu(vipu, fate), ProxyMetrics(), pace=pace)
-        Listing(self.core.reaching).take(f"{VIPU}:ipunode=rack1", "the test")
+        self.core = VipuProxy(
+            self._client, namespace, TRACKER, lambda _h, _p: Vipu(vipu, fate), ProxyMetrics(), pace=pace
+        )
+        ControllerListSource(self.core.reaching).take(f"{VIPU}:ipunode=rack1", "the test")
         app = make_app(self.core, _Knows(), allowed=frozenset({ACCOUNT}), max_ipus=64)
         self.http = httpx2.ASGITransport(app)
         self._stack = AsyncExitStack()
@@ -289,7 +291,7 @@ class Installation:
         self,
         config: ClusterConfig,
         namespace: str,
-        vipu: InProcess,
+        vipu: InProcessController,
         *,
         setup: Setup,
         operator_fate: Fate,
@@ -374,8 +376,8 @@ async def _ended(fate: Fate, parts: list[asyncio.Task[None]]) -> None:
         await _cancelled([dead])
 
 
-def a_vipu(ipus: int = 32, delay_s: float = 0.0) -> InProcess:
-    return InProcess(Fleet(ipus=ipus, delay_s=delay_s), time.monotonic, VIPU)
+def a_vipu(ipus: int = 32, delay_s: float = 0.0) -> InProcessController:
+    return InProcessController(SimulatedFleet(ipus=ipus, delay_s=delay_s), time.monotonic, VIPU)
 
 
 def _around(

@@ -29,7 +29,7 @@ from muster_operator.job.snapshot import Setup
 from muster_operator.job.status import finished
 from muster_operator.job.types import API_VERSION, IPUJob, collection
 from muster_operator.plan.degradation import DEGRADED
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
 from muster_sandbox.simulation.pods import Script, SimulatedPod
@@ -297,7 +297,7 @@ class Soak:
     async def heal(self) -> None:
         """Nothing is wrong any more."""
         self.weather.storm = ""
-        self.vipu.keeper.set_faults(Faults())
+        self.vipu.keeper.set_faults(InjectedFaults())
         there = {each["metadata"]["name"] for each in (await self.api.get(NODES))["items"]}
         for number in range(NODE_NUMBER):
             body = node_object(f"soak-{number}", number, SHAPE)

@@ -17,15 +17,15 @@ from muster_kube.api.reviews import Reviews
 from muster_kube.controller.reflector import Reflector
 from muster_kube.process.address import bind
 from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
-from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.controllers.registry import Make
+from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.controllers.registry import ControllerFactory
 from muster_operator.proxy.logs import REQUESTS
-from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.routes import make_app
-from muster_operator.proxy.settings import Settings
+from muster_operator.proxy.settings import ProxySettings
 from muster_operator.proxy.slow_clients import Limits, timed
-from muster_operator.proxy.vipu_proxy import Core
-from muster_operator.vipu.controller import Controller
+from muster_operator.proxy.vipu_proxy import VipuProxy
+from muster_operator.vipu.controller import VipuController
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ BACKLOG = 256
 STOP_S = 3.0
 
 
-class QuarantineMap(Api, frozen=True):
+class _QuarantineMap(Api, frozen=True):
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-async def run(settings: Settings) -> int:
+async def run(settings: ProxySettings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
@@ -54,22 +54,22 @@ async def run(settings: Settings) -> int:
 
         # connections of their own: strangers with made-up tokens hold up no intent
         client, watching, reviewing = await connected(4), await connected(4), await connected(4)
-        core = Core(
+        core = VipuProxy(
             client,
             namespace,
             settings.tracker,
             _maker(settings),
-            Metrics(),
+            ProxyMetrics(),
             max_ipus=settings.max_ipus,
             parked_limit=settings.parked_limit,
         )
         accounts = settings.allowed or (f"{namespace}/{OPERATOR}",)
         allowed = frozenset((name.partition("/")[0], name.partition("/")[2]) for name in accounts)
         app = make_app(core, Reviews(reviewing), allowed=allowed, max_ipus=settings.max_ipus)
-        there: Reflector[QuarantineMap] = Reflector(
+        there: Reflector[_QuarantineMap] = Reflector(
             watching,
             f"/api/v1/namespaces/{settings.quarantine_namespace or namespace}/configmaps",
-            QuarantineMap,
+            _QuarantineMap,
             on_change=lambda _key, _old, new: core.quarantine({} if new is None else new.data),
             params={"fieldSelector": f"metadata.name={settings.quarantine}"},
         )
@@ -77,7 +77,7 @@ async def run(settings: Settings) -> int:
         listener.listen(BACKLOG)  # who reads that we listen may ask at once
         stack.callback(listener.close)
         server = _server(settings, app)
-        followed = _followed(Listing(core.reaching), settings, watching, namespace)
+        followed = _followed(ControllerListSource(core.reaching), settings, watching, namespace)
         parts = [core.store.run(watching), there.run(), _first(core, there), *followed]
         tasks = [asyncio.create_task(part) for part in parts]
         http = asyncio.create_task(server.serve(sockets=[listener]))
@@ -91,7 +91,7 @@ async def run(settings: Settings) -> int:
             await end(*tasks, http)
 
 
-async def _first(core: Core, there: Reflector[QuarantineMap]) -> None:
+async def _first(core: VipuProxy, there: Reflector[_QuarantineMap]) -> None:
     """Everything that was unfinished, once it is known what is quarantined. Goes on for ever, as the other parts do."""
     await core.store.wait_loaded()
     await there.wait_synced()
@@ -100,7 +100,7 @@ async def _first(core: Core, there: Reflector[QuarantineMap]) -> None:
 
 
 def _followed(
-    listing: Listing, settings: Settings, watching: KubeClient, namespace: str
+    listing: ControllerListSource, settings: ProxySettings, watching: KubeClient, namespace: str
 ) -> list[Coroutine[Any, Any, None]]:
     if settings.controllers is not None:
         listing.take(settings.controllers, "the setting controllers")
@@ -112,16 +112,16 @@ def _followed(
     return [listing.watch(watching, namespace, settings.controllers_map)]
 
 
-def _maker(settings: Settings) -> Make:
+def _maker(settings: ProxySettings) -> ControllerFactory:
     from muster_operator.vipu.backends import make_controller
 
-    def make(host: str, port: int) -> Controller:
+    def make(host: str, port: int) -> VipuController:
         return make_controller(settings.backend, host, port)
 
     return make
 
 
-class _Told:
+class _RequestLog:
     """Requests in the log, at its level 5."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -133,11 +133,11 @@ class _Told:
         await self._app(scope, receive, send)
 
 
-def _server(settings: Settings, app: ASGIApp) -> QuietServer:
+def _server(settings: ProxySettings, app: ASGIApp) -> QuietServer:
     limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout, CONNECTIONS_LIMIT)
     return QuietServer(
         uvicorn.Config(
-            _Told(app),
+            _RequestLog(app),
             http=timed(limits),
             log_config=None,
             access_log=False,

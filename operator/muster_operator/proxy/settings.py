@@ -36,7 +36,7 @@ Accounts = Annotated[
 ]
 
 
-class Settings(BaseModel):
+class ProxySettings(BaseModel):
     """controllers: the list itself (``host:port:key=value,…``); controllers_file: where it stands, read again every 5
     seconds (a mounted ConfigMap); controllers_map: a ConfigMap that has it under ``controllers.yaml``, watched. One of
     them. backend: vipu (the command line program) or sim.
@@ -78,17 +78,17 @@ class Settings(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _has_one_list(self) -> "Settings":
+    def _has_one_list(self) -> "ProxySettings":
         given = [self.controllers, self.controllers_file, self.controllers_map]
         if sum(each is not None for each in given) != 1:
             raise ValueError("expected one of controllers, controllers_file and controllers_map")
         return self
 
 
-FLAGS = frozenset(Settings.model_fields)
+FLAGS = frozenset(ProxySettings.model_fields)
 
 
-def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> ProxySettings:
     """``flags``: by settings name, None for those not given. Raises SettingsError."""
     known = dict(environ)
     renamed: dict[str, str] = {}
@@ -97,7 +97,7 @@ def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, s
             known[PREFIX + ours] = environ[theirs]
             renamed[PREFIX + ours] = theirs
     try:
-        return load_settings(Settings, PREFIX, file, flags, known)
+        return load_settings(ProxySettings, PREFIX, file, flags, known)
     except SettingsError as error:
         text = str(error)
         for ours, theirs in renamed.items():

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Pace:
+class Intervals:
     """Seconds. poll: between two looks at a passing state, growing; retry: after V-IPU gave no answer, growing; count:
     between two counts of free IPUs for the metric, while partitions come and go; late: in which V-IPU may still make
     what it has not answered for; answer: for one controller's word about its room."""
@@ -19,7 +19,7 @@ class Pace:
 
 
 @dataclass
-class Turns:
+class PartitionProgress:
     """What this process remembers of one partition while it is on its way; nothing that matters.
 
     fresh: the attempt that was begun or reset here. is_sure: no creation whose outcome is not known; late_until: until
@@ -36,6 +36,6 @@ class Turns:
     parks: int = 0
     refused_by: set[str] = field(default_factory=set)
 
-    def next_poll_s(self, pace: Pace) -> float:
+    def next_poll_s(self, pace: Intervals) -> float:
         self.polls += 1
         return min(pace.poll_cap_s, pace.poll_s * 1.5 ** min(self.polls - 1, 40))

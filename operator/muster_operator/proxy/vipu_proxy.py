@@ -3,44 +3,46 @@
 import logging
 from collections.abc import Collection, Mapping
 
-from muster_operator.proxy.controllers.capacity import Counting
-from muster_operator.proxy.controllers.registry import Make, Reaching
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.partitions.intents import Taking, Waits
-from muster_operator.proxy.partitions.reconciler import Settling
+from muster_operator.proxy.controllers.capacity import CapacityCounter
+from muster_operator.proxy.controllers.registry import ControllerFactory, ControllerRegistry
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.partitions.intents import PartitionIntents, RequestTimeouts
+from muster_operator.proxy.partitions.reconciler import PartitionReconciler
 from muster_operator.proxy.quarantine import quarantined_ipus as quarantine
-from muster_operator.proxy.timing import Pace
-from muster_operator.proxy.tracker.store import Client, Store
+from muster_operator.proxy.timing import Intervals
+from muster_operator.proxy.tracker.store import ConfigMapClient, TrackerStore
 from muster_operator.vipu.controller import Ipu, VipuPartition
 
 log = logging.getLogger(__name__)
 
 NAMED = 16  # IPUs in one line of the log
-PACE, WAITS = Pace(), Waits()
+PACE, WAITS = Intervals(), RequestTimeouts()
 
 
-class Core:
+class VipuProxy:
     """client: for the tracker; make: a back end for host and port."""
 
     def __init__(
         self,
-        client: Client,
+        client: ConfigMapClient,
         namespace: str,
         tracker: str,
-        make: Make,
-        metrics: Metrics,
+        make: ControllerFactory,
+        metrics: ProxyMetrics,
         *,
         max_ipus: int = 64,
         parked_limit: int = 16,
-        pace: Pace = PACE,
-        waits: Waits = WAITS,
+        pace: Intervals = PACE,
+        waits: RequestTimeouts = WAITS,
     ) -> None:
         self.metrics = metrics
         self.quarantined: frozenset[Ipu] = frozenset()
-        self.reaching = Reaching(make, metrics)
-        self.store = Store(client, namespace, tracker, metrics, on_change=self._changed)
-        self.counting = Counting(self.reaching, self.store, metrics, lambda: self.quarantined, self._listed, pace)
-        self.settling = Settling(
+        self.reaching = ControllerRegistry(make, metrics)
+        self.store = TrackerStore(client, namespace, tracker, metrics, on_change=self._changed)
+        self.counting = CapacityCounter(
+            self.reaching, self.store, metrics, lambda: self.quarantined, self._listed, pace
+        )
+        self.settling = PartitionReconciler(
             self.store,
             self.reaching,
             self.counting,
@@ -49,11 +51,13 @@ class Core:
             parked_limit=parked_limit,
             pace=pace,
         )
-        self.taking = Taking(self.store, self.counting, self.settling, metrics, max_ipus=max_ipus, waits=waits)
+        self.taking = PartitionIntents(
+            self.store, self.counting, self.settling, metrics, max_ipus=max_ipus, waits=waits
+        )
 
     def quarantine(self, data: Mapping[str, str]) -> None:
         """The ConfigMap's data is this from now on; a missing one has none."""
-        ipus, skipped = quarantine.read(data)
+        ipus, skipped = quarantine.parse_quarantine_map(data)
         for line in skipped:
             log.error("quarantine: %s: skipped", line)
         if ipus == self.quarantined:

@@ -31,7 +31,7 @@ from muster_operator.vipu.controller import (
     VipuPartition,
     VipuUnreachable,
 )
-from muster_operator.vipu.tables import NoTable, allocations_in, partitions_in
+from muster_operator.vipu.tables import TableError, parse_allocations, parse_partitions
 
 IPUS_OF_AGENT = 4
 IPUS_OF_LINK_DOMAIN = 64  # of an IPU-POD64; what spans GW-Links cannot be reconfigurable (V-IPU user guide, partitions)
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]{0,252}", re.ASCII)  # none that r
 
 
 class CommandController:
-    """A :class:`~muster_operator.vipu.controller.Controller`. program: the words before the first argument."""
+    """A :class:`~muster_operator.vipu.controller.VipuController`. program: the words before the first argument."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class CommandController:
         if not output.stdout.strip() and not output.stderr.strip():
             await self._allocations()  # it can list, so there is none
             return ()
-        return self._read(output, partitions_in)
+        return self._read(output, parse_partitions)
 
     async def partition(self, name: str) -> VipuPartition | None:
         return next((each for each in await self.partitions() if each.name == name), None)
@@ -131,7 +131,7 @@ class CommandController:
         return max(0, blocks - spoilt)
 
     async def _allocations(self) -> tuple[frozenset[str], ...]:
-        return self._read(await self._listed("list", "allocations"), allocations_in)
+        return self._read(await self._listed("list", "allocations"), parse_allocations)
 
     async def _listed(self, *words: str) -> Output:
         """Raises VipuUnreachable for whatever is not a list that ended well."""
@@ -156,7 +156,7 @@ class CommandController:
     def _read(self, output: Output, read: Callable[[str], T]) -> T:
         try:
             return read(output.stdout.decode("utf-8"))
-        except (NoTable, UnicodeDecodeError) as error:
+        except (TableError, UnicodeDecodeError) as error:
             raise VipuError(f"{self.address}: {' '.join(self._words(output))}: {error}") from error
 
     def _words(self, output: Output) -> Sequence[str]:

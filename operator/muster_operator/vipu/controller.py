@@ -56,7 +56,7 @@ class PartitionExists(VipuError):
     pass
 
 
-class Controller(Protocol):
+class VipuController(Protocol):
     """All calls are bounded in time (VipuUnreachable) and raise VipuError. ``address``: host:port."""
 
     address: str
@@ -87,7 +87,7 @@ class Controller(Protocol):
 
 
 @runtime_checkable
-class KnowsItsIpus(Protocol):
+class IpuLister(Protocol):
     """A back end that can name all IPUs: then blocks that a quarantined one spoils are counted exactly."""
 
     async def ipus(self) -> Sequence[Ipu]:

@@ -33,8 +33,8 @@ class _Blocks(msgspec.Struct, frozen=True):
     blocks: int
 
 
-class SimController:
-    """A :class:`~muster_operator.vipu.controller.Controller` that KnowsItsIpus. timeout_s: of each call as a whole."""
+class SimulatorController:
+    """A :class:`~muster_operator.vipu.controller.VipuController` and IpuLister. timeout_s: of each call as a whole."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -22,24 +22,24 @@ _STATES: Mapping[str, PartitionState] = {
 }
 
 
-class NoTable(Exception):
+class TableError(Exception):
     """What was expected, and the line that was found."""
 
 
-def partitions_in(text: str) -> tuple[VipuPartition, ...]:
-    """What `vipu list partitions` lists; the addresses of their IPUs are not in it. Raises NoTable."""
+def parse_partitions(text: str) -> tuple[VipuPartition, ...]:
+    """What `vipu list partitions` lists; the addresses of their IPUs are not in it. Raises TableError."""
     found: dict[str, VipuPartition] = {}
     for name, size, gcds, word in _rows(text, ("Partition", "Size", "GCDs", "State")):
         if name in found:
-            raise NoTable(f"partition {_shown(name)} is listed twice")
+            raise TableError(f"partition {_shown(name)} is listed twice")
         state = _STATES.get(word.removeprefix("PS_"), "OTHER")
         message = "" if state == "ACTIVE" else f"V-IPU says {_shown(word)}"
         found[name] = VipuPartition(name, _number("Size", size), _number("GCDs", gcds), state, (), message)
     return tuple(found.values())
 
 
-def allocations_in(text: str) -> tuple[frozenset[str], ...]:
-    """The agents of each allocation that `vipu list allocations` lists; each agent counts once. Raises NoTable."""
+def parse_allocations(text: str) -> tuple[frozenset[str], ...]:
+    """The agents of each allocation that `vipu list allocations` lists; each agent counts once. Raises TableError."""
     known: set[str] = set()
     allocations = []
     for _, agents in _rows(text, ("Allocation ID", "Agents")):
@@ -56,18 +56,18 @@ def _rows(text: str, columns: Sequence[str]) -> list[list[str]]:
         del lines[0]
     if len(lines) < 2 or not _DASHES.fullmatch(lines[1]) or not _DASHES.fullmatch(lines[-1]):
         found = _shown(lines[-1]) if lines else "nothing"
-        raise NoTable(f"expected a header, a line of dashes, rows and a line of dashes; the last line is {found}")
+        raise TableError(f"expected a header, a line of dashes, rows and a line of dashes; the last line is {found}")
     header = _cells(lines[0])
     places = []
     for column in columns:
         if header.count(column) != 1:
-            raise NoTable(f"expected one column {column!r} in the header, found {_shown(lines[0])}")
+            raise TableError(f"expected one column {column!r} in the header, found {_shown(lines[0])}")
         places.append(header.index(column))
     rows = []
     for line in lines[2:-1]:
         cells = _cells(line)
         if len(cells) != len(header) or not cells[places[0]]:
-            raise NoTable(f"expected {len(header)} cells, the one of {columns[0]!r} not empty; found {_shown(line)}")
+            raise TableError(f"expected {len(header)} cells, the one of {columns[0]!r} not empty; found {_shown(line)}")
         rows.append([cells[place] for place in places])
     return rows
 
@@ -78,7 +78,7 @@ def _cells(line: str) -> list[str]:
 
 def _number(column: str, text: str) -> int:
     if not _NUMBER.fullmatch(text) or int(text) == 0:
-        raise NoTable(f"{column}: {_shown(text)}: expected a number from 1 on")
+        raise TableError(f"{column}: {_shown(text)}: expected a number from 1 on")
     return int(text)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.operator.proxy.world import World, called, quarantined, wish
 
 from muster_operator.job.partition_api import Entry, Query, Refusal
-from muster_operator.proxy.controllers.quarantined_blocks import Layout, spoilt
+from muster_operator.proxy.controllers.quarantined_blocks import IpuLayout, find_quarantined_blocks
 from muster_operator.proxy.quarantine import quarantined_ipus as quarantine
 from muster_operator.vipu.controller import Ipu
 
@@ -114,7 +114,7 @@ async def test_parking_is_bounded() -> None:
 
 def test_a_quarantine_entry_that_cannot_be_understood_is_skipped_and_named() -> None:
     data = quarantined(Ipu("10.1.1.1", 2)) | {"odd": "{", "odder": '{"machine": "m", "index": "x"}'}
-    ipus, skipped = quarantine.read(data)
+    ipus, skipped = quarantine.parse_quarantine_map(data)
     assert ipus == {Ipu("10.1.1.1", 2)}
     assert [line.partition(":")[0] for line in skipped] == ["odd", "odder"]
 
@@ -127,9 +127,9 @@ def test_spoilt_blocks_are_those_a_person_would_count(bad: set[int], held: set[i
     blocks = [set(range(first, first + size)) for first in range(0, 32, size)]
     expected = sum(1 for block in blocks if block & bad and not block & held)
     quarantined_ipus = [ipu(number) for number in bad]
-    exact = Layout(tuple(map(ipu, range(32))), frozenset(map(ipu, held)))
-    assert spoilt(exact, quarantined_ipus, size).known == expected
-    guessed = spoilt(Layout((), exact.held), quarantined_ipus, size)
+    exact = IpuLayout(tuple(map(ipu, range(32))), frozenset(map(ipu, held)))
+    assert find_quarantined_blocks(exact, quarantined_ipus, size).known == expected
+    guessed = find_quarantined_blocks(IpuLayout((), exact.held), quarantined_ipus, size)
     if size <= 4:
         assert len(guessed.maybe) == expected
     else:

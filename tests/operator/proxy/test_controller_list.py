@@ -8,19 +8,22 @@ import pytest
 from tests.operator.proxy.world import FAR_S, World, called, wish
 
 from muster_operator.job.partition_api import Entry, Query, Refusal
-from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.controllers.list_syntax import Place, read_address, read_list
-from muster_operator.proxy.controllers.registry import Reaching
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.partitions.intents import Waits
+from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint, parse_address, parse_controller_list
+from muster_operator.proxy.controllers.registry import ControllerRegistry
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.partitions.intents import RequestTimeouts
 from muster_operator.vipu.backends import make_controller
-from muster_operator.vipu.controller import Controller
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.controller import VipuController
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 
 def test_55_the_published_list_is_read_in_order() -> None:
-    places, complaints = read_list("pod001:8090:ipunode=node1,pod002:8091:ipunode=node2")
-    assert places == (Place("pod001", 8090, "ipunode=node1"), Place("pod002", 8091, "ipunode=node2"))
+    places, complaints = parse_controller_list("pod001:8090:ipunode=node1,pod002:8091:ipunode=node2")
+    assert places == (
+        ControllerEndpoint("pod001", 8090, "ipunode=node1"),
+        ControllerEndpoint("pod002", 8091, "ipunode=node2"),
+    )
     assert complaints == ()
 
 
@@ -43,7 +46,7 @@ def test_55_the_published_list_is_read_in_order() -> None:
     ],
 )
 def test_55_a_bad_entry_is_named_and_skipped(word: str, told: str) -> None:
-    places, complaints = read_list(f"a:8090:k=v,{word}\n, c:8090:x.io/k=w")
+    places, complaints = parse_controller_list(f"a:8090:k=v,{word}\n, c:8090:x.io/k=w")
     assert [place.address for place in places] == ["a:8090", "c:8090"]
     [complaint] = complaints
     assert complaint.startswith("entry 2, ")
@@ -51,23 +54,23 @@ def test_55_a_bad_entry_is_named_and_skipped(word: str, told: str) -> None:
 
 
 def test_an_ipv6_address_and_a_removed_controllers_address_are_read() -> None:
-    [place], _ = read_list("[fd00::1]:8090:k=v")
+    [place], _ = parse_controller_list("[fd00::1]:8090:k=v")
     assert place.address == "[fd00::1]:8090"
-    assert read_address("[fd00::1]:8090") == Place("[fd00::1]", 8090)
-    assert read_address("a b:1") is None
-    assert read_address("") is None
+    assert parse_address("[fd00::1]:8090") == ControllerEndpoint("[fd00::1]", 8090)
+    assert parse_address("a b:1") is None
+    assert parse_address("") is None
 
 
 @pytest.mark.parametrize("backend", ["sim", "vipu"])
 def test_a_back_end_gets_an_ipv6_address_as_programs_take_it_and_is_called_as_the_list_has_it(backend: str) -> None:
-    [place], _ = read_list("[fd00::1]:8090:k=v")
+    [place], _ = parse_controller_list("[fd00::1]:8090:k=v")
     asked = []
 
-    def make(host: str, port: int) -> Controller:
+    def make(host: str, port: int) -> VipuController:
         asked.append(host)
         return make_controller(backend, host, port)
 
-    assert Reaching(make, Metrics()).of(place).address == place.address
+    assert ControllerRegistry(make, ProxyMetrics()).of(place).address == place.address
     assert asked == ["fd00::1"]
 
 
@@ -110,13 +113,13 @@ async def test_55_no_room_that_shows_only_at_the_creation_goes_to_the_next() -> 
 async def test_55_one_that_is_down_is_passed_over_and_named() -> None:
     world = World(16, 16)
     core = await world.start()
-    world.vipus[0].inner.keeper.set_faults(Faults(down=True))
+    world.vipus[0].inner.keeper.set_faults(InjectedFaults(down=True))
     asked = wish(size=16, gcds=1)
     taken = await core.taking.take(called(asked), asked)
     assert isinstance(taken, Entry)
     assert taken.controller == "v1:8090"
     assert await core.counting.query(2) == Query(True, 0, "v0:8090: no answer")
-    world.vipus[1].inner.keeper.set_faults(Faults(down=True))
+    world.vipus[1].inner.keeper.set_faults(InjectedFaults(down=True))
     assert await core.counting.query(2) == Query(False, 0, "v0:8090: no answer; v1:8090: no answer")
     other = wish(instance=1)
     assert await core.taking.take(called(other), other) == Refusal(
@@ -130,7 +133,7 @@ async def test_56_a_removed_controllers_live_partition_is_still_let_go() -> None
     core = await world.start()
     asked = wish()
     await core.taking.take(called(asked), asked)
-    listing = Listing(core.reaching)
+    listing = ControllerListSource(core.reaching)
     listing.take("v1:8090:rack=v1", "test")
     other = wish(instance=1)
     taken = await core.taking.take(called(other), other)
@@ -159,7 +162,7 @@ async def test_56_an_edited_file_is_read_again(tmp_path: Path, caplog: pytest.Lo
     core = await world.start()
     file = tmp_path / "controllers.yaml"
     file.write_text("v0:8090:rack=v0")
-    following = asyncio.create_task(Listing(core.reaching).follow(file, again_s=0.005))
+    following = asyncio.create_task(ControllerListSource(core.reaching).follow(file, again_s=0.005))
     await world.until(lambda: len(core.reaching.places) == 1, "the first list")
     with caplog.at_level(logging.ERROR):
         file.write_text("v0:8090:rack=v0,v1:nonsense,v1:8090:rack=v1")
@@ -177,7 +180,7 @@ async def test_56_an_edited_file_is_read_again(tmp_path: Path, caplog: pytest.Lo
 
 async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
     world = World(16, 16)
-    core = await world.start(waits=Waits(FAR_S, 0.05))
+    core = await world.start(waits=RequestTimeouts(FAR_S, 0.05))
     first = wish()
     await core.taking.take(called(first), first)
     asked = asyncio.Event()
@@ -193,7 +196,7 @@ async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
     assert isinstance(under_way, Entry)
     assert under_way.state == "deleting"
     assert asked.is_set()
-    Listing(core.reaching).take("v1:8090:rack=v1", "test")
+    ControllerListSource(core.reaching).take("v1:8090:rack=v1", "test")
     other = wish("uid-2", name="b")
     taken = await core.taking.take(called(other), other)
     assert isinstance(taken, Entry)

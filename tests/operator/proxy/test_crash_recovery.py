@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.operator.proxy.world import World, called, quarantined, wish
 
 from muster_operator.job.partition_api import Entry
-from muster_operator.proxy.vipu_proxy import Core
+from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Ipu
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 ASKED = wish()
 NAME = called(ASKED)
@@ -21,26 +21,26 @@ AGAIN = msgspec.structs.replace(ASKED, attempt=1)
 LARGER = msgspec.structs.replace(ASKED, attempt=1, size=8)
 BAD = quarantined(Ipu("10.1.1.1", 2), Ipu("10.1.1.1", 3))
 
-Act = Callable[[Core], Awaitable[object]]
+Act = Callable[[VipuProxy], Awaitable[object]]
 
 
-async def take(core: Core) -> object:
+async def take(core: VipuProxy) -> object:
     return await core.taking.take(NAME, ASKED)
 
 
-async def take_again(core: Core) -> object:
+async def take_again(core: VipuProxy) -> object:
     return await core.taking.take(NAME, AGAIN)
 
 
-async def take_larger(core: Core) -> object:
+async def take_larger(core: VipuProxy) -> object:
     return await core.taking.take(NAME, LARGER)
 
 
-async def free(core: Core) -> object:
+async def free(core: VipuProxy) -> object:
     return await core.taking.free(NAME, ASKED.job)
 
 
-async def vanish(core: Core) -> object:
+async def vanish(core: VipuProxy) -> object:
     return await core.counting.stats()
 
 
@@ -187,7 +187,7 @@ async def test_an_answer_of_v_ipu_that_is_lost_makes_no_twin() -> None:
     world = World(32, 32)
     core = await world.start()
     for lost, act in enumerate((take, take_again, free), 1):
-        world.vipus[0].inner.keeper.set_faults(Faults(lose_answers=lost))
+        world.vipus[0].inner.keeper.set_faults(InjectedFaults(lose_answers=lost))
         await act(core)
         await world.quiet()
         world.assert_they_agree()
@@ -239,7 +239,7 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
             if which:
                 world.api.lost_answers = number
             else:
-                world.vipus[0].inner.keeper.set_faults(Faults(lose_answers=number))
+                world.vipus[0].inner.keeper.set_faults(InjectedFaults(lose_answers=number))
         elif op == "quarantine":
             bad = quarantined(Ipu(f"10.1.1.{1 + which // 4}", which % 4)) if which < 6 else {}
             world.core.quarantine(bad)

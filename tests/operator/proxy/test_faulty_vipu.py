@@ -8,9 +8,9 @@ from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, called, quarant
 
 from muster_operator.job.names import PARKED_PREFIX
 from muster_operator.job.partition_api import Entry, Query, Refusal
-from muster_operator.proxy.partitions.intents import Waits
+from muster_operator.proxy.partitions.intents import RequestTimeouts
 from muster_operator.vipu.controller import Ipu, NoRoom, VipuError, VipuPartition, VipuUnreachable
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 ASKED = wish(size=2)
 NAME = called(ASKED)
@@ -56,7 +56,7 @@ async def _looked_for(world: World, name: str) -> None:
 
 async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -> None:
     world = World(8)
-    core = await world.start(waits=Waits(FAR_S, 0.05), pace=NEVER_LATE)
+    core = await world.start(waits=RequestTimeouts(FAR_S, 0.05), pace=NEVER_LATE)
     late = _Late(world.vipus[0], NAME)
     taking = asyncio.create_task(core.taking.take(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "V-IPU is asked")
@@ -73,7 +73,7 @@ async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -
 
 async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> None:
     world = World(8, 8)
-    core = await world.start(waits=Waits(FAR_S, FAR_S), pace=NEVER_LATE)
+    core = await world.start(waits=RequestTimeouts(FAR_S, FAR_S), pace=NEVER_LATE)
     late = _Late(world.vipus[0], NAME, then=NoRoom("no room"))
     refused = await core.taking.take(NAME, ASKED)
     assert isinstance(refused, Refusal)
@@ -98,7 +98,7 @@ async def test_what_is_never_made_after_all_is_forgotten() -> None:
 async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
     world = World(8, knows_ipus=True)
     bad = quarantined(*(Ipu("10.1.1.1", number) for number in range(4)))  # it is not made smaller
-    core = await world.start(bad, pace=NEVER_LATE, waits=Waits(FAR_S, 0.05))
+    core = await world.start(bad, pace=NEVER_LATE, waits=RequestTimeouts(FAR_S, 0.05))
     late = _Late(world.vipus[0], PARKED_PREFIX, then=NoRoom("no room"))
     taking = asyncio.create_task(core.taking.take(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "one is to be parked")
@@ -115,13 +115,13 @@ async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
 
 async def test_34_a_parked_one_that_is_never_ready_holds_up_no_deletion() -> None:
     world = World(8)
-    core = await world.start(BAD, waits=Waits(FAR_S, 0.05))
+    core = await world.start(BAD, waits=RequestTimeouts(FAR_S, 0.05))
     vipu = world.vipus[0]
     real = vipu.create
 
     async def create(name: str, size: int, gcds: int) -> None:
         if name.startswith(PARKED_PREFIX):
-            vipu.inner.keeper.set_faults(Faults(stuck=(name,)))
+            vipu.inner.keeper.set_faults(InjectedFaults(stuck=(name,)))
         await real(name, size, gcds)
 
     vipu.create = create  # type: ignore[method-assign]
@@ -162,7 +162,7 @@ async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_
 
 async def test_one_that_is_made_otherwise_than_asked_for_is_told_and_made_anew_at_the_pace_of_failures() -> None:
     world = World(8)
-    core = await world.start(waits=Waits(FAR_S, 0.05), pace=replace(FAST, retry_s=FAR_S, retry_cap_s=FAR_S))
+    core = await world.start(waits=RequestTimeouts(FAR_S, 0.05), pace=replace(FAST, retry_s=FAR_S, retry_cap_s=FAR_S))
     vipu = world.vipus[0]
     real = vipu.create
     vipu.create = lambda name, size, _gcds: real(name, size, 1)  # type: ignore[method-assign,assignment]

@@ -27,9 +27,9 @@ class Choosing:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._real = core_of_sim._free_blocks
+        self._real = core_of_sim._iterate_free_blocks
 
-    def blocks(self, fleet: core_of_sim.Fleet, size: int) -> Iterator[int]:
+    def blocks(self, fleet: core_of_sim.SimulatedFleet, size: int) -> Iterator[int]:
         found = list(self._real(fleet, size))
         self._rng.shuffle(found)
         return iter(found)

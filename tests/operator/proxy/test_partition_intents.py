@@ -8,10 +8,10 @@ from tests.operator.proxy.world import FAR_S, World, called, wish
 
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.proxy.partitions.intents import Waits
-from muster_operator.proxy.tracker.decisions import begun
-from muster_operator.proxy.tracker.entries import written
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.proxy.partitions.intents import RequestTimeouts
+from muster_operator.proxy.tracker.decisions import create_entry
+from muster_operator.proxy.tracker.entries import format_entry
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 
 async def test_29_each_instance_has_a_partition_of_its_own_and_its_workers_are_gcds() -> None:
@@ -117,10 +117,10 @@ async def test_34_it_is_let_go_and_its_entry_goes_with_it() -> None:
 
 async def test_34_v_ipu_is_down_and_the_entry_says_so_until_it_is_back() -> None:
     world = World()
-    core = await world.start(waits=Waits(FAR_S, 0.05))
+    core = await world.start(waits=RequestTimeouts(FAR_S, 0.05))
     asked = wish()
     await core.taking.take(called(asked), asked)
-    world.vipus[0].inner.keeper.set_faults(Faults(down=True))
+    world.vipus[0].inner.keeper.set_faults(InjectedFaults(down=True))
     left = await core.taking.free(called(asked), asked.job)
     assert isinstance(left, Entry)
     assert left.state == "deleting"
@@ -128,7 +128,7 @@ async def test_34_v_ipu_is_down_and_the_entry_says_so_until_it_is_back() -> None
     written = world.api.writes
     await asyncio.sleep(0.05)
     assert world.api.writes == written, "the same reason is written once"
-    world.vipus[0].inner.keeper.set_faults(Faults())
+    world.vipus[0].inner.keeper.set_faults(InjectedFaults())
     await world.until(lambda: world.api.data == {}, "the entry goes")
     await world.kill()
 
@@ -274,7 +274,7 @@ async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> Non
 
 async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> None:
     world = World()
-    world.api.put({called(wish()): written(begun(wish(), "v0:8090", ""))})
+    world.api.put({called(wish()): format_entry(create_entry(wish(), "v0:8090", ""))})
     core = world.another()
     running = asyncio.create_task(core.store.run(None))
     await core.store.wait_loaded()

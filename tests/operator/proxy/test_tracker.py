@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.operator.proxy.world import FAR_S, World, called, wish
 
 from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.proxy.partitions.intents import Waits
+from muster_operator.proxy.partitions.intents import RequestTimeouts
 from muster_operator.proxy.tracker import entries as tracker
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 ASKED = wish()
 NAME = called(ASKED)
@@ -27,18 +27,18 @@ async def _taken(world: World) -> None:
 
 def test_32_an_entry_links_job_and_partition_and_comes_back_as_it_was() -> None:
     entry = Entry(job="uid-1", namespace="default", name="train", attempt=2, controller="v:8090", state="deleting")
-    text = tracker.written(entry)
+    text = tracker.format_entry(entry)
     assert "\n" not in text
     shown = json.loads(text)
     assert {key: shown[key] for key in ("job", "attempt", "controller", "state")} == {
         "job": "uid-1", "attempt": 2, "controller": "v:8090", "state": "deleting"
     }  # fmt: skip
-    assert tracker.read({NAME: text}).entries == {NAME: entry}
+    assert tracker.parse_entries({NAME: text}).entries == {NAME: entry}
 
 
 @given(st.dictionaries(st.sampled_from(["p-a-b-0", "p-c-d-1", "x"]), st.text()))
 def test_whatever_stands_in_it_is_read_or_kept_aside(data: dict[str, str]) -> None:
-    tracked = tracker.read(data)
+    tracked = tracker.parse_entries(data)
     assert set(tracked.entries) | set(tracked.unreadable) == set(data)
 
 
@@ -53,7 +53,7 @@ def test_whatever_stands_in_it_is_read_or_kept_aside(data: dict[str, str]) -> No
     ],
 )
 def test_what_is_wrong_with_an_entry_is_named(text: str, told: str) -> None:
-    assert told in tracker.read({NAME: text}).unreadable[NAME]
+    assert told in tracker.parse_entries({NAME: text}).unreadable[NAME]
 
 
 async def test_garbage_under_a_name_that_is_not_known_is_left_and_refused_for() -> None:
@@ -112,7 +112,9 @@ async def test_an_entry_that_another_proxy_has_ended_is_forgotten() -> None:
 async def test_what_another_writes_meanwhile_is_not_written_over() -> None:
     world = World()
     core = await world.start()
-    theirs = tracker.written(Entry(job="uid-9", namespace="n", name="theirs", controller="v0:8090", state="active"))
+    theirs = tracker.format_entry(
+        Entry(job="uid-9", namespace="n", name="theirs", controller="v0:8090", state="active")
+    )
     world.vipus[0].inner.keeper.create("p-theirs-n-0", 2, 1)
     world.api.held.clear()
     taking = asyncio.create_task(core.taking.take(NAME, ASKED))
@@ -130,7 +132,7 @@ async def test_a_full_tracker_refuses_and_still_lets_go() -> None:
     world = World()
     long = "x" * 103_000
     names = [f"p-{i}-n-0" for i in range(10)]
-    world.api.put({n: tracker.written(Entry(job=n, namespace=long, name="n", state="active")) for n in names})
+    world.api.put({n: tracker.format_entry(Entry(job=n, namespace=long, name="n", state="active")) for n in names})
     core = await world.start()
     refused = await core.taking.take(NAME, ASKED)
     assert isinstance(refused, Refusal)
@@ -145,19 +147,25 @@ async def test_a_full_tracker_refuses_and_still_lets_go() -> None:
 async def test_in_a_tracker_without_room_partitions_lose_their_messages_and_go_on() -> None:
     world = World()
     await _taken(world)
-    entry = tracker.read({NAME: world.api.data[NAME]}).entries[NAME]
+    entry = tracker.parse_entries({NAME: world.api.data[NAME]}).entries[NAME]
     long = Entry(job="x", namespace="n", name="", state="active", controller="v0:8090")
-    fill = tracker.LIMIT - tracker.size(dict(world.api.data)) - tracker.size({"p-x-n-0": tracker.written(long)})
-    full = {"p-x-n-0": tracker.written(msgspec.structs.replace(long, name="x" * (fill - 32)))}
+    fill = (
+        tracker.TRACKER_LIMIT
+        - tracker.measure_size(dict(world.api.data))
+        - tracker.measure_size({"p-x-n-0": tracker.format_entry(long)})
+    )
+    full = {"p-x-n-0": tracker.format_entry(msgspec.structs.replace(long, name="x" * (fill - 32)))}
     world.api.put(dict(world.api.data) | full)
     await world.seen()
     said = msgspec.structs.replace(entry, state="deleting", message="V-IPU says no, at length: " + "no " * 60)
     # as it is while V-IPU does not let it go
-    world.vipus[0].inner.keeper.set_faults(Faults(down=True))
-    assert await world.core.store.change(NAME, lambda _: said) == tracker.read(dict(world.api.data)).entries[NAME]
-    left = tracker.read(dict(world.api.data)).entries[NAME]
+    world.vipus[0].inner.keeper.set_faults(InjectedFaults(down=True))
+    assert (
+        await world.core.store.change(NAME, lambda _: said) == tracker.parse_entries(dict(world.api.data)).entries[NAME]
+    )
+    left = tracker.parse_entries(dict(world.api.data)).entries[NAME]
     assert (left.state, left.message) == ("deleting", "")
-    assert tracker.size(dict(world.api.data)) <= tracker.LIMIT
+    assert tracker.measure_size(dict(world.api.data)) <= tracker.TRACKER_LIMIT
     await world.kill()
 
 
@@ -167,14 +175,14 @@ def test_a_tracker_of_two_thousand_usual_entries_is_not_full() -> None:
         entry = Entry(job="123e4567-e89b-12d3-a456-426614174000", namespace="team-of-people", name=f"training-{i}",
                       controller="controller-1.example:8090", selector="ipunode=node1", state="active",
                       since="2026-01-01T00:00:00Z")  # fmt: skip
-        data[f"p-training-{i}-team-of-people-12345678-0"] = tracker.written(entry)
-    assert tracker.costs(data) <= tracker.LIMIT
+        data[f"p-training-{i}-team-of-people-12345678-0"] = tracker.format_entry(entry)
+    assert tracker.sum_costs(data) <= tracker.TRACKER_LIMIT
     assert sum(map(len, data.values())) < 1 << 20
 
 
 async def test_the_api_server_is_away_and_the_wish_is_refused_with_the_reason() -> None:
     world = World()
-    core = await world.start(waits=Waits(0.05, 0.05))
+    core = await world.start(waits=RequestTimeouts(0.05, 0.05))
     await world.quiet()
     world.api.away = True
     refused = await core.taking.take(NAME, ASKED)
@@ -182,7 +190,7 @@ async def test_the_api_server_is_away_and_the_wish_is_refused_with_the_reason() 
     assert refused.why == "Unreachable"
     assert "cannot be written" in refused.message
     world.api.away = False
-    core.taking._waits = Waits(FAR_S, FAR_S)
+    core.taking._waits = RequestTimeouts(FAR_S, FAR_S)
     assert isinstance(await core.taking.take(NAME, ASKED), Entry)
     world.assert_they_agree()
     await world.kill()
@@ -192,7 +200,10 @@ async def test_an_entry_that_names_no_controller_can_be_ended_by_hand() -> None:
     world = World()
     entry = Entry(job="uid-1", namespace="n", name="x", controller="", state="deleting")
     world.api.put(
-        {NAME: tracker.written(entry), "p-b-n-0": tracker.written(msgspec.structs.replace(entry, state="creating"))}
+        {
+            NAME: tracker.format_entry(entry),
+            "p-b-n-0": tracker.format_entry(msgspec.structs.replace(entry, state="creating")),
+        }
     )
     core = await world.start()
     await world.quiet()

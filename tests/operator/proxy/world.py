@@ -15,19 +15,21 @@ from muster_kube.api.errors import Conflict, NotFound, Unreachable
 from muster_kube.api.objects import Metadata
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import Wish
-from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.partitions.intents import Waits
-from muster_operator.proxy.timing import Pace
-from muster_operator.proxy.tracker.store import TrackerMap
-from muster_operator.proxy.vipu_proxy import Core
+from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.partitions.intents import RequestTimeouts
+from muster_operator.proxy.timing import Intervals
+from muster_operator.proxy.tracker.store import TrackerObject
+from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
-from muster_operator.vipu.simulator.fleet import Fleet, Held
-from muster_operator.vipu.simulator.in_process import InProcess
+from muster_operator.vipu.simulator.fleet import SimulatedFleet, SimulatedPartition
+from muster_operator.vipu.simulator.in_process import InProcessController
 
 TRACKER = "ipu-partitions-tracker"
 FAR_S = 60.0  # far more than anything takes: what hangs fails, what is slow does not
-FAST = Pace(poll_s=0.001, poll_cap_s=0.005, retry_s=0.001, retry_cap_s=0.01, count_s=0, late_s=0.02, answer_s=FAR_S)
+FAST = Intervals(
+    poll_s=0.001, poll_cap_s=0.005, retry_s=0.001, retry_cap_s=0.01, count_s=0, late_s=0.02, answer_s=FAR_S
+)
 
 
 class Gate:
@@ -54,19 +56,19 @@ class Api:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self.map: TrackerMap | None = None
+        self.map: TrackerObject | None = None
         self.version = 0
         self.writes = 0
         self.away = False
         self.lost_answers = 0
         self.held = asyncio.Event()
         self.held.set()
-        self.watchers: list[Core] = []
+        self.watchers: list[VipuProxy] = []
 
     def put(self, data: dict[str, str] | None) -> None:
         """By somebody else; None: deleted."""
         self.version += 1
-        self.map = None if data is None else TrackerMap(
+        self.map = None if data is None else TrackerObject(
             metadata=Metadata(name=TRACKER, resource_version=str(self.version)), data=data
         )  # fmt: skip
         for core in self.watchers:
@@ -76,21 +78,21 @@ class Api:
     def data(self) -> dict[str, str]:
         return self.map.data if self.map is not None else {}
 
-    async def get(self, path: str, *, type: type[TrackerMap]) -> TrackerMap:
+    async def get(self, path: str, *, type: type[TrackerObject]) -> TrackerObject:
         await asyncio.sleep(0)
         self._answerable(path)
         if self.map is None:
             raise NotFound(404, "NotFound", "none", path)
         return self.map
 
-    async def create(self, path: str, body: Any, *, type: type[TrackerMap]) -> TrackerMap:
+    async def create(self, path: str, body: Any, *, type: type[TrackerObject]) -> TrackerObject:
         await self._gate()
         self._answerable(path)
         if self.map is not None:
             raise Conflict(409, "AlreadyExists", "there is one", path)
         return await self._written(dict(body["data"]), path)
 
-    async def patch(self, path: str, body: Any, *, type: type[TrackerMap], params: Any) -> TrackerMap:
+    async def patch(self, path: str, body: Any, *, type: type[TrackerObject], params: Any) -> TrackerObject:
         await self._gate()
         await self.held.wait()
         self._answerable(path)
@@ -105,7 +107,7 @@ class Api:
                 data[key] = text
         return await self._written(data, path)
 
-    async def _written(self, data: dict[str, str], path: str) -> TrackerMap:
+    async def _written(self, data: dict[str, str], path: str) -> TrackerObject:
         self.put(data)
         self.writes += 1
         assert self.map is not None
@@ -124,9 +126,9 @@ class Api:
 class Vipu:
     """A simulated controller behind the gate. calls: what changed it, in order."""
 
-    def __init__(self, gate: Gate, fleet: Fleet, address: str, clock: Callable[[], float]) -> None:
+    def __init__(self, gate: Gate, fleet: SimulatedFleet, address: str, clock: Callable[[], float]) -> None:
         self._gate = gate
-        self.inner = InProcess(fleet, clock, address)
+        self.inner = InProcessController(fleet, clock, address)
         self.address = address
         self.calls: list[tuple[str, str]] = []
         self.asked = 0
@@ -163,7 +165,7 @@ class Vipu:
         return await self.inner.free_blocks(size)
 
     @property
-    def held(self) -> dict[str, Held]:
+    def held(self) -> dict[str, SimulatedPartition]:
         return {each.name: each for each in self.inner.keeper.fleet.partitions}
 
     async def _ask(self) -> None:
@@ -179,10 +181,10 @@ class LayoutVipu(Vipu):
     """One that can name its IPUs."""
 
     async def ipus(self) -> Sequence[Ipu]:
-        from muster_operator.vipu.simulator.fleet import ipu_at
+        from muster_operator.vipu.simulator.fleet import locate_ipu
 
         fleet = self.inner.keeper.fleet
-        return [ipu_at(fleet, number) for number in range(fleet.ipus)]
+        return [locate_ipu(fleet, number) for number in range(fleet.ipus)]
 
 
 class World:
@@ -194,25 +196,29 @@ class World:
         self.api = Api(self.gate)
         kind = LayoutVipu if knows_ipus else Vipu
         self._now = 0.0
-        fleets = [Fleet(ipus=number, delay_s=delay_s, first_rack=i + 1) for i, number in enumerate(ipus or (32,))]
+        fleets = [
+            SimulatedFleet(ipus=number, delay_s=delay_s, first_rack=i + 1) for i, number in enumerate(ipus or (32,))
+        ]
         self.vipus = [kind(self.gate, fleet, f"v{i}:8090", self._clock) for i, fleet in enumerate(fleets)]
-        self.core: Core = None  # type: ignore[assignment] # until it is started
+        self.core: VipuProxy = None  # type: ignore[assignment] # until it is started
         self._running: list[asyncio.Task[None]] = []
 
     def _clock(self) -> float:
         self._now += 0.001
         return self._now
 
-    def another(self, places: str | None = None, **options: Any) -> Core:
+    def another(self, places: str | None = None, **options: Any) -> VipuProxy:
         """A proxy that is not started yet."""
         by_address = {vipu.address: vipu for vipu in self.vipus}
-        chosen: dict[str, Any] = {"pace": FAST, "waits": Waits(FAR_S, FAR_S)} | options
-        core = Core(self.api, "muster", TRACKER, lambda h, p: by_address[f"{h}:{p}"], Metrics(), **chosen)
+        chosen: dict[str, Any] = {"pace": FAST, "waits": RequestTimeouts(FAR_S, FAR_S)} | options
+        core = VipuProxy(self.api, "muster", TRACKER, lambda h, p: by_address[f"{h}:{p}"], ProxyMetrics(), **chosen)
         listed = ",".join(f"{vipu.address}:rack={vipu.address[:2]}" for vipu in self.vipus)
-        Listing(core.reaching).take(places or listed, "test")
+        ControllerListSource(core.reaching).take(places or listed, "test")
         return core
 
-    async def start(self, quarantined: dict[str, str] | None = None, places: str | None = None, **options: Any) -> Core:
+    async def start(
+        self, quarantined: dict[str, str] | None = None, places: str | None = None, **options: Any
+    ) -> VipuProxy:
         """A new proxy, in a world as the last one left it."""
         core = self.core = self.another(places, **options)
         core.quarantine(quarantined or {})
@@ -220,7 +226,7 @@ class World:
         await self.until(lambda: core.store.loaded or self.gate.is_shut.is_set(), "the tracker is read")
         return core
 
-    async def _first(self, core: Core) -> None:
+    async def _first(self, core: VipuProxy) -> None:
         await core.store.wait_loaded()
         await core.settling.verify_all()
 

@@ -14,17 +14,17 @@ from muster_operator.vipu.backends import make_controller
 from muster_operator.vipu.command import CommandController
 from muster_operator.vipu.controller import (
     Capacity,
-    Controller,
-    KnowsItsIpus,
+    IpuLister,
     NoRoom,
     PartitionExists,
+    VipuController,
     VipuError,
     VipuUnreachable,
 )
-from muster_operator.vipu.simulator.faults import Asked, added
-from muster_operator.vipu.simulator.fleet import Faults, Fleet
-from muster_operator.vipu.simulator.in_process import InProcess
-from muster_operator.vipu.simulator_client import SimController
+from muster_operator.vipu.simulator.faults import FaultRequest, add_faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults, SimulatedFleet
+from muster_operator.vipu.simulator.in_process import InProcessController
+from muster_operator.vipu.simulator_client import SimulatorController
 
 FAR_S = 300.0  # a call that takes so long hangs
 BACKENDS = ["sim", "vipu", "in process"]
@@ -35,8 +35,8 @@ class Bed:
     """controller: patient; impatient: to the same simulator, with half a second for each call. fault: as in POST
     /faults; mend: all faults."""
 
-    controller: Controller
-    impatient: Controller
+    controller: VipuController
+    impatient: VipuController
     fault: Callable[..., None]
     mend: Callable[[], object]
 
@@ -59,8 +59,8 @@ async def bed(request: pytest.FixtureRequest, simulator: SimulatorProcess, tmp_p
         return
     simulator.empty()
     if request.param == "sim":
-        impatient = SimController("127.0.0.1", simulator.port, timeout_s=0.5)
-        patient: Controller = SimController("127.0.0.1", simulator.port, timeout_s=FAR_S)
+        impatient = SimulatorController("127.0.0.1", simulator.port, timeout_s=0.5)
+        patient: VipuController = SimulatorController("127.0.0.1", simulator.port, timeout_s=FAR_S)
         yield Bed(patient, impatient, simulator.fault, mend)
         return
     program = (str(write_vipu(tmp_path)),)
@@ -70,16 +70,18 @@ async def bed(request: pytest.FixtureRequest, simulator: SimulatorProcess, tmp_p
 
 
 def _bed_in_process() -> Bed:
-    controller = InProcess(Fleet(ipus=32, delay_s=0), time.monotonic, timeout_s=0.01)
+    controller = InProcessController(SimulatedFleet(ipus=32, delay_s=0), time.monotonic, timeout_s=0.01)
     keeper = controller.keeper
 
     def fault(vanish: str | None = None, **asked: object) -> None:
         names = {"loseAnswers": "lose_answers"}
-        keeper.set_faults(added(keeper.fleet, Asked(**{names.get(key, key): value for key, value in asked.items()})))  # type: ignore[arg-type] # test data
+        keeper.set_faults(
+            add_faults(keeper.fleet, FaultRequest(**{names.get(key, key): value for key, value in asked.items()}))
+        )  # type: ignore[arg-type] # test data
         if vanish is not None:
             keeper.vanish(vanish)
 
-    return Bed(controller, controller, fault, lambda: keeper.set_faults(Faults()))
+    return Bed(controller, controller, fault, lambda: keeper.set_faults(InjectedFaults()))
 
 
 async def _raised(call: Awaitable[object]) -> type[BaseException]:
@@ -284,7 +286,7 @@ async def test_ipus_are_named_in_the_order_of_blocks_or_not_at_all(bed: Bed) -> 
     await bed.controller.create("b", 8, 1)
     made = await bed.controller.partition("b")
     assert made is not None
-    if not isinstance(bed.controller, KnowsItsIpus):
+    if not isinstance(bed.controller, IpuLister):
         assert made.ipus == ()
         return
     everything = tuple(await bed.controller.ipus())
@@ -296,7 +298,7 @@ async def test_ipus_are_named_in_the_order_of_blocks_or_not_at_all(bed: Bed) -> 
 async def test_nobody_listening_is_no_answer(tmp_path: Path) -> None:
     program = (str(write_vipu(tmp_path)),)
     # port 1 of loopback: nobody but root may listen there, and nothing here does
-    gone: list[Controller] = [
+    gone: list[VipuController] = [
         make_controller("sim", "127.0.0.1", 1),
         CommandController("127.0.0.1", 1, program=program),
     ]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster_operator.vipu.simulator import fleet as core
-from muster_operator.vipu.simulator.clocked_fleet import Keeper
-from muster_operator.vipu.simulator.faults import Asked, added
-from muster_operator.vipu.simulator.fleet import Faults, Fleet, Refused
+from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
+from muster_operator.vipu.simulator.faults import FaultRequest, add_faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults, SimulatedFleet, SimulatorRefusal
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -26,7 +26,7 @@ def why_not(change: Callable[[], object]) -> str:
     """The refusal's word; empty where there was none."""
     try:
         change()
-    except Refused as refused:
+    except SimulatorRefusal as refused:
         return refused.why
     return ""
 
@@ -41,11 +41,11 @@ class FleetMachine(RuleBasedStateMachine):
         self.disk_full = False
         self.answered: dict[str, tuple[int, int]] = {}
         self.leaving: set[str] = set()
-        fleet = Fleet(ipus=4 * machines, delay_s=delay_s)
+        fleet = SimulatedFleet(ipus=4 * machines, delay_s=delay_s)
         self.keep(fleet)
-        self.keeper = Keeper(fleet, lambda: self.now, self.keep)
+        self.keeper = ClockedFleet(fleet, lambda: self.now, self.keep)
 
-    def keep(self, fleet: Fleet) -> None:
+    def keep(self, fleet: SimulatedFleet) -> None:
         if self.disk_full:
             raise DiskFull("no space left")
         self.disk = msgspec.json.encode(fleet)
@@ -87,12 +87,12 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(asked=st.sampled_from([{"ipu": "10.1.1.1/2"}, {"link": "10.1.1.1-10.1.1.2"}, {"stuck": "a"}, {"stuck": "b"}]))
     def something_breaks(self, asked: dict[str, Any]) -> None:
-        if len(core.machines(self.keeper.fleet)) > 1 or "link" not in asked:
-            self.keeper.set_faults(added(self.keeper.fleet, Asked(**asked)))
+        if len(core.number_machines(self.keeper.fleet)) > 1 or "link" not in asked:
+            self.keeper.set_faults(add_faults(self.keeper.fleet, FaultRequest(**asked)))
 
     @rule()
     def all_is_mended(self) -> None:
-        self.keeper.set_faults(Faults())
+        self.keeper.set_faults(InjectedFaults())
 
     @rule(name=NAMES)
     def one_vanishes(self, name: str) -> None:
@@ -113,7 +113,7 @@ class FleetMachine(RuleBasedStateMachine):
         ):
             try:
                 change()
-            except (DiskFull, Refused):
+            except (DiskFull, SimulatorRefusal):
                 pass
             else:
                 assert self.keeper.fleet == before  # there was nothing to change
@@ -122,7 +122,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(size=st.sampled_from(SIZES))
     def free_blocks_are_what_can_be_made(self, size: int) -> None:
-        keeper = Keeper(self.keeper.fleet, lambda: self.now)
+        keeper = ClockedFleet(self.keeper.fleet, lambda: self.now)
         free = keeper.free_blocks(size)
         outcomes = [why_not(lambda at=at: keeper.create(f"more-{at}", size, 1)) for at in range(free + 1)]  # type: ignore[misc] # a loop's variable
         assert outcomes == [""] * free + ["NoRoom"]
@@ -130,8 +130,8 @@ class FleetMachine(RuleBasedStateMachine):
     @rule()
     def it_is_killed_and_started_again(self) -> None:
         before = self.keeper.partitions()
-        fleet = msgspec.json.decode(self.disk, type=Fleet)
-        self.keeper = Keeper(core.restarted(fleet, self.now), lambda: self.now, self.keep)
+        fleet = msgspec.json.decode(self.disk, type=SimulatedFleet)
+        self.keeper = ClockedFleet(core.restart(fleet, self.now), lambda: self.now, self.keep)
         assert self.keeper.partitions() == before
 
     @invariant()
@@ -166,26 +166,26 @@ TestFleet.settings = settings(max_examples=200, stateful_step_count=40)
 
 
 def test_what_was_begun_before_a_kill_ends_at_its_time() -> None:
-    begun = core.create(Fleet(ipus=8, delay_s=5), 100.0, "a", 4, 1)
-    kept = msgspec.json.decode(msgspec.json.encode(begun), type=Fleet)
+    begun = core.create_partition(SimulatedFleet(ipus=8, delay_s=5), 100.0, "a", 4, 1)
+    kept = msgspec.json.decode(msgspec.json.encode(begun), type=SimulatedFleet)
     for now, state in ((104.9, "CREATING"), (105.0, "ACTIVE"), (9999.0, "ACTIVE")):
-        held = core.restarted(kept, now).held("a")
+        held = core.restart(kept, now).held("a")
         assert held is not None
         assert held.state == state
 
 
 def test_on_another_boots_clock_nothing_waits_longer_than_it_takes() -> None:
-    begun = core.create(Fleet(ipus=8, delay_s=5), 1_000_000.0, "a", 4, 1)
-    again = core.restarted(begun, 10.0)
-    held = core.settled(again, 15.0).held("a")
+    begun = core.create_partition(SimulatedFleet(ipus=8, delay_s=5), 1_000_000.0, "a", 4, 1)
+    again = core.restart(begun, 10.0)
+    held = core.advance(again, 15.0).held("a")
     assert held is not None
     assert held.state == "ACTIVE"
 
 
 def test_a_fault_that_came_after_a_partition_was_made_breaks_it_though_nobody_looked_in_between() -> None:
-    begun = core.create(Fleet(ipus=8, delay_s=5), 0.0, "a", 4, 1)
-    broken = core.with_faults(begun, 60.0, Faults(ipus=(0,)))
-    mended = core.with_faults(broken, 61.0, Faults())
+    begun = core.create_partition(SimulatedFleet(ipus=8, delay_s=5), 0.0, "a", 4, 1)
+    broken = core.inject_faults(begun, 60.0, InjectedFaults(ipus=(0,)))
+    mended = core.inject_faults(broken, 61.0, InjectedFaults())
     held = mended.held("a")
     assert held is not None
     assert (held.state, held.message) == ("ERROR", "IPU 0 of 10.1.1.1 does not train")
@@ -208,12 +208,12 @@ def test_a_fault_that_came_after_a_partition_was_made_breaks_it_though_nobody_lo
 )
 def test_a_fleet_that_cannot_be_is_not_read(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=complaint):
-        msgspec.json.decode(msgspec.json.encode({"ipus": 16} | changed), type=Fleet)
+        msgspec.json.decode(msgspec.json.encode({"ipus": 16} | changed), type=SimulatedFleet)
 
 
 def test_ipus_are_where_their_rack_and_machine_say() -> None:
-    fleet = Fleet(ipus=256, first_rack=3)
-    assert [str(core.ipu_at(fleet, number).machine) for number in (0, 4, 63, 64, 255)] == [
+    fleet = SimulatedFleet(ipus=256, first_rack=3)
+    assert [str(core.locate_ipu(fleet, number).machine) for number in (0, 4, 63, 64, 255)] == [
         "10.1.3.1",
         "10.1.3.2",
         "10.1.3.16",

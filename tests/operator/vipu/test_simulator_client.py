@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from muster_operator.vipu.controller import VipuError, VipuUnreachable
-from muster_operator.vipu.simulator_client import ANSWER_LIMIT, SimController
+from muster_operator.vipu.simulator_client import ANSWER_LIMIT, SimulatorController
 
 FAR_S = 120.0
 
 
 @asynccontextmanager
-async def answering(raw: bytes) -> AsyncIterator[SimController]:
+async def answering(raw: bytes) -> AsyncIterator[SimulatorController]:
     """A server that says ``raw`` to whatever it is asked."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,7 +28,7 @@ async def answering(raw: bytes) -> AsyncIterator[SimController]:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     try:
-        yield SimController("127.0.0.1", server.sockets[0].getsockname()[1], timeout_s=FAR_S)
+        yield SimulatorController("127.0.0.1", server.sockets[0].getsockname()[1], timeout_s=FAR_S)
     finally:
         server.close()
         await server.wait_closed()
@@ -38,11 +38,11 @@ def http(status: str, body: bytes) -> bytes:
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
 
 
-Call = Callable[[SimController], Awaitable[object]]
+Call = Callable[[SimulatorController], Awaitable[object]]
 CALLS: list[Call] = [
-    SimController.partitions,
-    SimController.capacity,
-    SimController.ipus,
+    SimulatorController.partitions,
+    SimulatorController.capacity,
+    SimulatorController.ipus,
     lambda controller: controller.partition("a"),
     lambda controller: controller.free_blocks(4),
 ]

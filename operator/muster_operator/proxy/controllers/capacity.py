@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from muster_operator.job.partition_api import Query, Refusal
-from muster_operator.proxy.controllers.list_syntax import Place
-from muster_operator.proxy.controllers.measured_calls import Measured
-from muster_operator.proxy.controllers.quarantined_blocks import Layout, Spoilt, spoilt, spoilt_in_all
-from muster_operator.proxy.controllers.registry import Reaching
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.timing import Pace
+from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint
+from muster_operator.proxy.controllers.measured_calls import MeasuredController
+from muster_operator.proxy.controllers.quarantined_blocks import (
+    IpuLayout,
+    QuarantinedBlocks,
+    count_quarantined_blocks,
+    find_quarantined_blocks,
+)
+from muster_operator.proxy.controllers.registry import ControllerRegistry
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.timing import Intervals
 from muster_operator.proxy.tracker import entries as tracker
-from muster_operator.proxy.tracker.store import Store
+from muster_operator.proxy.tracker.store import TrackerStore
 from muster_operator.vipu.controller import Ipu, VipuError, VipuPartition, VipuUnreachable
 
 log = logging.getLogger(__name__)
@@ -26,33 +31,33 @@ log = logging.getLogger(__name__)
 RELEASE_S = 1.0  # to wait for what others are just making, so many times
 RELEASES = 5
 NO_CONTROLLER = "no V-IPU controller is configured"
-NOTHING_SPOILT = Spoilt()
+NONE_QUARANTINED = QuarantinedBlocks()
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class _Blocks:
     free: int
-    spoilt: Spoilt = NOTHING_SPOILT
+    quarantined: QuarantinedBlocks = NONE_QUARANTINED
 
 
-def _left(blocks: Iterable[_Blocks]) -> int:
+def _count_usable(blocks: Iterable[_Blocks]) -> int:
     """Usable ones over all controllers."""
     found = list(blocks)
-    return max(0, sum(each.free for each in found) - spoilt_in_all(each.spoilt for each in found))
+    return max(0, sum(each.free for each in found) - count_quarantined_blocks(each.quarantined for each in found))
 
 
-class Counting:
+class CapacityCounter:
     """quarantined: the IPUs that are kept out now; on_listed: told what a controller has, whenever that was asked."""
 
     def __init__(
         self,
-        reaching: Reaching,
-        store: Store,
-        metrics: Metrics,
+        reaching: ControllerRegistry,
+        store: TrackerStore,
+        metrics: ProxyMetrics,
         quarantined: Callable[[], Collection[Ipu]],
         on_listed: Callable[[str, Collection[VipuPartition]], None],
-        pace: Pace,
+        pace: Intervals,
     ) -> None:
         self._pace = pace
         self._reaching = reaching
@@ -69,7 +74,7 @@ class Counting:
     async def stats(self) -> dict[str, dict[str, int]]:
         """By namespace, and in total: IPUs that jobs of ours use, and that are free and not quarantined."""
         available = await self._shared("stats", self._available)
-        used = tracker.used(self._store.entries)
+        used = tracker.count_used_ipus(self._store.entries)
         self._metrics.ipus.labels("available").set(available)
         lines = {namespace: {"used": number, "available": available} for namespace, number in used.items()}
         return {**lines, "total": {"used": sum(used.values()), "available": available}}
@@ -94,7 +99,7 @@ class Counting:
         """How many partitions of that size could be made now, one after the other."""
         return await self._shared(("query", size), lambda: self._query(size))
 
-    async def choose(self, name: str, size: int, skip: Collection[str] = ()) -> Place | Refusal:
+    async def choose(self, name: str, size: int, skip: Collection[str] = ()) -> ControllerEndpoint | Refusal:
         """The first controller of the list with room for it, which is kept for ``name`` until :meth:`release`. skip:
         addresses that have said no."""
         silent: list[str] = []
@@ -116,7 +121,7 @@ class Counting:
             else:
                 if blocks is None:
                     return place
-                bad = blocks.free - _left([blocks])
+                bad = blocks.free - _count_usable([blocks])
                 spoils = f", {bad} of them with quarantined IPUs" if bad else ""
                 full.append(f"{place.address}: {blocks.free} free blocks of {size} IPUs{spoils}")
         if full:
@@ -129,7 +134,7 @@ class Counting:
             if reserved.pop(name, None) is not None:
                 self._released.set()
 
-    async def _reserve(self, controller: Measured, name: str, size: int) -> _Blocks | None:
+    async def _reserve(self, controller: MeasuredController, name: str, size: int) -> _Blocks | None:
         """None: it is reserved."""
         reserved = self._reserved.setdefault(controller.address, {})
         for _ in range(RELEASES):
@@ -137,7 +142,7 @@ class Counting:
             blocks = await self._in_time(controller, self._blocks(controller, size))
             # what may be another controller's spoils nothing here: should it, the partition is moved
             alone = len(self._reaching.places) == 1
-            left = _left([blocks]) if alone else blocks.free - blocks.spoilt.known
+            left = _count_usable([blocks]) if alone else blocks.free - blocks.quarantined.known
             if left > sum(-(-other // size) for key, other in reserved.items() if key != name):
                 reserved[name] = size
                 return None
@@ -156,16 +161,18 @@ class Counting:
             await self.stats()
 
     async def _available(self) -> int:
-        return _left(await asyncio.gather(*(self._free(self._reaching.of(place)) for place in self._reaching.places)))
+        return _count_usable(
+            await asyncio.gather(*(self._free(self._reaching.of(place)) for place in self._reaching.places))
+        )
 
-    async def _free(self, controller: Measured) -> _Blocks:
+    async def _free(self, controller: MeasuredController) -> _Blocks:
         """IPUs, as blocks of one."""
 
         async def count() -> _Blocks:
             partitions = await controller.partitions()
             self._on_listed(controller.address, partitions)
             free = (await controller.capacity()).free
-            return _Blocks(free, await self._spoilt(controller, partitions, 1) if free else Spoilt())
+            return _Blocks(free, await self._spoilt(controller, partitions, 1) if free else QuarantinedBlocks())
 
         try:
             return await self._in_time(controller, count())
@@ -174,7 +181,7 @@ class Counting:
             return _Blocks(0)
 
     async def _query(self, size: int) -> Query:
-        async def ask(place: Place) -> _Blocks | str:
+        async def ask(place: ControllerEndpoint) -> _Blocks | str:
             try:
                 controller = self._reaching.of(place)
                 return await self._in_time(controller, self._blocks(controller, size))
@@ -185,21 +192,23 @@ class Counting:
         complaints = [each for each in answers if isinstance(each, str)]
         blocks = [each for each in answers if isinstance(each, _Blocks)]
         message = "; ".join(complaints) or ("" if blocks else NO_CONTROLLER)
-        return Query(available=bool(blocks), num_of_partitions=_left(blocks), message=message)
+        return Query(available=bool(blocks), num_of_partitions=_count_usable(blocks), message=message)
 
-    async def _blocks(self, controller: Measured, size: int) -> _Blocks:
+    async def _blocks(self, controller: MeasuredController, size: int) -> _Blocks:
         free = await controller.free_blocks(size)
         if not free or not self._quarantined():
             return _Blocks(free)
         return _Blocks(free, await self._spoilt(controller, await controller.partitions(), size))
 
-    async def _spoilt(self, controller: Measured, partitions: Collection[VipuPartition], size: int) -> Spoilt:
+    async def _spoilt(
+        self, controller: MeasuredController, partitions: Collection[VipuPartition], size: int
+    ) -> QuarantinedBlocks:
         quarantined = self._quarantined()
         if not quarantined:
-            return Spoilt()
-        return spoilt(Layout.of(await controller.ipus(), partitions), quarantined, size)
+            return QuarantinedBlocks()
+        return find_quarantined_blocks(IpuLayout.of(await controller.ipus(), partitions), quarantined, size)
 
-    async def _in_time(self, controller: Measured, answer: Awaitable[T]) -> T:
+    async def _in_time(self, controller: MeasuredController, answer: Awaitable[T]) -> T:
         """Raises VipuUnreachable: whoever asks waits for all controllers, and some answer."""
         try:
             async with asyncio.timeout(self._pace.answer_s):

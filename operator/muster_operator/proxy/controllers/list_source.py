@@ -12,8 +12,8 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Api, Metadata
 from muster_kube.controller.reflector import Reflector
-from muster_operator.proxy.controllers.list_syntax import LIST_LIMIT, read_list
-from muster_operator.proxy.controllers.registry import Reaching
+from muster_operator.proxy.controllers.list_syntax import LIST_LIMIT, parse_controller_list
+from muster_operator.proxy.controllers.registry import ControllerRegistry
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ class _ListMap(Api, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Listing:
-    def __init__(self, reaching: Reaching) -> None:
+class ControllerListSource:
+    def __init__(self, reaching: ControllerRegistry) -> None:
         self._reaching = reaching
         self._text: str | None = None
         self._told = ""
@@ -37,7 +37,7 @@ class Listing:
         if text == self._text:
             return
         self._text = text
-        places, complaints = read_list(text)
+        places, complaints = parse_controller_list(text)
         for complaint in complaints:
             log.error("controllers, %s: %s: skipped", source, complaint)
         named = ", ".join(place.address for place in places) or "none"

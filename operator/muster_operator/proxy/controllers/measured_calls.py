@@ -6,12 +6,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.vipu.controller import (
     Capacity,
-    Controller,
     Ipu,
-    KnowsItsIpus,
+    IpuLister,
+    VipuController,
     VipuError,
     VipuPartition,
     VipuUnreachable,
@@ -24,10 +24,12 @@ WHOLE_S = 120.0  # a back end's own limits are far below; this one is against a 
 T = TypeVar("T")
 
 
-class Measured:
+class MeasuredController:
     """A Controller around another one."""
 
-    def __init__(self, inner: Controller, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, inner: VipuController, metrics: ProxyMetrics, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.address = inner.address
         self._inner = inner
         self._metrics = metrics
@@ -58,7 +60,7 @@ class Measured:
     async def ipus(self) -> Sequence[Ipu]:
         """Empty where the back end cannot tell."""
         inner = self._inner
-        return await self._call("ipus", inner.ipus) if isinstance(inner, KnowsItsIpus) else ()
+        return await self._call("ipus", inner.ipus) if isinstance(inner, IpuLister) else ()
 
     async def _call(self, call: str, ask: Callable[[], Awaitable[T]], name: str = "") -> T:
         async with self._turn:

@@ -14,22 +14,22 @@ IPUS_OF_MACHINE = 4
 
 
 @dataclass(frozen=True)
-class Layout:
+class IpuLayout:
     """One controller's. ipus: all, in order, or empty where the back end cannot tell; held: in partitions."""
 
     ipus: tuple[Ipu, ...]
     held: frozenset[Ipu]
 
     @staticmethod
-    def of(ipus: Sequence[Ipu], partitions: Iterable[VipuPartition]) -> "Layout":
-        return Layout(tuple(ipus), frozenset(ipu for each in partitions for ipu in each.ipus))
+    def of(ipus: Sequence[Ipu], partitions: Iterable[VipuPartition]) -> "IpuLayout":
+        return IpuLayout(tuple(ipus), frozenset(ipu for each in partitions for ipu in each.ipus))
 
 
 Block = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Spoilt:
+class QuarantinedBlocks:
     """Free blocks with a quarantined IPU in them. known: so many for sure. maybe: blocks of IPUs that this controller
     may have or not; taken: blocks that it has, and that are held."""
 
@@ -38,18 +38,20 @@ class Spoilt:
     taken: frozenset[Block] = frozenset()
 
 
-def spoilt(layout: Layout, quarantined: Collection[Ipu], size: int) -> Spoilt:
+def find_quarantined_blocks(layout: IpuLayout, quarantined: Collection[Ipu], size: int) -> QuarantinedBlocks:
     """Of aligned blocks of ``size`` IPUs; with size 1, of IPUs."""
     if layout.ipus:
         place = {ipu: number // size for number, ipu in enumerate(layout.ipus)}
         taken = {place[ipu] for ipu in layout.held if ipu in place}
         whole = len(layout.ipus) // size
-        return Spoilt(len({place[ipu] for ipu in quarantined if ipu in place and place[ipu] < whole} - taken))
+        return QuarantinedBlocks(
+            len({place[ipu] for ipu in quarantined if ipu in place and place[ipu] < whole} - taken)
+        )
     taken_here = frozenset(_block(ipu, size) for ipu in layout.held)
-    return Spoilt(0, frozenset(_block(ipu, size) for ipu in quarantined) - taken_here, taken_here)
+    return QuarantinedBlocks(0, frozenset(_block(ipu, size) for ipu in quarantined) - taken_here, taken_here)
 
 
-def spoilt_in_all(each: Iterable[Spoilt]) -> int:
+def count_quarantined_blocks(each: Iterable[QuarantinedBlocks]) -> int:
     """Over all controllers: a block that two of them may have is one."""
     found = list(each)
     maybe: frozenset[Block] = frozenset().union(*(one.maybe for one in found))
@@ -61,7 +63,7 @@ def is_power_of_two(size: int) -> bool:
     return size > 0 and size & (size - 1) == 0
 
 
-def sizes(limit: int) -> str:
+def list_sizes(limit: int) -> str:
     """What is allowed, for people."""
     return ", ".join(str(1 << power) for power in range(limit.bit_length()))
 

@@ -3,39 +3,41 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from muster_operator.proxy.controllers.list_syntax import Place, read_address
-from muster_operator.proxy.controllers.measured_calls import Measured
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.vipu.controller import Controller
+from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint, parse_address
+from muster_operator.proxy.controllers.measured_calls import MeasuredController
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.vipu.controller import VipuController
 
-Make: TypeAlias = Callable[[str, int], Controller]
+ControllerFactory: TypeAlias = Callable[[str, int], VipuController]
 
 
-class Reaching:
+class ControllerRegistry:
     """make: a back end for host (an IPv6 address without its brackets) and port."""
 
-    def __init__(self, make: Make, metrics: Metrics) -> None:
+    def __init__(self, make: ControllerFactory, metrics: ProxyMetrics) -> None:
         self._make = make
         self._metrics = metrics
-        self._places: tuple[Place, ...] = ()
-        self._controllers: dict[str, Measured] = {}
+        self._places: tuple[ControllerEndpoint, ...] = ()
+        self._controllers: dict[str, MeasuredController] = {}
 
-    def set(self, places: tuple[Place, ...], bad: int = 0) -> None:
+    def set(self, places: tuple[ControllerEndpoint, ...], bad: int = 0) -> None:
         """The list is another one from now on. bad: entries of it that are skipped."""
         self._places = places
         self._metrics.controllers.labels("good").set(len(places))
         self._metrics.controllers.labels("bad").set(bad)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[ControllerEndpoint, ...]:
         return self._places
 
-    def at(self, address: str) -> Measured | None:
+    def at(self, address: str) -> MeasuredController | None:
         """Also one that left the list; None where that is no address."""
-        place = read_address(address)
+        place = parse_address(address)
         return None if place is None else self.of(place)
 
-    def of(self, place: Place) -> Measured:
+    def of(self, place: ControllerEndpoint) -> MeasuredController:
         if place.address not in self._controllers:
-            self._controllers[place.address] = Measured(self._make(place.host.strip("[]"), place.port), self._metrics)
+            self._controllers[place.address] = MeasuredController(
+                self._make(place.host.strip("[]"), place.port), self._metrics
+            )
         return self._controllers[place.address]

@@ -4,40 +4,40 @@ import asyncio
 from dataclasses import dataclass
 
 from muster_operator.job.partition_api import Entry, Refusal, Wish
-from muster_operator.proxy.controllers.capacity import Counting
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.partitions.reconciler import Settling
-from muster_operator.proxy.tracker.decisions import answer, begun, freed, invalid
-from muster_operator.proxy.tracker.store import Decide, Full, Store, Unreadable
+from muster_operator.proxy.controllers.capacity import CapacityCounter
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.partitions.reconciler import PartitionReconciler
+from muster_operator.proxy.tracker.decisions import answer_request, create_entry, release_entry, validate_request
+from muster_operator.proxy.tracker.store import EntryDecision, EntryUnreadable, TrackerFull, TrackerStore
 
 WRITE_S = 10.0  # for an intent: longer, and whoever asks is told that the API server is away
 WAIT_S = 2.0  # for V-IPU
 
 
-class _No(Exception):
+class _Refused(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
 
 
 @dataclass(frozen=True)
-class Waits:
+class RequestTimeouts:
     """Seconds: for the tracker's write, and for V-IPU after it."""
 
     write_s: float = WRITE_S
     vipu_s: float = WAIT_S
 
 
-class Taking:
+class PartitionIntents:
     def __init__(
         self,
-        store: Store,
-        counting: Counting,
-        settling: Settling,
-        metrics: Metrics,
+        store: TrackerStore,
+        counting: CapacityCounter,
+        settling: PartitionReconciler,
+        metrics: ProxyMetrics,
         *,
         max_ipus: int,
-        waits: Waits = Waits(),
+        waits: RequestTimeouts = RequestTimeouts(),
     ) -> None:
         self._store = store
         self._counting = counting
@@ -48,7 +48,7 @@ class Taking:
 
     async def take(self, name: str, wish: Wish) -> Entry | Refusal:
         """The entry, active or on its way; or why not. The same wish twice changes nothing."""
-        taken = invalid(name, wish, self._max_ipus) or await self._take(name, wish)
+        taken = validate_request(name, wish, self._max_ipus) or await self._take(name, wish)
         if isinstance(taken, Refusal):
             self._metrics.refusals.labels(taken.why).inc()
         return taken
@@ -59,17 +59,17 @@ class Taking:
             return Refusal(why="Invalid", message="job: expected the job's uid, as ?job=UID")
 
         def let_go(now: Entry | None) -> Entry | None:
-            changed = freed(name, job, now)
+            changed = release_entry(name, job, now)
             if isinstance(changed, Refusal):
-                raise _No(changed)
+                raise _Refused(changed)
             return changed
 
         if self._store.entry(name) is None and name not in self._store.unreadable:
-            return None if self._store.loaded else _not_known(self._store)
+            return None if self._store.loaded else _refuse_unloaded(self._store)
         try:
             before = self._store.entry(name)
             entry = await self._written(name, let_go)
-        except _No as no:
+        except _Refused as no:
             return no.refusal
         if entry is None:
             return None
@@ -82,9 +82,9 @@ class Taking:
 
     async def _take(self, name: str, wish: Wish) -> Entry | Refusal:
         if not self._store.loaded:
-            return _not_known(self._store)
+            return _refuse_unloaded(self._store)
         known = self._store.entry(name)
-        answered = answer(name, wish, known)
+        answered = answer_request(name, wish, known)
         if isinstance(answered, Refusal):
             return answered
         if answered is None:
@@ -92,14 +92,14 @@ class Taking:
         if answered is not known:
 
             def again(now: Entry | None) -> Entry | None:
-                changed = answer(name, wish, now)
+                changed = answer_request(name, wish, now)
                 if isinstance(changed, Refusal):
-                    raise _No(changed)
+                    raise _Refused(changed)
                 return changed
 
             try:
                 written = await self._written(name, again)
-            except _No as no:
+            except _Refused as no:
                 return no.refusal
             if written is None:
                 return Refusal(why="Refused", message=f"partition {name} has just gone: ask again")
@@ -115,12 +115,12 @@ class Taking:
         if isinstance(place, Refusal):
             # the same wish that came twice: the other one has made it meanwhile
             return place if self._store.entry(name) is None else await self._take(name, wish)
-        meant = begun(wish, place.address, place.selector)
+        meant = create_entry(wish, place.address, place.selector)
 
         def begin(now: Entry | None) -> Entry | None:
-            changed = answer(name, wish, now)
+            changed = answer_request(name, wish, now)
             if isinstance(changed, Refusal):
-                raise _No(changed)
+                raise _Refused(changed)
             if changed is None:
                 # before anybody can see it: the watch may bring it before this caller goes on
                 self._settling.begun(name)
@@ -129,7 +129,7 @@ class Taking:
 
         try:
             await self._written(name, begin)
-        except _No as no:
+        except _Refused as no:
             self._counting.release(name)
             return no.refusal
         self._metrics.intents.labels("create").inc()
@@ -147,21 +147,21 @@ class Taking:
         if refusal is not None:
             return refusal
         now = self._store.entry(name)
-        answered = answer(name, wish, now)
+        answered = answer_request(name, wish, now)
         return answered or Refusal(why="Refused", message=f"partition {name} was removed meanwhile")
 
-    async def _written(self, name: str, decide: Decide) -> Entry | None:
+    async def _written(self, name: str, decide: EntryDecision) -> Entry | None:
         try:
             async with asyncio.timeout(self._waits.write_s):
                 return await self._store.change(name, decide)
         except TimeoutError as error:
             told = f"the tracker {self._store.name} cannot be written: {self._store.error or 'no answer yet'}"
-            raise _No(Refusal(why="Unreachable", message=told)) from error
-        except Full as error:
-            raise _No(Refusal(why="Full", message=str(error))) from error
-        except Unreadable as error:
-            raise _No(Refusal(why="Refused", message=str(error))) from error
+            raise _Refused(Refusal(why="Unreachable", message=told)) from error
+        except TrackerFull as error:
+            raise _Refused(Refusal(why="Full", message=str(error))) from error
+        except EntryUnreadable as error:
+            raise _Refused(Refusal(why="Refused", message=str(error))) from error
 
 
-def _not_known(store: Store) -> Refusal:
+def _refuse_unloaded(store: TrackerStore) -> Refusal:
     return Refusal(why="Unreachable", message=f"the tracker {store.name} is not known yet: {store.error}")

@@ -15,16 +15,16 @@ import msgspec
 from muster_kube.controller.backoff import Backoff
 from muster_operator.job.names import is_parked
 from muster_operator.job.partition_api import Entry, Refusal, ipus_text
-from muster_operator.proxy.controllers.capacity import Counting
-from muster_operator.proxy.controllers.measured_calls import Measured
-from muster_operator.proxy.controllers.registry import Reaching
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.quarantine.park_resize import Shrinking
-from muster_operator.proxy.quarantine.parks import Parking
-from muster_operator.proxy.timing import Pace, Turns
+from muster_operator.proxy.controllers.capacity import CapacityCounter
+from muster_operator.proxy.controllers.measured_calls import MeasuredController
+from muster_operator.proxy.controllers.registry import ControllerRegistry
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.quarantine.park_resize import ParkResizer
+from muster_operator.proxy.quarantine.parks import ParkKeeper
+from muster_operator.proxy.timing import Intervals, PartitionProgress
 from muster_operator.proxy.tracker import entries as tracker
-from muster_operator.proxy.tracker.decisions import Step, deleting, next_step
-from muster_operator.proxy.tracker.store import Full, Store, Unreadable
+from muster_operator.proxy.tracker.decisions import PartitionAction, decide_action, mark_deleting
+from muster_operator.proxy.tracker.store import EntryUnreadable, TrackerFull, TrackerStore
 from muster_operator.vipu.controller import (
     Ipu,
     NoRoom,
@@ -39,19 +39,19 @@ log = logging.getLogger(__name__)
 MADE_AGAIN = "V-IPU did not have it any more: made again"
 
 
-class Settling:
+class PartitionReconciler:
     """quarantined: the IPUs that are kept out now."""
 
     def __init__(
         self,
-        store: Store,
-        reaching: Reaching,
-        counting: Counting,
-        metrics: Metrics,
+        store: TrackerStore,
+        reaching: ControllerRegistry,
+        counting: CapacityCounter,
+        metrics: ProxyMetrics,
         quarantined: Callable[[], Collection[Ipu]],
         *,
         parked_limit: int,
-        pace: Pace,
+        pace: Intervals,
     ) -> None:
         self._store = store
         self._reaching = reaching
@@ -62,10 +62,10 @@ class Settling:
         self._retries = Backoff(pace.retry_s, pace.retry_cap_s)
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._turns: dict[str, Turns] = {}
+        self._turns: dict[str, PartitionProgress] = {}
         self._wakes: dict[str, asyncio.Event] = {}
-        self._parking = Parking(store, metrics, pace, parked_limit, self.verify, self._unanswered_creation)
-        self._shrinking = Shrinking(store, self._parking)
+        self._parking = ParkKeeper(store, metrics, pace, parked_limit, self.verify, self._unanswered_creation)
+        self._shrinking = ParkResizer(store, self._parking)
         self._refusals: dict[str, Refusal] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._is_ready = asyncio.Event()
@@ -82,20 +82,20 @@ class Settling:
 
     def begun(self, name: str) -> None:
         """The intent to make it is just written, and nobody has asked V-IPU yet."""
-        self._turns[name] = Turns(is_sure=True)
+        self._turns[name] = PartitionProgress(is_sure=True)
         self._refusals.pop(name, None)
 
     def verify(self, names: Iterable[str]) -> None:
         """Look whether V-IPU has what the tracker says."""
         names = list(names)
         for name in names:
-            self._turns.setdefault(name, Turns()).verify = True
+            self._turns.setdefault(name, PartitionProgress()).verify = True
         self.wake(names)
 
     def verify_parked(self) -> None:
         """Other IPUs are quarantined now."""
         self._shrinking.given_up.clear()
-        self.verify(tracker.parked(self._store.entries))
+        self.verify(tracker.list_parked(self._store.entries))
 
     def listed(self, address: str, partitions: Collection[VipuPartition]) -> None:
         """What a controller has: an active one that is missing there is looked at."""
@@ -132,7 +132,7 @@ class Settling:
         self._is_ready.set()
         entries = dict(self._store.entries)
         self.wake(name for name, entry in entries.items() if entry.state != "active" or is_parked(name))
-        self.verify(tracker.parked(entries))
+        self.verify(tracker.list_parked(entries))
         active = {entry.controller for entry in entries.values() if entry.state == "active"}
         await asyncio.gather(*map(self._verify_controller, active))
 
@@ -175,7 +175,7 @@ class Settling:
                     if not wake.is_set():
                         return
                 elif wait_s > 0:
-                    await _either(wake, wait_s)
+                    await _wait_for_either(wake, wait_s)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -184,7 +184,7 @@ class Settling:
             self._counting.release(name)
             del self._tasks[name]
             del self._wakes[name]
-            if self._store.entry(name) is None or not self._turns.get(name, Turns()).verify:
+            if self._store.entry(name) is None or not self._turns.get(name, PartitionProgress()).verify:
                 self._turns.pop(name, None)
 
     def _tell_moved(self, name: str) -> None:
@@ -194,7 +194,7 @@ class Settling:
 
     async def _turn(self, name: str) -> float | None:
         """Seconds to wait for the next turn; None: it is settled."""
-        turns = self._turns.setdefault(name, Turns())
+        turns = self._turns.setdefault(name, PartitionProgress())
         entry = self._store.entry(name)
         is_lost = name in self._store.lost
         if (
@@ -219,12 +219,17 @@ class Settling:
             )
         except VipuError as error:
             return await self._unanswered(name, entry, turns, str(error), error)
-        except (Full, Unreadable) as error:
+        except (TrackerFull, EntryUnreadable) as error:
             log.warning("partition %s: %s", name, error)
             return None
 
     async def _step(
-        self, name: str, entry: Entry, found: VipuPartition | None, turns: Turns, controller: Measured
+        self,
+        name: str,
+        entry: Entry,
+        found: VipuPartition | None,
+        turns: PartitionProgress,
+        controller: MeasuredController,
     ) -> float | None:
         """One step; raises VipuError."""
         if found is not None and found.state == "RESETTING" and entry.reset:
@@ -232,23 +237,23 @@ class Settling:
         if found is not None and turns.fresh is None:
             turns.late_until = 0.0  # this is what was not answered for
         is_fresh = turns.fresh == entry.attempt
-        step = next_step(name, entry, found, self._quarantined(), is_fresh=is_fresh)
+        step = decide_action(name, entry, found, self._quarantined(), is_fresh=is_fresh)
         log.debug("partition %s: %s, V-IPU: %s: %s", name, entry.state, found.state if found else "none", step.value)
-        if step not in (Step.WAIT, Step.REMOVE, Step.DROP):
+        if step not in (PartitionAction.WAIT, PartitionAction.REMOVE, PartitionAction.DROP):
             turns.polls = 0
         match step:
-            case Step.WAIT:
+            case PartitionAction.WAIT:
                 return turns.next_poll_s(self._pace)
-            case Step.DONE:
+            case PartitionAction.DONE:
                 turns.verify = False
                 return None
-            case Step.CREATE:
+            case PartitionAction.CREATE:
                 return await self._create(name, entry, turns, controller)
-            case Step.RESET:
+            case PartitionAction.RESET:
                 await controller.reset(name)
                 turns.fresh = entry.attempt
                 return turns.next_poll_s(self._pace)
-            case Step.REMOVE:
+            case PartitionAction.REMOVE:
                 sick = _sickness(entry, found, turns)
                 if sick and not turns.is_sick:
                     # at the pace of failures, or a sick IPU would be trained without end
@@ -257,36 +262,38 @@ class Settling:
                 turns.is_sick = False
                 await controller.remove(name)
                 return turns.next_poll_s(self._pace)
-            case Step.PARK:
+            case PartitionAction.PARK:
                 refusal = await self._parking.put_in_place_of(name, entry, turns, controller)
                 if refusal is not None:
                     turns.is_sure = False  # it is there
                     return await self._withdraw(name, entry, turns, refusal)
-            case Step.DROP:
+            case PartitionAction.DROP:
                 if found is None and turns.late_until > asyncio.get_running_loop().time():
                     return turns.next_poll_s(self._pace)  # else it would be nobody's
                 await self._store.change(name, lambda now: None if now == entry else now)
                 log.info("partition %s is gone", name)
                 return None
-            case Step.ACTIVATE:
+            case PartitionAction.ACTIVATE:
                 message = entry.message if entry.message == MADE_AGAIN or is_parked(name) else ""
                 lies_on = ipus_text((ipu.machine, ipu.index) for ipu in found.ipus) if found is not None else ""
                 await self._write(name, entry, state="active", reset=False, message=message, ipus=lies_on)
                 log.info("partition %s is active on %s", name, entry.controller)
-            case Step.REMAKE:
+            case PartitionAction.REMAKE:
                 log.error("partition %s, active on %s, is not there any more: made again", name, entry.controller)
                 self._metrics.vanished.inc()
                 await self._write(name, entry, state="creating", reset=False, message=MADE_AGAIN)
-            case Step.SHRINK:
+            case PartitionAction.SHRINK:
                 return await self._shrink(name, entry, found, turns, controller)
-            case Step.RELEASE:
+            case PartitionAction.RELEASE:
                 log.info("parked partition %s: its IPUs are quarantined no more", name)
                 await self._write(name, entry, state="deleting", message="not quarantined any more")
-        if step is Step.ACTIVATE:
+        if step is PartitionAction.ACTIVATE:
             turns.failures = 0
         return 0
 
-    async def _create(self, name: str, entry: Entry, turns: Turns, controller: Measured) -> float | None:
+    async def _create(
+        self, name: str, entry: Entry, turns: PartitionProgress, controller: MeasuredController
+    ) -> float | None:
         try:
             async with self._parking.calm(entry.controller):
                 if self._store.entry(name) != entry:
@@ -307,7 +314,12 @@ class Settling:
         return turns.next_poll_s(self._pace)
 
     async def _shrink(
-        self, name: str, entry: Entry, found: VipuPartition | None, turns: Turns, controller: Measured
+        self,
+        name: str,
+        entry: Entry,
+        found: VipuPartition | None,
+        turns: PartitionProgress,
+        controller: MeasuredController,
     ) -> float | None:
         if found is None or entry.controller in self._shrinking.given_up:
             turns.verify = False
@@ -318,11 +330,11 @@ class Settling:
         return 0
 
     def _unanswered_creation(self, name: str) -> None:
-        turns = self._turns.setdefault(name, Turns())
+        turns = self._turns.setdefault(name, PartitionProgress())
         turns.is_sure = False
         turns.late_until = asyncio.get_running_loop().time() + self._pace.late_s
 
-    async def _no_room(self, name: str, entry: Entry, turns: Turns, said: str) -> float | None:
+    async def _no_room(self, name: str, entry: Entry, turns: PartitionProgress, said: str) -> float | None:
         """The next controller, where it is sure that this one has nothing by that name."""
         refusal = Refusal(why="NoRoom", message=f"{entry.controller}: {said}")
         if not turns.is_sure:
@@ -334,13 +346,13 @@ class Settling:
         await self._write(name, entry, controller=other.address, selector=other.selector)
         return 0
 
-    async def _withdraw(self, name: str, entry: Entry, turns: Turns, refusal: Refusal) -> float | None:
+    async def _withdraw(self, name: str, entry: Entry, turns: PartitionProgress, refusal: Refusal) -> float | None:
         """The intent comes to nothing; where V-IPU may have something after all, by way of removing that."""
         log.warning("partition %s is not made: %s: %s", name, refusal.why, refusal.message)
         if turns.is_sure:
             await self._store.change(name, lambda now: None if now == entry else now)
         else:
-            gone = deleting(entry, refusal.message)
+            gone = mark_deleting(entry, refusal.message)
             await self._store.change(name, lambda now: gone if now == entry else now)
         if len(self._refusals) > 4096:  # of those who did not wait for it
             self._refusals.clear()
@@ -369,7 +381,9 @@ class Settling:
             await self._write(name, entry, message=told)
         return None
 
-    async def _unanswered(self, name: str, entry: Entry, turns: Turns, told: str, error: VipuError) -> float:
+    async def _unanswered(
+        self, name: str, entry: Entry, turns: PartitionProgress, told: str, error: VipuError
+    ) -> float:
         """V-IPU said no, or nothing. The entry says so, once: a text that changes each time is not written again."""
         delay_s = self._retries.delay_s(turns.failures, self._rng)
         turns.failures += 1
@@ -385,7 +399,7 @@ class Settling:
         await self._store.change(name, lambda now: changed if now == entry else now)
 
 
-def _sickness(entry: Entry, found: VipuPartition | None, turns: Turns) -> str:
+def _sickness(entry: Entry, found: VipuPartition | None, turns: PartitionProgress) -> str:
     """Why what was made for this attempt is no good; empty: it was not, or is to go anyway."""
     if found is None or entry.state == "deleting":
         return ""
@@ -397,7 +411,7 @@ def _sickness(entry: Entry, found: VipuPartition | None, turns: Turns) -> str:
     return ""
 
 
-async def _either(wake: asyncio.Event, wait_s: float) -> None:
+async def _wait_for_either(wake: asyncio.Event, wait_s: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await wake.wait()

@@ -14,10 +14,10 @@ import logging
 from collections.abc import Collection
 
 from muster_operator.job.names import is_parked
-from muster_operator.proxy.controllers.measured_calls import Measured
-from muster_operator.proxy.quarantine.parks import Parking, new_name
-from muster_operator.proxy.tracker.decisions import deleting
-from muster_operator.proxy.tracker.store import Full, Store
+from muster_operator.proxy.controllers.measured_calls import MeasuredController
+from muster_operator.proxy.quarantine.parks import ParkKeeper, generate_park_name
+from muster_operator.proxy.tracker.decisions import mark_deleting
+from muster_operator.proxy.tracker.store import TrackerFull, TrackerStore
 from muster_operator.vipu.controller import Ipu, VipuError
 
 log = logging.getLogger(__name__)
@@ -27,14 +27,14 @@ LIMIT_S = 120.0  # in which nothing else is created there
 Piece = tuple[str, tuple[Ipu, ...]]
 
 
-class _GivenUp(Exception):
+class _ResizeFailed(Exception):
     pass
 
 
-class Shrinking:
+class ParkResizer:
     """given_up: controllers where it led to nothing; they are left alone until other IPUs are quarantined."""
 
-    def __init__(self, store: Store, parking: Parking) -> None:
+    def __init__(self, store: TrackerStore, parking: ParkKeeper) -> None:
         self._store = store
         self._parking = parking
         self.given_up: set[str] = set()
@@ -46,16 +46,18 @@ class Shrinking:
             for name, entry in self._store.entries.items()
         )
 
-    async def shrink(self, park: str, ipus: tuple[Ipu, ...], bad: Collection[Ipu], controller: Measured) -> None:
+    async def shrink(
+        self, park: str, ipus: tuple[Ipu, ...], bad: Collection[Ipu], controller: MeasuredController
+    ) -> None:
         """Raises VipuError while ``park`` itself is still there."""
         async with self._parking.calm(controller.address):
             log.info("parked partition %s, of %d IPUs on %s, is made smaller", park, len(ipus), controller.address)
-            work = _Work(self._store, self._parking, controller, frozenset(bad))
+            work = _Resize(self._store, self._parking, controller, frozenset(bad))
             try:
                 await work.take_away(park)
                 await work.halve(ipus)
                 await work.let_go()
-            except (VipuError, Full, _GivenUp) as error:
+            except (VipuError, TrackerFull, _ResizeFailed) as error:
                 self.given_up.add(controller.address)
                 log.warning("no smaller park in place of %s: %s", park, error)
                 if self._store.entry(park) is not None:
@@ -64,10 +66,12 @@ class Shrinking:
                 work.end()  # waits for nothing: this process may be ending
 
 
-class _Work:
+class _Resize:
     """of one park. pieces: what was made for it and is there."""
 
-    def __init__(self, store: Store, parking: Parking, controller: Measured, bad: frozenset[Ipu]) -> None:
+    def __init__(
+        self, store: TrackerStore, parking: ParkKeeper, controller: MeasuredController, bad: frozenset[Ipu]
+    ) -> None:
         self._store = store
         self._parking = parking
         self._controller = controller
@@ -100,9 +104,9 @@ class _Work:
 
     async def _make(self, size: int) -> Piece:
         if self._made == PIECES or not self._in_time():
-            raise _GivenUp(f"{self._made} partitions were put elsewhere, or took too long")
+            raise _ResizeFailed(f"{self._made} partitions were put elsewhere, or took too long")
         self._made += 1
-        name = new_name()
+        name = generate_park_name()
         self._names.add(name)
         self._parking.under_way.add(name)
         self._pieces[name] = ()
@@ -114,10 +118,10 @@ class _Work:
     async def take_away(self, name: str) -> None:
         entry = self._store.entry(name)
         if entry is not None:
-            gone = deleting(entry, "is made smaller")
+            gone = mark_deleting(entry, "is made smaller")
             await self._store.change(name, lambda now: gone if now == entry else now)
             if not await self._parking.remove(name, self._controller, self._in_time):
-                raise _GivenUp(f"{name} is not gone yet")
+                raise _ResizeFailed(f"{name} is not gone yet")
             await self._store.change(name, lambda now: None if now is not None and now.state == "deleting" else now)
         self._pieces.pop(name, None)
 
@@ -129,7 +133,7 @@ class _Work:
         for name, ipus in self._pieces.items():
             entry = self._store.entry(name)
             if entry is not None and ipus and self._bad.isdisjoint(ipus):
-                gone = deleting(entry, "not quarantined")
+                gone = mark_deleting(entry, "not quarantined")
                 await self._store.change(name, lambda now, was=entry, then=gone: then if now == was else now)  # type: ignore[misc]
 
     def end(self) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 
 from muster_operator.job.names import PARKED_PREFIX
 from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.proxy.controllers.measured_calls import Measured
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.timing import Pace, Turns
+from muster_operator.proxy.controllers.measured_calls import MeasuredController
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.timing import Intervals, PartitionProgress
 from muster_operator.proxy.tracker import entries as tracker
-from muster_operator.proxy.tracker.store import Full, Store
+from muster_operator.proxy.tracker.store import TrackerFull, TrackerStore
 from muster_operator.vipu.controller import Ipu, NoRoom, VipuUnreachable
 
 log = logging.getLogger(__name__)
@@ -24,15 +24,15 @@ log = logging.getLogger(__name__)
 TRIES = 8  # of one partition
 
 
-class Parking:
+class ParkKeeper:
     """limit: how many may be parked; on_parked: told names that can be settled from now on, as any other;
     on_unanswered: told one that may yet be made."""
 
     def __init__(
         self,
-        store: Store,
-        metrics: Metrics,
-        pace: Pace,
+        store: TrackerStore,
+        metrics: ProxyMetrics,
+        pace: Intervals,
         limit: int,
         on_parked: Callable[[Iterable[str]], None],
         on_unanswered: Callable[[str], None],
@@ -50,18 +50,20 @@ class Parking:
         """Held while parks of this controller are made smaller: what is created meanwhile would fall on their IPUs."""
         return self._calm[address]
 
-    async def put_in_place_of(self, name: str, entry: Entry, turns: Turns, controller: Measured) -> Refusal | None:
+    async def put_in_place_of(
+        self, name: str, entry: Entry, turns: PartitionProgress, controller: MeasuredController
+    ) -> Refusal | None:
         """Remove ``name`` and put another one where it lay, so that it comes to lie elsewhere when it is made again.
         Raises VipuError."""
         turns.parks += 1
         async with self.calm(entry.controller):
             pass
         entries = self._store.entries
-        parked = sum(entries[park].state != "deleting" for park in tracker.parked(entries))
+        parked = sum(entries[park].state != "deleting" for park in tracker.list_parked(entries))
         if turns.parks > TRIES or parked >= self._limit:
             told = f"{entry.controller}: V-IPU puts it on quarantined IPUs, and {parked} partitions are parked"
             return Refusal(why="NoRoom", message=told)
-        park = new_name()
+        park = generate_park_name()
         log.warning("partition %s lies on quarantined IPUs of %s: %s is put in its place", name, entry.controller, park)
         self.under_way.add(park)
         try:
@@ -70,7 +72,7 @@ class Parking:
             if self._store.entry(name) == entry:
                 await self.create(park, entry.size, controller)
                 await self.appears(park, controller, lambda: self._store.entry(name) == entry)
-        except Full as error:
+        except TrackerFull as error:
             return Refusal(why="Full", message=str(error))
         except NoRoom as error:
             # somebody else was faster: the parked one is forgotten, and this one made elsewhere
@@ -85,9 +87,9 @@ class Parking:
         self._on_parked(names)
 
     async def mean(self, park: str, name: str, size: int, address: str) -> None:
-        """Written before V-IPU is asked. name: what it is there for. Raises Full."""
+        """Written before V-IPU is asked. name: what it is there for. Raises TrackerFull."""
         meant = Entry(
-            job=tracker.PARKED,
+            job=tracker.PARKED_JOB,
             namespace="",
             name=name,
             size=size,
@@ -97,26 +99,30 @@ class Parking:
         await self._store.change(park, lambda now: now or meant)
         self._metrics.intents.labels("park").inc()
 
-    async def create(self, park: str, size: int, controller: Measured) -> None:
+    async def create(self, park: str, size: int, controller: MeasuredController) -> None:
         try:
             await controller.create(park, size, 1)
         except VipuUnreachable:
             self._on_unanswered(park)
             raise
 
-    async def remove(self, name: str, controller: Measured, in_time: Callable[[], bool] = lambda: True) -> bool:
+    async def remove(
+        self, name: str, controller: MeasuredController, in_time: Callable[[], bool] = lambda: True
+    ) -> bool:
         """Whether it has gone, ``in_time``."""
         await controller.remove(name)
-        waiting = Turns()
+        waiting = PartitionProgress()
         while await controller.partition(name) is not None:
             if not in_time():
                 return False
             await asyncio.sleep(waiting.next_poll_s(self._pace))
         return True
 
-    async def appears(self, name: str, controller: Measured, is_wanted: Callable[[], bool]) -> tuple[Ipu, ...]:
+    async def appears(
+        self, name: str, controller: MeasuredController, is_wanted: Callable[[], bool]
+    ) -> tuple[Ipu, ...]:
         """On which IPUs it lies, once that is known, or what it makes way for is not wanted any more (then none)."""
-        waiting = Turns()
+        waiting = PartitionProgress()
         while is_wanted():
             found = await controller.partition(name)
             if found is None or found.ipus or found.state in ("ACTIVE", "ERROR"):
@@ -125,5 +131,5 @@ class Parking:
         return ()
 
 
-def new_name() -> str:
+def generate_park_name() -> str:
     return PARKED_PREFIX + secrets.token_hex(4)

@@ -15,7 +15,7 @@ class _Entry(msgspec.Struct, frozen=True):
     index: int
 
 
-def read(data: Mapping[str, str]) -> tuple[frozenset[Ipu], list[str]]:
+def parse_quarantine_map(data: Mapping[str, str]) -> tuple[frozenset[Ipu], list[str]]:
     """The IPUs, and what is wrong with entries that are skipped."""
     ipus: set[Ipu] = set()
     skipped: list[str] = []

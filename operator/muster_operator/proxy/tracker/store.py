@@ -23,9 +23,9 @@ from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
 from muster_operator.job.partition_api import Entry
-from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.tracker import entries as tracker
-from muster_operator.proxy.tracker.entries import ASIDE, Tracked
+from muster_operator.proxy.tracker.entries import ASIDE_SUFFIX, TrackedEntries
 
 log = logging.getLogger(__name__)
 
@@ -34,50 +34,52 @@ TOGETHER_LIMIT = 256  # changes in one write
 _LABELS = {"app.kubernetes.io/managed-by": "muster-vipu-proxy"}
 
 
-class TrackerMap(Api, frozen=True):
+class TrackerObject(Api, frozen=True):
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Full(Exception):
+class TrackerFull(Exception):
     """No room for another entry; nothing was written."""
 
 
-class Unreadable(Exception):
+class EntryUnreadable(Exception):
     """A person made this entry unreadable; the message says what is wrong."""
 
 
-class Client(Protocol):
+class ConfigMapClient(Protocol):
     """What of KubeClient is used here."""
 
-    async def get(self, path: str, *, type: type[TrackerMap]) -> TrackerMap: ...
+    async def get(self, path: str, *, type: type[TrackerObject]) -> TrackerObject: ...
 
-    async def create(self, path: str, body: object, *, type: type[TrackerMap]) -> TrackerMap: ...
+    async def create(self, path: str, body: object, *, type: type[TrackerObject]) -> TrackerObject: ...
 
-    async def patch(self, path: str, body: object, *, type: type[TrackerMap], params: dict[str, str]) -> TrackerMap: ...
+    async def patch(
+        self, path: str, body: object, *, type: type[TrackerObject], params: dict[str, str]
+    ) -> TrackerObject: ...
 
 
-Decide = Callable[[Entry | None], Entry | None]
+EntryDecision = Callable[[Entry | None], Entry | None]
 
 
 @dataclass(eq=False)
-class _Change:
+class _PendingChange:
     """decide: from the entry that is there to the one that shall be; called again whenever what is there has moved."""
 
     name: str
-    decide: Decide
+    decide: EntryDecision
     done: "asyncio.Future[Entry | None]"
     outcome: Entry | Exception | None = None
 
 
 @dataclass
-class _Seen:
+class _Snapshot:
     version: str
     data: Mapping[str, str]
-    tracked: Tracked = field(default_factory=Tracked)
+    tracked: TrackedEntries = field(default_factory=TrackedEntries)
 
 
-class Store:
+class TrackerStore:
     """on_change: told the names whose entries are not what they were, by whomever; it only takes notes.
 
     Known entries whose keys vanish without our doing are kept as ``lost``: whoever can ask V-IPU says whether they are
@@ -86,10 +88,10 @@ class Store:
 
     def __init__(
         self,
-        client: Client,
+        client: ConfigMapClient,
         namespace: str,
         name: str,
-        metrics: Metrics,
+        metrics: ProxyMetrics,
         *,
         on_change: Callable[[set[str]], None],
         wall: Callable[[], float] = time.time,
@@ -103,12 +105,12 @@ class Store:
         self._wall = wall
         self._backoff = backoff
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._seen: _Seen | None = None
+        self._seen: _Snapshot | None = None
         self._lost: dict[str, Entry] = {}
         self._good: dict[str, Entry] = {}  # the last readable entry of each key that is there
         self._told: dict[str, str] = {}
         self._cost = 0  # of what the next write will leave there
-        self._waiting: deque[_Change] = deque()
+        self._waiting: deque[_PendingChange] = deque()
         self._wake = asyncio.Event()
         self._loaded = asyncio.Event()
         self.error = "the tracker is not read yet"
@@ -144,14 +146,14 @@ class Store:
 
     # -- changing it
 
-    async def change(self, name: str, decide: Decide) -> Entry | None:
+    async def change(self, name: str, decide: EntryDecision) -> Entry | None:
         """The entry as it is once that is written; no write where ``decide`` returns what it was given.
 
         ``decide`` may raise: then nothing of it is written, and it is raised here. It may be called several times, and
-        may find what it decided before, as an answer can be lost. Raises Full, Unreadable. Waits while the API server
-        is away; whoever gives up meanwhile does not know whether it will have been written.
+        may find what it decided before, as an answer can be lost. Raises TrackerFull, EntryUnreadable. Waits while the
+        API server is away; whoever gives up meanwhile does not know whether it will have been written.
         """
-        waiting = _Change(name, decide, asyncio.get_running_loop().create_future())
+        waiting = _PendingChange(name, decide, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._wake.set()
         return await waiting.done
@@ -169,10 +171,10 @@ class Store:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._write_for_ever())
             if watching is not None:
-                there: Reflector[TrackerMap] = Reflector(
+                there: Reflector[TrackerObject] = Reflector(
                     watching,
                     self._maps,
-                    TrackerMap,
+                    TrackerObject,
                     on_change=lambda _key, _old, new: self._watched(new),
                     params={"fieldSelector": f"metadata.name={self.name}"},
                 )
@@ -191,16 +193,16 @@ class Store:
 
     async def _read_or_make(self) -> None:
         try:
-            self._take(await self._client.get(f"{self._maps}/{self.name}", type=TrackerMap))
+            self._take(await self._client.get(f"{self._maps}/{self.name}", type=TrackerObject))
         except NotFound:
             with suppress(AlreadyExists):
                 await self._make({})
                 return
-            self._take(await self._client.get(f"{self._maps}/{self.name}", type=TrackerMap))
+            self._take(await self._client.get(f"{self._maps}/{self.name}", type=TrackerObject))
 
     async def _make(self, data: dict[str, str]) -> None:
         body = {"metadata": {"name": self.name, "labels": _LABELS}, "data": data}
-        made = await self._client.create(self._maps, body, type=TrackerMap)
+        made = await self._client.create(self._maps, body, type=TrackerObject)
         self._metrics.writes.inc()
         log.info("tracker ConfigMap %s/%s is made", self._namespace, self.name)
         self._take(made)
@@ -227,7 +229,7 @@ class Store:
     async def _read_again(self) -> None:
         with suppress(ApiError, ConfigError):
             try:
-                self._take(await self._client.get(f"{self._maps}/{self.name}", type=TrackerMap))
+                self._take(await self._client.get(f"{self._maps}/{self.name}", type=TrackerObject))
             except NotFound:
                 self._gone()
 
@@ -242,7 +244,7 @@ class Store:
         batch = [change for change in self._waiting if not change.done.done()][:TOGETHER_LIMIT]
         data = dict(self._seen.data) if self._seen is not None else {}
         patch: dict[str, str | None] = {}
-        self._cost = tracker.costs(data)
+        self._cost = tracker.sum_costs(data)
         for change in batch:
             self._decide(change, data, patch)
         if patch:
@@ -257,13 +259,13 @@ class Store:
             else:
                 change.done.set_result(change.outcome)
 
-    def _decide(self, change: _Change, data: dict[str, str], patch: dict[str, str | None]) -> None:
+    def _decide(self, change: _PendingChange, data: dict[str, str], patch: dict[str, str | None]) -> None:
         """Into ``data``, which is what the ConfigMap will hold, and ``patch``."""
         name = change.name
-        there = tracker.read({name: data[name]} if name in data else {})
+        there = tracker.parse_entries({name: data[name]} if name in data else {})
         known = there.entries.get(name) or self._lost.get(name)
         if name in there.unreadable and known is None:
-            change.outcome = Unreadable(f"tracker entry {name} cannot be read: {there.unreadable[name]}")
+            change.outcome = EntryUnreadable(f"tracker entry {name} cannot be read: {there.unreadable[name]}")
             return
         try:
             entry = change.decide(known)
@@ -283,22 +285,25 @@ class Store:
         if known is None or known.state != entry.state:
             entry = msgspec.structs.replace(entry, since=rfc3339_whole(self._wall()))
         change.outcome = entry
-        text = tracker.written(entry)
-        if name in data and tracker.size(data) + len(text.encode()) - len(data[name].encode()) > tracker.LIMIT:
+        text = tracker.format_entry(entry)
+        if (
+            name in data
+            and tracker.measure_size(data) + len(text.encode()) - len(data[name].encode()) > tracker.TRACKER_LIMIT
+        ):
             # what a partition is must always fit; why it is so need not
             entry = change.outcome = msgspec.structs.replace(entry, message="")
-            text = tracker.written(entry)
+            text = tracker.format_entry(entry)
             if text == data[name]:
                 return
         if name not in data:
-            self._cost += tracker.cost(name, text)
-            if self._cost > tracker.LIMIT:
-                self._cost -= tracker.cost(name, text)
+            self._cost += tracker.measure_cost(name, text)
+            if self._cost > tracker.TRACKER_LIMIT:
+                self._cost -= tracker.measure_cost(name, text)
                 full = f"tracker {self.name} is full: {len(data)} partitions; a ConfigMap holds 1 MiB"
-                change.outcome = Full(full)
+                change.outcome = TrackerFull(full)
                 return
         if name in there.unreadable:
-            data[name + ASIDE] = patch[name + ASIDE] = data[name]
+            data[name + ASIDE_SUFFIX] = patch[name + ASIDE_SUFFIX] = data[name]
         data[name] = patch[name] = text
 
     async def _put(self, patch: dict[str, str | None], data: dict[str, str]) -> None:
@@ -312,7 +317,7 @@ class Store:
         path = f"{self._maps}/{self.name}"
         params = {"fieldManager": FIELD_MANAGER}
         try:
-            written = await self._client.patch(path, body, type=TrackerMap, params=params)
+            written = await self._client.patch(path, body, type=TrackerObject, params=params)
         except NotFound as error:
             self._gone()
             raise Conflict(409, "Conflict", "it is not there any more", path) from error
@@ -325,7 +330,7 @@ class Store:
 
     # -- what comes in
 
-    def _watched(self, new: TrackerMap | None) -> None:
+    def _watched(self, new: TrackerObject | None) -> None:
         if new is None:
             self._gone()
         else:
@@ -343,14 +348,14 @@ class Store:
         if names:
             self._on_change(names)
 
-    def _take(self, new: TrackerMap) -> None:
+    def _take(self, new: TrackerObject) -> None:
         version = new.metadata.resource_version
         seen = self._seen
         if seen is not None and (version == seen.version or _is_older(version, seen.version)):
             return
         before = seen.tracked.entries if seen is not None else {}
-        tracked = tracker.read(new.data, (seen.data, seen.tracked) if seen is not None else None)
-        self._seen = _Seen(version, new.data, tracked)
+        tracked = tracker.parse_entries(new.data, (seen.data, seen.tracked) if seen is not None else None)
+        self._seen = _Snapshot(version, new.data, tracked)
         changed = {n for n in before.keys() | tracked.entries.keys() if before.get(n) != tracked.entries.get(n)}
         for name, entry in self._good.items():
             if name not in tracked.entries:
@@ -366,7 +371,7 @@ class Store:
         if changed:
             self._on_change(changed)
 
-    def _tell_unreadable(self, tracked: Tracked) -> None:
+    def _tell_unreadable(self, tracked: TrackedEntries) -> None:
         for name, problem in tracked.unreadable.items():
             if self._told.get(name) != problem:
                 log.error("tracker %s: entry %s is kept aside, it cannot be read: %s", self.name, name[:200], problem)

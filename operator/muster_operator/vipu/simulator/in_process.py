@@ -1,7 +1,7 @@
 """The simulator behind the back-end interface without a process between: for tests that turn the clock themselves.
 
     now = 0.0
-    controller = InProcess(Fleet(ipus=32, delay_s=5), lambda: now)
+    controller = InProcessController(Fleet(ipus=32, delay_s=5), lambda: now)
 
 Faults are set through ``controller.keeper``.
 """
@@ -20,21 +20,23 @@ from muster_operator.vipu.controller import (
     VipuUnreachable,
 )
 from muster_operator.vipu.simulator import fleet as core
-from muster_operator.vipu.simulator.clocked_fleet import Clock, Keeper
-from muster_operator.vipu.simulator.fleet import Fleet
+from muster_operator.vipu.simulator.clocked_fleet import Clock, ClockedFleet
+from muster_operator.vipu.simulator.fleet import SimulatedFleet
 
 T = TypeVar("T")
 
 
-class InProcess:
-    """A :class:`~muster_operator.vipu.controller.Controller` that KnowsItsIpus.
+class InProcessController:
+    """A :class:`~muster_operator.vipu.controller.VipuController` and IpuLister.
 
     timeout_s: slower answers than that do not come
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, address: str = "127.0.0.1:8090", timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, fleet: SimulatedFleet, clock: Clock, address: str = "127.0.0.1:8090", timeout_s: float = 10.0
+    ) -> None:
         self.address = address
-        self.keeper = Keeper(fleet, clock)
+        self.keeper = ClockedFleet(fleet, clock)
         self._timeout_s = timeout_s
 
     async def partitions(self) -> Sequence[VipuPartition]:
@@ -68,7 +70,7 @@ class InProcess:
             raise silent
         try:
             answer = carry_out()
-        except core.Refused as refused:
+        except core.SimulatorRefusal as refused:
             raise as_vipu_error(refused.why, str(refused)) from refused
         if changes and self.keeper.loses_answer():
             raise silent
@@ -80,6 +82,6 @@ class InProcess:
 
 
 def as_vipu_error(why: str, message: str) -> VipuError:
-    """why: of fleet.Refused."""
+    """why: of fleet.SimulatorRefusal."""
     kinds: dict[str, type[VipuError]] = {"NoRoom": NoRoom, "Exists": PartitionExists}
     return kinds.get(why, VipuError)(message)
