@@ -33,6 +33,7 @@ from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.routes import make_app
 from muster_operator.proxy.timing import Intervals
+from muster_operator.proxy.tracker.config_map import TrackerConfigMap
 from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
 from muster_operator.vipu.simulator.fleet import SimulatedFleet
@@ -41,7 +42,9 @@ from muster_operator.vipu.simulator.in_process import InProcessController
 CALL_S = 120.0  # far more than any call takes: on a slow machine none is given up
 VIPU = "vipu.test:8090"
 ACCOUNT = ("muster", "muster-operator")
-PACE = Intervals(poll_s=0.02, poll_cap_s=0.5, retry_s=0.05, retry_cap_s=1.0, count_s=5.0, late_s=1.0, answer_s=60.0)
+INTERVALS = Intervals(
+    poll_s=0.02, poll_cap_s=0.5, retry_s=0.05, retry_cap_s=1.0, count_s=5.0, late_s=1.0, answer_s=60.0
+)
 _READS = ("GET", "HEAD")
 
 Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -163,18 +166,17 @@ class EmbeddedProxy:
         vipu: InProcessController,
         fate: Fate,
         *,
-        pace: Intervals = PACE,
+        intervals: Intervals = INTERVALS,
         timeout_s: float = CALL_S,
     ) -> None:
         self.fate = fate
         around, agent = _around(fate.pass_on), "embedded-proxy"
         self._client = KubeClient(config, user_agent=agent, timeout_s=timeout_s, max_connections=4, around=around)
         self._watching = KubeClient(config, user_agent=agent, timeout_s=timeout_s, around=around)
-        self.core = VipuProxy(
-            self._client, namespace, TRACKER, lambda _h, _p: Vipu(vipu, fate), ProxyMetrics(), pace=pace
-        )
-        ControllerListSource(self.core.reaching).take(f"{VIPU}:ipunode=rack1", "the test")
-        app = make_app(self.core, _Knows(), allowed=frozenset({ACCOUNT}), max_ipus=64)
+        tracker = TrackerConfigMap(self._client, namespace, TRACKER)
+        self.proxy = VipuProxy(tracker, lambda _h, _p: Vipu(vipu, fate), ProxyMetrics(), intervals=intervals)
+        ControllerListSource(self.proxy.controllers).apply(f"{VIPU}:ipunode=rack1", "the test")
+        app = make_app(self.proxy, _Knows(), allowed=frozenset({ACCOUNT}))
         self.http = httpx2.ASGITransport(app)
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -183,19 +185,19 @@ class EmbeddedProxy:
         """Its parts, of which none ends by itself."""
         await self._stack.enter_async_context(self._client)
         await self._stack.enter_async_context(self._watching)
-        self.core.quarantine({})
-        self._tasks = [asyncio.create_task(self.core.store.run(self._watching)), asyncio.create_task(self._first())]
+        self.proxy.update_quarantine({})
+        self._tasks = [asyncio.create_task(self.proxy.store.run(self._watching)), asyncio.create_task(self._first())]
         return self._tasks
 
     async def _first(self) -> None:
-        await self.core.store.wait_loaded()
-        await self.core.settling.verify_all()
+        await self.proxy.store.wait_loaded()
+        await self.proxy.reconciler.verify_all()
         await asyncio.Event().wait()
 
     async def end(self) -> None:
         """Without a word: what it was about to do is not done."""
         self.fate.dead.set()
-        await self.core.stop()
+        await self.proxy.stop()
         await _cancelled(self._tasks)
         await self._stack.aclose()
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,14 +19,15 @@ from muster_kube.controller.reflector import Reflector
 from muster_kube.process.address import bind
 from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
 from muster_operator.proxy.controllers.list_source import ControllerListSource
-from muster_operator.proxy.controllers.registry import ControllerFactory
 from muster_operator.proxy.logs import REQUESTS
 from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.routes import make_app
 from muster_operator.proxy.settings import ProxySettings
 from muster_operator.proxy.slow_clients import Limits, timed
+from muster_operator.proxy.tracker.config_map import TrackerConfigMap
 from muster_operator.proxy.vipu_proxy import VipuProxy
-from muster_operator.vipu.controller import VipuController
+from muster_operator.vipu.backends import create_controller
 
 log = logging.getLogger(__name__)
 
@@ -49,36 +51,34 @@ async def run(settings: ProxySettings) -> int:
     product = f"muster-vipu-proxy/{version()}"
     async with contextlib.AsyncExitStack() as stack:
 
-        async def connected(number: int) -> KubeClient:
+        async def connect(number: int) -> KubeClient:
             return await stack.enter_async_context(KubeClient(config, user_agent=product, max_connections=number))
 
         # connections of their own: strangers with made-up tokens hold up no intent
-        client, watching, reviewing = await connected(4), await connected(4), await connected(4)
-        core = VipuProxy(
-            client,
-            namespace,
-            settings.tracker,
-            _maker(settings),
+        client, watching, reviewing = await connect(4), await connect(4), await connect(4)
+        proxy = VipuProxy(
+            TrackerConfigMap(client, namespace, settings.tracker),
+            partial(create_controller, settings.backend),
             ProxyMetrics(),
-            max_ipus=settings.max_ipus,
-            parked_limit=settings.parked_limit,
+            limits=PartitionLimits(settings.max_ipus, settings.parked_limit),
         )
         accounts = settings.allowed or (f"{namespace}/{OPERATOR}",)
         allowed = frozenset((name.partition("/")[0], name.partition("/")[2]) for name in accounts)
-        app = make_app(core, Reviews(reviewing), allowed=allowed, max_ipus=settings.max_ipus)
-        there: Reflector[_QuarantineMap] = Reflector(
+        app = make_app(proxy, Reviews(reviewing), allowed=allowed)
+        quarantine: Reflector[_QuarantineMap] = Reflector(
             watching,
             f"/api/v1/namespaces/{settings.quarantine_namespace or namespace}/configmaps",
             _QuarantineMap,
-            on_change=lambda _key, _old, new: core.quarantine({} if new is None else new.data),
+            on_change=lambda _key, _old, new: proxy.update_quarantine({} if new is None else new.data),
             params={"fieldSelector": f"metadata.name={settings.quarantine}"},
         )
         listener = bind(settings.host, settings.port)
         listener.listen(BACKLOG)  # who reads that we listen may ask at once
         stack.callback(listener.close)
-        server = _server(settings, app)
-        followed = _followed(ControllerListSource(core.reaching), settings, watching, namespace)
-        parts = [core.store.run(watching), there.run(), _first(core, there), *followed]
+        server = _create_server(settings, app)
+        source = ControllerListSource(proxy.controllers)
+        follow = _follow_controller_list(source, settings, watching, namespace)
+        parts = [proxy.store.run(watching), quarantine.run(), _verify_at_start(proxy, quarantine), *follow]
         tasks = [asyncio.create_task(part) for part in parts]
         http = asyncio.create_task(server.serve(sockets=[listener]))
         tell_address("listening", listener)
@@ -86,39 +86,30 @@ async def run(settings: ProxySettings) -> int:
             return await until_one_ends("proxy", [*tasks, http], stop)
         finally:
             server.should_exit = True
-            await core.stop()
+            await proxy.stop()
             await asyncio.wait([http], timeout=STOP_S)
             await end(*tasks, http)
 
 
-async def _first(core: VipuProxy, there: Reflector[_QuarantineMap]) -> None:
+async def _verify_at_start(proxy: VipuProxy, quarantine: Reflector[_QuarantineMap]) -> None:
     """Everything that was unfinished, once it is known what is quarantined. Goes on for ever, as the other parts do."""
-    await core.store.wait_loaded()
-    await there.wait_synced()
-    await core.settling.verify_all()
+    await proxy.store.wait_loaded()
+    await quarantine.wait_synced()
+    await proxy.reconciler.verify_all()
     await asyncio.Event().wait()
 
 
-def _followed(
-    listing: ControllerListSource, settings: ProxySettings, watching: KubeClient, namespace: str
+def _follow_controller_list(
+    source: ControllerListSource, settings: ProxySettings, watching: KubeClient, namespace: str
 ) -> list[Coroutine[Any, Any, None]]:
     if settings.controllers is not None:
-        listing.take(settings.controllers, "the setting controllers")
+        source.apply(settings.controllers, "the setting controllers")
         return []
     if settings.controllers_file is not None:
-        listing.read(settings.controllers_file)
-        return [listing.follow(settings.controllers_file)]
+        source.read_file(settings.controllers_file)
+        return [source.follow_file(settings.controllers_file)]
     assert settings.controllers_map is not None  # noqa: S101 - validated: one of the three
-    return [listing.watch(watching, namespace, settings.controllers_map)]
-
-
-def _maker(settings: ProxySettings) -> ControllerFactory:
-    from muster_operator.vipu.backends import make_controller
-
-    def make(host: str, port: int) -> VipuController:
-        return make_controller(settings.backend, host, port)
-
-    return make
+    return [source.watch_map(watching, namespace, settings.controllers_map)]
 
 
 class _RequestLog:
@@ -133,7 +124,7 @@ class _RequestLog:
         await self._app(scope, receive, send)
 
 
-def _server(settings: ProxySettings, app: ASGIApp) -> QuietServer:
+def _create_server(settings: ProxySettings, app: ASGIApp) -> QuietServer:
     limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout, CONNECTIONS_LIMIT)
     return QuietServer(
         uvicorn.Config(

@@ -73,7 +73,7 @@ class ProxyMetrics:
         for intent in ("create", "reset", "delete", "park"):
             self.intents.labels(intent)
 
-    def count(self, entries: Mapping[str, Entry]) -> None:
+    def count_entries(self, entries: Mapping[str, Entry]) -> None:
         """Partitions by state, and the IPUs of jobs."""
         states = dict.fromkeys(("creating", "active", "deleting", "parked"), 0)
         used = 0

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Identity
 from muster_operator.job.partition_api import Entry, Refusal, Why, Wish
-from muster_operator.proxy.controllers.quarantined_blocks import is_power_of_two, list_sizes
+from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
 from muster_operator.proxy.vipu_proxy import VipuProxy
 
 BODY_LIMIT = 16 << 10  # bytes
@@ -44,21 +44,21 @@ class _EarlyResponse(Exception):
         self.response = _json(refusal, status, headers)
 
 
-def make_app(core: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str, str]], max_ipus: int) -> Starlette:
+def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str, str]]) -> Starlette:
     """allowed: (namespace, name) of the service accounts that may use /partitions."""
-    counting, store, taking = core.counting, core.store, core.taking
+    capacity, store, intents = proxy.capacity, proxy.store, proxy.intents
 
     async def stats(_: Request) -> Response:
         """IPUs used and available, by namespace and in total."""
-        return _json(await counting.stats())
+        return _json(await capacity.count_ipus())
 
     async def query(request: Request) -> Response:
         """{"size": N}: how many partitions of N IPUs there is room for now."""
         try:
-            size = _parse_size(await _read_body(request), max_ipus)
-            return _json(await counting.query(size))
-        except _EarlyResponse as answered:
-            return answered.response
+            size = _parse_size(await _read_body(request), proxy.limits.max_ipus)
+            return _json(await capacity.count_partitions(size))
+        except _EarlyResponse as early:
+            return early.response
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
 
@@ -66,8 +66,8 @@ def make_app(core: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str
         """For the operator: all of the tracker."""
         try:
             await admit(request)
-        except _EarlyResponse as answered:
-            return answered.response
+        except _EarlyResponse as early:
+            return early.response
         return _json(dict(store.entries))
 
     async def partition(request: Request) -> Response:
@@ -76,23 +76,23 @@ def make_app(core: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str
         try:
             await admit(request)
             if request.method == "PUT":
-                return _respond_to_put(await taking.take(name, _parse_request(await _read_body(request))))
+                return _respond_to_put(await intents.request(name, _parse_request(await _read_body(request))))
             if request.method == "DELETE":
-                return _respond_to_delete(await taking.free(name, request.query_params.get("job", "")))
-        except _EarlyResponse as answered:
-            return answered.response
+                return _respond_to_delete(await intents.release(name, request.query_params.get("job", "")))
+        except _EarlyResponse as early:
+            return early.response
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
         entry = store.entry(name)
         if entry is None:
             problem = store.unreadable.get(name)
-            told = f"partition {name[:80]}: {problem or 'not in the tracker'}"
-            return _json(Refusal(why="Refused", message=told), 409 if problem else 404)
+            message = f"partition {name[:80]}: {problem or 'not in the tracker'}"
+            return _json(Refusal(why="Refused", message=message), 409 if problem else 404)
         return _json(entry)
 
     async def health(_: Request) -> Response:
         """Tracker and quarantine are known; 503 says what is missing."""
-        reason = core.unhealthy()
+        reason = proxy.explain_unhealthy()
         return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
 
     async def prometheus(request: Request) -> Response:
@@ -101,7 +101,7 @@ def make_app(core: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str
             encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         except (TypeError, ValueError):  # a version in it is no number
             encoder, content_type = choose_encoder("")
-        return Response(encoder(core.metrics.registry), headers={"content-type": content_type})
+        return Response(encoder(proxy.metrics.registry), headers={"content-type": content_type})
 
     async def admit(request: Request) -> None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
@@ -111,8 +111,8 @@ def make_app(core: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str
             async with asyncio.timeout(REVIEW_S):
                 identity = await reviews.who(token.strip())
         except (ApiError, ConfigError, TimeoutError) as error:
-            told = f"who asks cannot be found out: {error or 'no answer of the API server'}"
-            raise _EarlyResponse(503, Refusal(why="Unreachable", message=told)) from error
+            message = f"who asks cannot be found out: {error or 'no answer of the API server'}"
+            raise _EarlyResponse(503, Refusal(why="Unreachable", message=message)) from error
         if identity is None:
             raise _deny(401, "the API server does not know this token")
         if identity.service_account not in allowed:
@@ -139,16 +139,16 @@ def _respond_in_words(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{phrase}\n", error.status_code, headers=error.headers)
 
 
-def _respond_to_put(taken: Entry | Refusal) -> Response:
-    if isinstance(taken, Refusal):
-        return _json(taken, _STATUS[taken.why])
-    return _json(taken, 200 if taken.state == "active" else 202)
+def _respond_to_put(answer: Entry | Refusal) -> Response:
+    if isinstance(answer, Refusal):
+        return _json(answer, _STATUS[answer.why])
+    return _json(answer, 200 if answer.state == "active" else 202)
 
 
-def _respond_to_delete(freed: Entry | Refusal | None) -> Response:
-    if isinstance(freed, Refusal):
-        return _json(freed, _STATUS[freed.why])
-    return _json({}) if freed is None else _json(freed, 202)
+def _respond_to_delete(answer: Entry | Refusal | None) -> Response:
+    if isinstance(answer, Refusal):
+        return _json(answer, _STATUS[answer.why])
+    return _json({}) if answer is None else _json(answer, 202)
 
 
 class _QueryBody(msgspec.Struct, frozen=True):
@@ -176,12 +176,12 @@ def _parse_request(body: bytes) -> Wish:
 
 async def _read_body(request: Request) -> bytes:
     """How long it may take is the connection's matter."""
-    read = b""
+    body = b""
     async for chunk in request.stream():
-        read += chunk
-        if len(read) > BODY_LIMIT:
+        body += chunk
+        if len(body) > BODY_LIMIT:
             raise _EarlyResponse(413, Refusal(why="Invalid", message=f"body: more than {BODY_LIMIT} bytes"))
-    return read
+    return body
 
 
 def _deny(status: int, message: str) -> _EarlyResponse:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from muster_kube.process.settings import SettingsError, load_settings
 from muster_operator.job.names import QUARANTINE, TRACKER
-from muster_operator.proxy.controllers.quarantined_blocks import is_power_of_two
+from muster_operator.proxy.partition_limits import is_power_of_two
 
 PREFIX = "MUSTER_VIPU_PROXY_"
 # the chart of the original sets these
@@ -26,13 +26,13 @@ _ACCOUNT = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
-def _listed(value: object) -> object:
+def _split_list(value: object) -> object:
     """A variable holds a list with commas."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 Accounts = Annotated[
-    tuple[Annotated[str, Field(pattern=_ACCOUNT)], ...], BeforeValidator(_listed), Field(max_length=64)
+    tuple[Annotated[str, Field(pattern=_ACCOUNT)], ...], BeforeValidator(_split_list), Field(max_length=64)
 ]
 
 

@@ -9,7 +9,7 @@ from muster_operator.vipu.simulator_client import SimulatorController
 Backend = Literal["vipu", "sim"]
 
 
-def make_controller(backend: str, host: str, port: int) -> VipuController:
+def create_controller(backend: str, host: str, port: int) -> VipuController:
     """vipu: the program of that name on PATH; sim: HTTP to ``muster vipu-sim``. Raises ValueError."""
     if backend == "sim":
         return SimulatorController(host, port)

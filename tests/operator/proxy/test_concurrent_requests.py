@@ -35,19 +35,19 @@ class _Held:
 @pytest.mark.parametrize(("call", "with_answer"), [("partition", False), ("free_blocks", True)])
 async def test_both_get_the_one_partition_and_no_room_is_kept_for_another(call: str, with_answer: bool) -> None:
     world = World(8)
-    core = await world.start()
+    proxy = await world.start()
     vipu = world.vipus[0]
     held = _Held(getattr(vipu, call), with_answer=with_answer)
     setattr(vipu, call, held)
-    first = asyncio.create_task(core.taking.take(called(ASKED), ASKED))
+    first = asyncio.create_task(proxy.intents.request(called(ASKED), ASKED))
     await held.is_held.wait()
-    second = await core.taking.take(called(ASKED), ASKED)
+    second = await proxy.intents.request(called(ASKED), ASKED)
     assert isinstance(second, Entry)
     await world.quiet()
     held.let_go.set()
     assert await first == second
     other = wish("uid-2", name="other")
-    taken = await core.taking.take(called(other), other)
+    taken = await proxy.intents.request(called(other), other)
     assert isinstance(taken, Entry), "the other half is free"
     await world.quiet()
     world.assert_they_agree()

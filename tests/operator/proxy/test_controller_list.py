@@ -12,15 +12,15 @@ from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint, parse_address, parse_controller_list
 from muster_operator.proxy.controllers.registry import ControllerRegistry
 from muster_operator.proxy.metrics import ProxyMetrics
-from muster_operator.proxy.partitions.intents import RequestTimeouts
-from muster_operator.vipu.backends import make_controller
+from muster_operator.proxy.timing import RequestTimeouts
+from muster_operator.vipu.backends import create_controller
 from muster_operator.vipu.controller import VipuController
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 
 def test_55_the_published_list_is_read_in_order() -> None:
-    places, complaints = parse_controller_list("pod001:8090:ipunode=node1,pod002:8091:ipunode=node2")
-    assert places == (
+    endpoints, complaints = parse_controller_list("pod001:8090:ipunode=node1,pod002:8091:ipunode=node2")
+    assert endpoints == (
         ControllerEndpoint("pod001", 8090, "ipunode=node1"),
         ControllerEndpoint("pod002", 8091, "ipunode=node2"),
     )
@@ -46,8 +46,8 @@ def test_55_the_published_list_is_read_in_order() -> None:
     ],
 )
 def test_55_a_bad_entry_is_named_and_skipped(word: str, told: str) -> None:
-    places, complaints = parse_controller_list(f"a:8090:k=v,{word}\n, c:8090:x.io/k=w")
-    assert [place.address for place in places] == ["a:8090", "c:8090"]
+    endpoints, complaints = parse_controller_list(f"a:8090:k=v,{word}\n, c:8090:x.io/k=w")
+    assert [place.address for place in endpoints] == ["a:8090", "c:8090"]
     [complaint] = complaints
     assert complaint.startswith("entry 2, ")
     assert told in complaint
@@ -68,19 +68,19 @@ def test_a_back_end_gets_an_ipv6_address_as_programs_take_it_and_is_called_as_th
 
     def make(host: str, port: int) -> VipuController:
         asked.append(host)
-        return make_controller(backend, host, port)
+        return create_controller(backend, host, port)
 
-    assert ControllerRegistry(make, ProxyMetrics()).of(place).address == place.address
+    assert ControllerRegistry(make, ProxyMetrics()).get(place).address == place.address
     assert asked == ["fd00::1"]
 
 
 async def test_55_they_are_tried_in_order_until_one_has_room() -> None:
     world = World(4, 16)
-    core = await world.start()
+    proxy = await world.start()
     got = []
     for instance in range(3):
         asked = wish(instance=instance)
-        taken = await core.taking.take(called(asked), asked)
+        taken = await proxy.intents.request(called(asked), asked)
         assert isinstance(taken, Entry)
         got.append((taken.controller, taken.selector))
     assert got == [("v0:8090", "rack=v0"), ("v1:8090", "rack=v1"), ("v1:8090", "rack=v1")]
@@ -90,20 +90,20 @@ async def test_55_they_are_tried_in_order_until_one_has_room() -> None:
 
 async def test_55_no_room_that_shows_only_at_the_creation_goes_to_the_next() -> None:
     world = World(4, 4)
-    core = await world.start()
+    proxy = await world.start()
     first = world.vipus[0]
 
     async def roomy(size: int) -> int:
         return 1
 
     first.free_blocks = roomy  # type: ignore[method-assign]
-    first.inner.keeper.create("theirs", 4, 1)
+    first.inner.clocked_fleet.create("theirs", 4, 1)
     asked = wish()
-    taken = await core.taking.take(called(asked), asked)
+    taken = await proxy.intents.request(called(asked), asked)
     assert isinstance(taken, Entry)
     assert (taken.state, taken.controller) == ("active", "v1:8090")
     other = wish(instance=1)
-    refused = await core.taking.take(called(other), other)
+    refused = await proxy.intents.request(called(other), other)
     assert isinstance(refused, Refusal)
     assert refused.why == "NoRoom"
     assert set(world.api.data) == {called(asked)}
@@ -112,17 +112,17 @@ async def test_55_no_room_that_shows_only_at_the_creation_goes_to_the_next() -> 
 
 async def test_55_one_that_is_down_is_passed_over_and_named() -> None:
     world = World(16, 16)
-    core = await world.start()
-    world.vipus[0].inner.keeper.set_faults(InjectedFaults(down=True))
+    proxy = await world.start()
+    world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     asked = wish(size=16, gcds=1)
-    taken = await core.taking.take(called(asked), asked)
+    taken = await proxy.intents.request(called(asked), asked)
     assert isinstance(taken, Entry)
     assert taken.controller == "v1:8090"
-    assert await core.counting.query(2) == Query(True, 0, "v0:8090: no answer")
-    world.vipus[1].inner.keeper.set_faults(InjectedFaults(down=True))
-    assert await core.counting.query(2) == Query(False, 0, "v0:8090: no answer; v1:8090: no answer")
+    assert await proxy.capacity.count_partitions(2) == Query(True, 0, "v0:8090: no answer")
+    world.vipus[1].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
+    assert await proxy.capacity.count_partitions(2) == Query(False, 0, "v0:8090: no answer; v1:8090: no answer")
     other = wish(instance=1)
-    assert await core.taking.take(called(other), other) == Refusal(
+    assert await proxy.intents.request(called(other), other) == Refusal(
         why="Unreachable", message="v0:8090: no answer; v1:8090: no answer"
     )
     await world.kill()
@@ -130,49 +130,49 @@ async def test_55_one_that_is_down_is_passed_over_and_named() -> None:
 
 async def test_56_a_removed_controllers_live_partition_is_still_let_go() -> None:
     world = World(16, 16)
-    core = await world.start()
+    proxy = await world.start()
     asked = wish()
-    await core.taking.take(called(asked), asked)
-    listing = ControllerListSource(core.reaching)
-    listing.take("v1:8090:rack=v1", "test")
+    await proxy.intents.request(called(asked), asked)
+    listing = ControllerListSource(proxy.controllers)
+    listing.apply("v1:8090:rack=v1", "test")
     other = wish(instance=1)
-    taken = await core.taking.take(called(other), other)
+    taken = await proxy.intents.request(called(other), other)
     assert isinstance(taken, Entry)
     assert taken.controller == "v1:8090"
-    assert await core.taking.free(called(asked), asked.job) is None
+    assert await proxy.intents.release(called(asked), asked.job) is None
     assert world.vipus[0].held == {}
     await world.kill()
 
 
 async def test_56_also_by_a_proxy_that_never_knew_it() -> None:
     world = World(16, 16)
-    core = await world.start()
+    proxy = await world.start()
     asked = wish()
-    await core.taking.take(called(asked), asked)
+    await proxy.intents.request(called(asked), asked)
     await world.kill()
     world.gate.open()
-    core = await world.start(places="v1:8090:rack=v1")
-    assert await core.taking.free(called(asked), asked.job) is None
+    proxy = await world.start(endpoints="v1:8090:rack=v1")
+    assert await proxy.intents.release(called(asked), asked.job) is None
     assert world.vipus[0].held == {}
     await world.kill()
 
 
 async def test_56_an_edited_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     world = World(16, 16)
-    core = await world.start()
+    proxy = await world.start()
     file = tmp_path / "controllers.yaml"
     file.write_text("v0:8090:rack=v0")
-    following = asyncio.create_task(ControllerListSource(core.reaching).follow(file, again_s=0.005))
-    await world.until(lambda: len(core.reaching.places) == 1, "the first list")
+    following = asyncio.create_task(ControllerListSource(proxy.controllers).follow_file(file, reread_s=0.005))
+    await world.until(lambda: len(proxy.controllers.endpoints) == 1, "the first list")
     with caplog.at_level(logging.ERROR):
         file.write_text("v0:8090:rack=v0,v1:nonsense,v1:8090:rack=v1")
-        await world.until(lambda: len(core.reaching.places) == 2, "the second list")
+        await world.until(lambda: len(proxy.controllers.endpoints) == 2, "the second list")
     assert "entry 2, 'v1:nonsense': port: 'nonsense': expected 1 to 65535" in caplog.text
-    assert core.metrics.registry.get_sample_value("muster_vipu_proxy_controllers", {"entries": "bad"}) == 1
+    assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_controllers", {"entries": "bad"}) == 1
     file.unlink()
     with caplog.at_level(logging.WARNING):
         await world.until(lambda: "the list stays as it is" in caplog.text, "it is told")
-    assert len(core.reaching.places) == 2
+    assert len(proxy.controllers.endpoints) == 2
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     await world.kill()
@@ -180,9 +180,9 @@ async def test_56_an_edited_file_is_read_again(tmp_path: Path, caplog: pytest.Lo
 
 async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
     world = World(16, 16)
-    core = await world.start(waits=RequestTimeouts(FAR_S, 0.05))
+    proxy = await world.start(timeouts=RequestTimeouts(FAR_S, 0.05))
     first = wish()
-    await core.taking.take(called(first), first)
+    await proxy.intents.request(called(first), first)
     asked = asyncio.Event()
     slow = world.vipus[0]
     real = slow.inner.partition
@@ -192,13 +192,13 @@ async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
         return await asyncio.Event().wait()
 
     slow.inner.partition = never  # type: ignore[method-assign,assignment]
-    under_way = await core.taking.free(called(first), first.job)
+    under_way = await proxy.intents.release(called(first), first.job)
     assert isinstance(under_way, Entry)
     assert under_way.state == "deleting"
     assert asked.is_set()
-    ControllerListSource(core.reaching).take("v1:8090:rack=v1", "test")
+    ControllerListSource(proxy.controllers).apply("v1:8090:rack=v1", "test")
     other = wish("uid-2", name="b")
-    taken = await core.taking.take(called(other), other)
+    taken = await proxy.intents.request(called(other), other)
     assert isinstance(taken, Entry)
     slow.inner.partition = real  # type: ignore[method-assign]
     await world.kill()

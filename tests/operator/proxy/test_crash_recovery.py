@@ -24,24 +24,24 @@ BAD = quarantined(Ipu("10.1.1.1", 2), Ipu("10.1.1.1", 3))
 Act = Callable[[VipuProxy], Awaitable[object]]
 
 
-async def take(core: VipuProxy) -> object:
-    return await core.taking.take(NAME, ASKED)
+async def take(proxy: VipuProxy) -> object:
+    return await proxy.intents.request(NAME, ASKED)
 
 
-async def take_again(core: VipuProxy) -> object:
-    return await core.taking.take(NAME, AGAIN)
+async def take_again(proxy: VipuProxy) -> object:
+    return await proxy.intents.request(NAME, AGAIN)
 
 
-async def take_larger(core: VipuProxy) -> object:
-    return await core.taking.take(NAME, LARGER)
+async def take_larger(proxy: VipuProxy) -> object:
+    return await proxy.intents.request(NAME, LARGER)
 
 
-async def free(core: VipuProxy) -> object:
-    return await core.taking.free(NAME, ASKED.job)
+async def free(proxy: VipuProxy) -> object:
+    return await proxy.intents.release(NAME, ASKED.job)
 
 
-async def vanish(core: VipuProxy) -> object:
-    return await core.counting.stats()
+async def vanish(proxy: VipuProxy) -> object:
+    return await proxy.capacity.count_ipus()
 
 
 # what was done before, what is interrupted, what is quarantined meanwhile
@@ -57,7 +57,7 @@ SCENES: dict[str, tuple[list[Act], Act, dict[str, str]]] = {
 
 async def _act(world: World, act: Act) -> bool:
     """False: it died meanwhile."""
-    acting = asyncio.ensure_future(act(world.core))
+    acting = asyncio.ensure_future(act(world.proxy))
     dying = asyncio.create_task(world.gate.is_shut.wait())
     await asyncio.wait([acting, dying], return_when=asyncio.FIRST_COMPLETED)
     survived = not world.gate.is_shut.is_set()
@@ -86,10 +86,10 @@ async def _interrupted(scene: str, at: int) -> bool:
         survived = not world.gate.is_shut.is_set()
     await world.kill()
     world.gate.open()
-    core = await world.start(bad)
+    proxy = await world.start(bad)
     await world.quiet()
     # the job asks as it did, and comes to what it wanted
-    answer = await act(core)
+    answer = await act(proxy)
     await world.quiet()
     world.assert_they_agree()
     held = set(world.vipus[0].held)
@@ -115,7 +115,7 @@ async def _interrupted(scene: str, at: int) -> bool:
             assert [list(world.vipus[0].held[name].ipus) for name in parked] in ([], [[2, 3]]), "as small as it can be"
             assert parked or not survived
     calls = list(world.vipus[0].calls)
-    await act(core)
+    await act(proxy)
     await world.quiet()
     assert world.vipus[0].calls == calls, "asked once more, nothing is done"
     await world.kill()
@@ -123,7 +123,7 @@ async def _interrupted(scene: str, at: int) -> bool:
 
 
 async def _quiet_or_dead(world: World) -> None:
-    await world.until(lambda: world.gate.is_shut.is_set() or not world.core.settling.is_busy, "quiet, or dead")
+    await world.until(lambda: world.gate.is_shut.is_set() or not world.proxy.reconciler.is_busy, "quiet, or dead")
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -137,8 +137,8 @@ async def test_30_32_35_death_between_any_two_effects_leaves_no_orphan_and_no_tw
 
 async def test_32_killed_between_the_call_and_the_write_the_next_one_finds_it() -> None:
     world = World(delay_s=0.05)
-    core = await world.start()
-    making = asyncio.create_task(core.taking.take(NAME, ASKED))
+    proxy = await world.start()
+    making = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: NAME in world.vipus[0].held, "V-IPU is at it")
     await world.kill()
     making.cancel()
@@ -155,14 +155,14 @@ async def test_32_killed_between_the_call_and_the_write_the_next_one_finds_it() 
 
 async def test_33_another_release_picks_up_the_tracker_and_touches_nothing() -> None:
     world = World()
-    core = await world.start()
-    await core.taking.take(NAME, ASKED)
+    proxy = await world.start()
+    await proxy.intents.request(NAME, ASKED)
     await world.kill()
     world.gate.open()
     writes, calls = world.api.writes, list(world.vipus[0].calls)
-    core = await world.start()
+    proxy = await world.start()
     await world.quiet()
-    taken = await core.taking.take(NAME, ASKED)
+    taken = await proxy.intents.request(NAME, ASKED)
     assert isinstance(taken, Entry)
     assert taken.state == "active"
     assert (world.api.writes, world.vipus[0].calls) == (writes, calls)
@@ -172,10 +172,10 @@ async def test_33_another_release_picks_up_the_tracker_and_touches_nothing() -> 
 
 async def test_an_answer_of_the_tracker_that_is_lost_is_read_again() -> None:
     world = World()
-    core = await world.start()
+    proxy = await world.start()
     for act in (take, take_again, free):
         world.api.lost_answers = 2
-        await act(core)
+        await act(proxy)
         await world.quiet()
         world.assert_they_agree()
     assert world.api.data == {}
@@ -185,10 +185,10 @@ async def test_an_answer_of_the_tracker_that_is_lost_is_read_again() -> None:
 
 async def test_an_answer_of_v_ipu_that_is_lost_makes_no_twin() -> None:
     world = World(32, 32)
-    core = await world.start()
+    proxy = await world.start()
     for lost, act in enumerate((take, take_again, free), 1):
-        world.vipus[0].inner.keeper.set_faults(InjectedFaults(lose_answers=lost))
-        await act(core)
+        world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(lose_answers=lost))
+        await act(proxy)
         await world.quiet()
         world.assert_they_agree()
         assert world.vipus[1].held == {}
@@ -229,24 +229,24 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
         if op == "take":
             wanted[which] = max(wanted.get(which, 0), number)
             attempt = msgspec.structs.replace(asked, attempt=wanted[which])
-            await _act(world, lambda core, attempt=attempt, name=name: core.taking.take(name, attempt))  # type: ignore[misc]
+            await _act(world, lambda proxy, attempt=attempt, name=name: proxy.intents.request(name, attempt))  # type: ignore[misc]
         elif op == "free":
             wanted.pop(which, None)
-            await _act(world, lambda core, asked=asked, name=name: core.taking.free(name, asked.job))  # type: ignore[misc]
+            await _act(world, lambda proxy, asked=asked, name=name: proxy.intents.release(name, asked.job))  # type: ignore[misc]
         elif op == "kill":
             world.gate.shut_at = world.gate.passed + which
         elif op == "lose":
             if which:
                 world.api.lost_answers = number
             else:
-                world.vipus[0].inner.keeper.set_faults(InjectedFaults(lose_answers=number))
+                world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(lose_answers=number))
         elif op == "quarantine":
             bad = quarantined(Ipu(f"10.1.1.{1 + which // 4}", which % 4)) if which < 6 else {}
-            world.core.quarantine(bad)
+            world.proxy.update_quarantine(bad)
         elif op == "vanish":
             for vipu in world.vipus:
-                if name in vipu.held and world.core.store.entry(name) is not None:
-                    vipu.inner.keeper.vanish(name)
+                if name in vipu.held and world.proxy.store.entry(name) is not None:
+                    vipu.inner.clocked_fleet.forget(name)
         elif op == "map-gone" and not world.gate.is_shut.is_set():
             world.api.put(None)
             await world.seen()
@@ -262,15 +262,15 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
     await world.quiet()
     for index, last in wanted.items():
         asked = msgspec.structs.replace(wishes[index], attempt=last)
-        answer = await world.core.taking.take(called(asked), asked)
+        answer = await world.proxy.intents.request(called(asked), asked)
         assert isinstance(answer, Entry), answer
         assert (answer.state, answer.job) == ("active", asked.job)
     for asked in [each for index, each in enumerate(wishes) if index not in wanted]:
-        assert await world.core.taking.free(called(asked), asked.job) is None
-    await world.core.counting.stats()
+        assert await world.proxy.intents.release(called(asked), asked.job) is None
+    await world.proxy.capacity.count_ipus()
     await world.quiet()
     world.assert_they_agree()
-    jobs = [name for name in world.core.store.entries if not name.startswith("p-muster-parked-")]
+    jobs = [name for name in world.proxy.store.entries if not name.startswith("p-muster-parked-")]
     assert sorted(jobs) == sorted(called(wishes[index]) for index in wanted)
     await world.kill()
 

@@ -8,7 +8,7 @@ from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, called, quarant
 
 from muster_operator.job.names import PARKED_PREFIX
 from muster_operator.job.partition_api import Entry, Query, Refusal
-from muster_operator.proxy.partitions.intents import RequestTimeouts
+from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.vipu.controller import Ipu, NoRoom, VipuError, VipuPartition, VipuUnreachable
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 
@@ -56,11 +56,11 @@ async def _looked_for(world: World, name: str) -> None:
 
 async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -> None:
     world = World(8)
-    core = await world.start(waits=RequestTimeouts(FAR_S, 0.05), pace=NEVER_LATE)
+    proxy = await world.start(timeouts=RequestTimeouts(FAR_S, 0.05), intervals=NEVER_LATE)
     late = _Late(world.vipus[0], NAME)
-    taking = asyncio.create_task(core.taking.take(NAME, ASKED))
+    taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "V-IPU is asked")
-    left = await core.taking.free(NAME, ASKED.job)
+    left = await proxy.intents.release(NAME, ASKED.job)
     assert isinstance(left, Entry)
     assert left.state == "deleting"
     await _looked_for(world, NAME)
@@ -73,9 +73,9 @@ async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -
 
 async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> None:
     world = World(8, 8)
-    core = await world.start(waits=RequestTimeouts(FAR_S, FAR_S), pace=NEVER_LATE)
+    proxy = await world.start(timeouts=RequestTimeouts(FAR_S, FAR_S), intervals=NEVER_LATE)
     late = _Late(world.vipus[0], NAME, then=NoRoom("no room"))
-    refused = await core.taking.take(NAME, ASKED)
+    refused = await proxy.intents.request(NAME, ASKED)
     assert isinstance(refused, Refusal)
     assert refused.why == "NoRoom"
     await _looked_for(world, NAME)
@@ -87,9 +87,9 @@ async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> 
 
 async def test_what_is_never_made_after_all_is_forgotten() -> None:
     world = World(8)
-    core = await world.start()
+    proxy = await world.start()
     late = _Late(world.vipus[0], NAME, then=NoRoom("no room"))
-    assert isinstance(await core.taking.take(NAME, ASKED), Refusal)
+    assert isinstance(await proxy.intents.request(NAME, ASKED), Refusal)
     await world.quiet()
     assert (world.api.data, world.vipus[0].held, len(late.kept)) == ({}, {}, 1)
     await world.kill()
@@ -98,16 +98,16 @@ async def test_what_is_never_made_after_all_is_forgotten() -> None:
 async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
     world = World(8, knows_ipus=True)
     bad = quarantined(*(Ipu("10.1.1.1", number) for number in range(4)))  # it is not made smaller
-    core = await world.start(bad, pace=NEVER_LATE, waits=RequestTimeouts(FAR_S, 0.05))
+    proxy = await world.start(bad, intervals=NEVER_LATE, timeouts=RequestTimeouts(FAR_S, 0.05))
     late = _Late(world.vipus[0], PARKED_PREFIX, then=NoRoom("no room"))
-    taking = asyncio.create_task(core.taking.take(NAME, ASKED))
+    taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "one is to be parked")
     park = late.kept[0][0]
-    assert isinstance(await core.taking.free(NAME, ASKED.job), Entry | None)
+    assert isinstance(await proxy.intents.release(NAME, ASKED.job), Entry | None)
     await _looked_for(world, park)
     await late.happens()
     await world.until(lambda: '"active"' in world.api.data.get(park, ""), "it is parked")
-    core.quarantine({})
+    proxy.update_quarantine({})
     await world.until(lambda: not world.held["v0:8090"], "and released")
     await taking
     await world.kill()
@@ -115,13 +115,13 @@ async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
 
 async def test_34_a_parked_one_that_is_never_ready_holds_up_no_deletion() -> None:
     world = World(8)
-    core = await world.start(BAD, waits=RequestTimeouts(FAR_S, 0.05))
+    proxy = await world.start(BAD, timeouts=RequestTimeouts(FAR_S, 0.05))
     vipu = world.vipus[0]
     real = vipu.create
 
     async def create(name: str, size: int, gcds: int) -> None:
         if name.startswith(PARKED_PREFIX):
-            vipu.inner.keeper.set_faults(InjectedFaults(stuck=(name,)))
+            vipu.inner.clocked_fleet.set_faults(InjectedFaults(stuck=(name,)))
         await real(name, size, gcds)
 
     vipu.create = create  # type: ignore[method-assign]
@@ -133,9 +133,9 @@ async def test_34_a_parked_one_that_is_never_ready_holds_up_no_deletion() -> Non
         return replace(found, ipus=()) if found is not None and found.state == "CREATING" else found
 
     vipu.partition = partition  # type: ignore[method-assign]
-    taking = asyncio.create_task(core.taking.take(NAME, ASKED))
+    taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: any(name.startswith(PARKED_PREFIX) for name in vipu.held), "one is being parked")
-    await core.taking.free(NAME, ASKED.job)
+    await proxy.intents.release(NAME, ASKED.job)
     await world.until(lambda: NAME not in world.api.data, "it is let go")
     await taking
     await world.kill()
@@ -143,7 +143,7 @@ async def test_34_a_parked_one_that_is_never_ready_holds_up_no_deletion() -> Non
 
 async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_answer() -> None:
     world = World(16, 8)
-    core = await world.start(pace=replace(FAST, answer_s=2.5))
+    proxy = await world.start(intervals=replace(FAST, answer_s=2.5))
     hung = world.vipus[0]
 
     async def never(*_: object) -> Sequence[VipuPartition]:
@@ -151,10 +151,10 @@ async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_
         return ()
 
     hung.free_blocks = hung.partitions = hung.partition = never  # type: ignore[method-assign,assignment]
-    query, stats = await asyncio.gather(core.counting.query(4), core.counting.stats())
+    query, stats = await asyncio.gather(proxy.capacity.count_partitions(4), proxy.capacity.count_ipus())
     assert query == Query(True, 2, "v0:8090: no answer within 2.5 s")
     assert stats["total"] == {"used": 0, "available": 8}
-    taken = await core.taking.take(NAME, ASKED)
+    taken = await proxy.intents.request(NAME, ASKED)
     assert isinstance(taken, Entry)
     assert taken.controller == "v1:8090"
     await world.kill()
@@ -162,18 +162,20 @@ async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_
 
 async def test_one_that_is_made_otherwise_than_asked_for_is_told_and_made_anew_at_the_pace_of_failures() -> None:
     world = World(8)
-    core = await world.start(waits=RequestTimeouts(FAR_S, 0.05), pace=replace(FAST, retry_s=FAR_S, retry_cap_s=FAR_S))
+    proxy = await world.start(
+        timeouts=RequestTimeouts(FAR_S, 0.05), intervals=replace(FAST, retry_s=FAR_S, retry_cap_s=FAR_S)
+    )
     vipu = world.vipus[0]
     real = vipu.create
     vipu.create = lambda name, size, _gcds: real(name, size, 1)  # type: ignore[method-assign,assignment]
     asked = wish(size=2, gcds=2)
-    assert isinstance(await core.taking.take(NAME, asked), Entry)
+    assert isinstance(await proxy.intents.request(NAME, asked), Entry)
     told = "it made 2 IPUs in 1 GCDs, asked for 2 in 2"
     await world.until(lambda: told in world.api.data[NAME], "the reason")
     # once more at once, as the reason is news
     once = [("create", NAME), ("remove", NAME)]
     await world.until(lambda: vipu.calls == [*once, ("create", NAME)], "it is made anew")
-    await core.taking.free(NAME, asked.job)
+    await proxy.intents.release(NAME, asked.job)
     await world.until(lambda: not world.api.data, "it is let go at once")
     assert (vipu.calls, vipu.held) == ([*once, *once], {})
     await world.kill()

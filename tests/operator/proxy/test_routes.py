@@ -48,9 +48,9 @@ class Served:
 @contextlib.asynccontextmanager
 async def serving(limits: Limits) -> AsyncIterator[Served]:
     world = World(32)
-    core = await world.start()
+    proxy = await world.start()
     accounts = Accounts()
-    app = make_app(core, accounts, allowed=frozenset({("muster", "muster-operator")}), max_ipus=64)
+    app = make_app(proxy, accounts, allowed=frozenset({("muster", "muster-operator")}))
     listener = bind("127.0.0.1", 0)
     listener.listen(64)
     address = listener.getsockname()[:2]
@@ -117,7 +117,7 @@ async def test_53_get_on_query_is_405(served: Served) -> None:
 
 
 async def test_53_without_a_controller_that_answers_nothing_is_available(served: Served) -> None:
-    served.world.vipus[0].inner.keeper.set_faults(InjectedFaults(down=True))
+    served.world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     answer = await served.http.post("/query", content='{"size":2}')
     assert answer.json() == {"available": False, "numOfPartitions": 0, "message": "v0:8090: no answer"}
     stats = await served.http.get("/stats")
@@ -192,7 +192,7 @@ async def test_health_and_metrics_are_open(served: Served) -> None:
         "muster_vipu_proxy_tracker_conflicts_total 0.0",
     ):
         assert line in text
-    served.world.vipus[0].inner.keeper.set_faults(InjectedFaults(down=True))
+    served.world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     await served.http.get("/stats")
     text = (await served.http.get("/metrics")).text
     assert 'muster_vipu_proxy_vipu_errors_total{call="partitions",kind="unreachable"} 1.0' in text
@@ -243,7 +243,7 @@ async def test_connections_that_ask_nothing_make_room_for_those_that_do() -> Non
 
 async def test_an_answer_that_takes_too_long_is_given_up() -> None:
     async with serving(Limits(read_s=FAR_S, write_s=0.3, idle_s=FAR_S)) as served:
-        served.world.vipus[0].inner.keeper.set_faults(InjectedFaults(slow=2))
+        served.world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(slow=2))
         with pytest.raises(httpx2.TransportError):
             await served.http.get("/stats")
         assert (await served.http.get("/health")).status_code == 200

@@ -17,9 +17,8 @@ from muster_operator.job.names import partition
 from muster_operator.job.partition_api import Wish
 from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.metrics import ProxyMetrics
-from muster_operator.proxy.partitions.intents import RequestTimeouts
-from muster_operator.proxy.timing import Intervals
-from muster_operator.proxy.tracker.store import TrackerObject
+from muster_operator.proxy.timing import Intervals, RequestTimeouts
+from muster_operator.proxy.tracker.config_map import TrackerConfigMap, TrackerObject
 from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
 from muster_operator.vipu.simulator.fleet import SimulatedFleet, SimulatedPartition
@@ -71,8 +70,8 @@ class Api:
         self.map = None if data is None else TrackerObject(
             metadata=Metadata(name=TRACKER, resource_version=str(self.version)), data=data
         )  # fmt: skip
-        for core in self.watchers:
-            asyncio.get_running_loop().call_soon(core.store._watched, self.map)
+        for proxy in self.watchers:
+            asyncio.get_running_loop().call_soon(proxy.store._receive, self.map)
 
     @property
     def data(self) -> dict[str, str]:
@@ -166,7 +165,7 @@ class Vipu:
 
     @property
     def held(self) -> dict[str, SimulatedPartition]:
-        return {each.name: each for each in self.inner.keeper.fleet.partitions}
+        return {each.name: each for each in self.inner.clocked_fleet.fleet.partitions}
 
     async def _ask(self) -> None:
         self.asked += 1
@@ -183,7 +182,7 @@ class LayoutVipu(Vipu):
     async def ipus(self) -> Sequence[Ipu]:
         from muster_operator.vipu.simulator.fleet import locate_ipu
 
-        fleet = self.inner.keeper.fleet
+        fleet = self.inner.clocked_fleet.fleet
         return [locate_ipu(fleet, number) for number in range(fleet.ipus)]
 
 
@@ -200,35 +199,36 @@ class World:
             SimulatedFleet(ipus=number, delay_s=delay_s, first_rack=i + 1) for i, number in enumerate(ipus or (32,))
         ]
         self.vipus = [kind(self.gate, fleet, f"v{i}:8090", self._clock) for i, fleet in enumerate(fleets)]
-        self.core: VipuProxy = None  # type: ignore[assignment] # until it is started
+        self.proxy: VipuProxy = None  # type: ignore[assignment] # until it is started
         self._running: list[asyncio.Task[None]] = []
 
     def _clock(self) -> float:
         self._now += 0.001
         return self._now
 
-    def another(self, places: str | None = None, **options: Any) -> VipuProxy:
+    def another(self, endpoints: str | None = None, **options: Any) -> VipuProxy:
         """A proxy that is not started yet."""
         by_address = {vipu.address: vipu for vipu in self.vipus}
-        chosen: dict[str, Any] = {"pace": FAST, "waits": RequestTimeouts(FAR_S, FAR_S)} | options
-        core = VipuProxy(self.api, "muster", TRACKER, lambda h, p: by_address[f"{h}:{p}"], ProxyMetrics(), **chosen)
+        chosen: dict[str, Any] = {"intervals": FAST, "timeouts": RequestTimeouts(FAR_S, FAR_S)} | options
+        tracker = TrackerConfigMap(self.api, "muster", TRACKER)
+        proxy = VipuProxy(tracker, lambda h, p: by_address[f"{h}:{p}"], ProxyMetrics(), **chosen)
         listed = ",".join(f"{vipu.address}:rack={vipu.address[:2]}" for vipu in self.vipus)
-        ControllerListSource(core.reaching).take(places or listed, "test")
-        return core
+        ControllerListSource(proxy.controllers).apply(endpoints or listed, "test")
+        return proxy
 
     async def start(
-        self, quarantined: dict[str, str] | None = None, places: str | None = None, **options: Any
+        self, quarantined: dict[str, str] | None = None, endpoints: str | None = None, **options: Any
     ) -> VipuProxy:
         """A new proxy, in a world as the last one left it."""
-        core = self.core = self.another(places, **options)
-        core.quarantine(quarantined or {})
-        self._running = [asyncio.create_task(core.store.run(None)), asyncio.create_task(self._first(core))]
-        await self.until(lambda: core.store.loaded or self.gate.is_shut.is_set(), "the tracker is read")
-        return core
+        proxy = self.proxy = self.another(endpoints, **options)
+        proxy.update_quarantine(quarantined or {})
+        self._running = [asyncio.create_task(proxy.store.run(None)), asyncio.create_task(self._first(proxy))]
+        await self.until(lambda: proxy.store.is_loaded or self.gate.is_shut.is_set(), "the tracker is read")
+        return proxy
 
-    async def _first(self, core: VipuProxy) -> None:
-        await core.store.wait_loaded()
-        await core.settling.verify_all()
+    async def _first(self, proxy: VipuProxy) -> None:
+        await proxy.store.wait_loaded()
+        await proxy.reconciler.verify_all()
 
     async def kill(self) -> None:
         """Nothing of it happens any more."""
@@ -236,11 +236,11 @@ class World:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        await self.core.stop()
+        await self.proxy.stop()
 
     async def seen(self) -> None:
         """The watch brings what somebody else wrote."""
-        self.core.store._watched(self.api.map)
+        self.proxy.store._receive(self.api.map)
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
         try:
@@ -254,8 +254,8 @@ class World:
 
     async def quiet(self) -> None:
         """Every entry is settled, and nobody is at work."""
-        await self.core.store.wait_loaded()
-        await self.until(lambda: not self.core.is_busy, "nobody is at work")
+        await self.proxy.store.wait_loaded()
+        await self.until(lambda: not self.proxy.is_busy, "nobody is at work")
 
     @property
     def held(self) -> dict[str, dict[str, str]]:
@@ -263,7 +263,7 @@ class World:
 
     def assert_they_agree(self) -> None:
         """Tracker and V-IPU say the same: no twin, none without an entry, none missing."""
-        entries = self.core.store.entries
+        entries = self.proxy.store.entries
         there = [(name, vipu.address) for vipu in self.vipus for name in vipu.held]
         expected = [(name, entry.controller) for name, entry in entries.items()]
         assert sorted(there) == sorted(expected), self.api.data

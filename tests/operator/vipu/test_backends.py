@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.operator.vipu.simulator_process import SimulatorProcess, write_vipu
 
-from muster_operator.vipu.backends import make_controller
+from muster_operator.vipu.backends import create_controller
 from muster_operator.vipu.command import CommandController
 from muster_operator.vipu.controller import (
     Capacity,
@@ -71,17 +71,16 @@ async def bed(request: pytest.FixtureRequest, simulator: SimulatorProcess, tmp_p
 
 def _bed_in_process() -> Bed:
     controller = InProcessController(SimulatedFleet(ipus=32, delay_s=0), time.monotonic, timeout_s=0.01)
-    keeper = controller.keeper
+    clocked_fleet = controller.clocked_fleet
 
     def fault(vanish: str | None = None, **asked: object) -> None:
         names = {"loseAnswers": "lose_answers"}
-        keeper.set_faults(
-            add_faults(keeper.fleet, FaultRequest(**{names.get(key, key): value for key, value in asked.items()}))
-        )  # type: ignore[arg-type] # test data
+        fields = {names.get(key, key): value for key, value in asked.items()}
+        clocked_fleet.set_faults(add_faults(clocked_fleet.fleet, FaultRequest(**fields)))  # type: ignore[arg-type] # test data
         if vanish is not None:
-            keeper.vanish(vanish)
+            clocked_fleet.forget(vanish)
 
-    return Bed(controller, controller, fault, lambda: keeper.set_faults(InjectedFaults()))
+    return Bed(controller, controller, fault, lambda: clocked_fleet.set_faults(InjectedFaults()))
 
 
 async def _raised(call: Awaitable[object]) -> type[BaseException]:
@@ -299,7 +298,7 @@ async def test_nobody_listening_is_no_answer(tmp_path: Path) -> None:
     program = (str(write_vipu(tmp_path)),)
     # port 1 of loopback: nobody but root may listen there, and nothing here does
     gone: list[VipuController] = [
-        make_controller("sim", "127.0.0.1", 1),
+        create_controller("sim", "127.0.0.1", 1),
         CommandController("127.0.0.1", 1, program=program),
     ]
     for controller in gone:
@@ -308,7 +307,7 @@ async def test_nobody_listening_is_no_answer(tmp_path: Path) -> None:
 
 
 def test_back_ends_are_named_and_an_unknown_one_is_refused() -> None:
-    assert make_controller("sim", "h", 1).address == "h:1"
-    assert make_controller("vipu", "::1", 2).address == "[::1]:2"
+    assert create_controller("sim", "h", 1).address == "h:1"
+    assert create_controller("vipu", "::1", 2).address == "[::1]:2"
     with pytest.raises(ValueError, match="'grpc': expected vipu or sim"):
-        make_controller("grpc", "h", 1)
+        create_controller("grpc", "h", 1)

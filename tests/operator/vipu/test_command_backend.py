@@ -213,7 +213,7 @@ async def test_free_blocks_are_those_that_are_free_wherever_the_partitions_are(t
 async def test_its_programs_are_few_at_a_time(tmp_path: Path) -> None:
     running = most = 0
 
-    class Counting(LocalCommands):
+    class CountingCommands(LocalCommands):
         async def run(self, argv: Sequence[str], **_: object) -> Output:
             nonlocal running, most
             running += 1
@@ -224,6 +224,6 @@ async def test_its_programs_are_few_at_a_time(tmp_path: Path) -> None:
             finally:
                 running -= 1
 
-    controller = CommandController("h", 1, commands=Counting())
+    controller = CommandController("h", 1, commands=CountingCommands())
     await asyncio.gather(*(controller.partitions() for _ in range(50)))
     assert most == 4

@@ -1,6 +1,6 @@
 """The list of V-IPU controllers, ``host:port:key=value,…``, as the original's ConfigMap holds it. Pure.
 
-The order is the order in which they are tried. A bad entry is told, by its place, and skipped; the others count.
+The order is the order in which they are tried. A bad entry is told, by its number, and skipped; the others count.
 """
 
 import re
@@ -36,24 +36,24 @@ def parse_controller_list(text: str) -> tuple[tuple[ControllerEndpoint, ...], tu
     """The good entries, in order, and a line for each bad one."""
     if len(text) > LIST_LIMIT:
         return (), (f"the list of controllers: more than {LIST_LIMIT} characters",)
-    places: list[ControllerEndpoint] = []
+    endpoints: list[ControllerEndpoint] = []
     complaints: list[str] = []
     # an editor leaves line ends, and a person may write one entry a line
     words = [word.strip() for word in text.replace("\n", ",").split(",")]
     for number, word in enumerate((word for word in words if word), 1):
         try:
-            places.append(_check_addition(places, parse_endpoint(word)))
+            endpoints.append(_check_addition(endpoints, parse_endpoint(word)))
         except InvalidEndpoint as error:
             complaints.append(f"entry {number}, {word[:120]!r}: {error}")
-    return tuple(places), tuple(complaints)
+    return tuple(endpoints), tuple(complaints)
 
 
-def _check_addition(places: list[ControllerEndpoint], place: ControllerEndpoint) -> ControllerEndpoint:
-    if any(place.address == other.address for other in places):
-        raise InvalidEndpoint(f"{place.address} stands twice: expected each controller once")
-    if len(places) == ENTRIES_LIMIT:
+def _check_addition(endpoints: list[ControllerEndpoint], endpoint: ControllerEndpoint) -> ControllerEndpoint:
+    if any(endpoint.address == other.address for other in endpoints):
+        raise InvalidEndpoint(f"{endpoint.address} stands twice: expected each controller once")
+    if len(endpoints) == ENTRIES_LIMIT:
         raise InvalidEndpoint(f"more than {ENTRIES_LIMIT} controllers")
-    return place
+    return endpoint
 
 
 def parse_endpoint(word: str) -> ControllerEndpoint:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class MeasuredController:
-    """A Controller around another one."""
+    """A VipuController around another one."""
 
     def __init__(
         self, inner: VipuController, metrics: ProxyMetrics, *, clock: Callable[[], float] = time.monotonic
@@ -34,7 +34,7 @@ class MeasuredController:
         self._inner = inner
         self._metrics = metrics
         self._clock = clock
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def partitions(self) -> Sequence[VipuPartition]:
         return await self._call("partitions", self._inner.partitions)
@@ -63,7 +63,7 @@ class MeasuredController:
         return await self._call("ipus", inner.ipus) if isinstance(inner, IpuLister) else ()
 
     async def _call(self, call: str, ask: Callable[[], Awaitable[T]], name: str = "") -> T:
-        async with self._turn:
+        async with self._slots:
             begun = self._clock()
             try:
                 async with asyncio.timeout(WHOLE_S):

@@ -12,32 +12,28 @@ ControllerFactory: TypeAlias = Callable[[str, int], VipuController]
 
 
 class ControllerRegistry:
-    """make: a back end for host (an IPv6 address without its brackets) and port."""
+    """create: a back end for host (an IPv6 address without its brackets) and port. endpoints: the list, in order."""
 
-    def __init__(self, make: ControllerFactory, metrics: ProxyMetrics) -> None:
-        self._make = make
+    def __init__(self, create: ControllerFactory, metrics: ProxyMetrics) -> None:
+        self._create = create
         self._metrics = metrics
-        self._places: tuple[ControllerEndpoint, ...] = ()
+        self.endpoints: tuple[ControllerEndpoint, ...] = ()
         self._controllers: dict[str, MeasuredController] = {}
 
-    def set(self, places: tuple[ControllerEndpoint, ...], bad: int = 0) -> None:
+    def replace_list(self, endpoints: tuple[ControllerEndpoint, ...], bad: int = 0) -> None:
         """The list is another one from now on. bad: entries of it that are skipped."""
-        self._places = places
-        self._metrics.controllers.labels("good").set(len(places))
+        self.endpoints = endpoints
+        self._metrics.controllers.labels("good").set(len(endpoints))
         self._metrics.controllers.labels("bad").set(bad)
 
-    @property
-    def places(self) -> tuple[ControllerEndpoint, ...]:
-        return self._places
-
-    def at(self, address: str) -> MeasuredController | None:
+    def find(self, address: str) -> MeasuredController | None:
         """Also one that left the list; None where that is no address."""
-        place = parse_address(address)
-        return None if place is None else self.of(place)
+        endpoint = parse_address(address)
+        return None if endpoint is None else self.get(endpoint)
 
-    def of(self, place: ControllerEndpoint) -> MeasuredController:
-        if place.address not in self._controllers:
-            self._controllers[place.address] = MeasuredController(
-                self._make(place.host.strip("[]"), place.port), self._metrics
-            )
-        return self._controllers[place.address]
+    def get(self, endpoint: ControllerEndpoint) -> MeasuredController:
+        controller = self._controllers.get(endpoint.address)
+        if controller is None:
+            created = self._create(endpoint.host.strip("[]"), endpoint.port)
+            controller = self._controllers[endpoint.address] = MeasuredController(created, self._metrics)
+        return controller

@@ -1,6 +1,6 @@
-"""What is answered to a wish, and what comes next for an entry by what V-IPU says. Pure.
+"""What is answered to a request, and what comes next for an entry by what V-IPU says. Pure.
 
-The state of an entry says what is meant; each step leads from what V-IPU has to that, and may be taken twice.
+The state of an entry says what is meant; each action leads from what V-IPU has to that, and may be taken twice.
 """
 
 import re
@@ -11,7 +11,7 @@ import msgspec
 
 from muster_operator.job.names import is_parked
 from muster_operator.job.partition_api import Entry, Refusal, Wish
-from muster_operator.proxy.controllers.quarantined_blocks import is_power_of_two, list_sizes
+from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
 from muster_operator.proxy.tracker.entries import ASIDE_SUFFIX
 from muster_operator.vipu.controller import Ipu, VipuPartition
 
@@ -38,7 +38,7 @@ class PartitionAction(Enum):
 
 
 def validate_request(name: str, wish: Wish, max_ipus: int) -> Refusal | None:
-    """What is wrong with a wish in itself."""
+    """What is wrong with a request in itself."""
     if not _NAME.fullmatch(name) or name.endswith(ASIDE_SUFFIX) or is_parked(name):
         return _refuse_invalid(f"partition {name[:80]!r}: expected a name of a job's partition, p-…")
     if not is_power_of_two(wish.size) or wish.size > max_ipus:
@@ -63,8 +63,8 @@ def answer_request(name: str, wish: Wish, entry: Entry | None) -> Entry | Refusa
         whose = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.job
         return Refusal(why="NotOurs", message=f"partition {name} belongs to another job, {whose} (uid {entry.job})")
     if wish.attempt < entry.attempt:
-        told = f"partition {name}: attempt {wish.attempt} is over: it is at attempt {entry.attempt}"
-        return Refusal(why="OldAttempt", message=told)
+        message = f"partition {name}: attempt {wish.attempt} is over: it is at attempt {entry.attempt}"
+        return Refusal(why="OldAttempt", message=message)
     if entry.state == "deleting":
         return Refusal(why="Refused", message=f"partition {name} is being removed: {entry.message or 'not gone yet'}")
     if wish.attempt == entry.attempt:
@@ -122,6 +122,18 @@ def decide_action(
     if entry.state == "active":
         return PartitionAction.DONE if found is not None else PartitionAction.REMAKE
     return _decide_creating(entry, found, quarantined, is_fresh=is_fresh)
+
+
+def describe_sickness(entry: Entry, found: VipuPartition | None, *, is_fresh: bool) -> str:
+    """Why what was made for this attempt is no good; empty: it was not, or is to go anyway."""
+    if found is None or entry.state == "deleting":
+        return ""
+    if found.state == "ERROR":
+        return found.message
+    if is_fresh and not entry.reset:
+        made, requested = f"{found.size} IPUs in {found.gcds} GCDs", f"{entry.size} in {entry.gcds}"
+        return f"it made {made}, asked for {requested}"
+    return ""
 
 
 def _decide_creating(

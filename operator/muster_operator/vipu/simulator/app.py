@@ -11,10 +11,9 @@ import uvicorn
 
 from muster_kube.process.address import bind
 from muster_kube.process.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends
-from muster_operator.vipu.simulator import fleet as core
 from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
 from muster_operator.vipu.simulator.disk import StateError, StateFolder
-from muster_operator.vipu.simulator.fleet import SimulatedFleet
+from muster_operator.vipu.simulator.fleet import SimulatedFleet, restart
 from muster_operator.vipu.simulator.routes import make_app
 from muster_operator.vipu.simulator.settings import SimulatorSettings
 
@@ -47,13 +46,13 @@ def resume_fleet(settings: SimulatorSettings, kept: SimulatedFleet | None, now: 
         changed = msgspec.structs.replace(kept, ipus=ipus, delay_s=settings.delay, first_rack=settings.first_rack)
     except ValueError as error:
         raise StateError(f"{settings.state}: {error}") from error
-    return core.restart(changed, now)
+    return restart(changed, now)
 
 
-async def _serve(keeper: ClockedFleet, listener: socket.socket, stop: asyncio.Event) -> int:
+async def _serve(clocked_fleet: ClockedFleet, listener: socket.socket, stop: asyncio.Event) -> int:
     server = QuietServer(
         uvicorn.Config(
-            make_app(keeper),
+            make_app(clocked_fleet),
             log_config=None,
             access_log=False,
             lifespan="off",

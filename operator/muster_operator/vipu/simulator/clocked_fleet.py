@@ -6,8 +6,23 @@ from collections.abc import Callable
 import msgspec
 
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
-from muster_operator.vipu.simulator import fleet as core
-from muster_operator.vipu.simulator.fleet import InjectedFaults, SimulatedFleet, SimulatedPartition
+from muster_operator.vipu.simulator.fleet import (
+    InjectedFaults,
+    SimulatedFleet,
+    SimulatedPartition,
+    UnknownPartition,
+    advance,
+    count_free_blocks,
+    count_free_ipus,
+    create_partition,
+    find_due_time,
+    forget_partition,
+    inject_faults,
+    locate_ipu,
+    remove_partition,
+    reset_partition,
+    shorten_repr,
+)
 
 Clock = Callable[[], float]  # seconds; of a clock that goes on while the simulator does not run
 
@@ -28,8 +43,8 @@ class ClockedFleet:
         """As of now."""
         now = self._clock()
         if now >= self._due:
-            self._fleet = core.advance(self._fleet, now)
-            self._due = core.find_due_time(self._fleet)
+            self._fleet = advance(self._fleet, now)
+            self._due = find_due_time(self._fleet)
         return self._fleet
 
     @property
@@ -38,23 +53,23 @@ class ClockedFleet:
 
     def create(self, name: str, size: int, gcds: int) -> VipuPartition:
         """Raises fleet.SimulatorRefusal, as the others do."""
-        self._change(core.create_partition(self._fleet, self._clock(), name, size, gcds))
+        self._change(create_partition(self._fleet, self._clock(), name, size, gcds))
         return self.partition(name)
 
     def reset(self, name: str) -> VipuPartition:
-        self._change(core.reset_partition(self._fleet, self._clock(), name))
+        self._change(reset_partition(self._fleet, self._clock(), name))
         return self.partition(name)
 
     def remove(self, name: str) -> None:
-        self._change(core.remove_partition(self._fleet, self._clock(), name))
+        self._change(remove_partition(self._fleet, self._clock(), name))
 
-    def vanish(self, name: str) -> None:
-        self._change(core.forget_partition(self._fleet, self._clock(), name))
+    def forget(self, name: str) -> None:
+        self._change(forget_partition(self._fleet, self._clock(), name))
 
     def set_faults(self, faults: InjectedFaults) -> None:
-        self._change(core.inject_faults(self._fleet, self._clock(), faults))
+        self._change(inject_faults(self._fleet, self._clock(), faults))
 
-    def loses_answer(self) -> bool:
+    def lose_answer(self) -> bool:
         """Whether the answer to the change that was just made gets lost; each loss counts."""
         left = self._fleet.faults.lose_answers
         if left:
@@ -64,28 +79,28 @@ class ClockedFleet:
     def partition(self, name: str) -> VipuPartition:
         held = self.fleet.held(name)
         if held is None:
-            raise core.UnknownPartition(f"no partition {core.shorten_repr(name)}")
-        return self._told(held)
+            raise UnknownPartition(f"no partition {shorten_repr(name)}")
+        return self._describe(held)
 
     def partitions(self) -> tuple[VipuPartition, ...]:
-        return tuple(self._told(held) for held in self.fleet.partitions)
+        return tuple(self._describe(held) for held in self.fleet.partitions)
 
     def ipus(self) -> tuple[Ipu, ...]:
         """All, in the order in which blocks are aligned."""
-        return tuple(core.locate_ipu(self._fleet, number) for number in range(self._fleet.ipus))
+        return tuple(locate_ipu(self._fleet, number) for number in range(self._fleet.ipus))
 
     def capacity(self) -> Capacity:
         fleet = self.fleet
-        return Capacity(fleet.ipus, core.count_free_ipus(fleet, self._clock()))
+        return Capacity(fleet.ipus, count_free_ipus(fleet, self._clock()))
 
     def free_blocks(self, size: int) -> int:
-        return core.count_free_blocks(self._fleet, self._clock(), size)
+        return count_free_blocks(self._fleet, self._clock(), size)
 
     def _change(self, fleet: SimulatedFleet) -> None:
         if fleet is not self._fleet:
             self._keep(fleet)
-            self._fleet, self._due = fleet, core.find_due_time(fleet)
+            self._fleet, self._due = fleet, find_due_time(fleet)
 
-    def _told(self, held: SimulatedPartition) -> VipuPartition:
-        ipus = tuple(core.locate_ipu(self._fleet, number) for number in held.ipus)
+    def _describe(self, held: SimulatedPartition) -> VipuPartition:
+        ipus = tuple(locate_ipu(self._fleet, number) for number in held.ipus)
         return VipuPartition(held.name, held.size, held.gcds, held.state, ipus, held.message)

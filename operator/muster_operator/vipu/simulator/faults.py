@@ -5,8 +5,18 @@ from typing import Any
 
 import msgspec
 
-from muster_operator.vipu.simulator import fleet as core
-from muster_operator.vipu.simulator.fleet import InjectedFaults, InvalidCommand, SimulatedFleet, shorten_repr
+from muster_operator.vipu.simulator.fleet import (
+    IPUS_OF_MACHINE,
+    InjectedFaults,
+    InvalidCommand,
+    SimulatedFleet,
+    check_name,
+    has_link,
+    locate_ipu,
+    machine_address,
+    number_machines,
+    shorten_repr,
+)
 
 STUCK_LIMIT = 64
 SLOW_LIMIT_S = 600.0
@@ -47,7 +57,7 @@ def add_faults(fleet: SimulatedFleet, asked: FaultRequest) -> InjectedFaults:
             raise InvalidCommand(f"loseAnswers: {shorten_repr(asked.lose_answers)}: expected 0 to 1000")
         faults = msgspec.structs.replace(faults, lose_answers=asked.lose_answers)
     if asked.stuck is not None:
-        core.check_name(asked.stuck, "stuck")
+        check_name(asked.stuck, "stuck")
         if len(faults.stuck) >= STUCK_LIMIT:
             raise InvalidCommand(f"stuck: {STUCK_LIMIT} are so already, which is the most")
         faults = msgspec.structs.replace(faults, stuck=tuple({*faults.stuck, asked.stuck}))
@@ -76,10 +86,10 @@ def remove_faults(fleet: SimulatedFleet, ended: Mapping[str, str]) -> InjectedFa
 def describe_faults(fleet: SimulatedFleet) -> dict[str, Any]:
     """As people name them."""
     faults = fleet.faults
-    ipus = [core.locate_ipu(fleet, number) for number in faults.ipus]
+    ipus = [locate_ipu(fleet, number) for number in faults.ipus]
     return {
         "ipus": [f"{ipu.machine}/{ipu.index}" for ipu in ipus],
-        "links": [f"{core.machine_address(fleet, one)}-{core.machine_address(fleet, one + 1)}" for one in faults.links],
+        "links": [f"{machine_address(fleet, one)}-{machine_address(fleet, one + 1)}" for one in faults.links],
         "down": faults.down,
         "slow": faults.slow,
         "loseAnswers": faults.lose_answers,
@@ -93,22 +103,22 @@ def _add_number(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
 
 def _parse_ipu(fleet: SimulatedFleet, text: str) -> int:
     machine, _, index = text.partition("/")
-    known = {core.machine_address(fleet, one): one for one in core.number_machines(fleet)}
-    if machine not in known or index not in map(str, range(core.IPUS_OF_MACHINE)):
-        last = core.locate_ipu(fleet, fleet.ipus - 1)
-        first = core.locate_ipu(fleet, 0)
+    known = {machine_address(fleet, one): one for one in number_machines(fleet)}
+    if machine not in known or index not in map(str, range(IPUS_OF_MACHINE)):
+        last = locate_ipu(fleet, fleet.ipus - 1)
+        first = locate_ipu(fleet, 0)
         raise InvalidCommand(
             f"ipu: {shorten_repr(text)}: expected MACHINE/INDEX, "
             f"{first.machine}/{first.index} to {last.machine}/{last.index}"
         )
-    return known[machine] * core.IPUS_OF_MACHINE + int(index)
+    return known[machine] * IPUS_OF_MACHINE + int(index)
 
 
 def _parse_link(fleet: SimulatedFleet, text: str) -> int:
     links = {
-        f"{core.machine_address(fleet, one)}-{core.machine_address(fleet, one + 1)}": one
-        for one in core.number_machines(fleet)
-        if core.has_link(fleet, one)
+        f"{machine_address(fleet, one)}-{machine_address(fleet, one + 1)}": one
+        for one in number_machines(fleet)
+        if has_link(fleet, one)
     }
     if text not in links:
         allowed = f"a machine and the next of its rack, as {next(iter(links))}" if links else "none: one machine only"

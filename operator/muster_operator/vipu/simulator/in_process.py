@@ -3,7 +3,7 @@
     now = 0.0
     controller = InProcessController(Fleet(ipus=32, delay_s=5), lambda: now)
 
-Faults are set through ``controller.keeper``.
+Faults are set through ``controller.clocked_fleet``.
 """
 
 import asyncio
@@ -19,9 +19,8 @@ from muster_operator.vipu.controller import (
     VipuPartition,
     VipuUnreachable,
 )
-from muster_operator.vipu.simulator import fleet as core
 from muster_operator.vipu.simulator.clocked_fleet import Clock, ClockedFleet
-from muster_operator.vipu.simulator.fleet import SimulatedFleet
+from muster_operator.vipu.simulator.fleet import SimulatedFleet, SimulatorRefusal
 
 T = TypeVar("T")
 
@@ -36,43 +35,43 @@ class InProcessController:
         self, fleet: SimulatedFleet, clock: Clock, address: str = "127.0.0.1:8090", timeout_s: float = 10.0
     ) -> None:
         self.address = address
-        self.keeper = ClockedFleet(fleet, clock)
+        self.clocked_fleet = ClockedFleet(fleet, clock)
         self._timeout_s = timeout_s
 
     async def partitions(self) -> Sequence[VipuPartition]:
-        return await self._answer(self.keeper.partitions)
+        return await self._answer(self.clocked_fleet.partitions)
 
     async def partition(self, name: str) -> VipuPartition | None:
         return next((each for each in await self.partitions() if each.name == name), None)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
-        await self._answer(lambda: self.keeper.create(name, size, gcds), changes=True)
+        await self._answer(lambda: self.clocked_fleet.create(name, size, gcds), changes=True)
 
     async def reset(self, name: str) -> None:
-        await self._answer(lambda: self.keeper.reset(name), changes=True)
+        await self._answer(lambda: self.clocked_fleet.reset(name), changes=True)
 
     async def remove(self, name: str) -> None:
-        await self._answer(lambda: self.keeper.remove(name), changes=True)
+        await self._answer(lambda: self.clocked_fleet.remove(name), changes=True)
 
     async def capacity(self) -> Capacity:
-        return await self._answer(self.keeper.capacity)
+        return await self._answer(self.clocked_fleet.capacity)
 
     async def free_blocks(self, size: int) -> int:
-        return await self._answer(lambda: self.keeper.free_blocks(size))
+        return await self._answer(lambda: self.clocked_fleet.free_blocks(size))
 
     async def ipus(self) -> Sequence[Ipu]:
-        return await self._answer(self.keeper.ipus)
+        return await self._answer(self.clocked_fleet.ipus)
 
     async def _answer(self, carry_out: Callable[[], T], *, changes: bool = False) -> T:
         silent = VipuUnreachable(f"{self.address}: no answer")
-        faults = self.keeper.faults
+        faults = self.clocked_fleet.faults
         if faults.down:
             raise silent
         try:
             answer = carry_out()
-        except core.SimulatorRefusal as refused:
+        except SimulatorRefusal as refused:
             raise as_vipu_error(refused.why, str(refused)) from refused
-        if changes and self.keeper.loses_answer():
+        if changes and self.clocked_fleet.lose_answer():
             raise silent
         if faults.slow:
             await asyncio.sleep(min(faults.slow, self._timeout_s))

@@ -22,16 +22,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from muster_operator.vipu.simulator import fleet as core
 from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
 from muster_operator.vipu.simulator.faults import FaultRequest, add_faults, describe_faults, remove_faults
 from muster_operator.vipu.simulator.fleet import (
+    IPUS_OF_MACHINE,
     InvalidCommand,
     NameTaken,
     NoFreeBlock,
     PartitionBusy,
     SimulatorRefusal,
     UnknownPartition,
+    machine_address,
+    number_machines,
     shorten_repr,
 )
 
@@ -54,83 +56,83 @@ class NewPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 RouteHandler = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(keeper: ClockedFleet) -> Starlette:
+def make_app(clocked_fleet: ClockedFleet) -> Starlette:
     """All requests go through one event loop, so no two changes overlap."""
 
     async def overview(request: Request) -> Response:
         """All that is simulated."""
         _parse_query(request)
-        return _json(_describe_fleet(keeper))
+        return _json(_describe_fleet(clocked_fleet))
 
     async def list_all(request: Request) -> Response:
         """Every partition."""
         _parse_query(request)
-        return _json(keeper.partitions())
+        return _json(clocked_fleet.partitions())
 
     async def one(request: Request) -> Response:
         """One partition."""
         _parse_query(request)
-        return _json(keeper.partition(request.path_params["name"]))
+        return _json(clocked_fleet.partition(request.path_params["name"]))
 
     async def create(request: Request) -> Response:
         """{"name", "size", "gcds"}: a partition is made; 202."""
         _parse_query(request)
         wanted = await _read_body(request, NewPartition)
-        return _json(keeper.create(wanted.name, wanted.size, wanted.gcds), 202)
+        return _json(clocked_fleet.create(wanted.name, wanted.size, wanted.gcds), 202)
 
     async def reset(request: Request) -> Response:
         """Its IPUs are reset; 202."""
         _parse_query(request)
-        return _json(keeper.reset(request.path_params["name"]), 202)
+        return _json(clocked_fleet.reset(request.path_params["name"]), 202)
 
     async def remove(request: Request) -> Response:
         """It is removed; 202."""
         _parse_query(request)
-        keeper.remove(request.path_params["name"])
+        clocked_fleet.remove(request.path_params["name"])
         return _json({}, 202)
 
     async def ipus(request: Request) -> Response:
         """Every IPU, with its partition and state."""
         _parse_query(request)
-        return _json(keeper.ipus())
+        return _json(clocked_fleet.ipus())
 
     async def capacity(request: Request) -> Response:
         """IPUs in all, and free."""
         _parse_query(request)
-        return _json(keeper.capacity())
+        return _json(clocked_fleet.capacity())
 
     async def free_blocks(request: Request) -> Response:
         """?size=N: free blocks of N IPUs side by side."""
         size = _parse_query(request, "size").get("size", "")
         if not (size.isascii() and size.isdecimal() and len(size) <= 9):
             raise InvalidCommand(f"query: size={shorten_repr(size)}: expected a power of two")
-        return _json({"size": int(size), "blocks": keeper.free_blocks(int(size))})
+        return _json({"size": int(size), "blocks": clocked_fleet.free_blocks(int(size))})
 
     async def show_faults(request: Request) -> Response:
         """What is broken."""
         _parse_query(request)
-        return _json(describe_faults(keeper.fleet))
+        return _json(describe_faults(clocked_fleet.fleet))
 
     async def add_fault(request: Request) -> Response:
         """Breaks an IPU, a link, or the controller itself."""
         _parse_query(request)
         asked = await _read_body(request, FaultRequest)
-        faults = add_faults(keeper.fleet, asked)
+        faults = add_faults(clocked_fleet.fleet, asked)
         if asked.vanish is not None:
-            keeper.vanish(asked.vanish)
-        keeper.set_faults(faults)
-        return _json(describe_faults(keeper.fleet))
+            clocked_fleet.forget(asked.vanish)
+        clocked_fleet.set_faults(faults)
+        return _json(describe_faults(clocked_fleet.fleet))
 
     async def end_faults(request: Request) -> Response:
         """Mends all, or ?ipu=, ?link=, ?stuck= alone."""
-        keeper.set_faults(remove_faults(keeper.fleet, _parse_query(request, "ipu", "link", "stuck")))
-        return _json(describe_faults(keeper.fleet))
+        clocked_fleet.set_faults(remove_faults(clocked_fleet.fleet, _parse_query(request, "ipu", "link", "stuck")))
+        return _json(describe_faults(clocked_fleet.fleet))
 
     def reads(carry_out: RouteHandler) -> RouteHandler:
-        return _with_faults(keeper, carry_out, changes=False)
+        return _with_faults(clocked_fleet, carry_out, changes=False)
 
     def changes(carry_out: RouteHandler) -> RouteHandler:
-        return _with_faults(keeper, carry_out, changes=True)
+        return _with_faults(clocked_fleet, carry_out, changes=True)
 
     return Starlette(
         routes=[
@@ -151,17 +153,17 @@ def make_app(keeper: ClockedFleet) -> Starlette:
     )
 
 
-def _with_faults(keeper: ClockedFleet, carry_out: RouteHandler, *, changes: bool) -> RouteHandler:
+def _with_faults(clocked_fleet: ClockedFleet, carry_out: RouteHandler, *, changes: bool) -> RouteHandler:
     """As the faults will have it: not at all, late, or carried out and not answered."""
     refusable = _with_refusals(carry_out)
 
     @wraps(carry_out)
     async def answer(request: Request) -> Response:
-        if keeper.faults.down:
+        if clocked_fleet.faults.down:
             return _refuse(503, "Silent", "the controller is down (a fault that was asked for)")
         response = await refusable(request)
-        slow_s = keeper.faults.slow
-        if changes and response.status_code < 300 and keeper.loses_answer():
+        slow_s = clocked_fleet.faults.slow
+        if changes and response.status_code < 300 and clocked_fleet.lose_answer():
             response = _refuse(503, "Silent", "this answer is lost (a fault that was asked for)")
         if slow_s:
             await asyncio.sleep(slow_s)
@@ -219,22 +221,22 @@ async def _read_body(request: Request, kind: type[T]) -> T:
         raise InvalidCommand(f"body: {error}; expected a JSON object of {fields}") from error
 
 
-def _describe_fleet(keeper: ClockedFleet) -> dict[str, Any]:
-    fleet, capacity = keeper.fleet, keeper.capacity()
+def _describe_fleet(clocked_fleet: ClockedFleet) -> dict[str, Any]:
+    fleet, capacity = clocked_fleet.fleet, clocked_fleet.capacity()
     by_ipu = {number: held.name for held in fleet.partitions for number in held.ipus}
     machines = [
         {
-            "address": core.machine_address(fleet, machine),
-            "partitions": [by_ipu.get(machine * core.IPUS_OF_MACHINE + at, "") for at in range(core.IPUS_OF_MACHINE)],
+            "address": machine_address(fleet, machine),
+            "partitions": [by_ipu.get(machine * IPUS_OF_MACHINE + at, "") for at in range(IPUS_OF_MACHINE)],
         }
-        for machine in core.number_machines(fleet)
+        for machine in number_machines(fleet)
     ]
     return {
         "ipus": capacity.total,
         "free": capacity.free,
         "delayS": fleet.delay_s,
         "machines": machines,
-        "partitions": keeper.partitions(),
+        "partitions": clocked_fleet.partitions(),
         "faults": describe_faults(fleet),
     }
 
