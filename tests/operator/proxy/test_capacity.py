@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.proxy.world import World, called, quarantined, wish
+from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
 from muster_operator.job.partition_api import Entry, Query, Refusal
 from muster_operator.proxy.partition_limits import PartitionLimits
@@ -17,8 +17,8 @@ from muster_operator.vipu.controller import Ipu
 async def test_52_four_of_thirty_two_are_used_by_default() -> None:
     world = World(32)
     proxy = await world.start()
-    asked = wish(size=4)
-    await proxy.intents.request(called(asked), asked)
+    asked = build_request(size=4)
+    await proxy.intents.request(partition_name(asked), asked)
     line = {"used": 4, "available": 28}
     assert await proxy.capacity.count_ipus() == {"default": line, "total": line}
     world.vipus[0].inner.clocked_fleet.create("theirs", 8, 1)
@@ -30,8 +30,8 @@ async def test_52_four_of_thirty_two_are_used_by_default() -> None:
 async def test_53_aligned_free_blocks_are_counted() -> None:
     world = World(32)
     proxy = await world.start()
-    asked = wish(size=4)
-    await proxy.intents.request(called(asked), asked)
+    asked = build_request(size=4)
+    await proxy.intents.request(partition_name(asked), asked)
     assert await proxy.capacity.count_partitions(2) == Query(True, 14, "")
     assert await proxy.capacity.count_partitions(64) == Query(True, 0, "")
     assert await proxy.capacity.count_partitions(16) == Query(True, 1, "")
@@ -46,8 +46,8 @@ async def test_quarantined_ipus_are_left_out(knows_ipus: bool) -> None:
     assert (await proxy.capacity.count_ipus())["total"] == {"used": 0, "available": 29}
     for size, number in ((1, 29), (2, 14), (4, 6), (32, 0)):
         assert await proxy.capacity.count_partitions(size) == Query(True, number, "")
-    asked = wish(size=32)
-    refused = await proxy.intents.request(called(asked), asked)
+    asked = build_request(size=32)
+    refused = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(refused, Refusal)
     assert refused.message == "v0:8090: 1 free blocks of 32 IPUs, 1 of them with quarantined IPUs"
     assert world.vipus[0].calls == []
@@ -66,19 +66,20 @@ async def test_a_quarantined_ipu_of_two_controllers_is_left_out_once() -> None:
 async def test_a_partition_that_falls_on_one_is_parked_and_made_elsewhere(knows_ipus: bool) -> None:
     world = World(16, knows_ipus=knows_ipus)
     proxy = await world.start(quarantined(Ipu("10.1.1.1", 2)))
-    asked = wish(size=2)
+    asked = build_request(size=2)
     taken = [
-        await proxy.intents.request(called(w), w) for w in (asked, wish(instance=1, size=2), wish(instance=2, size=2))
+        await proxy.intents.request(partition_name(w), w)
+        for w in (asked, build_request(instance=1, size=2), build_request(instance=2, size=2))
     ]
     assert all(isinstance(each, Entry) and each.state == "active" for each in taken)
-    await world.quiet()
+    await world.wait_idle()
     [parked] = [name for name in world.vipus[0].held if name.startswith("p-muster-parked-")]
     assert list(world.vipus[0].held[parked].ipus) == [2], "as small as it can be"
     world.assert_they_agree()
     assert (await proxy.capacity.count_ipus())["total"] == {"used": 6, "available": 9}
     assert (await proxy.capacity.count_partitions(2)).num_of_partitions == 4
     proxy.update_quarantine({})
-    await world.quiet()
+    await world.wait_idle()
     assert parked not in world.vipus[0].held
     assert parked not in world.api.data
     world.assert_they_agree()
@@ -89,14 +90,14 @@ async def test_a_partition_that_falls_on_one_is_parked_and_made_elsewhere(knows_
 async def test_proof_while_no_proxy_runs_releases_too() -> None:
     world = World(8)
     proxy = await world.start(quarantined(Ipu("10.1.1.1", 0)))
-    asked = wish()
-    await proxy.intents.request(called(asked), asked)
-    await world.quiet()
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
+    await world.wait_idle()
     await world.kill()
     world.gate.open()
     await world.start()
-    await world.quiet()
-    assert set(world.vipus[0].held) == {called(asked)}
+    await world.wait_idle()
+    assert set(world.vipus[0].held) == {partition_name(asked)}
     world.assert_they_agree()
     await world.kill()
 
@@ -104,12 +105,12 @@ async def test_proof_while_no_proxy_runs_releases_too() -> None:
 async def test_parking_is_bounded() -> None:
     world = World(16)
     proxy = await world.start(quarantined(Ipu("10.1.1.1", 0), Ipu("10.1.1.2", 0)), limits=PartitionLimits(parked=1))
-    asked = wish()
-    refused = await proxy.intents.request(called(asked), asked)
+    asked = build_request()
+    refused = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(refused, Refusal)
     assert refused.why == "NoRoom"
     assert "quarantined" in refused.message
-    await world.quiet()
+    await world.wait_idle()
     assert [name for name in world.vipus[0].held if not name.startswith("p-muster-parked-")] == []
     world.assert_they_agree()
     await world.kill()
@@ -142,8 +143,8 @@ def test_spoilt_blocks_are_those_a_person_would_count(bad: set[int], held: set[i
 async def test_a_crowd_costs_v_ipu_one_question() -> None:
     world = World(32)
     proxy = await world.start()
-    await world.quiet()
-    before = world.vipus[0].asked
+    await world.wait_idle()
+    before = world.vipus[0].reads
     await asyncio.gather(*(proxy.capacity.count_partitions(2) for _ in range(50)))
-    assert world.vipus[0].asked == before + 1
+    assert world.vipus[0].reads == before + 1
     await world.kill()

@@ -1,18 +1,18 @@
-"""One wish that comes twice at once: whoever asks gives up sooner than V-IPU answers, and asks again."""
+"""One request that comes twice at once: whoever asks gives up sooner than V-IPU answers, and asks again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.operator.proxy.world import World, called, wish
+from tests.operator.proxy.world import World, build_request, partition_name
 
 from muster_operator.job.partition_api import Entry
 
-ASKED = wish()
+ASKED = build_request()
 
 
-class _Held:
+class _HeldCall:
     """The first call waits, before it asks or with its answer, until it is let go."""
 
     def __init__(self, ask: Callable[[Any], Coroutine[Any, Any, Any]], *, with_answer: bool) -> None:
@@ -37,18 +37,18 @@ async def test_both_get_the_one_partition_and_no_room_is_kept_for_another(call: 
     world = World(8)
     proxy = await world.start()
     vipu = world.vipus[0]
-    held = _Held(getattr(vipu, call), with_answer=with_answer)
+    held = _HeldCall(getattr(vipu, call), with_answer=with_answer)
     setattr(vipu, call, held)
-    first = asyncio.create_task(proxy.intents.request(called(ASKED), ASKED))
+    first = asyncio.create_task(proxy.intents.request(partition_name(ASKED), ASKED))
     await held.is_held.wait()
-    second = await proxy.intents.request(called(ASKED), ASKED)
+    second = await proxy.intents.request(partition_name(ASKED), ASKED)
     assert isinstance(second, Entry)
-    await world.quiet()
+    await world.wait_idle()
     held.let_go.set()
     assert await first == second
-    other = wish("uid-2", name="other")
-    taken = await proxy.intents.request(called(other), other)
+    other = build_request("uid-2", name="other")
+    taken = await proxy.intents.request(partition_name(other), other)
     assert isinstance(taken, Entry), "the other half is free"
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     await world.kill()

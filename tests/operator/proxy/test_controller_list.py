@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.operator.proxy.world import FAR_S, World, called, wish
+from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
 from muster_operator.job.partition_api import Entry, Query, Refusal
 from muster_operator.proxy.controllers.list_source import ControllerListSource
@@ -79,8 +79,8 @@ async def test_55_they_are_tried_in_order_until_one_has_room() -> None:
     proxy = await world.start()
     got = []
     for instance in range(3):
-        asked = wish(instance=instance)
-        taken = await proxy.intents.request(called(asked), asked)
+        asked = build_request(instance=instance)
+        taken = await proxy.intents.request(partition_name(asked), asked)
         assert isinstance(taken, Entry)
         got.append((taken.controller, taken.selector))
     assert got == [("v0:8090", "rack=v0"), ("v1:8090", "rack=v1"), ("v1:8090", "rack=v1")]
@@ -98,15 +98,15 @@ async def test_55_no_room_that_shows_only_at_the_creation_goes_to_the_next() -> 
 
     first.free_blocks = roomy  # type: ignore[method-assign]
     first.inner.clocked_fleet.create("theirs", 4, 1)
-    asked = wish()
-    taken = await proxy.intents.request(called(asked), asked)
+    asked = build_request()
+    taken = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(taken, Entry)
     assert (taken.state, taken.controller) == ("active", "v1:8090")
-    other = wish(instance=1)
-    refused = await proxy.intents.request(called(other), other)
+    other = build_request(instance=1)
+    refused = await proxy.intents.request(partition_name(other), other)
     assert isinstance(refused, Refusal)
     assert refused.why == "NoRoom"
-    assert set(world.api.data) == {called(asked)}
+    assert set(world.api.data) == {partition_name(asked)}
     await world.kill()
 
 
@@ -114,15 +114,15 @@ async def test_55_one_that_is_down_is_passed_over_and_named() -> None:
     world = World(16, 16)
     proxy = await world.start()
     world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
-    asked = wish(size=16, gcds=1)
-    taken = await proxy.intents.request(called(asked), asked)
+    asked = build_request(size=16, gcds=1)
+    taken = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(taken, Entry)
     assert taken.controller == "v1:8090"
     assert await proxy.capacity.count_partitions(2) == Query(True, 0, "v0:8090: no answer")
     world.vipus[1].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     assert await proxy.capacity.count_partitions(2) == Query(False, 0, "v0:8090: no answer; v1:8090: no answer")
-    other = wish(instance=1)
-    assert await proxy.intents.request(called(other), other) == Refusal(
+    other = build_request(instance=1)
+    assert await proxy.intents.request(partition_name(other), other) == Refusal(
         why="Unreachable", message="v0:8090: no answer; v1:8090: no answer"
     )
     await world.kill()
@@ -131,15 +131,15 @@ async def test_55_one_that_is_down_is_passed_over_and_named() -> None:
 async def test_56_a_removed_controllers_live_partition_is_still_let_go() -> None:
     world = World(16, 16)
     proxy = await world.start()
-    asked = wish()
-    await proxy.intents.request(called(asked), asked)
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
     listing = ControllerListSource(proxy.controllers)
     listing.apply("v1:8090:rack=v1", "test")
-    other = wish(instance=1)
-    taken = await proxy.intents.request(called(other), other)
+    other = build_request(instance=1)
+    taken = await proxy.intents.request(partition_name(other), other)
     assert isinstance(taken, Entry)
     assert taken.controller == "v1:8090"
-    assert await proxy.intents.release(called(asked), asked.job) is None
+    assert await proxy.intents.release(partition_name(asked), asked.job) is None
     assert world.vipus[0].held == {}
     await world.kill()
 
@@ -147,12 +147,12 @@ async def test_56_a_removed_controllers_live_partition_is_still_let_go() -> None
 async def test_56_also_by_a_proxy_that_never_knew_it() -> None:
     world = World(16, 16)
     proxy = await world.start()
-    asked = wish()
-    await proxy.intents.request(called(asked), asked)
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
     await world.kill()
     world.gate.open()
     proxy = await world.start(endpoints="v1:8090:rack=v1")
-    assert await proxy.intents.release(called(asked), asked.job) is None
+    assert await proxy.intents.release(partition_name(asked), asked.job) is None
     assert world.vipus[0].held == {}
     await world.kill()
 
@@ -181,8 +181,8 @@ async def test_56_an_edited_file_is_read_again(tmp_path: Path, caplog: pytest.Lo
 async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
     world = World(16, 16)
     proxy = await world.start(timeouts=RequestTimeouts(FAR_S, 0.05))
-    first = wish()
-    await proxy.intents.request(called(first), first)
+    first = build_request()
+    await proxy.intents.request(partition_name(first), first)
     asked = asyncio.Event()
     slow = world.vipus[0]
     real = slow.inner.partition
@@ -192,13 +192,13 @@ async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
         return await asyncio.Event().wait()
 
     slow.inner.partition = never  # type: ignore[method-assign,assignment]
-    under_way = await proxy.intents.release(called(first), first.job)
+    under_way = await proxy.intents.release(partition_name(first), first.job)
     assert isinstance(under_way, Entry)
     assert under_way.state == "deleting"
     assert asked.is_set()
     ControllerListSource(proxy.controllers).apply("v1:8090:rack=v1", "test")
-    other = wish("uid-2", name="b")
-    taken = await proxy.intents.request(called(other), other)
+    other = build_request("uid-2", name="b")
+    taken = await proxy.intents.request(partition_name(other), other)
     assert isinstance(taken, Entry)
     slow.inner.partition = real  # type: ignore[method-assign]
     await world.kill()

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.operator.proxy.world import World, called, quarantined, wish
+from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
 from muster_operator.job.partition_api import Entry
 from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Ipu
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 
-ASKED = wish()
-NAME = called(ASKED)
+ASKED = build_request()
+NAME = partition_name(ASKED)
 AGAIN = msgspec.structs.replace(ASKED, attempt=1)
 LARGER = msgspec.structs.replace(ASKED, attempt=1, size=8)
 BAD = quarantined(Ipu("10.1.1.1", 2), Ipu("10.1.1.1", 3))
@@ -74,7 +74,7 @@ async def _interrupted(scene: str, at: int) -> bool:
     await world.start()
     for each in before:
         assert await _act(world, each)
-    await world.quiet()
+    await world.wait_idle()
     await world.kill()
     world.gate.open()
     world.vipus[0].calls.clear()
@@ -82,15 +82,15 @@ async def _interrupted(scene: str, at: int) -> bool:
     await world.start(bad)
     survived = await _act(world, act)
     if survived:
-        await _quiet_or_dead(world)
+        await _wait_idle_or_dead(world)
         survived = not world.gate.is_shut.is_set()
     await world.kill()
     world.gate.open()
     proxy = await world.start(bad)
-    await world.quiet()
+    await world.wait_idle()
     # the job asks as it did, and comes to what it wanted
     answer = await act(proxy)
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     held = set(world.vipus[0].held)
     if act is free:
@@ -116,13 +116,13 @@ async def _interrupted(scene: str, at: int) -> bool:
             assert parked or not survived
     calls = list(world.vipus[0].calls)
     await act(proxy)
-    await world.quiet()
+    await world.wait_idle()
     assert world.vipus[0].calls == calls, "asked once more, nothing is done"
     await world.kill()
     return not survived
 
 
-async def _quiet_or_dead(world: World) -> None:
+async def _wait_idle_or_dead(world: World) -> None:
     await world.until(lambda: world.gate.is_shut.is_set() or not world.proxy.reconciler.is_busy, "quiet, or dead")
 
 
@@ -147,7 +147,7 @@ async def test_32_killed_between_the_call_and_the_write_the_next_one_finds_it() 
     assert ASKED.job in world.api.data[NAME], "it links job and partition"
     world.gate.open()
     await world.start()
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     assert world.vipus[0].calls == [("create", NAME)]
     await world.kill()
@@ -161,7 +161,7 @@ async def test_33_another_release_picks_up_the_tracker_and_touches_nothing() -> 
     world.gate.open()
     writes, calls = world.api.writes, list(world.vipus[0].calls)
     proxy = await world.start()
-    await world.quiet()
+    await world.wait_idle()
     taken = await proxy.intents.request(NAME, ASKED)
     assert isinstance(taken, Entry)
     assert taken.state == "active"
@@ -176,7 +176,7 @@ async def test_an_answer_of_the_tracker_that_is_lost_is_read_again() -> None:
     for act in (take, take_again, free):
         world.api.lost_answers = 2
         await act(proxy)
-        await world.quiet()
+        await world.wait_idle()
         world.assert_they_agree()
     assert world.api.data == {}
     assert world.vipus[0].calls == [("create", NAME), ("reset", NAME), ("remove", NAME)]
@@ -189,7 +189,7 @@ async def test_an_answer_of_v_ipu_that_is_lost_makes_no_twin() -> None:
     for lost, act in enumerate((take, take_again, free), 1):
         world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(lose_answers=lost))
         await act(proxy)
-        await world.quiet()
+        await world.wait_idle()
         world.assert_they_agree()
         assert world.vipus[1].held == {}
     await world.kill()
@@ -220,12 +220,12 @@ def test_whatever_comes_tracker_and_v_ipu_agree_in_the_end(ops: list[tuple[str, 
 async def _whatever(ops: list[tuple[str, int, int]]) -> None:
     world = World(16, 8, knows_ipus=True)
     bad: dict[str, str] = {}
-    wishes = [wish(f"uid-{i}", name=f"job{i}", size=4) for i in range(3)]
+    wishes = [build_request(f"uid-{i}", name=f"job{i}", size=4) for i in range(3)]
     wanted: dict[int, int] = {}
     await world.start(bad)
     for op, which, number in ops:
         asked = wishes[which % 3]
-        name = called(asked)
+        name = partition_name(asked)
         if op == "take":
             wanted[which] = max(wanted.get(which, 0), number)
             attempt = msgspec.structs.replace(asked, attempt=wanted[which])
@@ -249,29 +249,29 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
                     vipu.inner.clocked_fleet.forget(name)
         elif op == "map-gone" and not world.gate.is_shut.is_set():
             world.api.put(None)
-            await world.seen()
+            await world.deliver_watch()
         elif op in ("key-gone", "garbage") and name in world.api.data and not world.gate.is_shut.is_set():
             data = dict(world.api.data)
             del data[name]
             world.api.put(data | ({name: "{garbage"} if op == "garbage" else {}))
-            await world.seen()
+            await world.deliver_watch()
         if world.gate.is_shut.is_set():
             await _revive(world, bad)
-    await _quiet_or_dead(world)
+    await _wait_idle_or_dead(world)
     await _revive(world, bad)
-    await world.quiet()
+    await world.wait_idle()
     for index, last in wanted.items():
         asked = msgspec.structs.replace(wishes[index], attempt=last)
-        answer = await world.proxy.intents.request(called(asked), asked)
+        answer = await world.proxy.intents.request(partition_name(asked), asked)
         assert isinstance(answer, Entry), answer
         assert (answer.state, answer.job) == ("active", asked.job)
     for asked in [each for index, each in enumerate(wishes) if index not in wanted]:
-        assert await world.proxy.intents.release(called(asked), asked.job) is None
+        assert await world.proxy.intents.release(partition_name(asked), asked.job) is None
     await world.proxy.capacity.count_ipus()
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     jobs = [name for name in world.proxy.store.entries if not name.startswith("p-muster-parked-")]
-    assert sorted(jobs) == sorted(called(wishes[index]) for index in wanted)
+    assert sorted(jobs) == sorted(partition_name(wishes[index]) for index in wanted)
     await world.kill()
 
 

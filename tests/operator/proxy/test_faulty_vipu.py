@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, called, quarantined, wish
+from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, build_request, partition_name, quarantined
 
 from muster_operator.job.names import PARKED_PREFIX
 from muster_operator.job.partition_api import Entry, Query, Refusal
@@ -12,13 +12,13 @@ from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.vipu.controller import Ipu, NoRoom, VipuError, VipuPartition, VipuUnreachable
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 
-ASKED = wish(size=2)
-NAME = called(ASKED)
+ASKED = build_request(size=2)
+NAME = partition_name(ASKED)
 BAD = quarantined(Ipu("10.1.1.1", 0))
 NEVER_LATE = replace(FAST, late_s=FAR_S)
 
 
-class _Late:
+class _LateCreations:
     """Creations of names that begin so are not answered, but kept; later ones raise ``then``."""
 
     def __init__(self, vipu: Vipu, prefix: str, then: VipuError | None = None) -> None:
@@ -40,7 +40,7 @@ class _Late:
         await self._real(*self.kept[0])
 
 
-async def _looked_for(world: World, name: str) -> None:
+async def _wait_looked_for(world: World, name: str) -> None:
     """V-IPU has been asked for it, has none, and that was taken in."""
     vipu = world.vipus[0]
     real, looks = vipu.partition, 0
@@ -57,13 +57,13 @@ async def _looked_for(world: World, name: str) -> None:
 async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -> None:
     world = World(8)
     proxy = await world.start(timeouts=RequestTimeouts(FAR_S, 0.05), intervals=NEVER_LATE)
-    late = _Late(world.vipus[0], NAME)
+    late = _LateCreations(world.vipus[0], NAME)
     taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "V-IPU is asked")
     left = await proxy.intents.release(NAME, ASKED.job)
     assert isinstance(left, Entry)
     assert left.state == "deleting"
-    await _looked_for(world, NAME)
+    await _wait_looked_for(world, NAME)
     await late.happens()
     await world.until(lambda: not world.api.data, "it is removed and forgotten")
     assert world.vipus[0].held == {}
@@ -74,11 +74,11 @@ async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -
 async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> None:
     world = World(8, 8)
     proxy = await world.start(timeouts=RequestTimeouts(FAR_S, FAR_S), intervals=NEVER_LATE)
-    late = _Late(world.vipus[0], NAME, then=NoRoom("no room"))
+    late = _LateCreations(world.vipus[0], NAME, then=NoRoom("no room"))
     refused = await proxy.intents.request(NAME, ASKED)
     assert isinstance(refused, Refusal)
     assert refused.why == "NoRoom"
-    await _looked_for(world, NAME)
+    await _wait_looked_for(world, NAME)
     await late.happens()
     await world.until(lambda: not world.api.data, "it is removed and forgotten")
     assert world.held == {"v0:8090": {}, "v1:8090": {}}
@@ -88,9 +88,9 @@ async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> 
 async def test_what_is_never_made_after_all_is_forgotten() -> None:
     world = World(8)
     proxy = await world.start()
-    late = _Late(world.vipus[0], NAME, then=NoRoom("no room"))
+    late = _LateCreations(world.vipus[0], NAME, then=NoRoom("no room"))
     assert isinstance(await proxy.intents.request(NAME, ASKED), Refusal)
-    await world.quiet()
+    await world.wait_idle()
     assert (world.api.data, world.vipus[0].held, len(late.kept)) == ({}, {}, 1)
     await world.kill()
 
@@ -99,12 +99,12 @@ async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
     world = World(8, knows_ipus=True)
     bad = quarantined(*(Ipu("10.1.1.1", number) for number in range(4)))  # it is not made smaller
     proxy = await world.start(bad, intervals=NEVER_LATE, timeouts=RequestTimeouts(FAR_S, 0.05))
-    late = _Late(world.vipus[0], PARKED_PREFIX, then=NoRoom("no room"))
+    late = _LateCreations(world.vipus[0], PARKED_PREFIX, then=NoRoom("no room"))
     taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "one is to be parked")
     park = late.kept[0][0]
     assert isinstance(await proxy.intents.release(NAME, ASKED.job), Entry | None)
-    await _looked_for(world, park)
+    await _wait_looked_for(world, park)
     await late.happens()
     await world.until(lambda: '"active"' in world.api.data.get(park, ""), "it is parked")
     proxy.update_quarantine({})
@@ -168,7 +168,7 @@ async def test_one_that_is_made_otherwise_than_asked_for_is_told_and_made_anew_a
     vipu = world.vipus[0]
     real = vipu.create
     vipu.create = lambda name, size, _gcds: real(name, size, 1)  # type: ignore[method-assign,assignment]
-    asked = wish(size=2, gcds=2)
+    asked = build_request(size=2, gcds=2)
     assert isinstance(await proxy.intents.request(NAME, asked), Entry)
     told = "it made 2 IPUs in 1 GCDs, asked for 2 in 2"
     await world.until(lambda: told in world.api.data[NAME], "the reason")

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from tests.operator.proxy.world import World, called, quarantined, wish
+from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
 from muster_operator.job.names import PARKED_PREFIX, is_parked
 from muster_operator.job.partition_api import Entry, Refusal
@@ -52,16 +52,16 @@ async def test_one_bad_ipu_under_a_large_partition_keeps_no_other_from_work(
 ) -> None:
     world = World(128, knows_ipus=True)
     proxy = await world.start(quarantined(*map(ipu, bad)))
-    asked = wish(size=size)
-    taken = await proxy.intents.request(called(asked), asked)
+    asked = build_request(size=size)
+    taken = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(taken, Entry)
-    await world.quiet()
+    await world.wait_idle()
     assert parks(world) == expected
     world.assert_they_agree()
     assert (await proxy.capacity.count_ipus())["total"]["available"] == 128 - size - len(bad)
     calls, writes = list(world.vipus[0].calls), world.api.writes
     proxy.reconciler.verify_parked()
-    await world.quiet()
+    await world.wait_idle()
     assert (world.vipus[0].calls, world.api.writes) == (calls, writes), "and that is that"
     await world.kill()
 
@@ -76,11 +76,11 @@ async def test_jobs_come_while_v_ipu_chooses_as_it_likes_and_none_is_left_on_a_b
     bad = set(rng.sample(range(32), 2))
     proxy = await world.start(quarantined(*map(ipu, bad)))
     for number in range(6):
-        asked = wish(f"uid-{number}", name=f"j{number}", size=rng.choice([1, 2, 4, 8]))
-        taken = await proxy.intents.request(called(asked), asked)
+        asked = build_request(f"uid-{number}", name=f"j{number}", size=rng.choice([1, 2, 4, 8]))
+        taken = await proxy.intents.request(partition_name(asked), asked)
         if isinstance(taken, Refusal):
             assert taken.why == "NoRoom"
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     for name, held in world.vipus[0].held.items():
         if is_parked(name):
@@ -88,7 +88,7 @@ async def test_jobs_come_while_v_ipu_chooses_as_it_likes_and_none_is_left_on_a_b
         else:
             assert bad.isdisjoint(held.ipus)
     proxy.update_quarantine({})
-    await world.quiet()
+    await world.wait_idle()
     assert parks(world) == []
     world.assert_they_agree()
     await world.kill()
@@ -106,15 +106,15 @@ async def test_where_no_smaller_one_can_be_made_it_is_given_up_and_nothing_is_le
 
     vipu.create = create  # type: ignore[method-assign]
     proxy = await world.start(quarantined(ipu(1)))
-    asked = wish(size=4)
-    assert isinstance(await proxy.intents.request(called(asked), asked), Entry)
-    await world.quiet()
+    asked = build_request(size=4)
+    assert isinstance(await proxy.intents.request(partition_name(asked), asked), Entry)
+    await world.wait_idle()
     world.assert_they_agree()
     assert parks(world) == []
     assert (await proxy.capacity.count_ipus())["total"]["available"] == 11
-    other = wish("uid-2", name="other", size=4)
-    assert isinstance(await proxy.intents.request(called(other), other), Entry)
-    await world.quiet()
+    other = build_request("uid-2", name="other", size=4)
+    assert isinstance(await proxy.intents.request(partition_name(other), other), Entry)
+    await world.wait_idle()
     assert parks(world) == [[0, 1, 2, 3]], "it is not tried again"
     await world.kill()
 
@@ -135,16 +135,16 @@ async def test_a_park_that_v_ipu_never_gets_rid_of_keeps_nobody_waiting_for_ever
 
     vipu.remove = remove  # type: ignore[method-assign]
     proxy = await world.start(quarantined(ipu(1)))
-    asked = wish(size=4)
-    assert isinstance(await proxy.intents.request(called(asked), asked), Entry)
-    other = wish("uid-2", name="other", size=4)
+    asked = build_request(size=4)
+    assert isinstance(await proxy.intents.request(partition_name(asked), asked), Entry)
+    other = build_request("uid-2", name="other", size=4)
     async with asyncio.timeout(20.0):
         await is_asked.wait()
         while True:
-            taken = await proxy.intents.request(called(other), other)
+            taken = await proxy.intents.request(partition_name(other), other)
             if isinstance(taken, Entry) and taken.state == "active":
                 break
     is_stuck = False
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     await world.kill()

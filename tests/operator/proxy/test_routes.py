@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 import uvicorn
-from tests.operator.proxy.world import FAR_S, World, called, wish
+from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
 from muster_kube.api.errors import Unreachable
 from muster_kube.api.reviews import Identity
@@ -85,8 +85,10 @@ SAMPLES = {
 
 
 async def put(served: Served, **changes: object) -> httpx2.Response:
-    asked = msgspec.structs.replace(wish(), **changes)
-    return await served.http.put(f"/partitions/{called(asked)}", content=msgspec.json.encode(asked), headers=OPERATOR)
+    asked = msgspec.structs.replace(build_request(), **changes)
+    return await served.http.put(
+        f"/partitions/{partition_name(asked)}", content=msgspec.json.encode(asked), headers=OPERATOR
+    )
 
 
 async def test_52_53_stats_and_query_answer_as_published(served: Served) -> None:
@@ -125,7 +127,7 @@ async def test_53_without_a_controller_that_answers_nothing_is_available(served:
 
 
 async def test_partitions_are_for_the_operator_alone(served: Served) -> None:
-    name = called(wish())
+    name = partition_name(build_request())
     for headers, status in (
         ({}, 401),
         ({"authorization": "Basic x"}, 401),
@@ -143,7 +145,7 @@ async def test_partitions_are_for_the_operator_alone(served: Served) -> None:
 
 
 async def test_a_partition_is_put_shown_and_deleted(served: Served) -> None:
-    name = called(wish())
+    name = partition_name(build_request())
     made = await put(served)
     assert (made.status_code, made.json().get("state", "creating")) == (200, "active")
     assert (await served.http.get(f"/partitions/{name}", headers=OPERATOR)).json() == made.json()
@@ -165,12 +167,12 @@ async def test_a_partition_is_put_shown_and_deleted(served: Served) -> None:
         (b"", "expected a JSON object with job"),
         (b"\xff", "expected a JSON object"),
         (b'{"job":"u"}', "missing required field"),
-        (msgspec.json.encode(msgspec.to_builtins(wish()) | {"extra": 1}), "unknown field"),
-        (msgspec.json.encode(msgspec.to_builtins(wish()) | {"size": 3}), "size: 3"),
+        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"extra": 1}), "unknown field"),
+        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"size": 3}), "size: 3"),
     ],
 )
 async def test_a_bad_wish_is_400_and_says_why(served: Served, body: bytes, told: str) -> None:
-    answer = await served.http.put(f"/partitions/{called(wish())}", content=body, headers=OPERATOR)
+    answer = await served.http.put(f"/partitions/{partition_name(build_request())}", content=body, headers=OPERATOR)
     assert (answer.status_code, answer.json()["why"]) == (400, "Invalid")
     assert told in answer.json()["message"]
 

@@ -7,22 +7,22 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.proxy.world import FAR_S, World, called, wish
+from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
 from muster_operator.job.partition_api import Entry, Refusal
 from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.proxy.tracker import entries
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 
-ASKED = wish()
-NAME = called(ASKED)
-OTHER = wish("uid-2", name="other")
+ASKED = build_request()
+NAME = partition_name(ASKED)
+OTHER = build_request("uid-2", name="other")
 
 
 async def _taken(world: World) -> None:
     proxy = await world.start()
     await proxy.intents.request(NAME, ASKED)
-    await world.quiet()
+    await world.wait_idle()
 
 
 def test_32_an_entry_links_job_and_partition_and_comes_back_as_it_was() -> None:
@@ -60,12 +60,12 @@ async def test_garbage_under_a_name_that_is_not_known_is_left_and_refused_for() 
     world = World()
     world.api.put({NAME: "{garbage"})
     proxy = await world.start()
-    await world.quiet()
+    await world.wait_idle()
     for answer in (await proxy.intents.request(NAME, ASKED), await proxy.intents.release(NAME, "uid-1")):
         assert isinstance(answer, Refusal)
         assert answer.why == "Refused"
         assert "cannot be read" in answer.message
-    await proxy.intents.request(called(OTHER), OTHER)
+    await proxy.intents.request(partition_name(OTHER), OTHER)
     assert world.api.data[NAME] == "{garbage"
     assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_tracker_unreadable") == 1
     await world.kill()
@@ -76,8 +76,8 @@ async def test_garbage_over_an_entry_that_is_known_is_kept_beside_it() -> None:
     await _taken(world)
     good = world.api.data[NAME]
     world.api.put({NAME: "{garbage"})
-    await world.seen()
-    await world.quiet()
+    await world.deliver_watch()
+    await world.wait_idle()
     assert world.api.data == {NAME: good, f"{NAME}.unreadable": "{garbage"}
     world.assert_they_agree()
     await world.kill()
@@ -90,8 +90,8 @@ async def test_an_entry_or_the_whole_map_that_somebody_deletes_is_put_back() -> 
     gone: list[dict[str, str] | None] = [{}, None]
     for left in gone:
         world.api.put(left)
-        await world.seen()
-        await world.quiet()
+        await world.deliver_watch()
+        await world.wait_idle()
         assert world.api.data == good
     await world.kill()
 
@@ -102,8 +102,8 @@ async def test_an_entry_that_another_proxy_has_ended_is_forgotten() -> None:
     world.vipus[0].inner.clocked_fleet.remove(NAME)
     await world.until(lambda: not world.vipus[0].held, "V-IPU has removed it")
     world.api.put({})
-    await world.seen()
-    await world.quiet()
+    await world.deliver_watch()
+    await world.wait_idle()
     assert world.proxy.store.entries == {}
     assert world.api.data == {}
     await world.kill()
@@ -116,12 +116,12 @@ async def test_what_another_writes_meanwhile_is_not_written_over() -> None:
         Entry(job="uid-9", namespace="n", name="theirs", controller="v0:8090", state="active")
     )
     world.vipus[0].inner.clocked_fleet.create("p-theirs-n-0", 2, 1)
-    world.api.held.clear()
+    world.api.writable.clear()
     taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
-    await world.until(lambda: world.vipus[0].asked > 0, "it is asked for")
+    await world.until(lambda: world.vipus[0].reads > 0, "it is asked for")
     await asyncio.sleep(0.01)
     world.api.put({"p-theirs-n-0": theirs})
-    world.api.held.set()
+    world.api.writable.set()
     assert isinstance(await taking, Entry)
     assert set(world.api.data) == {"p-theirs-n-0", NAME}
     assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_tracker_conflicts_total") == 1
@@ -156,7 +156,7 @@ async def test_in_a_tracker_without_room_partitions_lose_their_messages_and_go_o
     )
     full = {"p-x-n-0": entries.format_entry(msgspec.structs.replace(long, name="x" * (fill - 32)))}
     world.api.put(dict(world.api.data) | full)
-    await world.seen()
+    await world.deliver_watch()
     said = msgspec.structs.replace(entry, state="deleting", message="V-IPU says no, at length: " + "no " * 60)
     # as it is while V-IPU does not let it go
     world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
@@ -184,7 +184,7 @@ def test_a_tracker_of_two_thousand_usual_entries_is_not_full() -> None:
 async def test_the_api_server_is_away_and_the_wish_is_refused_with_the_reason() -> None:
     world = World()
     proxy = await world.start(timeouts=RequestTimeouts(0.05, 0.05))
-    await world.quiet()
+    await world.wait_idle()
     world.api.away = True
     refused = await proxy.intents.request(NAME, ASKED)
     assert isinstance(refused, Refusal)
@@ -207,7 +207,7 @@ async def test_an_entry_that_names_no_controller_can_be_ended_by_hand() -> None:
         }
     )
     proxy = await world.start()
-    await world.quiet()
+    await world.wait_idle()
     assert set(world.api.data) == {"p-b-n-0"}
     left = proxy.store.entry("p-b-n-0")
     assert left is not None

@@ -50,7 +50,7 @@ class Gate:
         self.is_shut.clear()
 
 
-class Api:
+class FakeApi:
     """One ConfigMap. away: every call fails; lost_answers: so many writes happen and are not answered."""
 
     def __init__(self, gate: Gate) -> None:
@@ -60,8 +60,8 @@ class Api:
         self.writes = 0
         self.away = False
         self.lost_answers = 0
-        self.held = asyncio.Event()
-        self.held.set()
+        self.writable = asyncio.Event()
+        self.writable.set()
         self.watchers: list[VipuProxy] = []
 
     def put(self, data: dict[str, str] | None) -> None:
@@ -93,7 +93,7 @@ class Api:
 
     async def patch(self, path: str, body: Any, *, type: type[TrackerObject], params: Any) -> TrackerObject:
         await self._gate()
-        await self.held.wait()
+        await self.writable.wait()
         self._answerable(path)
         if self.map is None:
             raise NotFound(404, "NotFound", "none", path)
@@ -130,14 +130,14 @@ class Vipu:
         self.inner = InProcessController(fleet, clock, address)
         self.address = address
         self.calls: list[tuple[str, str]] = []
-        self.asked = 0
+        self.reads = 0
 
     async def partitions(self) -> Sequence[VipuPartition]:
-        await self._ask()
+        await self._read()
         return await self.inner.partitions()
 
     async def partition(self, name: str) -> VipuPartition | None:
-        await self._ask()
+        await self._read()
         return await self.inner.partition(name)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
@@ -156,19 +156,19 @@ class Vipu:
         await self._gate()
 
     async def capacity(self) -> Capacity:
-        await self._ask()
+        await self._read()
         return await self.inner.capacity()
 
     async def free_blocks(self, size: int) -> int:
-        await self._ask()
+        await self._read()
         return await self.inner.free_blocks(size)
 
     @property
     def held(self) -> dict[str, SimulatedPartition]:
         return {each.name: each for each in self.inner.clocked_fleet.fleet.partitions}
 
-    async def _ask(self) -> None:
-        self.asked += 1
+    async def _read(self) -> None:
+        self.reads += 1
         await asyncio.sleep(0)
 
     async def _change(self, call: str, name: str) -> None:
@@ -192,7 +192,7 @@ class World:
 
     def __init__(self, *ipus: int, delay_s: float = 0.002, knows_ipus: bool = False) -> None:
         self.gate = Gate()
-        self.api = Api(self.gate)
+        self.api = FakeApi(self.gate)
         kind = LayoutVipu if knows_ipus else Vipu
         self._now = 0.0
         fleets = [
@@ -206,7 +206,7 @@ class World:
         self._now += 0.001
         return self._now
 
-    def another(self, endpoints: str | None = None, **options: Any) -> VipuProxy:
+    def create_proxy(self, endpoints: str | None = None, **options: Any) -> VipuProxy:
         """A proxy that is not started yet."""
         by_address = {vipu.address: vipu for vipu in self.vipus}
         chosen: dict[str, Any] = {"intervals": FAST, "timeouts": RequestTimeouts(FAR_S, FAR_S)} | options
@@ -220,7 +220,7 @@ class World:
         self, quarantined: dict[str, str] | None = None, endpoints: str | None = None, **options: Any
     ) -> VipuProxy:
         """A new proxy, in a world as the last one left it."""
-        proxy = self.proxy = self.another(endpoints, **options)
+        proxy = self.proxy = self.create_proxy(endpoints, **options)
         proxy.update_quarantine(quarantined or {})
         self._running = [asyncio.create_task(proxy.store.run(None)), asyncio.create_task(self._first(proxy))]
         await self.until(lambda: proxy.store.is_loaded or self.gate.is_shut.is_set(), "the tracker is read")
@@ -238,7 +238,7 @@ class World:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.proxy.stop()
 
-    async def seen(self) -> None:
+    async def deliver_watch(self) -> None:
         """The watch brings what somebody else wrote."""
         self.proxy.store._receive(self.api.map)
 
@@ -252,7 +252,7 @@ class World:
         except TimeoutError as error:
             raise AssertionError(f"not within {FAR_S} s: {what}; tracker: {self.api.data}; {self.held}") from error
 
-    async def quiet(self) -> None:
+    async def wait_idle(self) -> None:
         """Every entry is settled, and nobody is at work."""
         await self.proxy.store.wait_loaded()
         await self.until(lambda: not self.proxy.is_busy, "nobody is at work")
@@ -273,12 +273,20 @@ class World:
                 assert (held.state, held.size) == ("ACTIVE", entries[name].size)
 
 
-def wish(job: str = "uid-1", *, name: str = "train", instance: int = 0, attempt: int = 0, size: int = 4, gcds: int = 1,
-         namespace: str = "default") -> Wish:  # fmt: skip
+def build_request(
+    job: str = "uid-1",
+    *,
+    name: str = "train",
+    instance: int = 0,
+    attempt: int = 0,
+    size: int = 4,
+    gcds: int = 1,
+    namespace: str = "default",
+) -> Wish:
     return Wish(job=job, namespace=namespace, name=name, instance=instance, attempt=attempt, size=size, gcds=gcds)
 
 
-def called(asked: Wish) -> str:
+def partition_name(asked: Wish) -> str:
     return partition(asked.namespace, asked.name, asked.instance)
 
 
