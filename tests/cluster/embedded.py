@@ -113,13 +113,13 @@ class Vipu:
         self._inner = inner
         self._fate = fate
 
-    async def partitions(self) -> tuple[VipuPartition, ...]:
+    async def list_partitions(self) -> tuple[VipuPartition, ...]:
         await self._fate.alive()
-        return tuple(await self._inner.partitions())
+        return tuple(await self._inner.list_partitions())
 
-    async def partition(self, name: str) -> VipuPartition | None:
+    async def find_partition(self, name: str) -> VipuPartition | None:
         await self._fate.alive()
-        return await self._inner.partition(name)
+        return await self._inner.find_partition(name)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         await self._change(f"create {name}", lambda: self._inner.create(name, size, gcds))
@@ -130,17 +130,17 @@ class Vipu:
     async def remove(self, name: str) -> None:
         await self._change(f"remove {name}", lambda: self._inner.remove(name))
 
-    async def capacity(self) -> Capacity:
+    async def read_capacity(self) -> Capacity:
         await self._fate.alive()
-        return await self._inner.capacity()
+        return await self._inner.read_capacity()
 
-    async def free_blocks(self, size: int) -> int:
+    async def count_free_blocks(self, size: int) -> int:
         await self._fate.alive()
-        return await self._inner.free_blocks(size)
+        return await self._inner.count_free_blocks(size)
 
-    async def ipus(self) -> tuple[Ipu, ...]:
+    async def list_ipus(self) -> tuple[Ipu, ...]:
         await self._fate.alive()
-        return tuple(await self._inner.ipus())
+        return tuple(await self._inner.list_ipus())
 
     async def _change(self, what: str, change: Callable[[], Awaitable[None]]) -> None:
         await self._fate.alive()

@@ -83,7 +83,7 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
             return early.response
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
-        entry = store.entry(name)
+        entry = store.find_entry(name)
         if entry is None:
             problem = store.unreadable.get(name)
             message = f"partition {name[:80]}: {problem or 'not in the tracker'}"

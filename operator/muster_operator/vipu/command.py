@@ -64,34 +64,34 @@ class CommandController:
         self._change_s = change_s
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def partitions(self) -> Sequence[VipuPartition]:
+    async def list_partitions(self) -> Sequence[VipuPartition]:
         output = await self._run_list("list", "partitions")
         if not output.stdout.strip() and not output.stderr.strip():
             await self._list_allocations()  # it can list, so there is none
             return ()
         return self._read(output, parse_partitions)
 
-    async def partition(self, name: str) -> VipuPartition | None:
-        return next((each for each in await self.partitions() if each.name == name), None)
+    async def find_partition(self, name: str) -> VipuPartition | None:
+        return next((each for each in await self.list_partitions() if each.name == name), None)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         """Where the program waits until the partition is ACTIVE, so does this."""
         _check(name, size)
-        if await self.partition(name) is not None:
+        if await self.find_partition(name) is not None:
             raise PartitionExists(f"partition {name} exists")
         words = ("create", "partition", name, "--size", str(size), "--num-gcds", str(gcds))
         output = await self._run_change(*words, *(("--reconfigurable",) if size <= IPUS_OF_LINK_DOMAIN else ()))
         if _has_succeeded(output, "create", name):
             return
         try:
-            listed = await self.partition(name) is not None
+            listed = await self.find_partition(name) is not None
         except VipuError as error:
             raise VipuUnreachable(f"{self._describe(output)}; and then: {error}") from error
         if output.exit_code == 0 and listed:
             return
         if output.exit_code == 0 or listed:
             raise VipuUnreachable(f"{self._describe(output)}; it is {'' if listed else 'not '}listed")
-        if await self.free_blocks(size) > 0:
+        if await self.count_free_blocks(size) > 0:
             raise VipuError(self._describe(output))
         raise NoRoom(self._describe(output))
 
@@ -100,34 +100,34 @@ class CommandController:
         output = await self._run_change("reset", "partition", name)
         if output.exit_code != 0:
             raise VipuError(self._describe(output))
-        if not _has_succeeded(output, "reset", name) and await self.partition(name) is None:
+        if not _has_succeeded(output, "reset", name) and await self.find_partition(name) is None:
             raise VipuUnreachable(f"{self._describe(output)}; it is not listed")
 
     async def remove(self, name: str) -> None:
         _check(name)
-        if await self.partition(name) is None:
+        if await self.find_partition(name) is None:
             return
         output = await self._run_change("remove", "partition", name, "--force")
         if _has_succeeded(output, "remove", name):
             return
-        left = await self.partition(name)
+        left = await self.find_partition(name)
         if left is None or left.state == "REMOVING":
             return
         if output.exit_code == 0:
             raise VipuUnreachable(f"{self._describe(output)}; it is still listed")
         raise VipuError(self._describe(output))
 
-    async def capacity(self) -> Capacity:
+    async def read_capacity(self) -> Capacity:
         total = IPUS_OF_AGENT * sum(map(len, await self._list_allocations()))
-        used = sum(partition.size for partition in await self.partitions())
+        used = sum(partition.size for partition in await self.list_partitions())
         return Capacity(total, max(0, total - used))
 
-    async def free_blocks(self, size: int) -> int:
+    async def count_free_blocks(self, size: int) -> int:
         """At least so many; see above."""
         _check("size", size)
         # a partition does not span allocations (V-IPU user guide)
         blocks = sum(IPUS_OF_AGENT * len(agents) // size for agents in await self._list_allocations())
-        spoilt = sum(max(1, partition.size // size) for partition in await self.partitions())
+        spoilt = sum(max(1, partition.size // size) for partition in await self.list_partitions())
         return max(0, blocks - spoilt)
 
     async def _list_allocations(self) -> tuple[frozenset[str], ...]:

@@ -43,11 +43,11 @@ class SimulatorController:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         self._transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, limits=limits)
 
-    async def partitions(self) -> Sequence[VipuPartition]:
+    async def list_partitions(self) -> Sequence[VipuPartition]:
         status, raw = await self._call("GET", "/partitions")
         return self._decoded(status, raw, tuple[VipuPartition, ...])
 
-    async def partition(self, name: str) -> VipuPartition | None:
+    async def find_partition(self, name: str) -> VipuPartition | None:
         status, raw = await self._call("GET", f"/partitions/{quote(name, safe='')}")
         if status == 404 and self._refusal(raw).why == "NotThere":
             return None
@@ -62,15 +62,15 @@ class SimulatorController:
     async def remove(self, name: str) -> None:
         await self._change("DELETE", f"/partitions/{quote(name, safe='')}")
 
-    async def capacity(self) -> Capacity:
+    async def read_capacity(self) -> Capacity:
         status, raw = await self._call("GET", "/capacity")
         return self._decoded(status, raw, Capacity)
 
-    async def free_blocks(self, size: int) -> int:
+    async def count_free_blocks(self, size: int) -> int:
         status, raw = await self._call("GET", f"/free-blocks?size={size}")
         return self._decoded(status, raw, _Blocks).blocks
 
-    async def ipus(self) -> Sequence[Ipu]:
+    async def list_ipus(self) -> Sequence[Ipu]:
         status, raw = await self._call("GET", "/ipus")
         return self._decoded(status, raw, tuple[Ipu, ...])
 

@@ -32,7 +32,7 @@ class _HeldCall:
         return answer if self._with_answer else await self._ask(about)
 
 
-@pytest.mark.parametrize(("call", "with_answer"), [("partition", False), ("free_blocks", True)])
+@pytest.mark.parametrize(("call", "with_answer"), [("find_partition", False), ("count_free_blocks", True)])
 async def test_both_get_the_one_partition_and_no_room_is_kept_for_another(call: str, with_answer: bool) -> None:
     world = World(8)
     proxy = await world.start()

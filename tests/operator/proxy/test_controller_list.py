@@ -96,7 +96,7 @@ async def test_55_no_room_that_shows_only_at_the_creation_goes_to_the_next() -> 
     async def roomy(size: int) -> int:
         return 1
 
-    first.free_blocks = roomy  # type: ignore[method-assign]
+    first.count_free_blocks = roomy  # type: ignore[method-assign]
     first.inner.clocked_fleet.create("theirs", 4, 1)
     asked = build_request()
     taken = await proxy.intents.request(partition_name(asked), asked)
@@ -185,13 +185,13 @@ async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
     await proxy.intents.request(partition_name(first), first)
     asked = asyncio.Event()
     slow = world.vipus[0]
-    real = slow.inner.partition
+    real = slow.inner.find_partition
 
     async def never(name: str) -> object:
         asked.set()
         return await asyncio.Event().wait()
 
-    slow.inner.partition = never  # type: ignore[method-assign,assignment]
+    slow.inner.find_partition = never  # type: ignore[method-assign,assignment]
     under_way = await proxy.intents.release(partition_name(first), first.job)
     assert isinstance(under_way, Entry)
     assert under_way.state == "deleting"
@@ -200,5 +200,5 @@ async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
     other = build_request("uid-2", name="b")
     taken = await proxy.intents.request(partition_name(other), other)
     assert isinstance(taken, Entry)
-    slow.inner.partition = real  # type: ignore[method-assign]
+    slow.inner.find_partition = real  # type: ignore[method-assign]
     await world.kill()

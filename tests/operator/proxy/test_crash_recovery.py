@@ -107,7 +107,7 @@ async def _interrupted(scene: str, at: int) -> bool:
             assert 1 <= resets <= 2, world.vipus[0].calls
             assert creates == 0
         if bad:
-            on = {ipu for each in await world.vipus[0].partitions() if each.name == NAME for ipu in each.ipus}
+            on = {ipu for each in await world.vipus[0].list_partitions() if each.name == NAME for ipu in each.ipus}
             assert on.isdisjoint({Ipu("10.1.1.1", 2), Ipu("10.1.1.1", 3)})
             parked = {name for name in held if name.startswith("p-muster-parked-")}
             assert held == {NAME} | parked
@@ -245,7 +245,7 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
             world.proxy.update_quarantine(bad)
         elif op == "vanish":
             for vipu in world.vipus:
-                if name in vipu.held and world.proxy.store.entry(name) is not None:
+                if name in vipu.held and world.proxy.store.find_entry(name) is not None:
                     vipu.inner.clocked_fleet.forget(name)
         elif op == "map-gone" and not world.gate.is_shut.is_set():
             world.api.put(None)

@@ -43,14 +43,14 @@ class _LateCreations:
 async def _wait_looked_for(world: World, name: str) -> None:
     """V-IPU has been asked for it, has none, and that was taken in."""
     vipu = world.vipus[0]
-    real, looks = vipu.partition, 0
+    real, looks = vipu.find_partition, 0
 
     async def partition(asked: str) -> VipuPartition | None:
         nonlocal looks
         looks += asked == name
         return await real(asked)
 
-    vipu.partition = partition  # type: ignore[method-assign,assignment]
+    vipu.find_partition = partition  # type: ignore[method-assign,assignment]
     await world.until(lambda: looks >= 3 or name not in world.api.data, "it is looked for")
 
 
@@ -125,14 +125,14 @@ async def test_34_a_parked_one_that_is_never_ready_holds_up_no_deletion() -> Non
         await real(name, size, gcds)
 
     vipu.create = create  # type: ignore[method-assign]
-    seen = vipu.partition
+    seen = vipu.find_partition
 
     async def partition(name: str) -> VipuPartition | None:
         found = await seen(name)
         # as of a back end that knows the IPUs of what is ACTIVE alone
         return replace(found, ipus=()) if found is not None and found.state == "CREATING" else found
 
-    vipu.partition = partition  # type: ignore[method-assign]
+    vipu.find_partition = partition  # type: ignore[method-assign]
     taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: any(name.startswith(PARKED_PREFIX) for name in vipu.held), "one is being parked")
     await proxy.intents.release(NAME, ASKED.job)
@@ -150,7 +150,7 @@ async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_
         await asyncio.Event().wait()
         return ()
 
-    hung.free_blocks = hung.partitions = hung.partition = never  # type: ignore[method-assign,assignment]
+    hung.count_free_blocks = hung.list_partitions = hung.find_partition = never  # type: ignore[method-assign,assignment]
     query, stats = await asyncio.gather(proxy.capacity.count_partitions(4), proxy.capacity.count_ipus())
     assert query == Query(True, 2, "v0:8090: no answer within 2.5 s")
     assert stats["total"] == {"used": 0, "available": 8}

@@ -204,7 +204,7 @@ async def test_a_partition_that_vanishes_is_made_again_and_told() -> None:
     world.vipus[0].inner.clocked_fleet.forget(partition_name(asked))
     await proxy.capacity.count_ipus()
     await world.wait_idle()
-    entry = proxy.store.entry(partition_name(asked))
+    entry = proxy.store.find_entry(partition_name(asked))
     assert entry is not None
     assert (entry.state, entry.message) == ("active", "V-IPU did not have it any more: made again")
     world.assert_they_agree()

@@ -209,7 +209,7 @@ async def test_an_entry_that_names_no_controller_can_be_ended_by_hand() -> None:
     proxy = await world.start()
     await world.wait_idle()
     assert set(world.api.data) == {"p-b-n-0"}
-    left = proxy.store.entry("p-b-n-0")
+    left = proxy.store.find_entry("p-b-n-0")
     assert left is not None
     assert left.message == "controller: '': expected host:port"
     await world.kill()

@@ -132,13 +132,13 @@ class Vipu:
         self.calls: list[tuple[str, str]] = []
         self.reads = 0
 
-    async def partitions(self) -> Sequence[VipuPartition]:
+    async def list_partitions(self) -> Sequence[VipuPartition]:
         await self._read()
-        return await self.inner.partitions()
+        return await self.inner.list_partitions()
 
-    async def partition(self, name: str) -> VipuPartition | None:
+    async def find_partition(self, name: str) -> VipuPartition | None:
         await self._read()
-        return await self.inner.partition(name)
+        return await self.inner.find_partition(name)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         await self._change("create", name)
@@ -155,13 +155,13 @@ class Vipu:
         await self.inner.remove(name)
         await self._gate()
 
-    async def capacity(self) -> Capacity:
+    async def read_capacity(self) -> Capacity:
         await self._read()
-        return await self.inner.capacity()
+        return await self.inner.read_capacity()
 
-    async def free_blocks(self, size: int) -> int:
+    async def count_free_blocks(self, size: int) -> int:
         await self._read()
-        return await self.inner.free_blocks(size)
+        return await self.inner.count_free_blocks(size)
 
     @property
     def held(self) -> dict[str, SimulatedPartition]:
@@ -179,7 +179,7 @@ class Vipu:
 class LayoutVipu(Vipu):
     """One that can name its IPUs."""
 
-    async def ipus(self) -> Sequence[Ipu]:
+    async def list_ipus(self) -> Sequence[Ipu]:
         from muster_operator.vipu.simulator.fleet import locate_ipu
 
         fleet = self.inner.clocked_fleet.fleet

@@ -63,32 +63,32 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, size=st.sampled_from([*SIZES, 3, 0]), gcds=st.sampled_from([1, 1, 2, 3]))
     def create(self, name: str, size: int, gcds: int) -> None:
-        there = {each.name for each in self.clocked_fleet.partitions()}
+        there = {each.name for each in self.clocked_fleet.list_partitions()}
         sensible = size in SIZES and size % gcds == 0
-        room = self.clocked_fleet.free_blocks(size) if size in SIZES else 0
+        room = self.clocked_fleet.count_free_blocks(size) if size in SIZES else 0
         expected = "Invalid" if not sensible else "Exists" if name in there else "NoRoom" if not room else ""
         assert why_not(lambda: self.clocked_fleet.create(name, size, gcds)) == expected
         if expected:
             return
-        assert self.clocked_fleet.partition(name).state in ("CREATING", "ACTIVE", "ERROR")
-        assert self.clocked_fleet.free_blocks(size) == room - 1
+        assert self.clocked_fleet.get_partition(name).state in ("CREATING", "ACTIVE", "ERROR")
+        assert self.clocked_fleet.count_free_blocks(size) == room - 1
         self.answered[name] = (size, gcds)
         self.leaving.discard(name)
 
     @rule(name=NAMES)
     def reset(self, name: str) -> None:
-        before = self.clocked_fleet.fleet.held(name)
+        before = self.clocked_fleet.fleet.find_partition(name)
         expected = "NotThere" if before is None else "Busy" if before.state in PASSING else ""
         assert why_not(lambda: self.clocked_fleet.reset(name)) == expected
 
     @rule(name=NAMES)
     def remove(self, name: str) -> None:
         self.clocked_fleet.remove(name)
-        held = self.clocked_fleet.fleet.held(name)
+        held = self.clocked_fleet.fleet.find_partition(name)
         assert held is None or held.state == "REMOVING"
         self.now += 0.25
         self.clocked_fleet.remove(name)  # once more: it does not begin anew
-        assert self.clocked_fleet.fleet.held(name) in (held, None)
+        assert self.clocked_fleet.fleet.find_partition(name) in (held, None)
         if name in self.answered:
             self.leaving.add(name)
 
@@ -134,20 +134,20 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(size=st.sampled_from(SIZES))
     def free_blocks_are_what_can_be_made(self, size: int) -> None:
         clocked_fleet = ClockedFleet(self.clocked_fleet.fleet, lambda: self.now)
-        free = clocked_fleet.free_blocks(size)
+        free = clocked_fleet.count_free_blocks(size)
         outcomes = [why_not(lambda at=at: clocked_fleet.create(f"more-{at}", size, 1)) for at in range(free + 1)]  # type: ignore[misc] # a loop's variable
         assert outcomes == [""] * free + ["NoRoom"]
 
     @rule()
     def it_is_killed_and_started_again(self) -> None:
-        before = self.clocked_fleet.partitions()
+        before = self.clocked_fleet.list_partitions()
         fleet = msgspec.json.decode(self.disk, type=SimulatedFleet)
         self.clocked_fleet = ClockedFleet(restart(fleet, self.now), lambda: self.now, self.keep)
-        assert self.clocked_fleet.partitions() == before
+        assert self.clocked_fleet.list_partitions() == before
 
     @invariant()
     def what_was_answered_holds(self) -> None:
-        there = {each.name: (each.size, each.gcds) for each in self.clocked_fleet.partitions()}
+        there = {each.name: (each.size, each.gcds) for each in self.clocked_fleet.list_partitions()}
         for name, asked in self.answered.items():
             assert there.get(name, asked) == asked
             assert name in there or name in self.leaving
@@ -162,7 +162,7 @@ class FleetMachine(RuleBasedStateMachine):
             assert held.size in SIZES
             assert held.first % held.size == 0
             assert held.first + held.size <= fleet.ipus
-        assert self.clocked_fleet.capacity().free == fleet.ipus - len(taken)
+        assert self.clocked_fleet.read_capacity().free == fleet.ipus - len(taken)
 
     @invariant()
     def nothing_is_under_way_for_longer_than_it_takes(self) -> None:
@@ -180,7 +180,7 @@ def test_what_was_begun_before_a_kill_ends_at_its_time() -> None:
     begun = create_partition(SimulatedFleet(ipus=8, delay_s=5), 100.0, "a", 4, 1)
     kept = msgspec.json.decode(msgspec.json.encode(begun), type=SimulatedFleet)
     for now, state in ((104.9, "CREATING"), (105.0, "ACTIVE"), (9999.0, "ACTIVE")):
-        held = restart(kept, now).held("a")
+        held = restart(kept, now).find_partition("a")
         assert held is not None
         assert held.state == state
 
@@ -188,7 +188,7 @@ def test_what_was_begun_before_a_kill_ends_at_its_time() -> None:
 def test_on_another_boots_clock_nothing_waits_longer_than_it_takes() -> None:
     begun = create_partition(SimulatedFleet(ipus=8, delay_s=5), 1_000_000.0, "a", 4, 1)
     again = restart(begun, 10.0)
-    held = advance(again, 15.0).held("a")
+    held = advance(again, 15.0).find_partition("a")
     assert held is not None
     assert held.state == "ACTIVE"
 
@@ -197,7 +197,7 @@ def test_a_fault_that_came_after_a_partition_was_made_breaks_it_though_nobody_lo
     begun = create_partition(SimulatedFleet(ipus=8, delay_s=5), 0.0, "a", 4, 1)
     broken = inject_faults(begun, 60.0, InjectedFaults(ipus=(0,)))
     mended = inject_faults(broken, 61.0, InjectedFaults())
-    held = mended.held("a")
+    held = mended.find_partition("a")
     assert held is not None
     assert (held.state, held.message) == ("ERROR", "IPU 0 of 10.1.1.1 does not train")
 

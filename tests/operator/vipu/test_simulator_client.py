@@ -40,11 +40,11 @@ def http(status: str, body: bytes) -> bytes:
 
 Call = Callable[[SimulatorController], Awaitable[object]]
 CALLS: list[Call] = [
-    SimulatorController.partitions,
-    SimulatorController.capacity,
-    SimulatorController.ipus,
-    lambda controller: controller.partition("a"),
-    lambda controller: controller.free_blocks(4),
+    SimulatorController.list_partitions,
+    SimulatorController.read_capacity,
+    SimulatorController.list_ipus,
+    lambda controller: controller.find_partition("a"),
+    lambda controller: controller.count_free_blocks(4),
 ]
 CHANGES: list[Call] = [
     lambda controller: controller.create("a", 4, 1),
@@ -95,4 +95,4 @@ async def test_an_answer_without_end_is_cut_off() -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with answering(head + chunk * (1 + ANSWER_LIMIT // 0x100000)) as controller:
         with pytest.raises(VipuUnreachable, match=f"more than {ANSWER_LIMIT} bytes"):
-            await controller.partitions()
+            await controller.list_partitions()

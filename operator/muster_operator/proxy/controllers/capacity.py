@@ -112,7 +112,7 @@ class CapacityCounter:
                 continue
             controller = self._controllers.get(endpoint)
             try:
-                if await self._wait_in_time(controller, controller.partition(name)) is not None:
+                if await self._wait_in_time(controller, controller.find_partition(name)) is not None:
                     message = (
                         f"{endpoint.address} has a partition {name} that the tracker does not know: remove it there"
                     )
@@ -172,9 +172,9 @@ class CapacityCounter:
         """IPUs, as blocks of one."""
 
         async def count() -> _FreeBlocks:
-            partitions = await controller.partitions()
+            partitions = await controller.list_partitions()
             self._on_listed(controller.address, partitions)
-            free = (await controller.capacity()).free
+            free = (await controller.read_capacity()).free
             if not free:
                 return _FreeBlocks(0)
             return _FreeBlocks(free, await self._find_quarantined(controller, partitions, 1))
@@ -200,10 +200,10 @@ class CapacityCounter:
         return Query(available=bool(blocks), num_of_partitions=_count_usable(blocks), message=message)
 
     async def _count_blocks(self, controller: MeasuredController, size: int) -> _FreeBlocks:
-        free = await controller.free_blocks(size)
+        free = await controller.count_free_blocks(size)
         if not free or not self._quarantined.current:
             return _FreeBlocks(free)
-        return _FreeBlocks(free, await self._find_quarantined(controller, await controller.partitions(), size))
+        return _FreeBlocks(free, await self._find_quarantined(controller, await controller.list_partitions(), size))
 
     async def _find_quarantined(
         self, controller: MeasuredController, partitions: Collection[VipuPartition], size: int
@@ -211,7 +211,7 @@ class CapacityCounter:
         quarantined = self._quarantined.current
         if not quarantined:
             return NONE_QUARANTINED
-        return find_quarantined_blocks(IpuLayout.of(await controller.ipus(), partitions), quarantined, size)
+        return find_quarantined_blocks(IpuLayout.of(await controller.list_ipus(), partitions), quarantined, size)
 
     async def _wait_in_time(self, controller: MeasuredController, answer: Awaitable[T]) -> T:
         """Raises VipuUnreachable: whoever asks waits for all controllers, and some answer."""

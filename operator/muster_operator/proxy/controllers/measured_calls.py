@@ -36,11 +36,11 @@ class MeasuredController:
         self._clock = clock
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def partitions(self) -> Sequence[VipuPartition]:
-        return await self._call("partitions", self._inner.partitions)
+    async def list_partitions(self) -> Sequence[VipuPartition]:
+        return await self._call("partitions", self._inner.list_partitions)
 
-    async def partition(self, name: str) -> VipuPartition | None:
-        return await self._call("partition", lambda: self._inner.partition(name), name)
+    async def find_partition(self, name: str) -> VipuPartition | None:
+        return await self._call("partition", lambda: self._inner.find_partition(name), name)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         await self._call("create", lambda: self._inner.create(name, size, gcds), name)
@@ -51,16 +51,16 @@ class MeasuredController:
     async def remove(self, name: str) -> None:
         await self._call("remove", lambda: self._inner.remove(name), name)
 
-    async def capacity(self) -> Capacity:
-        return await self._call("capacity", self._inner.capacity)
+    async def read_capacity(self) -> Capacity:
+        return await self._call("capacity", self._inner.read_capacity)
 
-    async def free_blocks(self, size: int) -> int:
-        return await self._call("free_blocks", lambda: self._inner.free_blocks(size))
+    async def count_free_blocks(self, size: int) -> int:
+        return await self._call("free_blocks", lambda: self._inner.count_free_blocks(size))
 
-    async def ipus(self) -> Sequence[Ipu]:
+    async def list_ipus(self) -> Sequence[Ipu]:
         """Empty where the back end cannot tell."""
         inner = self._inner
-        return await self._call("ipus", inner.ipus) if isinstance(inner, IpuLister) else ()
+        return await self._call("ipus", inner.list_ipus) if isinstance(inner, IpuLister) else ()
 
     async def _call(self, call: str, ask: Callable[[], Awaitable[T]], name: str = "") -> T:
         async with self._slots:

@@ -54,10 +54,10 @@ class PartitionIntents:
                 raise _Refused(changed)
             return changed
 
-        if self._store.entry(name) is None and name not in self._store.unreadable:
+        if self._store.find_entry(name) is None and name not in self._store.unreadable:
             return None if self._store.is_loaded else _refuse_unloaded(self._store)
         try:
-            before = self._store.entry(name)
+            before = self._store.find_entry(name)
             entry = await self._write(name, release)
         except _Refused as refused:
             return refused.refusal
@@ -67,13 +67,13 @@ class PartitionIntents:
             self._metrics.intents.labels("delete").inc()
         self._reconciler.wake([name])
         await self._reconciler.outcomes.wait(name, lambda now: now is None or now.job != job, self._timeouts.vipu_s)
-        now = self._store.entry(name)
+        now = self._store.find_entry(name)
         return None if now is None or now.job != job else now
 
     async def _request(self, name: str, wish: Wish) -> Entry | Refusal:
         if not self._store.is_loaded:
             return _refuse_unloaded(self._store)
-        known = self._store.entry(name)
+        known = self._store.find_entry(name)
         answered = answer_request(name, wish, known)
         if isinstance(answered, Refusal):
             return answered
@@ -104,7 +104,7 @@ class PartitionIntents:
         )
         if isinstance(endpoint, Refusal):
             # the same wish that came twice: the other one has made it meanwhile
-            return endpoint if self._store.entry(name) is None else await self._request(name, wish)
+            return endpoint if self._store.find_entry(name) is None else await self._request(name, wish)
         intent = create_entry(wish, endpoint.address, endpoint.selector)
 
         def begin(now: Entry | None) -> Entry | None:
@@ -126,7 +126,7 @@ class PartitionIntents:
         return await self._wait_until_active(name, wish)
 
     async def _wait_until_active(self, name: str, wish: Wish) -> Entry | Refusal:
-        entry = self._store.entry(name)
+        entry = self._store.find_entry(name)
         if entry is not None and entry.state == "active":
             self._capacity.cancel_reservation(name)  # of another such wish, which has met this one
             return entry
@@ -136,7 +136,7 @@ class PartitionIntents:
         )
         if refusal is not None:
             return refusal
-        now = self._store.entry(name)
+        now = self._store.find_entry(name)
         answered = answer_request(name, wish, now)
         return answered or Refusal(why="Refused", message=f"partition {name} was removed meanwhile")
 

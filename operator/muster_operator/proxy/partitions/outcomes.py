@@ -20,7 +20,7 @@ class PartitionOutcomes:
         """Wait until ``is_over`` of the entry, a refusal, which is returned, or the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while name not in self._refusals and not is_over(self._store.entry(name)):
+                while name not in self._refusals and not is_over(self._store.find_entry(name)):
                     moved = asyncio.get_running_loop().create_future()
                     self._waiting.setdefault(name, []).append(moved)
                     await moved

@@ -61,7 +61,7 @@ class ParkResizer:
             except (VipuError, TrackerFull, _ResizeFailed) as error:
                 self.given_up.add(controller.address)
                 log.warning("no smaller park in place of %s: %s", park, error)
-                if self._store.entry(park) is not None:
+                if self._store.find_entry(park) is not None:
                     raise VipuError(str(error)) from error
             finally:
                 resize.end()  # waits for nothing: this process may be ending
@@ -117,7 +117,7 @@ class _Resize:
         return name, ipus
 
     async def remove_piece(self, name: str) -> None:
-        entry = self._store.entry(name)
+        entry = self._store.find_entry(name)
         if entry is not None:
             gone = mark_deleting(entry, "is made smaller")
             await self._store.change(name, lambda now: gone if now == entry else now)
@@ -132,7 +132,7 @@ class _Resize:
     async def release_unneeded(self) -> None:
         """What holds no quarantined IPU, before anybody counts it as parked."""
         for name, ipus in self._pieces.items():
-            entry = self._store.entry(name)
+            entry = self._store.find_entry(name)
             if entry is not None and ipus and self._bad.isdisjoint(ipus):
                 gone = mark_deleting(entry, "not quarantined")
                 await self._store.change(name, lambda now, was=entry, then=gone: then if now == was else now)  # type: ignore[misc]

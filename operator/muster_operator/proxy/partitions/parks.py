@@ -73,9 +73,9 @@ class ParkKeeper:
         try:
             await self.record_intent(park, name, entry.size, entry.controller)
             await self.remove(name, controller)
-            if self._store.entry(name) == entry:
+            if self._store.find_entry(name) == entry:
                 await self.create(park, entry.size, controller)
-                await self.wait_until_placed(park, controller, lambda: self._store.entry(name) == entry)
+                await self.wait_until_placed(park, controller, lambda: self._store.find_entry(name) == entry)
         except TrackerFull as error:
             return Refusal(why="Full", message=str(error))
         except NoRoom as error:
@@ -116,7 +116,7 @@ class ParkKeeper:
         """Whether it has gone, ``in_time``."""
         await controller.remove(name)
         polls = PartitionProgress()
-        while await controller.partition(name) is not None:
+        while await controller.find_partition(name) is not None:
             if not in_time():
                 return False
             await asyncio.sleep(polls.next_poll_s(self._intervals))
@@ -128,7 +128,7 @@ class ParkKeeper:
         """On which IPUs it lies, once that is known, or what it makes way for is not wanted any more (then none)."""
         polls = PartitionProgress()
         while is_wanted():
-            found = await controller.partition(name)
+            found = await controller.find_partition(name)
             if found is None or found.ipus or found.state in ("ACTIVE", "ERROR"):
                 return () if found is None else found.ipus
             await asyncio.sleep(polls.next_poll_s(self._intervals))

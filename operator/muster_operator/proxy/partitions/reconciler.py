@@ -149,7 +149,7 @@ class PartitionReconciler:
         failures = 0
         while controller is not None:
             try:
-                self.verify_listed(address, await controller.partitions())
+                self.verify_listed(address, await controller.list_partitions())
             except VipuError as error:
                 delay_s = self._retries.delay_s(failures, self._rng)
                 if not failures:
@@ -184,13 +184,13 @@ class PartitionReconciler:
             self._capacity.cancel_reservation(name)
             del self._tasks[name]
             del self._wakes[name]
-            if self._store.entry(name) is None or not self._progress.get(name, PartitionProgress()).verify:
+            if self._store.find_entry(name) is None or not self._progress.get(name, PartitionProgress()).verify:
                 self._progress.pop(name, None)
 
     async def _take_turn(self, name: str) -> float | None:
         """Seconds to wait for the next turn; None: it is settled."""
         progress = self._progress.setdefault(name, PartitionProgress())
-        entry = self._store.entry(name)
+        entry = self._store.find_entry(name)
         is_lost = name in self._store.lost
         if (
             entry is None
@@ -203,8 +203,8 @@ class PartitionReconciler:
             return await self._report_bad_address(name, entry)
         turn = _Turn(name, entry, progress, controller)
         try:
-            found = await controller.partition(name)
-            if self._store.entry(name) != entry:
+            found = await controller.find_partition(name)
+            if self._store.find_entry(name) != entry:
                 return 0
             if is_lost:
                 return await self._reconcile_lost(name, found)
@@ -283,7 +283,7 @@ class PartitionReconciler:
         name, entry, progress, controller = turn
         try:
             async with self._parks.resize_lock(entry.controller):
-                if self._store.entry(name) != entry:
+                if self._store.find_entry(name) != entry:
                     return 0
                 await controller.create(name, entry.size, entry.gcds)
         except PartitionExists:

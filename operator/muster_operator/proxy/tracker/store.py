@@ -94,7 +94,7 @@ class TrackerStore:
     def unreadable(self) -> Mapping[str, str]:
         return self._snapshot.tracked.unreadable if self._snapshot is not None else {}
 
-    def entry(self, name: str) -> Entry | None:
+    def find_entry(self, name: str) -> Entry | None:
         if self._snapshot is not None and (found := self._snapshot.tracked.entries.get(name)) is not None:
             return found
         return self._lost.get(name)

@@ -54,11 +54,11 @@ class ClockedFleet:
     def create(self, name: str, size: int, gcds: int) -> VipuPartition:
         """Raises fleet.SimulatorRefusal, as the others do."""
         self._change(create_partition(self._fleet, self._clock(), name, size, gcds))
-        return self.partition(name)
+        return self.get_partition(name)
 
     def reset(self, name: str) -> VipuPartition:
         self._change(reset_partition(self._fleet, self._clock(), name))
-        return self.partition(name)
+        return self.get_partition(name)
 
     def remove(self, name: str) -> None:
         self._change(remove_partition(self._fleet, self._clock(), name))
@@ -76,24 +76,24 @@ class ClockedFleet:
             self.set_faults(msgspec.structs.replace(self._fleet.faults, lose_answers=left - 1))
         return left > 0
 
-    def partition(self, name: str) -> VipuPartition:
-        held = self.fleet.held(name)
+    def get_partition(self, name: str) -> VipuPartition:
+        held = self.fleet.find_partition(name)
         if held is None:
             raise UnknownPartition(f"no partition {shorten_repr(name)}")
         return self._describe(held)
 
-    def partitions(self) -> tuple[VipuPartition, ...]:
+    def list_partitions(self) -> tuple[VipuPartition, ...]:
         return tuple(self._describe(held) for held in self.fleet.partitions)
 
-    def ipus(self) -> tuple[Ipu, ...]:
+    def list_ipus(self) -> tuple[Ipu, ...]:
         """All, in the order in which blocks are aligned."""
         return tuple(locate_ipu(self._fleet, number) for number in range(self._fleet.ipus))
 
-    def capacity(self) -> Capacity:
+    def read_capacity(self) -> Capacity:
         fleet = self.fleet
         return Capacity(fleet.ipus, count_free_ipus(fleet, self._clock()))
 
-    def free_blocks(self, size: int) -> int:
+    def count_free_blocks(self, size: int) -> int:
         return count_free_blocks(self._fleet, self._clock(), size)
 
     def _change(self, fleet: SimulatedFleet) -> None:

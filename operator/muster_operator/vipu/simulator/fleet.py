@@ -117,7 +117,7 @@ class SimulatedFleet(
                 raise ValueError(f"partition {held.name}: overlaps another one")
             taken.update(held.ipus)
 
-    def held(self, name: str) -> SimulatedPartition | None:
+    def find_partition(self, name: str) -> SimulatedPartition | None:
         return next((held for held in self.partitions if held.name == name), None)
 
 
@@ -128,7 +128,7 @@ def create_partition(fleet: SimulatedFleet, now: float, name: str, size: int, gc
     _check_size(size)
     if gcds < 1 or size % gcds:
         raise InvalidCommand(f"gcds: {shorten_repr(gcds)}: expected a divisor of the size {size}")
-    if fleet.held(name) is not None:
+    if fleet.find_partition(name) is not None:
         raise NameTaken(f"partition {name} exists")
     first = next(_iterate_free_blocks(fleet, size), None)
     if first is None:
@@ -142,7 +142,7 @@ def create_partition(fleet: SimulatedFleet, now: float, name: str, size: int, gc
 def reset_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
     """Begin to reset one that is ACTIVE, or to mend one in ERROR. Raises UnknownPartition, PartitionBusy."""
     fleet = advance(fleet, now)
-    held = fleet.held(name)
+    held = fleet.find_partition(name)
     if held is None:
         raise UnknownPartition(f"no partition {shorten_repr(name)}")
     if held.state in PASSING:
@@ -154,7 +154,7 @@ def reset_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFl
 def remove_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
     """Begin to remove it, whatever its state; one that is not there, or on its way out, changes nothing."""
     fleet = advance(fleet, now)
-    held = fleet.held(name)
+    held = fleet.find_partition(name)
     if held is None or held.state == "REMOVING":
         return fleet
     begun = msgspec.structs.replace(held, state="REMOVING", until=now + fleet.delay_s, message="")
@@ -164,7 +164,7 @@ def remove_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedF
 def forget_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
     """A controller that forgets: the partition is gone and nobody asked for it. Raises UnknownPartition."""
     fleet = advance(fleet, now)
-    if fleet.held(name) is None:
+    if fleet.find_partition(name) is None:
         raise UnknownPartition(f"no partition {shorten_repr(name)}")
     left = tuple(held for held in fleet.partitions if held.name != name)
     return msgspec.structs.replace(fleet, partitions=left)

@@ -38,11 +38,11 @@ class InProcessController:
         self.clocked_fleet = ClockedFleet(fleet, clock)
         self._timeout_s = timeout_s
 
-    async def partitions(self) -> Sequence[VipuPartition]:
-        return await self._answer(self.clocked_fleet.partitions)
+    async def list_partitions(self) -> Sequence[VipuPartition]:
+        return await self._answer(self.clocked_fleet.list_partitions)
 
-    async def partition(self, name: str) -> VipuPartition | None:
-        return next((each for each in await self.partitions() if each.name == name), None)
+    async def find_partition(self, name: str) -> VipuPartition | None:
+        return next((each for each in await self.list_partitions() if each.name == name), None)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         await self._answer(lambda: self.clocked_fleet.create(name, size, gcds), changes=True)
@@ -53,14 +53,14 @@ class InProcessController:
     async def remove(self, name: str) -> None:
         await self._answer(lambda: self.clocked_fleet.remove(name), changes=True)
 
-    async def capacity(self) -> Capacity:
-        return await self._answer(self.clocked_fleet.capacity)
+    async def read_capacity(self) -> Capacity:
+        return await self._answer(self.clocked_fleet.read_capacity)
 
-    async def free_blocks(self, size: int) -> int:
-        return await self._answer(lambda: self.clocked_fleet.free_blocks(size))
+    async def count_free_blocks(self, size: int) -> int:
+        return await self._answer(lambda: self.clocked_fleet.count_free_blocks(size))
 
-    async def ipus(self) -> Sequence[Ipu]:
-        return await self._answer(self.clocked_fleet.ipus)
+    async def list_ipus(self) -> Sequence[Ipu]:
+        return await self._answer(self.clocked_fleet.list_ipus)
 
     async def _answer(self, carry_out: Callable[[], T], *, changes: bool = False) -> T:
         silent = VipuUnreachable(f"{self.address}: no answer")

@@ -67,12 +67,12 @@ def make_app(clocked_fleet: ClockedFleet) -> Starlette:
     async def list_all(request: Request) -> Response:
         """Every partition."""
         _parse_query(request)
-        return _json(clocked_fleet.partitions())
+        return _json(clocked_fleet.list_partitions())
 
     async def one(request: Request) -> Response:
         """One partition."""
         _parse_query(request)
-        return _json(clocked_fleet.partition(request.path_params["name"]))
+        return _json(clocked_fleet.get_partition(request.path_params["name"]))
 
     async def create(request: Request) -> Response:
         """{"name", "size", "gcds"}: a partition is made; 202."""
@@ -94,19 +94,19 @@ def make_app(clocked_fleet: ClockedFleet) -> Starlette:
     async def ipus(request: Request) -> Response:
         """Every IPU, with its partition and state."""
         _parse_query(request)
-        return _json(clocked_fleet.ipus())
+        return _json(clocked_fleet.list_ipus())
 
     async def capacity(request: Request) -> Response:
         """IPUs in all, and free."""
         _parse_query(request)
-        return _json(clocked_fleet.capacity())
+        return _json(clocked_fleet.read_capacity())
 
     async def free_blocks(request: Request) -> Response:
         """?size=N: free blocks of N IPUs side by side."""
         size = _parse_query(request, "size").get("size", "")
         if not (size.isascii() and size.isdecimal() and len(size) <= 9):
             raise InvalidCommand(f"query: size={shorten_repr(size)}: expected a power of two")
-        return _json({"size": int(size), "blocks": clocked_fleet.free_blocks(int(size))})
+        return _json({"size": int(size), "blocks": clocked_fleet.count_free_blocks(int(size))})
 
     async def show_faults(request: Request) -> Response:
         """What is broken."""
@@ -222,7 +222,7 @@ async def _read_body(request: Request, kind: type[T]) -> T:
 
 
 def _describe_fleet(clocked_fleet: ClockedFleet) -> dict[str, Any]:
-    fleet, capacity = clocked_fleet.fleet, clocked_fleet.capacity()
+    fleet, capacity = clocked_fleet.fleet, clocked_fleet.read_capacity()
     by_ipu = {number: held.name for held in fleet.partitions for number in held.ipus}
     machines = [
         {
@@ -236,7 +236,7 @@ def _describe_fleet(clocked_fleet: ClockedFleet) -> dict[str, Any]:
         "free": capacity.free,
         "delayS": fleet.delay_s,
         "machines": machines,
-        "partitions": clocked_fleet.partitions(),
+        "partitions": clocked_fleet.list_partitions(),
         "faults": describe_faults(fleet),
     }
 
