@@ -76,7 +76,7 @@ class CommandController:
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         """Where the program waits until the partition is ACTIVE, so does this."""
-        _check(name, size)
+        _check_request(name, size)
         if await self.find_partition(name) is not None:
             raise PartitionExists(f"partition {name} exists")
         words = ("create", "partition", name, "--size", str(size), "--num-gcds", str(gcds))
@@ -96,7 +96,7 @@ class CommandController:
         raise NoRoom(self._describe(output))
 
     async def reset(self, name: str) -> None:
-        _check(name)
+        _check_request(name)
         output = await self._run_change("reset", "partition", name)
         if output.exit_code != 0:
             raise VipuError(self._describe(output))
@@ -104,7 +104,7 @@ class CommandController:
             raise VipuUnreachable(f"{self._describe(output)}; it is not listed")
 
     async def remove(self, name: str) -> None:
-        _check(name)
+        _check_request(name)
         if await self.find_partition(name) is None:
             return
         output = await self._run_change("remove", "partition", name, "--force")
@@ -124,7 +124,7 @@ class CommandController:
 
     async def count_free_blocks(self, size: int) -> int:
         """At least so many; see above."""
-        _check("size", size)
+        _check_request("size", size)
         # a partition does not span allocations (V-IPU user guide)
         blocks = sum(IPUS_OF_AGENT * len(agents) // size for agents in await self._list_allocations())
         spoilt = sum(max(1, partition.size // size) for partition in await self.list_partitions())
@@ -157,14 +157,14 @@ class CommandController:
         try:
             return read(output.stdout.decode("utf-8"))
         except (TableError, UnicodeDecodeError) as error:
-            raise VipuError(f"{self.address}: {' '.join(self._words(output))}: {error}") from error
+            raise VipuError(f"{self.address}: {' '.join(self._name_command(output))}: {error}") from error
 
-    def _words(self, output: Output) -> Sequence[str]:
+    def _name_command(self, output: Output) -> Sequence[str]:
         return (Path(self._program[-1]).name, *output.argv[len(self._program) :][:2])
 
     def _describe(self, output: Output) -> str:
         text = output.trouble or f"it says {output.stdout[-200:].decode('utf-8', 'replace').strip()!r}"
-        return f"{self.address}: {' '.join(self._words(output))}: {text}"
+        return f"{self.address}: {' '.join(self._name_command(output))}: {text}"
 
 
 def _has_succeeded(output: Output, verb: str, name: str) -> bool:
@@ -172,7 +172,7 @@ def _has_succeeded(output: Output, verb: str, name: str) -> bool:
     return output.exit_code == 0 and f"{verb} partition ({name}): success".encode() in output.stdout
 
 
-def _check(name: str, size: int = 1) -> None:
+def _check_request(name: str, size: int = 1) -> None:
     if not _NAME.fullmatch(name):
         raise VipuError(f"name: {name[:80]!r}: expected letters, digits, '-', '.' and '_', a letter or digit first")
     if size < 1 or size & (size - 1):

@@ -70,7 +70,7 @@ class InProcessController:
         try:
             answer = carry_out()
         except SimulatorRefusal as refused:
-            raise as_vipu_error(refused.why, str(refused)) from refused
+            raise _to_vipu_error(refused.why, str(refused)) from refused
         if changes and self.clocked_fleet.lose_answer():
             raise silent
         if faults.slow:
@@ -80,7 +80,7 @@ class InProcessController:
         return answer
 
 
-def as_vipu_error(why: str, message: str) -> VipuError:
+def _to_vipu_error(why: str, message: str) -> VipuError:
     """why: of fleet.SimulatorRefusal."""
     kinds: dict[str, type[VipuError]] = {"NoRoom": NoRoom, "Exists": PartitionExists}
     return kinds.get(why, VipuError)(message)

@@ -23,7 +23,7 @@ class CommandFailed(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = _create_parser().parse_args(argv)
     # before the verb or after it: neither parser may have a default that stands over the other's word
     call = _SimulatorCall(getattr(arguments, "api_host", "127.0.0.1"), getattr(arguments, "api_port", 8090))
     try:
@@ -99,7 +99,7 @@ def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     return [lines[0], "-" * (max(map(len, lines)) + 1), *lines[1:]]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _create_parser() -> argparse.ArgumentParser:
     server = argparse.ArgumentParser(add_help=False)
     server.add_argument("--api-host", "-H", default=argparse.SUPPRESS, metavar="HOST")
     server.add_argument("--api-port", type=int, default=argparse.SUPPRESS, metavar="PORT")
