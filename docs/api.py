@@ -40,7 +40,7 @@ def text() -> str:
         ("muster tainter, port 3334", tainter.make_app(*5 * [nothing], page_routes(*3 * [nothing])).routes),
         ("muster operator, port 8081", operator.health_app(nothing).routes),
         ("muster operator, port 8443 (TLS)", metrics_server.metrics_app(nothing, nothing).routes),
-        ("muster vipu-proxy, port 8080", proxy.make_app(nothing, nothing, allowed=frozenset(), max_ipus=64).routes),
+        ("muster vipu-proxy, port 8080", proxy.make_app(nothing, nothing, allowed=frozenset()).routes),
         ("muster vipu-sim, port 8090", simulator.make_app(nothing).routes),
     )
     lines = ["# HTTP interfaces, and the NodeHealth object", "", reference.NOTE, "", *INTRODUCTION.splitlines(), ""]

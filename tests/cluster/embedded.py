@@ -29,19 +29,22 @@ from muster_operator.job.names import TRACKER
 from muster_operator.job.snapshot import Setup
 from muster_operator.metrics import Metrics
 from muster_operator.plan.phases import plan
-from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.core import Core
-from muster_operator.proxy.metrics import Metrics as ProxyMetrics
+from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.routes import make_app
-from muster_operator.proxy.timing import Pace
+from muster_operator.proxy.timing import Intervals
+from muster_operator.proxy.tracker.config_map import TrackerConfigMap
+from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
-from muster_operator.vipu.simulator.fleet import Fleet
-from muster_operator.vipu.simulator.in_process import InProcess
+from muster_operator.vipu.simulator.fleet import SimulatedFleet
+from muster_operator.vipu.simulator.in_process import InProcessController
 
 CALL_S = 120.0  # far more than any call takes: on a slow machine none is given up
 VIPU = "vipu.test:8090"
 ACCOUNT = ("muster", "muster-operator")
-PACE = Pace(poll_s=0.02, poll_cap_s=0.5, retry_s=0.05, retry_cap_s=1.0, count_s=5.0, late_s=1.0, answer_s=60.0)
+INTERVALS = Intervals(
+    poll_s=0.02, poll_cap_s=0.5, retry_s=0.05, retry_cap_s=1.0, count_s=5.0, late_s=1.0, answer_s=60.0
+)
 _READS = ("GET", "HEAD")
 
 Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -105,18 +108,18 @@ class Through(httpx2.AsyncBaseTransport):
 class Vipu:
     """What the proxy reaches of a simulated controller: as long as it lives. Changes are writes."""
 
-    def __init__(self, inner: InProcess, fate: Fate) -> None:
+    def __init__(self, inner: InProcessController, fate: Fate) -> None:
         self.address = inner.address
         self._inner = inner
         self._fate = fate
 
-    async def partitions(self) -> tuple[VipuPartition, ...]:
+    async def list_partitions(self) -> tuple[VipuPartition, ...]:
         await self._fate.alive()
-        return tuple(await self._inner.partitions())
+        return tuple(await self._inner.list_partitions())
 
-    async def partition(self, name: str) -> VipuPartition | None:
+    async def find_partition(self, name: str) -> VipuPartition | None:
         await self._fate.alive()
-        return await self._inner.partition(name)
+        return await self._inner.find_partition(name)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         await self._change(f"create {name}", lambda: self._inner.create(name, size, gcds))
@@ -127,17 +130,17 @@ class Vipu:
     async def remove(self, name: str) -> None:
         await self._change(f"remove {name}", lambda: self._inner.remove(name))
 
-    async def capacity(self) -> Capacity:
+    async def read_capacity(self) -> Capacity:
         await self._fate.alive()
-        return await self._inner.capacity()
+        return await self._inner.read_capacity()
 
-    async def free_blocks(self, size: int) -> int:
+    async def count_free_blocks(self, size: int) -> int:
         await self._fate.alive()
-        return await self._inner.free_blocks(size)
+        return await self._inner.count_free_blocks(size)
 
-    async def ipus(self) -> tuple[Ipu, ...]:
+    async def list_ipus(self) -> tuple[Ipu, ...]:
         await self._fate.alive()
-        return tuple(await self._inner.ipus())
+        return tuple(await self._inner.list_ipus())
 
     async def _change(self, what: str, change: Callable[[], Awaitable[None]]) -> None:
         await self._fate.alive()
@@ -160,19 +163,20 @@ class EmbeddedProxy:
         self,
         config: ClusterConfig,
         namespace: str,
-        vipu: InProcess,
+        vipu: InProcessController,
         fate: Fate,
         *,
-        pace: Pace = PACE,
+        intervals: Intervals = INTERVALS,
         timeout_s: float = CALL_S,
     ) -> None:
         self.fate = fate
         around, agent = _around(fate.pass_on), "embedded-proxy"
         self._client = KubeClient(config, user_agent=agent, timeout_s=timeout_s, max_connections=4, around=around)
         self._watching = KubeClient(config, user_agent=agent, timeout_s=timeout_s, around=around)
-        self.core = Core(self._client, namespace, TRACKER, lambda _h, _p: Vipu(vipu, fate), ProxyMetrics(), pace=pace)
-        Listing(self.core.reaching).take(f"{VIPU}:ipunode=rack1", "the test")
-        app = make_app(self.core, _Knows(), allowed=frozenset({ACCOUNT}), max_ipus=64)
+        tracker = TrackerConfigMap(self._client, namespace, TRACKER)
+        self.proxy = VipuProxy(tracker, lambda _h, _p: Vipu(vipu, fate), ProxyMetrics(), intervals=intervals)
+        ControllerListSource(self.proxy.controllers).apply(f"{VIPU}:ipunode=rack1", "the test")
+        app = make_app(self.proxy, _Knows(), allowed=frozenset({ACCOUNT}))
         self.http = httpx2.ASGITransport(app)
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -181,19 +185,19 @@ class EmbeddedProxy:
         """Its parts, of which none ends by itself."""
         await self._stack.enter_async_context(self._client)
         await self._stack.enter_async_context(self._watching)
-        self.core.quarantine({})
-        self._tasks = [asyncio.create_task(self.core.store.run(self._watching)), asyncio.create_task(self._first())]
+        self.proxy.update_quarantine({})
+        self._tasks = [asyncio.create_task(self.proxy.store.run(self._watching)), asyncio.create_task(self._first())]
         return self._tasks
 
     async def _first(self) -> None:
-        await self.core.store.wait_loaded()
-        await self.core.settling.verify_all()
+        await self.proxy.store.wait_loaded()
+        await self.proxy.reconciler.verify_all()
         await asyncio.Event().wait()
 
     async def end(self) -> None:
         """Without a word: what it was about to do is not done."""
         self.fate.dead.set()
-        await self.core.stop()
+        await self.proxy.stop()
         await _cancelled(self._tasks)
         await self._stack.aclose()
 
@@ -289,7 +293,7 @@ class Installation:
         self,
         config: ClusterConfig,
         namespace: str,
-        vipu: InProcess,
+        vipu: InProcessController,
         *,
         setup: Setup,
         operator_fate: Fate,
@@ -374,8 +378,8 @@ async def _ended(fate: Fate, parts: list[asyncio.Task[None]]) -> None:
         await _cancelled([dead])
 
 
-def a_vipu(ipus: int = 32, delay_s: float = 0.0) -> InProcess:
-    return InProcess(Fleet(ipus=ipus, delay_s=delay_s), time.monotonic, VIPU)
+def a_vipu(ipus: int = 32, delay_s: float = 0.0) -> InProcessController:
+    return InProcessController(SimulatedFleet(ipus=ipus, delay_s=delay_s), time.monotonic, VIPU)
 
 
 def _around(

@@ -71,7 +71,7 @@ class Life:
         """Nothing is on its way."""
         pods = self.onlooker.pods(self.namespace).values()
         entries = self.onlooker.tracker(self.namespace)
-        held = {each.name for each in self.runs.vipu.keeper.fleet.partitions}
+        held = {each.name for each in self.runs.vipu.clocked_fleet.fleet.partitions}
         return (
             not any(pod.metadata.deletion_timestamp or pod.status.phase == "Pending" for pod in pods)
             and held == entries.keys()
@@ -85,7 +85,7 @@ class Life:
     def look(self) -> Look:
         """All but times, uids, and how many of its workers were counted last."""
         job = self.onlooker.job(self.namespace, JOB)
-        held = self.runs.vipu.keeper.fleet.partitions
+        held = self.runs.vipu.clocked_fleet.fleet.partitions
         return (
             sorted((n, p.status.phase, p.metadata.labels["muster.dev/attempt"], bool(p.metadata.deletion_timestamp))
                    for n, p in self.onlooker.pods(self.namespace).items()),

@@ -22,6 +22,6 @@ def test_of_the_operator() -> None:
 
 
 def test_of_the_proxy() -> None:
-    exist = registered([proxy.Metrics().registry])
+    exist = registered([proxy.ProxyMetrics().registry])
     assert written("The V-IPU proxy's") == exist
     assert all(name.startswith("muster_vipu_proxy_") for name in exist)

@@ -29,7 +29,7 @@ from muster_operator.job.snapshot import Setup
 from muster_operator.job.status import finished
 from muster_operator.job.types import API_VERSION, IPUJob, collection
 from muster_operator.plan.degradation import DEGRADED
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
 from muster_sandbox.simulation.pods import Script, SimulatedPod
@@ -219,14 +219,14 @@ class Soak:
             self.weather.storm = ""
 
     async def _sick_vipu(self) -> None:
-        keeper = self.vipu.keeper
-        held = [each.name for each in keeper.fleet.partitions]
+        fleet = self.vipu.clocked_fleet
+        held = [each.name for each in fleet.fleet.partitions]
         kind = self.rng.choice(("down", "slow", "loses answers", "stuck", "lies"))
         if kind in ("stuck", "lies") and not held:
             return
         self.tally.faults[f"V-IPU: {kind}"] += 1
         if kind == "lies":
-            keeper.vanish(self.rng.choice(held))
+            fleet.forget(self.rng.choice(held))
             return
         changes: dict[str, Object] = {
             "down": {"down": True},
@@ -234,11 +234,11 @@ class Soak:
             "loses answers": {"lose_answers": self.rng.randint(1, 5)},
             "stuck": {"stuck": tuple(self.rng.sample(held, 1)) if held else ()},
         }
-        keeper.set_faults(msgspec.structs.replace(keeper.faults, **changes[kind]))
+        fleet.set_faults(msgspec.structs.replace(fleet.faults, **changes[kind]))
         try:
             await asyncio.sleep(self.rng.uniform(0.5, 6.0))
         finally:
-            keeper.set_faults(msgspec.structs.replace(keeper.faults, down=False, slow=0.0, lose_answers=0, stuck=()))
+            fleet.set_faults(msgspec.structs.replace(fleet.faults, down=False, slow=0.0, lose_answers=0, stuck=()))
 
     async def _kill(self) -> None:
         who = self.rng.choice(("operator", "proxy"))
@@ -289,15 +289,15 @@ class Soak:
         return f"soak-{self.rng.randrange(NODE_NUMBER)}"
 
     async def _ipu_fails(self) -> None:
-        keeper = self.vipu.keeper
-        keeper.set_faults(msgspec.structs.replace(keeper.faults, ipus=(self.rng.randrange(IPUS),)))
+        fleet = self.vipu.clocked_fleet
+        fleet.set_faults(msgspec.structs.replace(fleet.faults, ipus=(self.rng.randrange(IPUS),)))
         await asyncio.sleep(self.rng.uniform(0.2, 4.0))
-        keeper.set_faults(msgspec.structs.replace(keeper.faults, ipus=()))
+        fleet.set_faults(msgspec.structs.replace(fleet.faults, ipus=()))
 
     async def heal(self) -> None:
         """Nothing is wrong any more."""
         self.weather.storm = ""
-        self.vipu.keeper.set_faults(Faults())
+        self.vipu.clocked_fleet.set_faults(InjectedFaults())
         there = {each["metadata"]["name"] for each in (await self.api.get(NODES))["items"]}
         for number in range(NODE_NUMBER):
             body = node_object(f"soak-{number}", number, SHAPE)
@@ -371,7 +371,7 @@ class Soak:
     def disagreement(self) -> str:
         """Between tracker, V-IPU and the jobs that are there; empty: none."""
         tracked = self.onlooker.tracker(SPACE)
-        held = {each.name: each.state for each in self.vipu.keeper.fleet.partitions}
+        held = {each.name: each.state for each in self.vipu.clocked_fleet.fleet.partitions}
         if dict.fromkeys(tracked, "ACTIVE") != held or any(each.state != "active" for each in tracked.values()):
             return f"tracker: {tracked}; V-IPU: {held}"
         there = {each.metadata.uid for each in self.onlooker.jobs(SPACE)}
@@ -382,7 +382,7 @@ class Soak:
         """Of a namespace whose jobs were all deleted."""
         found = [each.metadata.name for each in self.onlooker.jobs(SPACE)]
         pods, small = sorted(self.onlooker.pods(SPACE)), self.onlooker.small(SPACE)
-        held = [each.name for each in self.vipu.keeper.fleet.partitions]
+        held = [each.name for each in self.vipu.clocked_fleet.fleet.partitions]
         everything = (found, pods, small, held, list(self.onlooker.tracker(SPACE)))
         return str(everything) if any(everything) else ""
 

@@ -7,7 +7,7 @@ from muster_cli.doctor.facts import TextMap
 from muster_cli.doctor.findings import Finding, Unseen, counted, unseen
 from muster_cli.doctor.parts import Part
 from muster_operator.job.partition_api import Query
-from muster_operator.proxy.controllers.list_syntax import read_list
+from muster_operator.proxy.controllers.list_syntax import parse_controller_list
 
 AREA = "v-ipu"
 MAP, KEY = "vipu-controllers", "controllers.yaml"
@@ -40,7 +40,7 @@ def judge(vipu: Vipu | None) -> list[Finding]:
     elif vipu.controllers is None or KEY not in vipu.controllers.data:
         found.append(Finding(AREA, Verdict.FAIL, f"{where} is missing, or has no {KEY}", "helm upgrade brings it back"))
     else:
-        places, complaints = read_list(vipu.controllers.data[KEY])
+        places, complaints = parse_controller_list(vipu.controllers.data[KEY])
         number = len(places)
         found += [Finding(AREA, Verdict.FAIL, f"{where}: {KEY}: {each}", edit) for each in complaints]
         if not places and not complaints:

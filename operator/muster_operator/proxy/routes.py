@@ -16,8 +16,8 @@ from starlette.routing import Route
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Identity
 from muster_operator.job.partition_api import Entry, Refusal, Why, Wish
-from muster_operator.proxy.core import Core
-from muster_operator.proxy.free_capacity import is_power_of_two, sizes
+from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
+from muster_operator.proxy.vipu_proxy import VipuProxy
 
 BODY_LIMIT = 16 << 10  # bytes
 REVIEW_S = 10.0
@@ -38,27 +38,27 @@ class Reviewer(Protocol):
     async def who(self, token: str, audience: str = "") -> Identity | None: ...
 
 
-class _Answered(Exception):
+class _EarlyResponse(Exception):
     def __init__(self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(refusal.message)
         self.response = _json(refusal, status, headers)
 
 
-def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str]], max_ipus: int) -> Starlette:
+def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str, str]]) -> Starlette:
     """allowed: (namespace, name) of the service accounts that may use /partitions."""
-    counting, store, taking = core.counting, core.store, core.taking
+    capacity, store, intents = proxy.capacity, proxy.store, proxy.intents
 
     async def stats(_: Request) -> Response:
         """IPUs used and available, by namespace and in total."""
-        return _json(await counting.stats())
+        return _json(await capacity.count_ipus())
 
     async def query(request: Request) -> Response:
         """{"size": N}: how many partitions of N IPUs there is room for now."""
         try:
-            size = _size(await _body(request), max_ipus)
-            return _json(await counting.query(size))
-        except _Answered as answered:
-            return answered.response
+            size = _parse_size(await _read_body(request), proxy.limits.max_ipus)
+            return _json(await capacity.count_partitions(size))
+        except _EarlyResponse as early:
+            return early.response
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
 
@@ -66,8 +66,8 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
         """For the operator: all of the tracker."""
         try:
             await admit(request)
-        except _Answered as answered:
-            return answered.response
+        except _EarlyResponse as early:
+            return early.response
         return _json(dict(store.entries))
 
     async def partition(request: Request) -> Response:
@@ -76,23 +76,23 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
         try:
             await admit(request)
             if request.method == "PUT":
-                return _taken(await taking.take(name, _wish(await _body(request))))
+                return _respond_to_put(await intents.request(name, _parse_request(await _read_body(request))))
             if request.method == "DELETE":
-                return _freed(await taking.free(name, request.query_params.get("job", "")))
-        except _Answered as answered:
-            return answered.response
+                return _respond_to_delete(await intents.release(name, request.query_params.get("job", "")))
+        except _EarlyResponse as early:
+            return early.response
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
-        entry = store.entry(name)
+        entry = store.find_entry(name)
         if entry is None:
             problem = store.unreadable.get(name)
-            told = f"partition {name[:80]}: {problem or 'not in the tracker'}"
-            return _json(Refusal(why="Refused", message=told), 409 if problem else 404)
+            message = f"partition {name[:80]}: {problem or 'not in the tracker'}"
+            return _json(Refusal(why="Refused", message=message), 409 if problem else 404)
         return _json(entry)
 
     async def health(_: Request) -> Response:
         """Tracker and quarantine are known; 503 says what is missing."""
-        reason = core.unhealthy()
+        reason = proxy.explain_unhealthy()
         return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
 
     async def prometheus(request: Request) -> Response:
@@ -101,23 +101,23 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
             encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         except (TypeError, ValueError):  # a version in it is no number
             encoder, content_type = choose_encoder("")
-        return Response(encoder(core.metrics.registry), headers={"content-type": content_type})
+        return Response(encoder(proxy.metrics.registry), headers={"content-type": content_type})
 
     async def admit(request: Request) -> None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
-            raise _denied(401, "expected a header Authorization: Bearer TOKEN of the operator's service account")
+            raise _deny(401, "expected a header Authorization: Bearer TOKEN of the operator's service account")
         try:
             async with asyncio.timeout(REVIEW_S):
                 identity = await reviews.who(token.strip())
         except (ApiError, ConfigError, TimeoutError) as error:
-            told = f"who asks cannot be found out: {error or 'no answer of the API server'}"
-            raise _Answered(503, Refusal(why="Unreachable", message=told)) from error
+            message = f"who asks cannot be found out: {error or 'no answer of the API server'}"
+            raise _EarlyResponse(503, Refusal(why="Unreachable", message=message)) from error
         if identity is None:
-            raise _denied(401, "the API server does not know this token")
+            raise _deny(401, "the API server does not know this token")
         if identity.service_account not in allowed:
             listed = ", ".join(f"{namespace}/{name}" for namespace, name in sorted(allowed))
-            raise _denied(403, f"{identity.user} may not use /partitions; allowed: {listed or 'nobody'}")
+            raise _deny(403, f"{identity.user} may not use /partitions; allowed: {listed or 'nobody'}")
 
     return Starlette(
         routes=[
@@ -128,65 +128,65 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
             Route("/health", health, methods=["GET"]),
             Route("/metrics", prometheus, methods=["GET"]),
         ],
-        exception_handlers={HTTPException: _plain},
+        exception_handlers={HTTPException: _respond_in_words},
     )
 
 
-def _plain(_: Request, error: Exception) -> Response:
+def _respond_in_words(_: Request, error: Exception) -> Response:
     """404 and 405 in words."""
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
     phrase = HTTPStatus(error.status_code).phrase
     return PlainTextResponse(f"{phrase}\n", error.status_code, headers=error.headers)
 
 
-def _taken(taken: Entry | Refusal) -> Response:
-    if isinstance(taken, Refusal):
-        return _json(taken, _STATUS[taken.why])
-    return _json(taken, 200 if taken.state == "active" else 202)
+def _respond_to_put(answer: Entry | Refusal) -> Response:
+    if isinstance(answer, Refusal):
+        return _json(answer, _STATUS[answer.why])
+    return _json(answer, 200 if answer.state == "active" else 202)
 
 
-def _freed(freed: Entry | Refusal | None) -> Response:
-    if isinstance(freed, Refusal):
-        return _json(freed, _STATUS[freed.why])
-    return _json({}) if freed is None else _json(freed, 202)
+def _respond_to_delete(answer: Entry | Refusal | None) -> Response:
+    if isinstance(answer, Refusal):
+        return _json(answer, _STATUS[answer.why])
+    return _json({}) if answer is None else _json(answer, 202)
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _QueryBody(msgspec.Struct, frozen=True):
     size: int
 
 
-def _size(body: bytes, max_ipus: int) -> int:
-    expected = f'expected {{"size": N}} with N one of {sizes(max_ipus)}'
+def _parse_size(body: bytes, max_ipus: int) -> int:
+    expected = f'expected {{"size": N}} with N one of {list_sizes(max_ipus)}'
     try:
-        size = msgspec.json.decode(body, type=_Asked).size
+        size = msgspec.json.decode(body, type=_QueryBody).size
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _Answered(400, Refusal(why="Invalid", message=f"{error}; {expected}")) from error
+        raise _EarlyResponse(400, Refusal(why="Invalid", message=f"{error}; {expected}")) from error
     if not is_power_of_two(size) or size > max_ipus:
-        raise _Answered(400, Refusal(why="Invalid", message=f"size: {size}; {expected}"))
+        raise _EarlyResponse(400, Refusal(why="Invalid", message=f"size: {size}; {expected}"))
     return size
 
 
-def _wish(body: bytes) -> Wish:
+def _parse_request(body: bytes) -> Wish:
     try:
         return msgspec.json.decode(body, type=Wish)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         expected = "expected a JSON object with job, namespace, name, instance, attempt, size and gcds"
-        raise _Answered(400, Refusal(why="Invalid", message=f"{error}; {expected}")) from error
+        raise _EarlyResponse(400, Refusal(why="Invalid", message=f"{error}; {expected}")) from error
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     """How long it may take is the connection's matter."""
-    read = b""
+    body = b""
     async for chunk in request.stream():
-        read += chunk
-        if len(read) > BODY_LIMIT:
-            raise _Answered(413, Refusal(why="Invalid", message=f"body: more than {BODY_LIMIT} bytes"))
-    return read
+        body += chunk
+        if len(body) > BODY_LIMIT:
+            raise _EarlyResponse(413, Refusal(why="Invalid", message=f"body: more than {BODY_LIMIT} bytes"))
+    return body
 
 
-def _denied(status: int, message: str) -> _Answered:
+def _deny(status: int, message: str) -> _EarlyResponse:
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
-    return _Answered(status, Refusal(why="Refused", message=message), headers)
+    return _EarlyResponse(status, Refusal(why="Refused", message=message), headers)
 
 
 def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

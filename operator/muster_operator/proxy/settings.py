@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from muster_kube.process.settings import SettingsError, load_settings
 from muster_operator.job.names import QUARANTINE, TRACKER
-from muster_operator.proxy.free_capacity import is_power_of_two
+from muster_operator.proxy.partition_limits import is_power_of_two
 
 PREFIX = "MUSTER_VIPU_PROXY_"
 # the chart of the original sets these
@@ -26,17 +26,17 @@ _ACCOUNT = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
-def _listed(value: object) -> object:
+def _split_list(value: object) -> object:
     """A variable holds a list with commas."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 Accounts = Annotated[
-    tuple[Annotated[str, Field(pattern=_ACCOUNT)], ...], BeforeValidator(_listed), Field(max_length=64)
+    tuple[Annotated[str, Field(pattern=_ACCOUNT)], ...], BeforeValidator(_split_list), Field(max_length=64)
 ]
 
 
-class Settings(BaseModel):
+class ProxySettings(BaseModel):
     """controllers: the list itself (``host:port:key=value,…``); controllers_file: where it stands, read again every 5
     seconds (a mounted ConfigMap); controllers_map: a ConfigMap that has it under ``controllers.yaml``, watched. One of
     them. backend: vipu (the command line program) or sim.
@@ -78,17 +78,17 @@ class Settings(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _has_one_list(self) -> "Settings":
+    def _has_one_list(self) -> "ProxySettings":
         given = [self.controllers, self.controllers_file, self.controllers_map]
         if sum(each is not None for each in given) != 1:
             raise ValueError("expected one of controllers, controllers_file and controllers_map")
         return self
 
 
-FLAGS = frozenset(Settings.model_fields)
+FLAGS = frozenset(ProxySettings.model_fields)
 
 
-def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> ProxySettings:
     """``flags``: by settings name, None for those not given. Raises SettingsError."""
     known = dict(environ)
     renamed: dict[str, str] = {}
@@ -97,7 +97,7 @@ def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, s
             known[PREFIX + ours] = environ[theirs]
             renamed[PREFIX + ours] = theirs
     try:
-        return load_settings(Settings, PREFIX, file, flags, known)
+        return load_settings(ProxySettings, PREFIX, file, flags, known)
     except SettingsError as error:
         text = str(error)
         for ours, theirs in renamed.items():

@@ -1,10 +1,10 @@
-"""How fast things are looked at, and what is remembered meanwhile; nothing of it matters."""
+"""How often the proxy looks at things, and how long it waits for an answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Pace:
+class Intervals:
     """Seconds. poll: between two looks at a passing state, growing; retry: after V-IPU gave no answer, growing; count:
     between two counts of free IPUs for the metric, while partitions come and go; late: in which V-IPU may still make
     what it has not answered for; answer: for one controller's word about its room."""
@@ -18,24 +18,9 @@ class Pace:
     answer_s: float = 6.0  # the operator waits 8
 
 
-@dataclass
-class Turns:
-    """What this process remembers of one partition while it is on its way; nothing that matters.
+@dataclass(frozen=True)
+class RequestTimeouts:
+    """Seconds that a request of the operator waits: for the tracker's write, and for V-IPU after it."""
 
-    fresh: the attempt that was begun or reset here. is_sure: no creation whose outcome is not known; late_until: until
-    when one may still happen, on the event loop's clock; verify: look even if the entry is settled
-    """
-
-    fresh: int | None = None
-    is_sure: bool = False
-    late_until: float = 0.0
-    verify: bool = False
-    polls: int = 0
-    failures: int = 0
-    is_sick: bool = False  # in ERROR, or not what was asked for, at the last look
-    parks: int = 0
-    refused_by: set[str] = field(default_factory=set)
-
-    def next_poll_s(self, pace: Pace) -> float:
-        self.polls += 1
-        return min(pace.poll_cap_s, pace.poll_s * 1.5 ** min(self.polls - 1, 40))
+    write_s: float = 10.0  # longer, and whoever asks is told that the API server is away
+    vipu_s: float = 2.0

@@ -3,16 +3,16 @@
 from typing import Literal, get_args
 
 from muster_operator.vipu.command import CommandController
-from muster_operator.vipu.controller import Controller
-from muster_operator.vipu.simulator_client import SimController
+from muster_operator.vipu.controller import VipuController
+from muster_operator.vipu.simulator_client import SimulatorController
 
 Backend = Literal["vipu", "sim"]
 
 
-def make_controller(backend: str, host: str, port: int) -> Controller:
+def create_controller(backend: str, host: str, port: int) -> VipuController:
     """vipu: the program of that name on PATH; sim: HTTP to ``muster vipu-sim``. Raises ValueError."""
     if backend == "sim":
-        return SimController(host, port)
+        return SimulatorController(host, port)
     if backend == "vipu":
         return CommandController(host, port)
     raise ValueError(f"backend: {backend!r}: expected {' or '.join(get_args(Backend))}")

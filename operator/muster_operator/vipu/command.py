@@ -31,7 +31,7 @@ from muster_operator.vipu.controller import (
     VipuPartition,
     VipuUnreachable,
 )
-from muster_operator.vipu.tables import NoTable, allocations_in, partitions_in
+from muster_operator.vipu.tables import TableError, parse_allocations, parse_partitions
 
 IPUS_OF_AGENT = 4
 IPUS_OF_LINK_DOMAIN = 64  # of an IPU-POD64; what spans GW-Links cannot be reconfigurable (V-IPU user guide, partitions)
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]{0,252}", re.ASCII)  # none that r
 
 
 class CommandController:
-    """A :class:`~muster_operator.vipu.controller.Controller`. program: the words before the first argument."""
+    """A :class:`~muster_operator.vipu.controller.VipuController`. program: the words before the first argument."""
 
     def __init__(
         self,
@@ -62,93 +62,93 @@ class CommandController:
         self._commands = commands if commands is not None else LocalCommands()
         self._list_s = list_s
         self._change_s = change_s
-        self._free = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def partitions(self) -> Sequence[VipuPartition]:
-        output = await self._listed("list", "partitions")
+    async def list_partitions(self) -> Sequence[VipuPartition]:
+        output = await self._run_list("list", "partitions")
         if not output.stdout.strip() and not output.stderr.strip():
-            await self._allocations()  # it can list, so there is none
+            await self._list_allocations()  # it can list, so there is none
             return ()
-        return self._read(output, partitions_in)
+        return self._read(output, parse_partitions)
 
-    async def partition(self, name: str) -> VipuPartition | None:
-        return next((each for each in await self.partitions() if each.name == name), None)
+    async def find_partition(self, name: str) -> VipuPartition | None:
+        return next((each for each in await self.list_partitions() if each.name == name), None)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         """Where the program waits until the partition is ACTIVE, so does this."""
-        _check(name, size)
-        if await self.partition(name) is not None:
+        _check_request(name, size)
+        if await self.find_partition(name) is not None:
             raise PartitionExists(f"partition {name} exists")
         words = ("create", "partition", name, "--size", str(size), "--num-gcds", str(gcds))
-        output = await self._changed(*words, *(("--reconfigurable",) if size <= IPUS_OF_LINK_DOMAIN else ()))
-        if _succeeded(output, "create", name):
+        output = await self._run_change(*words, *(("--reconfigurable",) if size <= IPUS_OF_LINK_DOMAIN else ()))
+        if _has_succeeded(output, "create", name):
             return
         try:
-            listed = await self.partition(name) is not None
+            listed = await self.find_partition(name) is not None
         except VipuError as error:
-            raise VipuUnreachable(f"{self._said(output)}; and then: {error}") from error
+            raise VipuUnreachable(f"{self._describe(output)}; and then: {error}") from error
         if output.exit_code == 0 and listed:
             return
         if output.exit_code == 0 or listed:
-            raise VipuUnreachable(f"{self._said(output)}; it is {'' if listed else 'not '}listed")
-        if await self.free_blocks(size) > 0:
-            raise VipuError(self._said(output))
-        raise NoRoom(self._said(output))
+            raise VipuUnreachable(f"{self._describe(output)}; it is {'' if listed else 'not '}listed")
+        if await self.count_free_blocks(size) > 0:
+            raise VipuError(self._describe(output))
+        raise NoRoom(self._describe(output))
 
     async def reset(self, name: str) -> None:
-        _check(name)
-        output = await self._changed("reset", "partition", name)
+        _check_request(name)
+        output = await self._run_change("reset", "partition", name)
         if output.exit_code != 0:
-            raise VipuError(self._said(output))
-        if not _succeeded(output, "reset", name) and await self.partition(name) is None:
-            raise VipuUnreachable(f"{self._said(output)}; it is not listed")
+            raise VipuError(self._describe(output))
+        if not _has_succeeded(output, "reset", name) and await self.find_partition(name) is None:
+            raise VipuUnreachable(f"{self._describe(output)}; it is not listed")
 
     async def remove(self, name: str) -> None:
-        _check(name)
-        if await self.partition(name) is None:
+        _check_request(name)
+        if await self.find_partition(name) is None:
             return
-        output = await self._changed("remove", "partition", name, "--force")
-        if _succeeded(output, "remove", name):
+        output = await self._run_change("remove", "partition", name, "--force")
+        if _has_succeeded(output, "remove", name):
             return
-        left = await self.partition(name)
+        left = await self.find_partition(name)
         if left is None or left.state == "REMOVING":
             return
         if output.exit_code == 0:
-            raise VipuUnreachable(f"{self._said(output)}; it is still listed")
-        raise VipuError(self._said(output))
+            raise VipuUnreachable(f"{self._describe(output)}; it is still listed")
+        raise VipuError(self._describe(output))
 
-    async def capacity(self) -> Capacity:
-        total = IPUS_OF_AGENT * sum(map(len, await self._allocations()))
-        used = sum(partition.size for partition in await self.partitions())
+    async def read_capacity(self) -> Capacity:
+        total = IPUS_OF_AGENT * sum(map(len, await self._list_allocations()))
+        used = sum(partition.size for partition in await self.list_partitions())
         return Capacity(total, max(0, total - used))
 
-    async def free_blocks(self, size: int) -> int:
+    async def count_free_blocks(self, size: int) -> int:
         """At least so many; see above."""
-        _check("size", size)
+        _check_request("size", size)
         # a partition does not span allocations (V-IPU user guide)
-        blocks = sum(IPUS_OF_AGENT * len(agents) // size for agents in await self._allocations())
-        spoilt = sum(max(1, partition.size // size) for partition in await self.partitions())
+        blocks = sum(IPUS_OF_AGENT * len(agents) // size for agents in await self._list_allocations())
+        spoilt = sum(max(1, partition.size // size) for partition in await self.list_partitions())
         return max(0, blocks - spoilt)
 
-    async def _allocations(self) -> tuple[frozenset[str], ...]:
-        return self._read(await self._listed("list", "allocations"), allocations_in)
+    async def _list_allocations(self) -> tuple[frozenset[str], ...]:
+        return self._read(await self._run_list("list", "allocations"), parse_allocations)
 
-    async def _listed(self, *words: str) -> Output:
+    async def _run_list(self, *words: str) -> Output:
         """Raises VipuUnreachable for whatever is not a list that ended well."""
         output = await self._run(words, self._list_s)
         if not output.ok:
-            raise VipuUnreachable(self._said(output))
+            raise VipuUnreachable(self._describe(output))
         return output
 
-    async def _changed(self, *words: str) -> Output:
+    async def _run_change(self, *words: str) -> Output:
         """Of a program that ended by itself. Raises VipuUnreachable: it may have changed something, or not."""
         output = await self._run(words, self._change_s)
         if output.exit_code is None or output.exit_code < 0:
-            raise VipuUnreachable(self._said(output))
+            raise VipuUnreachable(self._describe(output))
         return output
 
     async def _run(self, words: Sequence[str], timeout_s: float) -> Output:
-        async with self._free:
+        async with self._slots:
             return await self._commands.run(
                 (*self._program, *words, *self._server), timeout_s=timeout_s, limit_bytes=OUTPUT_LIMIT_BYTES
             )
@@ -156,23 +156,23 @@ class CommandController:
     def _read(self, output: Output, read: Callable[[str], T]) -> T:
         try:
             return read(output.stdout.decode("utf-8"))
-        except (NoTable, UnicodeDecodeError) as error:
-            raise VipuError(f"{self.address}: {' '.join(self._words(output))}: {error}") from error
+        except (TableError, UnicodeDecodeError) as error:
+            raise VipuError(f"{self.address}: {' '.join(self._name_command(output))}: {error}") from error
 
-    def _words(self, output: Output) -> Sequence[str]:
+    def _name_command(self, output: Output) -> Sequence[str]:
         return (Path(self._program[-1]).name, *output.argv[len(self._program) :][:2])
 
-    def _said(self, output: Output) -> str:
+    def _describe(self, output: Output) -> str:
         text = output.trouble or f"it says {output.stdout[-200:].decode('utf-8', 'replace').strip()!r}"
-        return f"{self.address}: {' '.join(self._words(output))}: {text}"
+        return f"{self.address}: {' '.join(self._name_command(output))}: {text}"
 
 
-def _succeeded(output: Output, verb: str, name: str) -> bool:
+def _has_succeeded(output: Output, verb: str, name: str) -> bool:
     """As `create agent (ag1): success.` has it."""
     return output.exit_code == 0 and f"{verb} partition ({name}): success".encode() in output.stdout
 
 
-def _check(name: str, size: int = 1) -> None:
+def _check_request(name: str, size: int = 1) -> None:
     if not _NAME.fullmatch(name):
         raise VipuError(f"name: {name[:80]!r}: expected letters, digits, '-', '.' and '_', a letter or digit first")
     if size < 1 or size & (size - 1):

@@ -56,16 +56,16 @@ class PartitionExists(VipuError):
     pass
 
 
-class Controller(Protocol):
+class VipuController(Protocol):
     """All calls are bounded in time (VipuUnreachable) and raise VipuError. ``address``: host:port."""
 
     address: str
 
-    async def partitions(self) -> Sequence[VipuPartition]:
+    async def list_partitions(self) -> Sequence[VipuPartition]:
         """All there are, of whomever."""
         ...
 
-    async def partition(self, name: str) -> VipuPartition | None: ...
+    async def find_partition(self, name: str) -> VipuPartition | None: ...
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         """Begin to make it; it is usable once ACTIVE. Raises NoRoom, PartitionExists."""
@@ -79,17 +79,17 @@ class Controller(Protocol):
         """Begin to remove it; one that is not there is no error."""
         ...
 
-    async def capacity(self) -> Capacity: ...
+    async def read_capacity(self) -> Capacity: ...
 
-    async def free_blocks(self, size: int) -> int:
+    async def count_free_blocks(self, size: int) -> int:
         """How many partitions of ``size`` IPUs could be made now, one after the other."""
         ...
 
 
 @runtime_checkable
-class KnowsItsIpus(Protocol):
+class IpuLister(Protocol):
     """A back end that can name all IPUs: then blocks that a quarantined one spoils are counted exactly."""
 
-    async def ipus(self) -> Sequence[Ipu]:
+    async def list_ipus(self) -> Sequence[Ipu]:
         """All, in the order in which aligned blocks are cut: those of size n begin at every n-th."""
         ...

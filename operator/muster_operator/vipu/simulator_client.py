@@ -33,8 +33,8 @@ class _Blocks(msgspec.Struct, frozen=True):
     blocks: int
 
 
-class SimController:
-    """A :class:`~muster_operator.vipu.controller.Controller` that KnowsItsIpus. timeout_s: of each call as a whole."""
+class SimulatorController:
+    """A :class:`~muster_operator.vipu.controller.VipuController` and IpuLister. timeout_s: of each call as a whole."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -43,15 +43,15 @@ class SimController:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         self._transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, limits=limits)
 
-    async def partitions(self) -> Sequence[VipuPartition]:
+    async def list_partitions(self) -> Sequence[VipuPartition]:
         status, raw = await self._call("GET", "/partitions")
-        return self._decoded(status, raw, tuple[VipuPartition, ...])
+        return self._decode(status, raw, tuple[VipuPartition, ...])
 
-    async def partition(self, name: str) -> VipuPartition | None:
+    async def find_partition(self, name: str) -> VipuPartition | None:
         status, raw = await self._call("GET", f"/partitions/{quote(name, safe='')}")
-        if status == 404 and self._refusal(raw).why == "NotThere":
+        if status == 404 and self._parse_refusal(raw).why == "NotThere":
             return None
-        return self._decoded(status, raw, VipuPartition)
+        return self._decode(status, raw, VipuPartition)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         await self._change("POST", "/partitions", {"name": name, "size": size, "gcds": gcds})
@@ -62,17 +62,17 @@ class SimController:
     async def remove(self, name: str) -> None:
         await self._change("DELETE", f"/partitions/{quote(name, safe='')}")
 
-    async def capacity(self) -> Capacity:
+    async def read_capacity(self) -> Capacity:
         status, raw = await self._call("GET", "/capacity")
-        return self._decoded(status, raw, Capacity)
+        return self._decode(status, raw, Capacity)
 
-    async def free_blocks(self, size: int) -> int:
+    async def count_free_blocks(self, size: int) -> int:
         status, raw = await self._call("GET", f"/free-blocks?size={size}")
-        return self._decoded(status, raw, _Blocks).blocks
+        return self._decode(status, raw, _Blocks).blocks
 
-    async def ipus(self) -> Sequence[Ipu]:
+    async def list_ipus(self) -> Sequence[Ipu]:
         status, raw = await self._call("GET", "/ipus")
-        return self._decoded(status, raw, tuple[Ipu, ...])
+        return self._decode(status, raw, tuple[Ipu, ...])
 
     async def _change(self, method: str, target: str, body: object = None) -> None:
         """What answers a change and cannot be understood may have made it, or not."""
@@ -80,26 +80,26 @@ class SimController:
         if status == 202:
             return
         try:
-            refusal = self._refusal(raw)
+            refusal = self._parse_refusal(raw)
         except VipuError as error:
             raise VipuUnreachable(str(error)) from error
-        raise _as_error(refusal)
+        raise _to_vipu_error(refusal)
 
-    def _decoded(self, status: int, raw: bytes, kind: type[T]) -> T:
+    def _decode(self, status: int, raw: bytes, kind: type[T]) -> T:
         if status != 200:
-            raise _as_error(self._refusal(raw))
+            raise _to_vipu_error(self._parse_refusal(raw))
         try:
             return msgspec.json.decode(raw, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._nonsense(raw, str(error)) from error
+            raise self._report_nonsense(raw, str(error)) from error
 
-    def _refusal(self, raw: bytes) -> _Refusal:
+    def _parse_refusal(self, raw: bytes) -> _Refusal:
         try:
             return msgspec.json.decode(raw, type=_Refusal)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._nonsense(raw, str(error)) from error
+            raise self._report_nonsense(raw, str(error)) from error
 
-    def _nonsense(self, raw: bytes, why: str) -> VipuError:
+    def _report_nonsense(self, raw: bytes, why: str) -> VipuError:
         said = raw[:100].decode("utf-8", "replace")
         return VipuError(f"{self.address}: no simulator answers like this ({why}): {said!r}")
 
@@ -136,6 +136,6 @@ class SimController:
         return bytes(raw)
 
 
-def _as_error(refusal: _Refusal) -> VipuError:
+def _to_vipu_error(refusal: _Refusal) -> VipuError:
     kinds: dict[str, type[VipuError]] = {"NoRoom": NoRoom, "Exists": PartitionExists}
     return kinds.get(refusal.why, VipuError)(refusal.message)

@@ -22,65 +22,67 @@ _STATES: Mapping[str, PartitionState] = {
 }
 
 
-class NoTable(Exception):
+class TableError(Exception):
     """What was expected, and the line that was found."""
 
 
-def partitions_in(text: str) -> tuple[VipuPartition, ...]:
-    """What `vipu list partitions` lists; the addresses of their IPUs are not in it. Raises NoTable."""
+def parse_partitions(text: str) -> tuple[VipuPartition, ...]:
+    """What `vipu list partitions` lists; the addresses of their IPUs are not in it. Raises TableError."""
     found: dict[str, VipuPartition] = {}
-    for name, size, gcds, word in _rows(text, ("Partition", "Size", "GCDs", "State")):
+    for name, size, gcds, word in _read_rows(text, ("Partition", "Size", "GCDs", "State")):
         if name in found:
-            raise NoTable(f"partition {_shown(name)} is listed twice")
+            raise TableError(f"partition {_shorten(name)} is listed twice")
         state = _STATES.get(word.removeprefix("PS_"), "OTHER")
-        message = "" if state == "ACTIVE" else f"V-IPU says {_shown(word)}"
-        found[name] = VipuPartition(name, _number("Size", size), _number("GCDs", gcds), state, (), message)
+        message = "" if state == "ACTIVE" else f"V-IPU says {_shorten(word)}"
+        found[name] = VipuPartition(name, _parse_number("Size", size), _parse_number("GCDs", gcds), state, (), message)
     return tuple(found.values())
 
 
-def allocations_in(text: str) -> tuple[frozenset[str], ...]:
-    """The agents of each allocation that `vipu list allocations` lists; each agent counts once. Raises NoTable."""
+def parse_allocations(text: str) -> tuple[frozenset[str], ...]:
+    """The agents of each allocation that `vipu list allocations` lists; each agent counts once. Raises TableError."""
     known: set[str] = set()
     allocations = []
-    for _, agents in _rows(text, ("Allocation ID", "Agents")):
+    for _, agents in _read_rows(text, ("Allocation ID", "Agents")):
         fresh = frozenset(agents.split()) - known
         known |= fresh
         allocations.append(fresh)
     return tuple(allocations)
 
 
-def _rows(text: str, columns: Sequence[str]) -> list[list[str]]:
+def _read_rows(text: str, columns: Sequence[str]) -> list[list[str]]:
     """The cells of these columns, row by row; the first one is never empty."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if lines and _DASHES.fullmatch(lines[0]):
         del lines[0]
     if len(lines) < 2 or not _DASHES.fullmatch(lines[1]) or not _DASHES.fullmatch(lines[-1]):
-        found = _shown(lines[-1]) if lines else "nothing"
-        raise NoTable(f"expected a header, a line of dashes, rows and a line of dashes; the last line is {found}")
-    header = _cells(lines[0])
+        found = _shorten(lines[-1]) if lines else "nothing"
+        raise TableError(f"expected a header, a line of dashes, rows and a line of dashes; the last line is {found}")
+    header = _split_cells(lines[0])
     places = []
     for column in columns:
         if header.count(column) != 1:
-            raise NoTable(f"expected one column {column!r} in the header, found {_shown(lines[0])}")
+            raise TableError(f"expected one column {column!r} in the header, found {_shorten(lines[0])}")
         places.append(header.index(column))
     rows = []
     for line in lines[2:-1]:
-        cells = _cells(line)
+        cells = _split_cells(line)
         if len(cells) != len(header) or not cells[places[0]]:
-            raise NoTable(f"expected {len(header)} cells, the one of {columns[0]!r} not empty; found {_shown(line)}")
+            raise TableError(
+                f"expected {len(header)} cells, the one of {columns[0]!r} not empty; found {_shorten(line)}"
+            )
         rows.append([cells[place] for place in places])
     return rows
 
 
-def _cells(line: str) -> list[str]:
+def _split_cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")]
 
 
-def _number(column: str, text: str) -> int:
+def _parse_number(column: str, text: str) -> int:
     if not _NUMBER.fullmatch(text) or int(text) == 0:
-        raise NoTable(f"{column}: {_shown(text)}: expected a number from 1 on")
+        raise TableError(f"{column}: {_shorten(text)}: expected a number from 1 on")
     return int(text)
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= 120 else text[:119] + "…")

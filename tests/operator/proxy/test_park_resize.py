@@ -5,13 +5,13 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from tests.operator.proxy.world import World, called, quarantined, wish
+from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
 from muster_operator.job.names import PARKED_PREFIX, is_parked
 from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.proxy.quarantine import park_resize
+from muster_operator.proxy.partitions import park_resize
 from muster_operator.vipu.controller import Ipu, NoRoom
-from muster_operator.vipu.simulator import fleet as core_of_sim
+from muster_operator.vipu.simulator import fleet as simulated_fleet
 
 
 def ipu(number: int) -> Ipu:
@@ -27,9 +27,9 @@ class Choosing:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._real = core_of_sim._free_blocks
+        self._real = simulated_fleet._iterate_free_blocks
 
-    def blocks(self, fleet: core_of_sim.Fleet, size: int) -> Iterator[int]:
+    def blocks(self, fleet: simulated_fleet.SimulatedFleet, size: int) -> Iterator[int]:
         found = list(self._real(fleet, size))
         self._rng.shuffle(found)
         return iter(found)
@@ -51,17 +51,17 @@ async def test_one_bad_ipu_under_a_large_partition_keeps_no_other_from_work(
     size: int, bad: set[int], expected: list[list[int]]
 ) -> None:
     world = World(128, knows_ipus=True)
-    core = await world.start(quarantined(*map(ipu, bad)))
-    asked = wish(size=size)
-    taken = await core.taking.take(called(asked), asked)
+    proxy = await world.start(quarantined(*map(ipu, bad)))
+    asked = build_request(size=size)
+    taken = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(taken, Entry)
-    await world.quiet()
+    await world.wait_idle()
     assert parks(world) == expected
     world.assert_they_agree()
-    assert (await core.counting.stats())["total"]["available"] == 128 - size - len(bad)
+    assert (await proxy.capacity.count_ipus())["total"]["available"] == 128 - size - len(bad)
     calls, writes = list(world.vipus[0].calls), world.api.writes
-    core.settling.verify_parked()
-    await world.quiet()
+    proxy.reconciler.verify_parked()
+    await world.wait_idle()
     assert (world.vipus[0].calls, world.api.writes) == (calls, writes), "and that is that"
     await world.kill()
 
@@ -72,23 +72,23 @@ async def test_jobs_come_while_v_ipu_chooses_as_it_likes_and_none_is_left_on_a_b
 ) -> None:
     rng = random.Random(seed)
     world = World(32, knows_ipus=True)
-    monkeypatch.setattr(core_of_sim, "_free_blocks", Choosing(rng).blocks)
+    monkeypatch.setattr(simulated_fleet, "_iterate_free_blocks", Choosing(rng).blocks)
     bad = set(rng.sample(range(32), 2))
-    core = await world.start(quarantined(*map(ipu, bad)))
+    proxy = await world.start(quarantined(*map(ipu, bad)))
     for number in range(6):
-        asked = wish(f"uid-{number}", name=f"j{number}", size=rng.choice([1, 2, 4, 8]))
-        taken = await core.taking.take(called(asked), asked)
+        asked = build_request(f"uid-{number}", name=f"j{number}", size=rng.choice([1, 2, 4, 8]))
+        taken = await proxy.intents.request(partition_name(asked), asked)
         if isinstance(taken, Refusal):
             assert taken.why == "NoRoom"
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     for name, held in world.vipus[0].held.items():
         if is_parked(name):
             assert not bad.isdisjoint(held.ipus)
         else:
             assert bad.isdisjoint(held.ipus)
-    core.quarantine({})
-    await world.quiet()
+    proxy.update_quarantine({})
+    await world.wait_idle()
     assert parks(world) == []
     world.assert_they_agree()
     await world.kill()
@@ -105,16 +105,16 @@ async def test_where_no_smaller_one_can_be_made_it_is_given_up_and_nothing_is_le
         await real(name, size, gcds)
 
     vipu.create = create  # type: ignore[method-assign]
-    core = await world.start(quarantined(ipu(1)))
-    asked = wish(size=4)
-    assert isinstance(await core.taking.take(called(asked), asked), Entry)
-    await world.quiet()
+    proxy = await world.start(quarantined(ipu(1)))
+    asked = build_request(size=4)
+    assert isinstance(await proxy.intents.request(partition_name(asked), asked), Entry)
+    await world.wait_idle()
     world.assert_they_agree()
     assert parks(world) == []
-    assert (await core.counting.stats())["total"]["available"] == 11
-    other = wish("uid-2", name="other", size=4)
-    assert isinstance(await core.taking.take(called(other), other), Entry)
-    await world.quiet()
+    assert (await proxy.capacity.count_ipus())["total"]["available"] == 11
+    other = build_request("uid-2", name="other", size=4)
+    assert isinstance(await proxy.intents.request(partition_name(other), other), Entry)
+    await world.wait_idle()
     assert parks(world) == [[0, 1, 2, 3]], "it is not tried again"
     await world.kill()
 
@@ -134,17 +134,17 @@ async def test_a_park_that_v_ipu_never_gets_rid_of_keeps_nobody_waiting_for_ever
             await real(name)
 
     vipu.remove = remove  # type: ignore[method-assign]
-    core = await world.start(quarantined(ipu(1)))
-    asked = wish(size=4)
-    assert isinstance(await core.taking.take(called(asked), asked), Entry)
-    other = wish("uid-2", name="other", size=4)
+    proxy = await world.start(quarantined(ipu(1)))
+    asked = build_request(size=4)
+    assert isinstance(await proxy.intents.request(partition_name(asked), asked), Entry)
+    other = build_request("uid-2", name="other", size=4)
     async with asyncio.timeout(20.0):
         await is_asked.wait()
         while True:
-            taken = await core.taking.take(called(other), other)
+            taken = await proxy.intents.request(partition_name(other), other)
             if isinstance(taken, Entry) and taken.state == "active":
                 break
     is_stuck = False
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     await world.kill()

@@ -9,14 +9,14 @@ import httpx2
 import msgspec
 import pytest
 import uvicorn
-from tests.operator.proxy.world import FAR_S, World, called, wish
+from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
 from muster_kube.api.errors import Unreachable
 from muster_kube.api.reviews import Identity
 from muster_kube.process.address import bind_socket
 from muster_operator.proxy.routes import BODY_LIMIT, make_app
 from muster_operator.proxy.slow_clients import Limits, timed
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 OPERATOR = {"authorization": "Bearer operators"}
 
@@ -48,9 +48,9 @@ class Served:
 @contextlib.asynccontextmanager
 async def serving(limits: Limits) -> AsyncIterator[Served]:
     world = World(32)
-    core = await world.start()
+    proxy = await world.start()
     accounts = Accounts()
-    app = make_app(core, accounts, allowed=frozenset({("muster", "muster-operator")}), max_ipus=64)
+    app = make_app(proxy, accounts, allowed=frozenset({("muster", "muster-operator")}))
     listener = bind_socket("127.0.0.1", 0)
     listener.listen(64)
     address = listener.getsockname()[:2]
@@ -85,8 +85,10 @@ SAMPLES = {
 
 
 async def put(served: Served, **changes: object) -> httpx2.Response:
-    asked = msgspec.structs.replace(wish(), **changes)
-    return await served.http.put(f"/partitions/{called(asked)}", content=msgspec.json.encode(asked), headers=OPERATOR)
+    asked = msgspec.structs.replace(build_request(), **changes)
+    return await served.http.put(
+        f"/partitions/{partition_name(asked)}", content=msgspec.json.encode(asked), headers=OPERATOR
+    )
 
 
 async def test_52_53_stats_and_query_answer_as_published(served: Served) -> None:
@@ -117,7 +119,7 @@ async def test_53_get_on_query_is_405(served: Served) -> None:
 
 
 async def test_53_without_a_controller_that_answers_nothing_is_available(served: Served) -> None:
-    served.world.vipus[0].inner.keeper.set_faults(Faults(down=True))
+    served.world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     answer = await served.http.post("/query", content='{"size":2}')
     assert answer.json() == {"available": False, "numOfPartitions": 0, "message": "v0:8090: no answer"}
     stats = await served.http.get("/stats")
@@ -125,7 +127,7 @@ async def test_53_without_a_controller_that_answers_nothing_is_available(served:
 
 
 async def test_partitions_are_for_the_operator_alone(served: Served) -> None:
-    name = called(wish())
+    name = partition_name(build_request())
     for headers, status in (
         ({}, 401),
         ({"authorization": "Basic x"}, 401),
@@ -143,7 +145,7 @@ async def test_partitions_are_for_the_operator_alone(served: Served) -> None:
 
 
 async def test_a_partition_is_put_shown_and_deleted(served: Served) -> None:
-    name = called(wish())
+    name = partition_name(build_request())
     made = await put(served)
     assert (made.status_code, made.json().get("state", "creating")) == (200, "active")
     assert (await served.http.get(f"/partitions/{name}", headers=OPERATOR)).json() == made.json()
@@ -165,12 +167,12 @@ async def test_a_partition_is_put_shown_and_deleted(served: Served) -> None:
         (b"", "expected a JSON object with job"),
         (b"\xff", "expected a JSON object"),
         (b'{"job":"u"}', "missing required field"),
-        (msgspec.json.encode(msgspec.to_builtins(wish()) | {"extra": 1}), "unknown field"),
-        (msgspec.json.encode(msgspec.to_builtins(wish()) | {"size": 3}), "size: 3"),
+        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"extra": 1}), "unknown field"),
+        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"size": 3}), "size: 3"),
     ],
 )
 async def test_a_bad_wish_is_400_and_says_why(served: Served, body: bytes, told: str) -> None:
-    answer = await served.http.put(f"/partitions/{called(wish())}", content=body, headers=OPERATOR)
+    answer = await served.http.put(f"/partitions/{partition_name(build_request())}", content=body, headers=OPERATOR)
     assert (answer.status_code, answer.json()["why"]) == (400, "Invalid")
     assert told in answer.json()["message"]
 
@@ -192,7 +194,7 @@ async def test_health_and_metrics_are_open(served: Served) -> None:
         "muster_vipu_proxy_tracker_conflicts_total 0.0",
     ):
         assert line in text
-    served.world.vipus[0].inner.keeper.set_faults(Faults(down=True))
+    served.world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     await served.http.get("/stats")
     text = (await served.http.get("/metrics")).text
     assert 'muster_vipu_proxy_vipu_errors_total{call="partitions",kind="unreachable"} 1.0' in text
@@ -243,7 +245,7 @@ async def test_connections_that_ask_nothing_make_room_for_those_that_do() -> Non
 
 async def test_an_answer_that_takes_too_long_is_given_up() -> None:
     async with serving(Limits(read_s=FAR_S, write_s=0.3, idle_s=FAR_S)) as served:
-        served.world.vipus[0].inner.keeper.set_faults(Faults(slow=2))
+        served.world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(slow=2))
         with pytest.raises(httpx2.TransportError):
             await served.http.get("/stats")
         assert (await served.http.get("/health")).status_code == 200

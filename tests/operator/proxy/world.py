@@ -15,19 +15,20 @@ from muster_kube.api.errors import Conflict, NotFound, Unreachable
 from muster_kube.api.objects import Metadata
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import Wish
-from muster_operator.proxy.controllers.list_source import Listing
-from muster_operator.proxy.core import Core
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.partitions.intents import Waits
-from muster_operator.proxy.timing import Pace
-from muster_operator.proxy.tracker.store import TrackerMap
+from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.timing import Intervals, RequestTimeouts
+from muster_operator.proxy.tracker.config_map import TrackerConfigMap, TrackerObject
+from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
-from muster_operator.vipu.simulator.fleet import Fleet, Held
-from muster_operator.vipu.simulator.in_process import InProcess
+from muster_operator.vipu.simulator.fleet import SimulatedFleet, SimulatedPartition
+from muster_operator.vipu.simulator.in_process import InProcessController
 
 TRACKER = "ipu-partitions-tracker"
 FAR_S = 60.0  # far more than anything takes: what hangs fails, what is slow does not
-FAST = Pace(poll_s=0.001, poll_cap_s=0.005, retry_s=0.001, retry_cap_s=0.01, count_s=0, late_s=0.02, answer_s=FAR_S)
+FAST = Intervals(
+    poll_s=0.001, poll_cap_s=0.005, retry_s=0.001, retry_cap_s=0.01, count_s=0, late_s=0.02, answer_s=FAR_S
+)
 
 
 class Gate:
@@ -49,50 +50,50 @@ class Gate:
         self.is_shut.clear()
 
 
-class Api:
+class FakeApi:
     """One ConfigMap. away: every call fails; lost_answers: so many writes happen and are not answered."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self.map: TrackerMap | None = None
+        self.map: TrackerObject | None = None
         self.version = 0
         self.writes = 0
         self.away = False
         self.lost_answers = 0
-        self.held = asyncio.Event()
-        self.held.set()
-        self.watchers: list[Core] = []
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.watchers: list[VipuProxy] = []
 
     def put(self, data: dict[str, str] | None) -> None:
         """By somebody else; None: deleted."""
         self.version += 1
-        self.map = None if data is None else TrackerMap(
+        self.map = None if data is None else TrackerObject(
             metadata=Metadata(name=TRACKER, resource_version=str(self.version)), data=data
         )  # fmt: skip
-        for core in self.watchers:
-            asyncio.get_running_loop().call_soon(core.store._watched, self.map)
+        for proxy in self.watchers:
+            asyncio.get_running_loop().call_soon(proxy.store._receive, self.map)
 
     @property
     def data(self) -> dict[str, str]:
         return self.map.data if self.map is not None else {}
 
-    async def get(self, path: str, *, type: type[TrackerMap]) -> TrackerMap:
+    async def get(self, path: str, *, type: type[TrackerObject]) -> TrackerObject:
         await asyncio.sleep(0)
         self._answerable(path)
         if self.map is None:
             raise NotFound(404, "NotFound", "none", path)
         return self.map
 
-    async def create(self, path: str, body: Any, *, type: type[TrackerMap]) -> TrackerMap:
+    async def create(self, path: str, body: Any, *, type: type[TrackerObject]) -> TrackerObject:
         await self._gate()
         self._answerable(path)
         if self.map is not None:
             raise Conflict(409, "AlreadyExists", "there is one", path)
         return await self._written(dict(body["data"]), path)
 
-    async def patch(self, path: str, body: Any, *, type: type[TrackerMap], params: Any) -> TrackerMap:
+    async def patch(self, path: str, body: Any, *, type: type[TrackerObject], params: Any) -> TrackerObject:
         await self._gate()
-        await self.held.wait()
+        await self.writable.wait()
         self._answerable(path)
         if self.map is None:
             raise NotFound(404, "NotFound", "none", path)
@@ -105,7 +106,7 @@ class Api:
                 data[key] = text
         return await self._written(data, path)
 
-    async def _written(self, data: dict[str, str], path: str) -> TrackerMap:
+    async def _written(self, data: dict[str, str], path: str) -> TrackerObject:
         self.put(data)
         self.writes += 1
         assert self.map is not None
@@ -124,20 +125,20 @@ class Api:
 class Vipu:
     """A simulated controller behind the gate. calls: what changed it, in order."""
 
-    def __init__(self, gate: Gate, fleet: Fleet, address: str, clock: Callable[[], float]) -> None:
+    def __init__(self, gate: Gate, fleet: SimulatedFleet, address: str, clock: Callable[[], float]) -> None:
         self._gate = gate
-        self.inner = InProcess(fleet, clock, address)
+        self.inner = InProcessController(fleet, clock, address)
         self.address = address
         self.calls: list[tuple[str, str]] = []
-        self.asked = 0
+        self.reads = 0
 
-    async def partitions(self) -> Sequence[VipuPartition]:
-        await self._ask()
-        return await self.inner.partitions()
+    async def list_partitions(self) -> Sequence[VipuPartition]:
+        await self._read()
+        return await self.inner.list_partitions()
 
-    async def partition(self, name: str) -> VipuPartition | None:
-        await self._ask()
-        return await self.inner.partition(name)
+    async def find_partition(self, name: str) -> VipuPartition | None:
+        await self._read()
+        return await self.inner.find_partition(name)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         await self._change("create", name)
@@ -154,20 +155,20 @@ class Vipu:
         await self.inner.remove(name)
         await self._gate()
 
-    async def capacity(self) -> Capacity:
-        await self._ask()
-        return await self.inner.capacity()
+    async def read_capacity(self) -> Capacity:
+        await self._read()
+        return await self.inner.read_capacity()
 
-    async def free_blocks(self, size: int) -> int:
-        await self._ask()
-        return await self.inner.free_blocks(size)
+    async def count_free_blocks(self, size: int) -> int:
+        await self._read()
+        return await self.inner.count_free_blocks(size)
 
     @property
-    def held(self) -> dict[str, Held]:
-        return {each.name: each for each in self.inner.keeper.fleet.partitions}
+    def held(self) -> dict[str, SimulatedPartition]:
+        return {each.name: each for each in self.inner.clocked_fleet.fleet.partitions}
 
-    async def _ask(self) -> None:
-        self.asked += 1
+    async def _read(self) -> None:
+        self.reads += 1
         await asyncio.sleep(0)
 
     async def _change(self, call: str, name: str) -> None:
@@ -178,11 +179,11 @@ class Vipu:
 class LayoutVipu(Vipu):
     """One that can name its IPUs."""
 
-    async def ipus(self) -> Sequence[Ipu]:
-        from muster_operator.vipu.simulator.fleet import ipu_at
+    async def list_ipus(self) -> Sequence[Ipu]:
+        from muster_operator.vipu.simulator.fleet import locate_ipu
 
-        fleet = self.inner.keeper.fleet
-        return [ipu_at(fleet, number) for number in range(fleet.ipus)]
+        fleet = self.inner.clocked_fleet.fleet
+        return [locate_ipu(fleet, number) for number in range(fleet.ipus)]
 
 
 class World:
@@ -191,38 +192,43 @@ class World:
 
     def __init__(self, *ipus: int, delay_s: float = 0.002, knows_ipus: bool = False) -> None:
         self.gate = Gate()
-        self.api = Api(self.gate)
+        self.api = FakeApi(self.gate)
         kind = LayoutVipu if knows_ipus else Vipu
         self._now = 0.0
-        fleets = [Fleet(ipus=number, delay_s=delay_s, first_rack=i + 1) for i, number in enumerate(ipus or (32,))]
+        fleets = [
+            SimulatedFleet(ipus=number, delay_s=delay_s, first_rack=i + 1) for i, number in enumerate(ipus or (32,))
+        ]
         self.vipus = [kind(self.gate, fleet, f"v{i}:8090", self._clock) for i, fleet in enumerate(fleets)]
-        self.core: Core = None  # type: ignore[assignment] # until it is started
+        self.proxy: VipuProxy = None  # type: ignore[assignment] # until it is started
         self._running: list[asyncio.Task[None]] = []
 
     def _clock(self) -> float:
         self._now += 0.001
         return self._now
 
-    def another(self, places: str | None = None, **options: Any) -> Core:
+    def create_proxy(self, endpoints: str | None = None, **options: Any) -> VipuProxy:
         """A proxy that is not started yet."""
         by_address = {vipu.address: vipu for vipu in self.vipus}
-        chosen: dict[str, Any] = {"pace": FAST, "waits": Waits(FAR_S, FAR_S)} | options
-        core = Core(self.api, "muster", TRACKER, lambda h, p: by_address[f"{h}:{p}"], Metrics(), **chosen)
+        chosen: dict[str, Any] = {"intervals": FAST, "timeouts": RequestTimeouts(FAR_S, FAR_S)} | options
+        tracker = TrackerConfigMap(self.api, "muster", TRACKER)
+        proxy = VipuProxy(tracker, lambda h, p: by_address[f"{h}:{p}"], ProxyMetrics(), **chosen)
         listed = ",".join(f"{vipu.address}:rack={vipu.address[:2]}" for vipu in self.vipus)
-        Listing(core.reaching).take(places or listed, "test")
-        return core
+        ControllerListSource(proxy.controllers).apply(endpoints or listed, "test")
+        return proxy
 
-    async def start(self, quarantined: dict[str, str] | None = None, places: str | None = None, **options: Any) -> Core:
+    async def start(
+        self, quarantined: dict[str, str] | None = None, endpoints: str | None = None, **options: Any
+    ) -> VipuProxy:
         """A new proxy, in a world as the last one left it."""
-        core = self.core = self.another(places, **options)
-        core.quarantine(quarantined or {})
-        self._running = [asyncio.create_task(core.store.run(None)), asyncio.create_task(self._first(core))]
-        await self.until(lambda: core.store.loaded or self.gate.is_shut.is_set(), "the tracker is read")
-        return core
+        proxy = self.proxy = self.create_proxy(endpoints, **options)
+        proxy.update_quarantine(quarantined or {})
+        self._running = [asyncio.create_task(proxy.store.run(None)), asyncio.create_task(self._first(proxy))]
+        await self.until(lambda: proxy.store.is_loaded or self.gate.is_shut.is_set(), "the tracker is read")
+        return proxy
 
-    async def _first(self, core: Core) -> None:
-        await core.store.wait_loaded()
-        await core.settling.verify_all()
+    async def _first(self, proxy: VipuProxy) -> None:
+        await proxy.store.wait_loaded()
+        await proxy.reconciler.verify_all()
 
     async def kill(self) -> None:
         """Nothing of it happens any more."""
@@ -230,11 +236,11 @@ class World:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        await self.core.stop()
+        await self.proxy.stop()
 
-    async def seen(self) -> None:
+    async def deliver_watch(self) -> None:
         """The watch brings what somebody else wrote."""
-        self.core.store._watched(self.api.map)
+        self.proxy.store._receive(self.api.map)
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
         try:
@@ -246,10 +252,10 @@ class World:
         except TimeoutError as error:
             raise AssertionError(f"not within {FAR_S} s: {what}; tracker: {self.api.data}; {self.held}") from error
 
-    async def quiet(self) -> None:
+    async def wait_idle(self) -> None:
         """Every entry is settled, and nobody is at work."""
-        await self.core.store.wait_loaded()
-        await self.until(lambda: not self.core.is_busy, "nobody is at work")
+        await self.proxy.store.wait_loaded()
+        await self.until(lambda: not self.proxy.is_busy, "nobody is at work")
 
     @property
     def held(self) -> dict[str, dict[str, str]]:
@@ -257,7 +263,7 @@ class World:
 
     def assert_they_agree(self) -> None:
         """Tracker and V-IPU say the same: no twin, none without an entry, none missing."""
-        entries = self.core.store.entries
+        entries = self.proxy.store.entries
         there = [(name, vipu.address) for vipu in self.vipus for name in vipu.held]
         expected = [(name, entry.controller) for name, entry in entries.items()]
         assert sorted(there) == sorted(expected), self.api.data
@@ -267,12 +273,20 @@ class World:
                 assert (held.state, held.size) == ("ACTIVE", entries[name].size)
 
 
-def wish(job: str = "uid-1", *, name: str = "train", instance: int = 0, attempt: int = 0, size: int = 4, gcds: int = 1,
-         namespace: str = "default") -> Wish:  # fmt: skip
+def build_request(
+    job: str = "uid-1",
+    *,
+    name: str = "train",
+    instance: int = 0,
+    attempt: int = 0,
+    size: int = 4,
+    gcds: int = 1,
+    namespace: str = "default",
+) -> Wish:
     return Wish(job=job, namespace=namespace, name=name, instance=instance, attempt=attempt, size=size, gcds=gcds)
 
 
-def called(asked: Wish) -> str:
+def partition_name(asked: Wish) -> str:
     return partition(asked.namespace, asked.name, asked.instance)
 
 

@@ -9,10 +9,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from muster_operator.vipu.simulator import fleet as core
-from muster_operator.vipu.simulator.clocked_fleet import Keeper
-from muster_operator.vipu.simulator.faults import Asked, added
-from muster_operator.vipu.simulator.fleet import Faults, Fleet, Refused
+from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
+from muster_operator.vipu.simulator.faults import FaultRequest, add_faults
+from muster_operator.vipu.simulator.fleet import (
+    PASSING,
+    InjectedFaults,
+    SimulatedFleet,
+    SimulatorRefusal,
+    advance,
+    create_partition,
+    has_link,
+    inject_faults,
+    locate_ipu,
+    number_machines,
+    restart,
+)
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -26,7 +37,7 @@ def why_not(change: Callable[[], object]) -> str:
     """The refusal's word; empty where there was none."""
     try:
         change()
-    except Refused as refused:
+    except SimulatorRefusal as refused:
         return refused.why
     return ""
 
@@ -41,43 +52,43 @@ class FleetMachine(RuleBasedStateMachine):
         self.disk_full = False
         self.answered: dict[str, tuple[int, int]] = {}
         self.leaving: set[str] = set()
-        fleet = Fleet(ipus=4 * machines, delay_s=delay_s)
+        fleet = SimulatedFleet(ipus=4 * machines, delay_s=delay_s)
         self.keep(fleet)
-        self.keeper = Keeper(fleet, lambda: self.now, self.keep)
+        self.clocked_fleet = ClockedFleet(fleet, lambda: self.now, self.keep)
 
-    def keep(self, fleet: Fleet) -> None:
+    def keep(self, fleet: SimulatedFleet) -> None:
         if self.disk_full:
             raise DiskFull("no space left")
         self.disk = msgspec.json.encode(fleet)
 
     @rule(name=NAMES, size=st.sampled_from([*SIZES, 3, 0]), gcds=st.sampled_from([1, 1, 2, 3]))
     def create(self, name: str, size: int, gcds: int) -> None:
-        there = {each.name for each in self.keeper.partitions()}
+        there = {each.name for each in self.clocked_fleet.list_partitions()}
         sensible = size in SIZES and size % gcds == 0
-        room = self.keeper.free_blocks(size) if size in SIZES else 0
+        room = self.clocked_fleet.count_free_blocks(size) if size in SIZES else 0
         expected = "Invalid" if not sensible else "Exists" if name in there else "NoRoom" if not room else ""
-        assert why_not(lambda: self.keeper.create(name, size, gcds)) == expected
+        assert why_not(lambda: self.clocked_fleet.create(name, size, gcds)) == expected
         if expected:
             return
-        assert self.keeper.partition(name).state in ("CREATING", "ACTIVE", "ERROR")
-        assert self.keeper.free_blocks(size) == room - 1
+        assert self.clocked_fleet.get_partition(name).state in ("CREATING", "ACTIVE", "ERROR")
+        assert self.clocked_fleet.count_free_blocks(size) == room - 1
         self.answered[name] = (size, gcds)
         self.leaving.discard(name)
 
     @rule(name=NAMES)
     def reset(self, name: str) -> None:
-        before = self.keeper.fleet.held(name)
-        expected = "NotThere" if before is None else "Busy" if before.state in core.PASSING else ""
-        assert why_not(lambda: self.keeper.reset(name)) == expected
+        before = self.clocked_fleet.fleet.find_partition(name)
+        expected = "NotThere" if before is None else "Busy" if before.state in PASSING else ""
+        assert why_not(lambda: self.clocked_fleet.reset(name)) == expected
 
     @rule(name=NAMES)
     def remove(self, name: str) -> None:
-        self.keeper.remove(name)
-        held = self.keeper.fleet.held(name)
+        self.clocked_fleet.remove(name)
+        held = self.clocked_fleet.fleet.find_partition(name)
         assert held is None or held.state == "REMOVING"
         self.now += 0.25
-        self.keeper.remove(name)  # once more: it does not begin anew
-        assert self.keeper.fleet.held(name) in (held, None)
+        self.clocked_fleet.remove(name)  # once more: it does not begin anew
+        assert self.clocked_fleet.fleet.find_partition(name) in (held, None)
         if name in self.answered:
             self.leaving.add(name)
 
@@ -87,16 +98,16 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(asked=st.sampled_from([{"ipu": "10.1.1.1/2"}, {"link": "10.1.1.1-10.1.1.2"}, {"stuck": "a"}, {"stuck": "b"}]))
     def something_breaks(self, asked: dict[str, Any]) -> None:
-        if len(core.machines(self.keeper.fleet)) > 1 or "link" not in asked:
-            self.keeper.set_faults(added(self.keeper.fleet, Asked(**asked)))
+        if len(number_machines(self.clocked_fleet.fleet)) > 1 or "link" not in asked:
+            self.clocked_fleet.set_faults(add_faults(self.clocked_fleet.fleet, FaultRequest(**asked)))
 
     @rule()
     def all_is_mended(self) -> None:
-        self.keeper.set_faults(Faults())
+        self.clocked_fleet.set_faults(InjectedFaults())
 
     @rule(name=NAMES)
     def one_vanishes(self, name: str) -> None:
-        if why_not(lambda: self.keeper.vanish(name)):
+        if why_not(lambda: self.clocked_fleet.forget(name)):
             return
         self.answered.pop(name, None)
         self.leaving.discard(name)
@@ -104,39 +115,39 @@ class FleetMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.disk_full)
     @rule(name=NAMES, size=st.sampled_from(SIZES))
     def the_disk_is_full_once(self, name: str, size: int) -> None:
-        before, kept = self.keeper.fleet, self.disk
+        before, kept = self.clocked_fleet.fleet, self.disk
         self.disk_full = True
         for change in (
-            lambda: self.keeper.create(name, size, 1),
-            lambda: self.keeper.reset(name),
-            lambda: self.keeper.remove(name),
+            lambda: self.clocked_fleet.create(name, size, 1),
+            lambda: self.clocked_fleet.reset(name),
+            lambda: self.clocked_fleet.remove(name),
         ):
             try:
                 change()
-            except (DiskFull, Refused):
+            except (DiskFull, SimulatorRefusal):
                 pass
             else:
-                assert self.keeper.fleet == before  # there was nothing to change
+                assert self.clocked_fleet.fleet == before  # there was nothing to change
         self.disk_full = False
-        assert (self.keeper.fleet, self.disk) == (before, kept)
+        assert (self.clocked_fleet.fleet, self.disk) == (before, kept)
 
     @rule(size=st.sampled_from(SIZES))
     def free_blocks_are_what_can_be_made(self, size: int) -> None:
-        keeper = Keeper(self.keeper.fleet, lambda: self.now)
-        free = keeper.free_blocks(size)
-        outcomes = [why_not(lambda at=at: keeper.create(f"more-{at}", size, 1)) for at in range(free + 1)]  # type: ignore[misc] # a loop's variable
+        clocked_fleet = ClockedFleet(self.clocked_fleet.fleet, lambda: self.now)
+        free = clocked_fleet.count_free_blocks(size)
+        outcomes = [why_not(lambda at=at: clocked_fleet.create(f"more-{at}", size, 1)) for at in range(free + 1)]  # type: ignore[misc] # a loop's variable
         assert outcomes == [""] * free + ["NoRoom"]
 
     @rule()
     def it_is_killed_and_started_again(self) -> None:
-        before = self.keeper.partitions()
-        fleet = msgspec.json.decode(self.disk, type=Fleet)
-        self.keeper = Keeper(core.restarted(fleet, self.now), lambda: self.now, self.keep)
-        assert self.keeper.partitions() == before
+        before = self.clocked_fleet.list_partitions()
+        fleet = msgspec.json.decode(self.disk, type=SimulatedFleet)
+        self.clocked_fleet = ClockedFleet(restart(fleet, self.now), lambda: self.now, self.keep)
+        assert self.clocked_fleet.list_partitions() == before
 
     @invariant()
     def what_was_answered_holds(self) -> None:
-        there = {each.name: (each.size, each.gcds) for each in self.keeper.partitions()}
+        there = {each.name: (each.size, each.gcds) for each in self.clocked_fleet.list_partitions()}
         for name, asked in self.answered.items():
             assert there.get(name, asked) == asked
             assert name in there or name in self.leaving
@@ -144,20 +155,20 @@ class FleetMachine(RuleBasedStateMachine):
 
     @invariant()
     def blocks_are_aligned_and_never_overlap(self) -> None:
-        fleet = self.keeper.fleet
+        fleet = self.clocked_fleet.fleet
         taken = [number for held in fleet.partitions for number in held.ipus]
         assert len(taken) == len(set(taken))
         for held in fleet.partitions:
             assert held.size in SIZES
             assert held.first % held.size == 0
             assert held.first + held.size <= fleet.ipus
-        assert self.keeper.capacity().free == fleet.ipus - len(taken)
+        assert self.clocked_fleet.read_capacity().free == fleet.ipus - len(taken)
 
     @invariant()
     def nothing_is_under_way_for_longer_than_it_takes(self) -> None:
-        fleet = self.keeper.fleet
+        fleet = self.clocked_fleet.fleet
         for held in fleet.partitions:
-            if held.state in core.PASSING and held.name not in fleet.faults.stuck:
+            if held.state in PASSING and held.name not in fleet.faults.stuck:
                 assert self.now < held.until <= self.now + fleet.delay_s
 
 
@@ -166,27 +177,27 @@ TestFleet.settings = settings(max_examples=200, stateful_step_count=40)
 
 
 def test_what_was_begun_before_a_kill_ends_at_its_time() -> None:
-    begun = core.create(Fleet(ipus=8, delay_s=5), 100.0, "a", 4, 1)
-    kept = msgspec.json.decode(msgspec.json.encode(begun), type=Fleet)
+    begun = create_partition(SimulatedFleet(ipus=8, delay_s=5), 100.0, "a", 4, 1)
+    kept = msgspec.json.decode(msgspec.json.encode(begun), type=SimulatedFleet)
     for now, state in ((104.9, "CREATING"), (105.0, "ACTIVE"), (9999.0, "ACTIVE")):
-        held = core.restarted(kept, now).held("a")
+        held = restart(kept, now).find_partition("a")
         assert held is not None
         assert held.state == state
 
 
 def test_on_another_boots_clock_nothing_waits_longer_than_it_takes() -> None:
-    begun = core.create(Fleet(ipus=8, delay_s=5), 1_000_000.0, "a", 4, 1)
-    again = core.restarted(begun, 10.0)
-    held = core.settled(again, 15.0).held("a")
+    begun = create_partition(SimulatedFleet(ipus=8, delay_s=5), 1_000_000.0, "a", 4, 1)
+    again = restart(begun, 10.0)
+    held = advance(again, 15.0).find_partition("a")
     assert held is not None
     assert held.state == "ACTIVE"
 
 
 def test_a_fault_that_came_after_a_partition_was_made_breaks_it_though_nobody_looked_in_between() -> None:
-    begun = core.create(Fleet(ipus=8, delay_s=5), 0.0, "a", 4, 1)
-    broken = core.with_faults(begun, 60.0, Faults(ipus=(0,)))
-    mended = core.with_faults(broken, 61.0, Faults())
-    held = mended.held("a")
+    begun = create_partition(SimulatedFleet(ipus=8, delay_s=5), 0.0, "a", 4, 1)
+    broken = inject_faults(begun, 60.0, InjectedFaults(ipus=(0,)))
+    mended = inject_faults(broken, 61.0, InjectedFaults())
+    held = mended.find_partition("a")
     assert held is not None
     assert (held.state, held.message) == ("ERROR", "IPU 0 of 10.1.1.1 does not train")
 
@@ -208,17 +219,17 @@ def test_a_fault_that_came_after_a_partition_was_made_breaks_it_though_nobody_lo
 )
 def test_a_fleet_that_cannot_be_is_not_read(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=complaint):
-        msgspec.json.decode(msgspec.json.encode({"ipus": 16} | changed), type=Fleet)
+        msgspec.json.decode(msgspec.json.encode({"ipus": 16} | changed), type=SimulatedFleet)
 
 
 def test_ipus_are_where_their_rack_and_machine_say() -> None:
-    fleet = Fleet(ipus=256, first_rack=3)
-    assert [str(core.ipu_at(fleet, number).machine) for number in (0, 4, 63, 64, 255)] == [
+    fleet = SimulatedFleet(ipus=256, first_rack=3)
+    assert [str(locate_ipu(fleet, number).machine) for number in (0, 4, 63, 64, 255)] == [
         "10.1.3.1",
         "10.1.3.2",
         "10.1.3.16",
         "10.1.4.1",
         "10.1.6.16",
     ]
-    assert not core.has_link(fleet, 15)  # no link leaves a rack
-    assert core.has_link(fleet, 14)
+    assert not has_link(fleet, 15)  # no link leaves a rack
+    assert has_link(fleet, 14)

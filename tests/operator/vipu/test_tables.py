@@ -3,7 +3,7 @@
 import pytest
 
 from muster_operator.vipu.controller import VipuPartition
-from muster_operator.vipu.tables import NoTable, allocations_in, partitions_in
+from muster_operator.vipu.tables import TableError, parse_allocations, parse_partitions
 
 # graphcore/demo-in-a-box, jupyter-docker/README.md
 PARTITIONS = """\
@@ -25,26 +25,26 @@ HEAD, DASHES, ROW, _ = PARTITIONS.splitlines()
 
 
 def test_the_public_list_of_partitions_is_read() -> None:
-    assert partitions_in(PARTITIONS) == (VipuPartition("p64", 64, 1, "ACTIVE"),)
+    assert parse_partitions(PARTITIONS) == (VipuPartition("p64", 64, 1, "ACTIVE"),)
 
 
 def test_the_public_list_of_allocations_is_read() -> None:
-    assert allocations_in(ALLOCATIONS) == (frozenset(("ag0", "ag1", "ag2", "ag3")), frozenset(("ag4", "ag5")))
+    assert parse_allocations(ALLOCATIONS) == (frozenset(("ag0", "ag1", "ag2", "ag3")), frozenset(("ag4", "ag5")))
 
 
 def test_an_agent_of_two_allocations_counts_once() -> None:
     twice = ALLOCATIONS.replace("ag4 ag5", "ag3 ag4")
-    assert allocations_in(twice)[1] == frozenset(("ag4",))
+    assert parse_allocations(twice)[1] == frozenset(("ag4",))
 
 
 @pytest.mark.parametrize("text", [f"{HEAD}\n{DASHES}\n", f"{HEAD}\n{DASHES}\n{DASHES}\n"])
 def test_a_table_without_rows_has_none(text: str) -> None:
-    assert partitions_in(text) == ()
+    assert parse_partitions(text) == ()
 
 
 def test_columns_are_found_by_name_wherever_they_stand() -> None:
     text = " State | Size | More | GCDs | Partition\n---\n ACTIVE | 4 | ? | 2 | a\n---\n"
-    assert partitions_in(text) == (VipuPartition("a", 4, 2, "ACTIVE"),)
+    assert parse_partitions(text) == (VipuPartition("a", 4, 2, "ACTIVE"),)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_columns_are_found_by_name_wherever_they_stand() -> None:
     [("PS_ACTIVE", "ACTIVE"), ("ERROR", "ERROR"), ("CREATING", "CREATING"), ("active", "OTHER"), ("", "OTHER")],
 )
 def test_a_state_that_is_not_known_is_never_taken_for_active(word: str, state: str) -> None:
-    found = partitions_in(PARTITIONS.replace("ACTIVE", word))[0]
+    found = parse_partitions(PARTITIONS.replace("ACTIVE", word))[0]
     assert found.state == state
     assert found.message == ("" if state == "ACTIVE" else f"V-IPU says {word!r}")
 
@@ -83,7 +83,7 @@ def test_a_state_that_is_not_known_is_never_taken_for_active(word: str, state: s
     ],
 )
 def test_what_is_no_table_of_partitions_is_refused_with_the_line_that_shows_it(text: str, complaint: str) -> None:
-    with pytest.raises(NoTable) as caught:
-        partitions_in(text)
+    with pytest.raises(TableError) as caught:
+        parse_partitions(text)
     assert complaint in str(caught.value)
     assert len(str(caught.value)) < 400

@@ -11,65 +11,72 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from muster_operator.job.partition_api import Query, Refusal
-from muster_operator.proxy.controllers.list_syntax import Place
-from muster_operator.proxy.controllers.measured_calls import Measured
-from muster_operator.proxy.controllers.reachable import Reaching
-from muster_operator.proxy.free_capacity import Layout, Spoilt, spoilt, spoilt_in_all
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.timing import Pace
-from muster_operator.proxy.tracker import entries as tracker
-from muster_operator.proxy.tracker.store import Store
-from muster_operator.vipu.controller import Ipu, VipuError, VipuPartition, VipuUnreachable
+from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint
+from muster_operator.proxy.controllers.measured_calls import MeasuredController
+from muster_operator.proxy.controllers.registry import ControllerRegistry
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.quarantine.quarantined_blocks import (
+    IpuLayout,
+    QuarantinedBlocks,
+    count_quarantined_blocks,
+    find_quarantined_blocks,
+)
+from muster_operator.proxy.quarantine.quarantined_ipus import QuarantinedIpus
+from muster_operator.proxy.timing import Intervals
+from muster_operator.proxy.tracker.entries import count_used_ipus
+from muster_operator.proxy.tracker.store import TrackerStore
+from muster_operator.vipu.controller import VipuError, VipuPartition, VipuUnreachable
 
 log = logging.getLogger(__name__)
 
 RELEASE_S = 1.0  # to wait for what others are just making, so many times
 RELEASES = 5
 NO_CONTROLLER = "no V-IPU controller is configured"
-NOTHING_SPOILT = Spoilt()
+NONE_QUARANTINED = QuarantinedBlocks()
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Blocks:
+class _FreeBlocks:
     free: int
-    spoilt: Spoilt = NOTHING_SPOILT
+    quarantined: QuarantinedBlocks = NONE_QUARANTINED
 
 
-def _left(blocks: Iterable[_Blocks]) -> int:
+def _count_usable(blocks: Iterable[_FreeBlocks]) -> int:
     """Usable ones over all controllers."""
-    found = list(blocks)
-    return max(0, sum(each.free for each in found) - spoilt_in_all(each.spoilt for each in found))
+    counted = list(blocks)
+    return max(0, sum(each.free for each in counted) - count_quarantined_blocks(each.quarantined for each in counted))
 
 
-class Counting:
-    """quarantined: the IPUs that are kept out now; on_listed: told what a controller has, whenever that was asked."""
+class CapacityCounter:
+    """on_listed: called with the partitions of a controller whenever it has listed them."""
 
     def __init__(
         self,
-        reaching: Reaching,
-        store: Store,
-        metrics: Metrics,
-        quarantined: Callable[[], Collection[Ipu]],
+        controllers: ControllerRegistry,
+        store: TrackerStore,
+        metrics: ProxyMetrics,
+        quarantined: QuarantinedIpus,
+        intervals: Intervals,
+        *,
         on_listed: Callable[[str, Collection[VipuPartition]], None],
-        pace: Pace,
     ) -> None:
-        self._pace = pace
-        self._reaching = reaching
+        self._intervals = intervals
+        self._controllers = controllers
         self._store = store
         self._metrics = metrics
         self._quarantined = quarantined
         self._on_listed = on_listed
-        self._under_way: dict[object, asyncio.Task[Any]] = {}
+        self._running: dict[object, asyncio.Task[Any]] = {}
         self._reserved: dict[str, dict[str, int]] = {}
         self._released = asyncio.Event()
         self._has_changed = False
         self._refreshing: asyncio.Task[None] | None = None
 
-    async def stats(self) -> dict[str, dict[str, int]]:
+    async def count_ipus(self) -> dict[str, dict[str, int]]:
         """By namespace, and in total: IPUs that jobs of ours use, and that are free and not quarantined."""
-        available = await self._shared("stats", self._available)
-        used = tracker.used(self._store.entries)
+        available = await self._share("stats", self._count_available)
+        used = count_used_ipus(self._store.entries)
         self._metrics.ipus.labels("available").set(available)
         lines = {namespace: {"used": number, "available": available} for namespace, number in used.items()}
         return {**lines, "total": {"used": sum(used.values()), "available": available}}
@@ -85,59 +92,61 @@ class Counting:
         return self._refreshing is not None and not self._refreshing.done()
 
     async def stop(self) -> None:
-        tasks = [*self._under_way.values(), *([self._refreshing] if self._refreshing is not None else [])]
+        tasks = [*self._running.values(), *([self._refreshing] if self._refreshing is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def query(self, size: int) -> Query:
+    async def count_partitions(self, size: int) -> Query:
         """How many partitions of that size could be made now, one after the other."""
-        return await self._shared(("query", size), lambda: self._query(size))
+        return await self._share(("query", size), lambda: self._ask_all(size))
 
-    async def choose(self, name: str, size: int, skip: Collection[str] = ()) -> Place | Refusal:
-        """The first controller of the list with room for it, which is kept for ``name`` until :meth:`release`. skip:
-        addresses that have said no."""
+    async def choose_controller(self, name: str, size: int, skip: Collection[str] = ()) -> ControllerEndpoint | Refusal:
+        """The first controller of the list with room for it, which is kept for ``name`` until
+        :meth:`cancel_reservation`. skip: addresses that have said no."""
         silent: list[str] = []
         full: list[str] = []
-        for place in self._reaching.places:
-            if place.address in skip:
-                full.append(f"{place.address}: no room")
+        for endpoint in self._controllers.endpoints:
+            if endpoint.address in skip:
+                full.append(f"{endpoint.address}: no room")
                 continue
-            controller = self._reaching.of(place)
+            controller = self._controllers.get(endpoint)
             try:
-                if await self._in_time(controller, controller.partition(name)) is not None:
-                    told = f"{place.address} has a partition {name} that the tracker does not know: remove it there"
-                    return Refusal(why="Refused", message=told)
+                if await self._wait_in_time(controller, controller.find_partition(name)) is not None:
+                    message = (
+                        f"{endpoint.address} has a partition {name} that the tracker does not know: remove it there"
+                    )
+                    return Refusal(why="Refused", message=message)
                 blocks = await self._reserve(controller, name, size)
             except VipuUnreachable as error:
                 silent.append(str(error))
             except VipuError as error:
-                full.append(f"{place.address}: {error}")
+                full.append(f"{endpoint.address}: {error}")
             else:
                 if blocks is None:
-                    return place
-                bad = blocks.free - _left([blocks])
-                spoils = f", {bad} of them with quarantined IPUs" if bad else ""
-                full.append(f"{place.address}: {blocks.free} free blocks of {size} IPUs{spoils}")
+                    return endpoint
+                bad = blocks.free - _count_usable([blocks])
+                details = f", {bad} of them with quarantined IPUs" if bad else ""
+                full.append(f"{endpoint.address}: {blocks.free} free blocks of {size} IPUs{details}")
         if full:
             return Refusal(why="NoRoom", message="; ".join([*full, *silent]))
         return Refusal(why="Unreachable", message="; ".join(silent) or NO_CONTROLLER)
 
-    def release(self, name: str) -> None:
+    def cancel_reservation(self, name: str) -> None:
         """What was kept for it: V-IPU has it, or nobody wants it any more."""
         for reserved in self._reserved.values():
             if reserved.pop(name, None) is not None:
                 self._released.set()
 
-    async def _reserve(self, controller: Measured, name: str, size: int) -> _Blocks | None:
+    async def _reserve(self, controller: MeasuredController, name: str, size: int) -> _FreeBlocks | None:
         """None: it is reserved."""
         reserved = self._reserved.setdefault(controller.address, {})
         for _ in range(RELEASES):
             self._released.clear()
-            blocks = await self._in_time(controller, self._blocks(controller, size))
+            blocks = await self._wait_in_time(controller, self._count_blocks(controller, size))
             # what may be another controller's spoils nothing here: should it, the partition is moved
-            alone = len(self._reaching.places) == 1
-            left = _left([blocks]) if alone else blocks.free - blocks.spoilt.known
+            alone = len(self._controllers.endpoints) == 1
+            left = _count_usable([blocks]) if alone else blocks.free - blocks.quarantined.known
             if left > sum(-(-other // size) for key, other in reserved.items() if key != name):
                 reserved[name] = size
                 return None
@@ -151,67 +160,72 @@ class Counting:
 
     async def _refresh(self) -> None:
         while self._has_changed:
-            await asyncio.sleep(self._pace.count_s)
+            await asyncio.sleep(self._intervals.count_s)
             self._has_changed = False
-            await self.stats()
+            await self.count_ipus()
 
-    async def _available(self) -> int:
-        return _left(await asyncio.gather(*(self._free(self._reaching.of(place)) for place in self._reaching.places)))
+    async def _count_available(self) -> int:
+        controllers = map(self._controllers.get, self._controllers.endpoints)
+        return _count_usable(await asyncio.gather(*map(self._count_free_ipus, controllers)))
 
-    async def _free(self, controller: Measured) -> _Blocks:
+    async def _count_free_ipus(self, controller: MeasuredController) -> _FreeBlocks:
         """IPUs, as blocks of one."""
 
-        async def count() -> _Blocks:
-            partitions = await controller.partitions()
+        async def count() -> _FreeBlocks:
+            partitions = await controller.list_partitions()
             self._on_listed(controller.address, partitions)
-            free = (await controller.capacity()).free
-            return _Blocks(free, await self._spoilt(controller, partitions, 1) if free else Spoilt())
+            free = (await controller.read_capacity()).free
+            if not free:
+                return _FreeBlocks(0)
+            return _FreeBlocks(free, await self._find_quarantined(controller, partitions, 1))
 
         try:
-            return await self._in_time(controller, count())
+            return await self._wait_in_time(controller, count())
         except VipuError as error:
             log.warning("its IPUs are not counted: %s", error)
-            return _Blocks(0)
+            return _FreeBlocks(0)
 
-    async def _query(self, size: int) -> Query:
-        async def ask(place: Place) -> _Blocks | str:
+    async def _ask_all(self, size: int) -> Query:
+        async def ask(endpoint: ControllerEndpoint) -> _FreeBlocks | str:
             try:
-                controller = self._reaching.of(place)
-                return await self._in_time(controller, self._blocks(controller, size))
+                controller = self._controllers.get(endpoint)
+                return await self._wait_in_time(controller, self._count_blocks(controller, size))
             except VipuError as error:
-                return str(error) if place.address in str(error) else f"{place.address}: {error}"
+                return str(error) if endpoint.address in str(error) else f"{endpoint.address}: {error}"
 
-        answers = await asyncio.gather(*map(ask, self._reaching.places))
+        answers = await asyncio.gather(*map(ask, self._controllers.endpoints))
         complaints = [each for each in answers if isinstance(each, str)]
-        blocks = [each for each in answers if isinstance(each, _Blocks)]
+        blocks = [each for each in answers if isinstance(each, _FreeBlocks)]
         message = "; ".join(complaints) or ("" if blocks else NO_CONTROLLER)
-        return Query(available=bool(blocks), num_of_partitions=_left(blocks), message=message)
+        return Query(available=bool(blocks), num_of_partitions=_count_usable(blocks), message=message)
 
-    async def _blocks(self, controller: Measured, size: int) -> _Blocks:
-        free = await controller.free_blocks(size)
-        if not free or not self._quarantined():
-            return _Blocks(free)
-        return _Blocks(free, await self._spoilt(controller, await controller.partitions(), size))
+    async def _count_blocks(self, controller: MeasuredController, size: int) -> _FreeBlocks:
+        free = await controller.count_free_blocks(size)
+        if not free or not self._quarantined.current:
+            return _FreeBlocks(free)
+        return _FreeBlocks(free, await self._find_quarantined(controller, await controller.list_partitions(), size))
 
-    async def _spoilt(self, controller: Measured, partitions: Collection[VipuPartition], size: int) -> Spoilt:
-        quarantined = self._quarantined()
+    async def _find_quarantined(
+        self, controller: MeasuredController, partitions: Collection[VipuPartition], size: int
+    ) -> QuarantinedBlocks:
+        quarantined = self._quarantined.current
         if not quarantined:
-            return Spoilt()
-        return spoilt(Layout.of(await controller.ipus(), partitions), quarantined, size)
+            return NONE_QUARANTINED
+        return find_quarantined_blocks(IpuLayout.of(await controller.list_ipus(), partitions), quarantined, size)
 
-    async def _in_time(self, controller: Measured, answer: Awaitable[T]) -> T:
+    async def _wait_in_time(self, controller: MeasuredController, answer: Awaitable[T]) -> T:
         """Raises VipuUnreachable: whoever asks waits for all controllers, and some answer."""
         try:
-            async with asyncio.timeout(self._pace.answer_s):
+            async with asyncio.timeout(self._intervals.answer_s):
                 return await answer
         except TimeoutError as error:
-            told = f"{controller.address}: no answer within {self._pace.answer_s:g} s"
-            raise VipuUnreachable(told) from error
+            message = f"{controller.address}: no answer within {self._intervals.answer_s:g} s"
+            raise VipuUnreachable(message) from error
 
-    async def _shared(self, question: object, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        task = self._under_way.get(question)
+    async def _share(self, question: object, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        task = self._running.get(question)
         if task is None:
-            task = self._under_way[question] = asyncio.create_task(ask())
-            task.add_done_callback(lambda _: self._under_way.pop(question, None))
+            task = self._running[question] = asyncio.create_task(ask())
+            task.add_done_callback(lambda _: self._running.pop(question, None))
         # whoever hangs up does not take the others' answer with them
         return await asyncio.shield(task)

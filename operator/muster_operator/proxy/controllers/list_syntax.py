@@ -1,6 +1,6 @@
 """The list of V-IPU controllers, ``host:port:key=value,…``, as the original's ConfigMap holds it. Pure.
 
-The order is the order in which they are tried. A bad entry is told, by its place, and skipped; the others count.
+The order is the order in which they are tried. A bad entry is told, by its number, and skipped; the others count.
 """
 
 import re
@@ -16,7 +16,7 @@ EXPECTED = "expected host:port:key=value"
 
 
 @dataclass(frozen=True)
-class Place:
+class ControllerEndpoint:
     """Where a controller is. selector: ``key=value`` of the nodes that reach its IPUs; ``""``: of any."""
 
     host: str
@@ -28,36 +28,36 @@ class Place:
         return f"{self.host}:{self.port}"
 
 
-class BadPlace(ValueError):
+class InvalidEndpoint(ValueError):
     pass
 
 
-def read_list(text: str) -> tuple[tuple[Place, ...], tuple[str, ...]]:
+def parse_controller_list(text: str) -> tuple[tuple[ControllerEndpoint, ...], tuple[str, ...]]:
     """The good entries, in order, and a line for each bad one."""
     if len(text) > LIST_LIMIT:
         return (), (f"the list of controllers: more than {LIST_LIMIT} characters",)
-    places: list[Place] = []
+    endpoints: list[ControllerEndpoint] = []
     complaints: list[str] = []
     # an editor leaves line ends, and a person may write one entry a line
     words = [word.strip() for word in text.replace("\n", ",").split(",")]
     for number, word in enumerate((word for word in words if word), 1):
         try:
-            places.append(_another(places, read_place(word)))
-        except BadPlace as error:
+            endpoints.append(_check_addition(endpoints, parse_endpoint(word)))
+        except InvalidEndpoint as error:
             complaints.append(f"entry {number}, {word[:120]!r}: {error}")
-    return tuple(places), tuple(complaints)
+    return tuple(endpoints), tuple(complaints)
 
 
-def _another(places: list[Place], place: Place) -> Place:
-    if any(place.address == other.address for other in places):
-        raise BadPlace(f"{place.address} stands twice: expected each controller once")
-    if len(places) == ENTRIES_LIMIT:
-        raise BadPlace(f"more than {ENTRIES_LIMIT} controllers")
-    return place
+def _check_addition(endpoints: list[ControllerEndpoint], endpoint: ControllerEndpoint) -> ControllerEndpoint:
+    if any(endpoint.address == other.address for other in endpoints):
+        raise InvalidEndpoint(f"{endpoint.address} stands twice: expected each controller once")
+    if len(endpoints) == ENTRIES_LIMIT:
+        raise InvalidEndpoint(f"more than {ENTRIES_LIMIT} controllers")
+    return endpoint
 
 
-def read_place(word: str) -> Place:
-    """One entry. Raises BadPlace."""
+def parse_endpoint(word: str) -> ControllerEndpoint:
+    """One entry. Raises InvalidEndpoint."""
     if word.startswith("["):  # IPv6
         host, bracket, rest = word.partition("]")
         host, rest = host + bracket, rest.removeprefix(":")
@@ -67,13 +67,13 @@ def read_place(word: str) -> Place:
         good = _HOST.fullmatch(host) is not None
     port, colon, selector = rest.partition(":")
     if not good:
-        raise BadPlace(f"host: {host[:80]!r}: expected a name or an address; {EXPECTED}")
+        raise InvalidEndpoint(f"host: {host[:80]!r}: expected a name or an address; {EXPECTED}")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
     if not 1 <= number <= 65535:
-        raise BadPlace(f"port: {port[:20]!r}: expected 1 to 65535; {EXPECTED}")
+        raise InvalidEndpoint(f"port: {port[:20]!r}: expected 1 to 65535; {EXPECTED}")
     if not colon or not is_label(selector):
-        raise BadPlace(f"label: {selector[:120]!r}: expected key=value, a label of nodes; {EXPECTED}")
-    return Place(host, number, selector)
+        raise InvalidEndpoint(f"label: {selector[:120]!r}: expected key=value, a label of nodes; {EXPECTED}")
+    return ControllerEndpoint(host, number, selector)
 
 
 def is_label(text: str) -> bool:
@@ -83,10 +83,10 @@ def is_label(text: str) -> bool:
     return bool(equals and name and good_prefix and _LABEL.fullmatch(name) and _LABEL.fullmatch(value))
 
 
-def read_address(address: str) -> Place | None:
+def parse_address(address: str) -> ControllerEndpoint | None:
     """Of a tracker's entry, whose controller may stand in no list any more; None where it is no address."""
     host, colon, port = address.rpartition(":")
     if not colon or not (_HOST.fullmatch(host) or _BRACKETED.fullmatch(host)):
         return None
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
-    return Place(host, number) if 1 <= number <= 65535 else None
+    return ControllerEndpoint(host, number) if 1 <= number <= 65535 else None

@@ -6,12 +6,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from muster_operator.proxy.metrics import Metrics
+from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.vipu.controller import (
     Capacity,
-    Controller,
     Ipu,
-    KnowsItsIpus,
+    IpuLister,
+    VipuController,
     VipuError,
     VipuPartition,
     VipuUnreachable,
@@ -24,21 +24,23 @@ WHOLE_S = 120.0  # a back end's own limits are far below; this one is against a 
 T = TypeVar("T")
 
 
-class Measured:
-    """A Controller around another one."""
+class MeasuredController:
+    """A VipuController around another one."""
 
-    def __init__(self, inner: Controller, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, inner: VipuController, metrics: ProxyMetrics, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.address = inner.address
         self._inner = inner
         self._metrics = metrics
         self._clock = clock
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def partitions(self) -> Sequence[VipuPartition]:
-        return await self._call("partitions", self._inner.partitions)
+    async def list_partitions(self) -> Sequence[VipuPartition]:
+        return await self._call("partitions", self._inner.list_partitions)
 
-    async def partition(self, name: str) -> VipuPartition | None:
-        return await self._call("partition", lambda: self._inner.partition(name), name)
+    async def find_partition(self, name: str) -> VipuPartition | None:
+        return await self._call("partition", lambda: self._inner.find_partition(name), name)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
         await self._call("create", lambda: self._inner.create(name, size, gcds), name)
@@ -49,19 +51,19 @@ class Measured:
     async def remove(self, name: str) -> None:
         await self._call("remove", lambda: self._inner.remove(name), name)
 
-    async def capacity(self) -> Capacity:
-        return await self._call("capacity", self._inner.capacity)
+    async def read_capacity(self) -> Capacity:
+        return await self._call("capacity", self._inner.read_capacity)
 
-    async def free_blocks(self, size: int) -> int:
-        return await self._call("free_blocks", lambda: self._inner.free_blocks(size))
+    async def count_free_blocks(self, size: int) -> int:
+        return await self._call("free_blocks", lambda: self._inner.count_free_blocks(size))
 
-    async def ipus(self) -> Sequence[Ipu]:
+    async def list_ipus(self) -> Sequence[Ipu]:
         """Empty where the back end cannot tell."""
         inner = self._inner
-        return await self._call("ipus", inner.ipus) if isinstance(inner, KnowsItsIpus) else ()
+        return await self._call("ipus", inner.list_ipus) if isinstance(inner, IpuLister) else ()
 
     async def _call(self, call: str, ask: Callable[[], Awaitable[T]], name: str = "") -> T:
-        async with self._turn:
+        async with self._slots:
             begun = self._clock()
             try:
                 async with asyncio.timeout(WHOLE_S):

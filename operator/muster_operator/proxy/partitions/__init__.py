@@ -1,1 +1,1 @@
-"""What is wanted of a partition, and bringing V-IPU to it."""
+"""Partitions: what the operator requests of them, bringing V-IPU to that, and parking quarantined IPUs."""

@@ -1,167 +1,157 @@
 """What the operator asks for: to take a partition, and to let it go. Intents are written here, settled elsewhere."""
 
 import asyncio
-from dataclasses import dataclass
 
 from muster_operator.job.partition_api import Entry, Refusal, Wish
-from muster_operator.proxy.controllers.capacity import Counting
-from muster_operator.proxy.metrics import Metrics
-from muster_operator.proxy.partitions.reconciler import Settling
-from muster_operator.proxy.tracker.decisions import answer, begun, freed, invalid
-from muster_operator.proxy.tracker.store import Decide, Full, Store, Unreadable
+from muster_operator.proxy.controllers.capacity import CapacityCounter
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.partitions.reconciler import PartitionReconciler
+from muster_operator.proxy.timing import RequestTimeouts
+from muster_operator.proxy.tracker.decisions import answer_request, create_entry, release_entry, validate_request
+from muster_operator.proxy.tracker.patch import EntryDecision, EntryUnreadable, TrackerFull
+from muster_operator.proxy.tracker.store import TrackerStore
 
-WRITE_S = 10.0  # for an intent: longer, and whoever asks is told that the API server is away
-WAIT_S = 2.0  # for V-IPU
 
-
-class _No(Exception):
+class _Refused(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
 
 
-@dataclass(frozen=True)
-class Waits:
-    """Seconds: for the tracker's write, and for V-IPU after it."""
-
-    write_s: float = WRITE_S
-    vipu_s: float = WAIT_S
-
-
-class Taking:
+class PartitionIntents:
     def __init__(
         self,
-        store: Store,
-        counting: Counting,
-        settling: Settling,
-        metrics: Metrics,
+        store: TrackerStore,
+        capacity: CapacityCounter,
+        reconciler: PartitionReconciler,
+        metrics: ProxyMetrics,
         *,
         max_ipus: int,
-        waits: Waits = Waits(),
+        timeouts: RequestTimeouts,
     ) -> None:
         self._store = store
-        self._counting = counting
-        self._settling = settling
+        self._capacity = capacity
+        self._reconciler = reconciler
         self._metrics = metrics
         self._max_ipus = max_ipus
-        self._waits = waits
+        self._timeouts = timeouts
 
-    async def take(self, name: str, wish: Wish) -> Entry | Refusal:
-        """The entry, active or on its way; or why not. The same wish twice changes nothing."""
-        taken = invalid(name, wish, self._max_ipus) or await self._take(name, wish)
-        if isinstance(taken, Refusal):
-            self._metrics.refusals.labels(taken.why).inc()
-        return taken
+    async def request(self, name: str, wish: Wish) -> Entry | Refusal:
+        """The entry, active or on its way; or why not. The same request twice changes nothing."""
+        answer = validate_request(name, wish, self._max_ipus) or await self._request(name, wish)
+        if isinstance(answer, Refusal):
+            self._metrics.refusals.labels(answer.why).inc()
+        return answer
 
-    async def free(self, name: str, job: str) -> Entry | Refusal | None:
+    async def release(self, name: str, job: str) -> Entry | Refusal | None:
         """None: it is gone, or never was; the entry: under way; or why not."""
         if not job:
             return Refusal(why="Invalid", message="job: expected the job's uid, as ?job=UID")
 
-        def let_go(now: Entry | None) -> Entry | None:
-            changed = freed(name, job, now)
+        def release(now: Entry | None) -> Entry | None:
+            changed = release_entry(name, job, now)
             if isinstance(changed, Refusal):
-                raise _No(changed)
+                raise _Refused(changed)
             return changed
 
-        if self._store.entry(name) is None and name not in self._store.unreadable:
-            return None if self._store.loaded else _not_known(self._store)
+        if self._store.find_entry(name) is None and name not in self._store.unreadable:
+            return None if self._store.is_loaded else _refuse_unloaded(self._store)
         try:
-            before = self._store.entry(name)
-            entry = await self._written(name, let_go)
-        except _No as no:
-            return no.refusal
+            before = self._store.find_entry(name)
+            entry = await self._write(name, release)
+        except _Refused as refused:
+            return refused.refusal
         if entry is None:
             return None
         if before is None or before.state != "deleting":
             self._metrics.intents.labels("delete").inc()
-        self._settling.wake([name])
-        await self._settling.settled(name, lambda now: now is None or now.job != job, self._waits.vipu_s)
-        now = self._store.entry(name)
+        self._reconciler.wake([name])
+        await self._reconciler.outcomes.wait(name, lambda now: now is None or now.job != job, self._timeouts.vipu_s)
+        now = self._store.find_entry(name)
         return None if now is None or now.job != job else now
 
-    async def _take(self, name: str, wish: Wish) -> Entry | Refusal:
-        if not self._store.loaded:
-            return _not_known(self._store)
-        known = self._store.entry(name)
-        answered = answer(name, wish, known)
+    async def _request(self, name: str, wish: Wish) -> Entry | Refusal:
+        if not self._store.is_loaded:
+            return _refuse_unloaded(self._store)
+        known = self._store.find_entry(name)
+        answered = answer_request(name, wish, known)
         if isinstance(answered, Refusal):
             return answered
         if answered is None:
-            return await self._begin(name, wish)
+            return await self._create(name, wish)
         if answered is not known:
 
-            def again(now: Entry | None) -> Entry | None:
-                changed = answer(name, wish, now)
+            def reset(now: Entry | None) -> Entry | None:
+                changed = answer_request(name, wish, now)
                 if isinstance(changed, Refusal):
-                    raise _No(changed)
+                    raise _Refused(changed)
                 return changed
 
             try:
-                written = await self._written(name, again)
-            except _No as no:
-                return no.refusal
+                written = await self._write(name, reset)
+            except _Refused as refused:
+                return refused.refusal
             if written is None:
                 return Refusal(why="Refused", message=f"partition {name} has just gone: ask again")
             self._metrics.intents.labels("reset").inc()
-        return await self._until_active(name, wish)
+        return await self._wait_until_active(name, wish)
 
-    async def _begin(self, name: str, wish: Wish) -> Entry | Refusal:
-        place = (
+    async def _create(self, name: str, wish: Wish) -> Entry | Refusal:
+        endpoint = (
             Refusal(why="Refused", message=f"tracker entry {name} cannot be read: {self._store.unreadable[name]}")
             if name in self._store.unreadable
-            else await self._counting.choose(name, wish.size)
+            else await self._capacity.choose_controller(name, wish.size)
         )
-        if isinstance(place, Refusal):
+        if isinstance(endpoint, Refusal):
             # the same wish that came twice: the other one has made it meanwhile
-            return place if self._store.entry(name) is None else await self._take(name, wish)
-        meant = begun(wish, place.address, place.selector)
+            return endpoint if self._store.find_entry(name) is None else await self._request(name, wish)
+        intent = create_entry(wish, endpoint.address, endpoint.selector)
 
         def begin(now: Entry | None) -> Entry | None:
-            changed = answer(name, wish, now)
+            changed = answer_request(name, wish, now)
             if isinstance(changed, Refusal):
-                raise _No(changed)
+                raise _Refused(changed)
             if changed is None:
                 # before anybody can see it: the watch may bring it before this caller goes on
-                self._settling.begun(name)
-                return meant
+                self._reconciler.note_begun(name)
+                return intent
             return changed
 
         try:
-            await self._written(name, begin)
-        except _No as no:
-            self._counting.release(name)
-            return no.refusal
+            await self._write(name, begin)
+        except _Refused as refused:
+            self._capacity.cancel_reservation(name)
+            return refused.refusal
         self._metrics.intents.labels("create").inc()
-        return await self._until_active(name, wish)
+        return await self._wait_until_active(name, wish)
 
-    async def _until_active(self, name: str, wish: Wish) -> Entry | Refusal:
-        entry = self._store.entry(name)
+    async def _wait_until_active(self, name: str, wish: Wish) -> Entry | Refusal:
+        entry = self._store.find_entry(name)
         if entry is not None and entry.state == "active":
-            self._counting.release(name)  # of another such wish, which has met this one
+            self._capacity.cancel_reservation(name)  # of another such wish, which has met this one
             return entry
-        self._settling.wake([name])
-        refusal = await self._settling.settled(
-            name, lambda now: now is None or now.state != "creating", self._waits.vipu_s
+        self._reconciler.wake([name])
+        refusal = await self._reconciler.outcomes.wait(
+            name, lambda now: now is None or now.state != "creating", self._timeouts.vipu_s
         )
         if refusal is not None:
             return refusal
-        now = self._store.entry(name)
-        answered = answer(name, wish, now)
+        now = self._store.find_entry(name)
+        answered = answer_request(name, wish, now)
         return answered or Refusal(why="Refused", message=f"partition {name} was removed meanwhile")
 
-    async def _written(self, name: str, decide: Decide) -> Entry | None:
+    async def _write(self, name: str, decide: EntryDecision) -> Entry | None:
         try:
-            async with asyncio.timeout(self._waits.write_s):
+            async with asyncio.timeout(self._timeouts.write_s):
                 return await self._store.change(name, decide)
         except TimeoutError as error:
-            told = f"the tracker {self._store.name} cannot be written: {self._store.error or 'no answer yet'}"
-            raise _No(Refusal(why="Unreachable", message=told)) from error
-        except Full as error:
-            raise _No(Refusal(why="Full", message=str(error))) from error
-        except Unreadable as error:
-            raise _No(Refusal(why="Refused", message=str(error))) from error
+            message = f"the tracker {self._store.name} cannot be written: {self._store.error or 'no answer yet'}"
+            raise _Refused(Refusal(why="Unreachable", message=message)) from error
+        except TrackerFull as error:
+            raise _Refused(Refusal(why="Full", message=str(error))) from error
+        except EntryUnreadable as error:
+            raise _Refused(Refusal(why="Refused", message=str(error))) from error
 
 
-def _not_known(store: Store) -> Refusal:
+def _refuse_unloaded(store: TrackerStore) -> Refusal:
     return Refusal(why="Unreachable", message=f"the tracker {store.name} is not known yet: {store.error}")

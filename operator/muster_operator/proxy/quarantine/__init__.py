@@ -1,1 +1,1 @@
-"""Keeping quarantined IPUs out of partitions."""
+"""Which IPUs are quarantined, and which free blocks that spoils."""

@@ -1,6 +1,6 @@
-"""What is answered to a wish, and what comes next for an entry by what V-IPU says. Pure.
+"""What is answered to a request, and what comes next for an entry by what V-IPU says. Pure.
 
-The state of an entry says what is meant; each step leads from what V-IPU has to that, and may be taken twice.
+The state of an entry says what is meant; each action leads from what V-IPU has to that, and may be taken twice.
 """
 
 import re
@@ -11,8 +11,8 @@ import msgspec
 
 from muster_operator.job.names import is_parked
 from muster_operator.job.partition_api import Entry, Refusal, Wish
-from muster_operator.proxy.free_capacity import is_power_of_two, sizes
-from muster_operator.proxy.tracker.entries import ASIDE
+from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
+from muster_operator.proxy.tracker.entries import ASIDE_SUFFIX
 from muster_operator.vipu.controller import Ipu, VipuPartition
 
 GCDS_LIMIT = 1024
@@ -20,7 +20,7 @@ GCDS_LIMIT = 1024
 _NAME = re.compile(r"p-[-._A-Za-z0-9]{0,237}[A-Za-z0-9]", re.ASCII)
 
 
-class Step(Enum):
+class PartitionAction(Enum):
     """WAIT: V-IPU is at it. REMAKE: V-IPU lost what was active. PARK: it lies on quarantined IPUs. RELEASE: a parked
     one lies on none any more; SHRINK: it lies on others, too."""
 
@@ -37,24 +37,24 @@ class Step(Enum):
     DONE = "done"
 
 
-def invalid(name: str, wish: Wish, max_ipus: int) -> Refusal | None:
-    """What is wrong with a wish in itself."""
-    if not _NAME.fullmatch(name) or name.endswith(ASIDE) or is_parked(name):
-        return _bad(f"partition {name[:80]!r}: expected a name of a job's partition, p-…")
+def validate_request(name: str, wish: Wish, max_ipus: int) -> Refusal | None:
+    """What is wrong with a request in itself."""
+    if not _NAME.fullmatch(name) or name.endswith(ASIDE_SUFFIX) or is_parked(name):
+        return _refuse_invalid(f"partition {name[:80]!r}: expected a name of a job's partition, p-…")
     if not is_power_of_two(wish.size) or wish.size > max_ipus:
-        return _bad(f"size: {wish.size}: expected one of {sizes(max_ipus)}")
+        return _refuse_invalid(f"size: {wish.size}: expected one of {list_sizes(max_ipus)}")
     if not 1 <= wish.gcds <= GCDS_LIMIT or wish.size % wish.gcds:
-        return _bad(f"gcds: {wish.gcds}: expected a number that divides the {wish.size} IPUs")
+        return _refuse_invalid(f"gcds: {wish.gcds}: expected a number that divides the {wish.size} IPUs")
     if wish.attempt < 0 or wish.instance < 0:
-        return _bad(f"instance, attempt: {wish.instance}, {wish.attempt}: expected 0 or more")
+        return _refuse_invalid(f"instance, attempt: {wish.instance}, {wish.attempt}: expected 0 or more")
     for field in ("job", "namespace", "name"):
         text = getattr(wish, field)
         if not 0 < len(text) <= 253 or not text.isprintable():
-            return _bad(f"{field}: {text[:40]!r}: expected 1 to 253 characters")
+            return _refuse_invalid(f"{field}: {text[:40]!r}: expected 1 to 253 characters")
     return None
 
 
-def answer(name: str, wish: Wish, entry: Entry | None) -> Entry | Refusal | None:
+def answer_request(name: str, wish: Wish, entry: Entry | None) -> Entry | Refusal | None:
     """None: there is none yet, so it is to be begun. An Entry that is ``entry`` itself: nothing changes. Another one:
     it is to be written first."""
     if entry is None:
@@ -63,21 +63,23 @@ def answer(name: str, wish: Wish, entry: Entry | None) -> Entry | Refusal | None
         whose = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.job
         return Refusal(why="NotOurs", message=f"partition {name} belongs to another job, {whose} (uid {entry.job})")
     if wish.attempt < entry.attempt:
-        told = f"partition {name}: attempt {wish.attempt} is over: it is at attempt {entry.attempt}"
-        return Refusal(why="OldAttempt", message=told)
+        message = f"partition {name}: attempt {wish.attempt} is over: it is at attempt {entry.attempt}"
+        return Refusal(why="OldAttempt", message=message)
     if entry.state == "deleting":
         return Refusal(why="Refused", message=f"partition {name} is being removed: {entry.message or 'not gone yet'}")
     if wish.attempt == entry.attempt:
         if (wish.size, wish.gcds) != (entry.size, entry.gcds):
             has = f"{entry.size} IPUs in {entry.gcds} GCDs"
-            return _bad(f"partition {name}: attempt {wish.attempt} has {has}, asked for {wish.size} in {wish.gcds}")
+            return _refuse_invalid(
+                f"partition {name}: attempt {wish.attempt} has {has}, asked for {wish.size} in {wish.gcds}"
+            )
         return entry
     return msgspec.structs.replace(
         entry, attempt=wish.attempt, size=wish.size, gcds=wish.gcds, state="creating", reset=True, message=""
     )
 
 
-def begun(wish: Wish, controller: str, selector: str) -> Entry:
+def create_entry(wish: Wish, controller: str, selector: str) -> Entry:
     return Entry(
         job=wish.job,
         namespace=wish.namespace,
@@ -91,61 +93,75 @@ def begun(wish: Wish, controller: str, selector: str) -> Entry:
     )
 
 
-def freed(name: str, job: str, entry: Entry | None) -> Entry | Refusal | None:
+def release_entry(name: str, job: str, entry: Entry | None) -> Entry | Refusal | None:
     """What is to be written when ``job`` lets go of it; None: it is gone; ``entry`` itself: nothing changes."""
     if entry is None:
         return None
     if entry.job != job:
         return Refusal(why="NotOurs", message=f"partition {name} belongs to another job (uid {entry.job})")
-    return entry if entry.state == "deleting" else deleting(entry)
+    return entry if entry.state == "deleting" else mark_deleting(entry)
 
 
-def deleting(entry: Entry, message: str = "") -> Entry:
+def mark_deleting(entry: Entry, message: str = "") -> Entry:
     return msgspec.structs.replace(entry, state="deleting", reset=False, message=message)
 
 
-def next_step(
+def decide_action(
     name: str, entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
-) -> Step:
+) -> PartitionAction:
     """found: what the entry's controller has under this name, None: nothing, for sure.
 
     is_fresh: what is there was begun or reset for this attempt, as far as this process knows
     """
     if entry.state == "deleting":
         if found is None or not entry.controller:  # without a controller there can be none
-            return Step.DROP
-        return Step.WAIT if found.state == "REMOVING" else Step.REMOVE
+            return PartitionAction.DROP
+        return PartitionAction.WAIT if found.state == "REMOVING" else PartitionAction.REMOVE
     if is_parked(name):
-        return _parked(entry, found, quarantined)
+        return _decide_parked(entry, found, quarantined)
     if entry.state == "active":
-        return Step.DONE if found is not None else Step.REMAKE
-    return _creating(entry, found, quarantined, is_fresh=is_fresh)
+        return PartitionAction.DONE if found is not None else PartitionAction.REMAKE
+    return _decide_creating(entry, found, quarantined, is_fresh=is_fresh)
 
 
-def _creating(entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool) -> Step:
+def describe_sickness(entry: Entry, found: VipuPartition | None, *, is_fresh: bool) -> str:
+    """Why what was made for this attempt is no good; empty: it was not, or is to go anyway."""
+    if found is None or entry.state == "deleting":
+        return ""
+    if found.state == "ERROR":
+        return found.message
+    if is_fresh and not entry.reset:
+        made, requested = f"{found.size} IPUs in {found.gcds} GCDs", f"{entry.size} in {entry.gcds}"
+        return f"it made {made}, asked for {requested}"
+    return ""
+
+
+def _decide_creating(
+    entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
+) -> PartitionAction:
     if found is None:
-        return Step.CREATE
+        return PartitionAction.CREATE
     if found.state == "REMOVING":
-        return Step.WAIT
+        return PartitionAction.WAIT
     if found.state == "ERROR" or (found.size, found.gcds) != (entry.size, entry.gcds):
-        return Step.REMOVE
+        return PartitionAction.REMOVE
     if not set(found.ipus).isdisjoint(quarantined):
-        return Step.PARK
+        return PartitionAction.PARK
     if found.state != "ACTIVE":
-        return Step.WAIT
-    return Step.RESET if entry.reset and not is_fresh else Step.ACTIVATE
+        return PartitionAction.WAIT
+    return PartitionAction.RESET if entry.reset and not is_fresh else PartitionAction.ACTIVATE
 
 
-def _parked(entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu]) -> Step:
+def _decide_parked(entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu]) -> PartitionAction:
     """A parked one is made by who needs it; one that was only meant when that process died is not made any more."""
     if found is None:
-        return Step.DROP
+        return PartitionAction.DROP
     if set(found.ipus).isdisjoint(quarantined) and found.ipus:
-        return Step.RELEASE
+        return PartitionAction.RELEASE
     if entry.state != "active":
-        return Step.ACTIVATE
-    return Step.SHRINK if not set(found.ipus) <= set(quarantined) else Step.DONE
+        return PartitionAction.ACTIVATE
+    return PartitionAction.SHRINK if not set(found.ipus) <= set(quarantined) else PartitionAction.DONE
 
 
-def _bad(message: str) -> Refusal:
+def _refuse_invalid(message: str) -> Refusal:
     return Refusal(why="Invalid", message=message)

@@ -14,15 +14,15 @@ import msgspec
 from muster_operator.job.names import is_parked
 from muster_operator.job.partition_api import Entry
 
-LIMIT = 1000 << 10  # bytes of what counts below; etcd takes objects of 1.5 MB, a ConfigMap's values 1 MiB
+TRACKER_LIMIT = 1000 << 10  # bytes of what counts below; etcd takes objects of 1.5 MB, a ConfigMap's values 1 MiB
 MESSAGE_LIMIT = 256  # characters
-ASIDE = ".unreadable"
-PARKED = "muster-parked"  # the "job" of what keeps quarantined IPUs out of the way: no uid looks like that
+ASIDE_SUFFIX = ".unreadable"
+PARKED_JOB = "muster-parked"  # the "job" of what keeps quarantined IPUs out of the way: no uid looks like that
 _RESERVED = MESSAGE_LIMIT // 2  # an entry may grow by its message: room is kept for half of them
 
 
 @dataclass(frozen=True)
-class Tracked:
+class TrackedEntries:
     """entries: by name; unreadable: by name, what is wrong with the value; aside: keys that keep persons' texts."""
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
@@ -30,12 +30,14 @@ class Tracked:
     aside: frozenset[str] = frozenset()
 
 
-def read(data: Mapping[str, str], last: tuple[Mapping[str, str], Tracked] | None = None) -> Tracked:
+def parse_entries(
+    data: Mapping[str, str], last: tuple[Mapping[str, str], TrackedEntries] | None = None
+) -> TrackedEntries:
     """Of a ConfigMap's ``data``. last: what was read before, of what data: what is the same is not read again."""
-    old, known = last if last is not None else ({}, Tracked())
+    old, known = last if last is not None else ({}, TrackedEntries())
     entries: dict[str, Entry] = {}
     unreadable: dict[str, str] = {}
-    aside = {key for key in data if key.endswith(ASIDE)}
+    aside = {key for key in data if key.endswith(ASIDE_SUFFIX)}
     for name, text in data.items():
         if name in aside:
             continue
@@ -47,15 +49,15 @@ def read(data: Mapping[str, str], last: tuple[Mapping[str, str], Tracked] | None
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             unreadable[name] = f"expected one line of JSON, an entry of this table: {error}"
             continue
-        problem = _problem(entry)
+        problem = _find_problem(entry)
         if problem:
             unreadable[name] = problem
         else:
             entries[name] = entry
-    return Tracked(entries, unreadable, frozenset(aside))
+    return TrackedEntries(entries, unreadable, frozenset(aside))
 
 
-def written(entry: Entry) -> str:
+def format_entry(entry: Entry) -> str:
     if len(entry.message) > MESSAGE_LIMIT:
         entry = msgspec.structs.replace(entry, message=f"{entry.message[: MESSAGE_LIMIT - 1]}…")
     # these two for whoever reads it with kubectl, whatever they are
@@ -63,21 +65,21 @@ def written(entry: Entry) -> str:
     return msgspec.json.encode(shown).decode()
 
 
-def size(data: Mapping[str, str]) -> int:
+def measure_size(data: Mapping[str, str]) -> int:
     """Bytes of LIMIT that are taken now."""
     return sum(_bytes(name, text) for name, text in data.items())
 
 
-def cost(name: str, text: str) -> int:
+def measure_cost(name: str, text: str) -> int:
     """Bytes of LIMIT that an entry takes."""
     return _bytes(name, text) + _RESERVED
 
 
-def costs(data: Mapping[str, str]) -> int:
-    return sum(cost(name, text) for name, text in data.items())
+def sum_costs(data: Mapping[str, str]) -> int:
+    return sum(measure_cost(name, text) for name, text in data.items())
 
 
-def used(entries: Mapping[str, Entry]) -> dict[str, int]:
+def count_used_ipus(entries: Mapping[str, Entry]) -> dict[str, int]:
     """IPUs that jobs hold, by namespace; parked ones are nobody's."""
     sums: dict[str, int] = {}
     for name, entry in entries.items():
@@ -86,7 +88,7 @@ def used(entries: Mapping[str, Entry]) -> dict[str, int]:
     return dict(sorted(sums.items()))
 
 
-def parked(entries: Mapping[str, Entry]) -> Iterable[str]:
+def list_parked(entries: Mapping[str, Entry]) -> Iterable[str]:
     return sorted(name for name in entries if is_parked(name))
 
 
@@ -94,7 +96,7 @@ def _bytes(name: str, text: str) -> int:
     return 2 * len(name) + len(text.encode("utf-8", "replace")) + 16
 
 
-def _problem(entry: Entry) -> str:
+def _find_problem(entry: Entry) -> str:
     if not entry.job:
         return "job: '': expected the job's uid"
     if entry.size < 1 or entry.size & (entry.size - 1):

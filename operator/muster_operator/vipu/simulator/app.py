@@ -11,12 +11,11 @@ import uvicorn
 
 from muster_kube.process.address import bind_socket
 from muster_kube.process.lifetime import QuietServer, print_address, stop_on_signals, wait_until_one_ends
-from muster_operator.vipu.simulator import fleet as core
-from muster_operator.vipu.simulator.clocked_fleet import Keeper
+from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
 from muster_operator.vipu.simulator.disk import StateError, StateFolder
-from muster_operator.vipu.simulator.fleet import Fleet
+from muster_operator.vipu.simulator.fleet import SimulatedFleet, restart
 from muster_operator.vipu.simulator.routes import make_app
-from muster_operator.vipu.simulator.settings import Settings
+from muster_operator.vipu.simulator.settings import SimulatorSettings
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +23,21 @@ IPUS = 64  # an IPU-POD64
 STOP_S = 3
 
 
-async def run(settings: Settings) -> int:
+async def run(settings: SimulatorSettings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when it ends by itself. Raises StateError, OSError."""
     stop = stop_on_signals()
     with contextlib.closing(StateFolder(settings.state)) as folder:
-        fleet = begun(settings, folder.load(), _now())
+        fleet = resume_fleet(settings, folder.load(), _now())
         folder.keep(fleet)
         with contextlib.closing(_listen(settings.host, settings.port)) as listener:
-            return await _serve(Keeper(fleet, _now, folder.keep), listener, stop)
+            return await _serve(ClockedFleet(fleet, _now, folder.keep), listener, stop)
 
 
-def begun(settings: Settings, kept: Fleet | None, now: float) -> Fleet:
+def resume_fleet(settings: SimulatorSettings, kept: SimulatedFleet | None, now: float) -> SimulatedFleet:
     """What was kept goes on, with the number of IPUs and the times of these settings. Raises StateError."""
     try:
         if kept is None:
-            return Fleet(
+            return SimulatedFleet(
                 ipus=settings.ipus if settings.ipus is not None else IPUS,
                 delay_s=settings.delay,
                 first_rack=settings.first_rack,
@@ -47,13 +46,13 @@ def begun(settings: Settings, kept: Fleet | None, now: float) -> Fleet:
         changed = msgspec.structs.replace(kept, ipus=ipus, delay_s=settings.delay, first_rack=settings.first_rack)
     except ValueError as error:
         raise StateError(f"{settings.state}: {error}") from error
-    return core.restarted(changed, now)
+    return restart(changed, now)
 
 
-async def _serve(keeper: Keeper, listener: socket.socket, stop: asyncio.Event) -> int:
+async def _serve(clocked_fleet: ClockedFleet, listener: socket.socket, stop: asyncio.Event) -> int:
     server = QuietServer(
         uvicorn.Config(
-            make_app(keeper),
+            make_app(clocked_fleet),
             log_config=None,
             access_log=False,
             lifespan="off",

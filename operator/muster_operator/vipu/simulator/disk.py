@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_operator.vipu.simulator.fleet import Fleet
+from muster_operator.vipu.simulator.fleet import SimulatedFleet
 
 FILE_NAME = "vipu.json"
 LOCK_NAME = "vipu.lock"
@@ -37,7 +37,7 @@ class StateFolder:
             os.close(self._lock)
             raise StateError(f"--state {folder}: in use by another simulator") from error
 
-    def load(self) -> Fleet | None:
+    def load(self) -> SimulatedFleet | None:
         """None where there is none yet. Raises StateError."""
         try:
             with self._path.open("rb") as file:
@@ -49,11 +49,11 @@ class StateFolder:
         if len(raw) > SIZE_LIMIT:
             raise StateError(f"{self._path}: more than {SIZE_LIMIT} bytes")
         try:
-            return msgspec.json.decode(raw, type=Fleet)
+            return msgspec.json.decode(raw, type=SimulatedFleet)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StateError(f"{self._path}: no simulator's state: {error}; remove it to begin anew") from error
 
-    def keep(self, fleet: Fleet) -> None:
+    def keep(self, fleet: SimulatedFleet) -> None:
         """Raises OSError; then the old one is still there."""
         self._fresh.write_bytes(msgspec.json.encode(fleet))
         self._fresh.replace(self._path)

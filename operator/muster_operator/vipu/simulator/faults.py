@@ -5,14 +5,24 @@ from typing import Any
 
 import msgspec
 
-from muster_operator.vipu.simulator import fleet as core
-from muster_operator.vipu.simulator.fleet import Faults, Fleet, Invalid, shown
+from muster_operator.vipu.simulator.fleet import (
+    IPUS_OF_MACHINE,
+    InjectedFaults,
+    InvalidCommand,
+    SimulatedFleet,
+    check_name,
+    has_link,
+    locate_ipu,
+    machine_address,
+    number_machines,
+    shorten_repr,
+)
 
 STUCK_LIMIT = 64
 SLOW_LIMIT_S = 600.0
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class FaultRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """The body of ``POST /faults``; what is not given stays. ipu: MACHINE/INDEX; link: MACHINE-MACHINE; slow: seconds
     before each answer; lose_answers: changes that are made and not answered; stuck: a partition whose passing state
     does not end, made or still to be made; vanish: a partition that is forgotten at once."""
@@ -26,60 +36,60 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     vanish: str | None = None
 
 
-ENDABLE = ("ipu", "link", "stuck")  # one by one
+REMOVABLE = ("ipu", "link", "stuck")  # one by one
 
 
-def added(fleet: Fleet, asked: Asked) -> Faults:
-    """Raises Invalid."""
+def add_faults(fleet: SimulatedFleet, asked: FaultRequest) -> InjectedFaults:
+    """Raises InvalidCommand."""
     faults = fleet.faults
     if asked.ipu is not None:
-        faults = msgspec.structs.replace(faults, ipus=_plus(faults.ipus, _ipu(fleet, asked.ipu)))
+        faults = msgspec.structs.replace(faults, ipus=_add_number(faults.ipus, _parse_ipu(fleet, asked.ipu)))
     if asked.link is not None:
-        faults = msgspec.structs.replace(faults, links=_plus(faults.links, _link(fleet, asked.link)))
+        faults = msgspec.structs.replace(faults, links=_add_number(faults.links, _parse_link(fleet, asked.link)))
     if asked.down is not None:
         faults = msgspec.structs.replace(faults, down=asked.down)
     if asked.slow is not None:
         if not 0 <= asked.slow <= SLOW_LIMIT_S:
-            raise Invalid(f"slow: {asked.slow}: expected 0 to {SLOW_LIMIT_S:g} seconds")
+            raise InvalidCommand(f"slow: {asked.slow}: expected 0 to {SLOW_LIMIT_S:g} seconds")
         faults = msgspec.structs.replace(faults, slow=asked.slow)
     if asked.lose_answers is not None:
         if not 0 <= asked.lose_answers <= 1000:
-            raise Invalid(f"loseAnswers: {shown(asked.lose_answers)}: expected 0 to 1000")
+            raise InvalidCommand(f"loseAnswers: {shorten_repr(asked.lose_answers)}: expected 0 to 1000")
         faults = msgspec.structs.replace(faults, lose_answers=asked.lose_answers)
     if asked.stuck is not None:
-        core.check_name(asked.stuck, "stuck")
+        check_name(asked.stuck, "stuck")
         if len(faults.stuck) >= STUCK_LIMIT:
-            raise Invalid(f"stuck: {STUCK_LIMIT} are so already, which is the most")
+            raise InvalidCommand(f"stuck: {STUCK_LIMIT} are so already, which is the most")
         faults = msgspec.structs.replace(faults, stuck=tuple({*faults.stuck, asked.stuck}))
     return faults
 
 
-def without(fleet: Fleet, ended: Mapping[str, str]) -> Faults:
-    """All of them gone, or those named by ``ipu``, ``link`` and ``stuck``. Raises Invalid."""
+def remove_faults(fleet: SimulatedFleet, ended: Mapping[str, str]) -> InjectedFaults:
+    """All of them gone, or those named by ``ipu``, ``link`` and ``stuck``. Raises InvalidCommand."""
     if not ended:
-        return Faults()
+        return InjectedFaults()
     faults = fleet.faults
     for key, text in ended.items():
         if key == "ipu":
-            number = _ipu(fleet, text)
+            number = _parse_ipu(fleet, text)
             faults = msgspec.structs.replace(faults, ipus=tuple(each for each in faults.ipus if each != number))
         elif key == "link":
-            number = _link(fleet, text)
+            number = _parse_link(fleet, text)
             faults = msgspec.structs.replace(faults, links=tuple(each for each in faults.links if each != number))
         elif key == "stuck":
             faults = msgspec.structs.replace(faults, stuck=tuple(each for each in faults.stuck if each != text))
         else:
-            raise Invalid(f"query: {shown(key)}: expected {', '.join(ENDABLE)}, or nothing for all")
+            raise InvalidCommand(f"query: {shorten_repr(key)}: expected {', '.join(REMOVABLE)}, or nothing for all")
     return faults
 
 
-def told(fleet: Fleet) -> dict[str, Any]:
+def describe_faults(fleet: SimulatedFleet) -> dict[str, Any]:
     """As people name them."""
     faults = fleet.faults
-    ipus = [core.ipu_at(fleet, number) for number in faults.ipus]
+    ipus = [locate_ipu(fleet, number) for number in faults.ipus]
     return {
         "ipus": [f"{ipu.machine}/{ipu.index}" for ipu in ipus],
-        "links": [f"{core.address(fleet, one)}-{core.address(fleet, one + 1)}" for one in faults.links],
+        "links": [f"{machine_address(fleet, one)}-{machine_address(fleet, one + 1)}" for one in faults.links],
         "down": faults.down,
         "slow": faults.slow,
         "loseAnswers": faults.lose_answers,
@@ -87,29 +97,30 @@ def told(fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _plus(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
+def _add_number(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
     return tuple(sorted({*numbers, number}))
 
 
-def _ipu(fleet: Fleet, text: str) -> int:
+def _parse_ipu(fleet: SimulatedFleet, text: str) -> int:
     machine, _, index = text.partition("/")
-    known = {core.address(fleet, one): one for one in core.machines(fleet)}
-    if machine not in known or index not in map(str, range(core.IPUS_OF_MACHINE)):
-        last = core.ipu_at(fleet, fleet.ipus - 1)
-        first = core.ipu_at(fleet, 0)
-        raise Invalid(
-            f"ipu: {shown(text)}: expected MACHINE/INDEX, {first.machine}/{first.index} to {last.machine}/{last.index}"
+    known = {machine_address(fleet, one): one for one in number_machines(fleet)}
+    if machine not in known or index not in map(str, range(IPUS_OF_MACHINE)):
+        last = locate_ipu(fleet, fleet.ipus - 1)
+        first = locate_ipu(fleet, 0)
+        raise InvalidCommand(
+            f"ipu: {shorten_repr(text)}: expected MACHINE/INDEX, "
+            f"{first.machine}/{first.index} to {last.machine}/{last.index}"
         )
-    return known[machine] * core.IPUS_OF_MACHINE + int(index)
+    return known[machine] * IPUS_OF_MACHINE + int(index)
 
 
-def _link(fleet: Fleet, text: str) -> int:
+def _parse_link(fleet: SimulatedFleet, text: str) -> int:
     links = {
-        f"{core.address(fleet, one)}-{core.address(fleet, one + 1)}": one
-        for one in core.machines(fleet)
-        if core.has_link(fleet, one)
+        f"{machine_address(fleet, one)}-{machine_address(fleet, one + 1)}": one
+        for one in number_machines(fleet)
+        if has_link(fleet, one)
     }
     if text not in links:
         allowed = f"a machine and the next of its rack, as {next(iter(links))}" if links else "none: one machine only"
-        raise Invalid(f"link: {shown(text)}: expected {allowed}")
+        raise InvalidCommand(f"link: {shorten_repr(text)}: expected {allowed}")
     return links[text]

@@ -19,37 +19,37 @@ IPUS_LIMIT = 64 * 200  # 200 racks: the third part of an address
 SIZE_LIMIT = 1 << 20  # of what may be asked for, whatever there is
 _NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?", re.ASCII)
 
-State = Literal["CREATING", "ACTIVE", "RESETTING", "REMOVING", "ERROR"]
-PASSING: tuple[State, ...] = ("CREATING", "RESETTING", "REMOVING")
+SimulatedState = Literal["CREATING", "ACTIVE", "RESETTING", "REMOVING", "ERROR"]
+PASSING: tuple[SimulatedState, ...] = ("CREATING", "RESETTING", "REMOVING")
 
 
-class Refused(Exception):
+class SimulatorRefusal(Exception):
     """The controller says no. ``why``: for programs."""
 
     why: Literal["Invalid", "NoRoom", "Exists", "NotThere", "Busy"]
 
 
-class Invalid(Refused):
+class InvalidCommand(SimulatorRefusal):
     why = "Invalid"
 
 
-class Full(Refused):
+class NoFreeBlock(SimulatorRefusal):
     why = "NoRoom"
 
 
-class Exists(Refused):
+class NameTaken(SimulatorRefusal):
     why = "Exists"
 
 
-class NotThere(Refused):
+class UnknownPartition(SimulatorRefusal):
     why = "NotThere"
 
 
-class Busy(Refused):
+class PartitionBusy(SimulatorRefusal):
     why = "Busy"
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class SimulatedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A partition. first: its first IPU, counted over the fleet; until: when a passing state ends, in seconds of the
     fleet's clock; message: why it is in ERROR."""
 
@@ -57,7 +57,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     size: int
     gcds: int
     first: int
-    state: State
+    state: SimulatedState
     until: float = 0.0
     message: str = ""
 
@@ -66,7 +66,9 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return range(self.first, self.first + self.size)
 
 
-class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+class InjectedFaults(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
     """What is wrong, on demand.
 
     ipus: that do not train; links: by the IPU-Machine before them (to the next of its rack); V-IPU sees either when it
@@ -83,14 +85,16 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     stuck: tuple[str, ...] = ()
 
 
-class Fleet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+class SimulatedFleet(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
     """ipus: how many; first_rack: part of the IPU-Machines' addresses; delay_s: how long each passing state lasts."""
 
     ipus: int
     first_rack: int = 1
     delay_s: float = 1.0
-    partitions: tuple[Held, ...] = ()
-    faults: Faults = Faults()
+    partitions: tuple[SimulatedPartition, ...] = ()
+    faults: InjectedFaults = InjectedFaults()
 
     def __post_init__(self) -> None:
         """Raises ValueError: also for a file that was tampered with."""
@@ -113,70 +117,72 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ValueError(f"partition {held.name}: overlaps another one")
             taken.update(held.ipus)
 
-    def held(self, name: str) -> Held | None:
+    def find_partition(self, name: str) -> SimulatedPartition | None:
         return next((held for held in self.partitions if held.name == name), None)
 
 
-def create(fleet: Fleet, now: float, name: str, size: int, gcds: int) -> Fleet:
-    """Begin a partition on the first free block. Raises Invalid, Exists, Full."""
-    fleet = settled(fleet, now)
+def create_partition(fleet: SimulatedFleet, now: float, name: str, size: int, gcds: int) -> SimulatedFleet:
+    """Begin a partition on the first free block. Raises InvalidCommand, NameTaken, NoFreeBlock."""
+    fleet = advance(fleet, now)
     check_name(name, "name")
     _check_size(size)
     if gcds < 1 or size % gcds:
-        raise Invalid(f"gcds: {shown(gcds)}: expected a divisor of the size {size}")
-    if fleet.held(name) is not None:
-        raise Exists(f"partition {name} exists")
-    first = next(_free_blocks(fleet, size), None)
+        raise InvalidCommand(f"gcds: {shorten_repr(gcds)}: expected a divisor of the size {size}")
+    if fleet.find_partition(name) is not None:
+        raise NameTaken(f"partition {name} exists")
+    first = next(_iterate_free_blocks(fleet, size), None)
     if first is None:
-        raise Full(f"no {size} free IPUs next to each other; free: {free(fleet, now)} of {fleet.ipus}")
-    held = Held(name=name, size=size, gcds=gcds, first=first, state="CREATING", until=now + fleet.delay_s)
-    return settled(_with(fleet, held), now)
+        raise NoFreeBlock(
+            f"no {size} free IPUs next to each other; free: {count_free_ipus(fleet, now)} of {fleet.ipus}"
+        )
+    held = SimulatedPartition(name=name, size=size, gcds=gcds, first=first, state="CREATING", until=now + fleet.delay_s)
+    return advance(_replace_partition(fleet, held), now)
 
 
-def reset(fleet: Fleet, now: float, name: str) -> Fleet:
-    """Begin to reset one that is ACTIVE, or to mend one in ERROR. Raises NotThere, Busy."""
-    fleet = settled(fleet, now)
-    held = fleet.held(name)
+def reset_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
+    """Begin to reset one that is ACTIVE, or to mend one in ERROR. Raises UnknownPartition, PartitionBusy."""
+    fleet = advance(fleet, now)
+    held = fleet.find_partition(name)
     if held is None:
-        raise NotThere(f"no partition {shown(name)}")
+        raise UnknownPartition(f"no partition {shorten_repr(name)}")
     if held.state in PASSING:
-        raise Busy(f"partition {name} is {held.state}: expected ACTIVE or ERROR")
+        raise PartitionBusy(f"partition {name} is {held.state}: expected ACTIVE or ERROR")
     begun = msgspec.structs.replace(held, state="RESETTING", until=now + fleet.delay_s, message="")
-    return settled(_with(fleet, begun), now)
+    return advance(_replace_partition(fleet, begun), now)
 
 
-def remove(fleet: Fleet, now: float, name: str) -> Fleet:
+def remove_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
     """Begin to remove it, whatever its state; one that is not there, or on its way out, changes nothing."""
-    fleet = settled(fleet, now)
-    held = fleet.held(name)
+    fleet = advance(fleet, now)
+    held = fleet.find_partition(name)
     if held is None or held.state == "REMOVING":
         return fleet
     begun = msgspec.structs.replace(held, state="REMOVING", until=now + fleet.delay_s, message="")
-    return settled(_with(fleet, begun), now)
+    return advance(_replace_partition(fleet, begun), now)
 
 
-def vanish(fleet: Fleet, now: float, name: str) -> Fleet:
-    """A controller that forgets: the partition is gone and nobody asked for it. Raises NotThere."""
-    fleet = settled(fleet, now)
-    if fleet.held(name) is None:
-        raise NotThere(f"no partition {shown(name)}")
+def forget_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
+    """A controller that forgets: the partition is gone and nobody asked for it. Raises UnknownPartition."""
+    fleet = advance(fleet, now)
+    if fleet.find_partition(name) is None:
+        raise UnknownPartition(f"no partition {shorten_repr(name)}")
     left = tuple(held for held in fleet.partitions if held.name != name)
     return msgspec.structs.replace(fleet, partitions=left)
 
 
-def with_faults(fleet: Fleet, now: float, faults: Faults) -> Fleet:
+def inject_faults(fleet: SimulatedFleet, now: float, faults: InjectedFaults) -> SimulatedFleet:
     """From now on these are the faults."""
-    return settled(msgspec.structs.replace(settled(fleet, now), faults=faults), now)
+    return advance(msgspec.structs.replace(advance(fleet, now), faults=faults), now)
 
 
-def settled(fleet: Fleet, now: float) -> Fleet:
+def advance(fleet: SimulatedFleet, now: float) -> SimulatedFleet:
     """What has ended by now has; the same fleet when nothing did."""
-    kept = tuple(moved for held in fleet.partitions if (moved := _moved(fleet, held, now)) is not None)
+    kept = tuple(moved for held in fleet.partitions if (moved := _advance_partition(fleet, held, now)) is not None)
     unchanged = len(kept) == len(fleet.partitions) and all(map(_same, kept, fleet.partitions))
     return fleet if unchanged else msgspec.structs.replace(fleet, partitions=kept)
 
 
-def due(fleet: Fleet) -> float:
+def find_due_time(fleet: SimulatedFleet) -> float:
     """When the next thing ends by itself; infinite: nothing will."""
     return min(
         (held.until for held in fleet.partitions if held.state in PASSING and held.name not in fleet.faults.stuck),
@@ -184,81 +190,81 @@ def due(fleet: Fleet) -> float:
     )
 
 
-def restarted(fleet: Fleet, now: float) -> Fleet:
+def restart(fleet: SimulatedFleet, now: float) -> SimulatedFleet:
     """As read from disk at ``now``: on another boot's clock nothing lasts longer than it would have from here."""
     latest = now + fleet.delay_s
     kept = tuple(msgspec.structs.replace(held, until=min(held.until, latest)) for held in fleet.partitions)
-    return settled(msgspec.structs.replace(fleet, partitions=kept), now)
+    return advance(msgspec.structs.replace(fleet, partitions=kept), now)
 
 
-def free(fleet: Fleet, now: float) -> int:
-    return fleet.ipus - sum(held.size for held in settled(fleet, now).partitions)
+def count_free_ipus(fleet: SimulatedFleet, now: float) -> int:
+    return fleet.ipus - sum(held.size for held in advance(fleet, now).partitions)
 
 
-def free_blocks(fleet: Fleet, now: float, size: int) -> int:
-    """How many partitions of that size could be made now. Raises Invalid."""
+def count_free_blocks(fleet: SimulatedFleet, now: float, size: int) -> int:
+    """How many partitions of that size could be made now. Raises InvalidCommand."""
     _check_size(size)
-    return sum(1 for _ in _free_blocks(settled(fleet, now), size))
+    return sum(1 for _ in _iterate_free_blocks(advance(fleet, now), size))
 
 
-def ipu_at(fleet: Fleet, number: int) -> Ipu:
+def locate_ipu(fleet: SimulatedFleet, number: int) -> Ipu:
     """The address of an IPU; ours, in the manner of gc-info: 10.1.RACK.MACHINE, each counted from one."""
     machine, index = divmod(number, IPUS_OF_MACHINE)
-    return Ipu(address(fleet, machine), index)
+    return Ipu(machine_address(fleet, machine), index)
 
 
-def address(fleet: Fleet, machine: int) -> str:
+def machine_address(fleet: SimulatedFleet, machine: int) -> str:
     rack, place = divmod(machine, MACHINES_OF_RACK)
     return f"10.1.{fleet.first_rack + rack}.{place + 1}"
 
 
-def machines(fleet: Fleet) -> range:
+def number_machines(fleet: SimulatedFleet) -> range:
     return range(fleet.ipus // IPUS_OF_MACHINE)
 
 
-def has_link(fleet: Fleet, machine: int) -> bool:
+def has_link(fleet: SimulatedFleet, machine: int) -> bool:
     """Whether a link leads from this IPU-Machine to the next: they are chained within a rack."""
-    return machine + 1 < len(machines(fleet)) and (machine + 1) % MACHINES_OF_RACK != 0
+    return machine + 1 < len(number_machines(fleet)) and (machine + 1) % MACHINES_OF_RACK != 0
 
 
 def check_name(name: str, where: str) -> None:
-    """Raises Invalid."""
+    """Raises InvalidCommand."""
     if not _NAME.fullmatch(name):
-        raise Invalid(
-            f"{where}: {shown(name)}: expected letters, digits, '-', '.' and '_', "
+        raise InvalidCommand(
+            f"{where}: {shorten_repr(name)}: expected letters, digits, '-', '.' and '_', "
             "a letter or digit at both ends, at most 253 characters"
         )
 
 
-def shown(value: object) -> str:
+def shorten_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _check_size(size: int) -> None:
     if not _is_power_of_two(size) or size > SIZE_LIMIT:
-        raise Invalid(f"size: {shown(size)}: expected a power of two, at most {SIZE_LIMIT}")
+        raise InvalidCommand(f"size: {shorten_repr(size)}: expected a power of two, at most {SIZE_LIMIT}")
 
 
 def _is_power_of_two(size: int) -> bool:
     return size > 0 and size & (size - 1) == 0
 
 
-def _same(one: Held, other: Held) -> bool:
+def _same(one: SimulatedPartition, other: SimulatedPartition) -> bool:
     return one is other
 
 
-def _with(fleet: Fleet, changed: Held) -> Fleet:
+def _replace_partition(fleet: SimulatedFleet, changed: SimulatedPartition) -> SimulatedFleet:
     others = [held for held in fleet.partitions if held.name != changed.name]
     return msgspec.structs.replace(fleet, partitions=tuple(sorted([*others, changed], key=lambda held: held.first)))
 
 
-def _free_blocks(fleet: Fleet, size: int) -> Iterator[int]:
+def _iterate_free_blocks(fleet: SimulatedFleet, size: int) -> Iterator[int]:
     taken = {number // size for held in fleet.partitions for number in held.ipus[:: min(size, held.size)]}
     return (block * size for block in range(fleet.ipus // size) if block not in taken)
 
 
-def _moved(fleet: Fleet, held: Held, now: float) -> Held | None:
+def _advance_partition(fleet: SimulatedFleet, held: SimulatedPartition, now: float) -> SimulatedPartition | None:
     if held.state in PASSING and held.name in fleet.faults.stuck:
         return held
     if held.state == "REMOVING":
@@ -267,19 +273,19 @@ def _moved(fleet: Fleet, held: Held, now: float) -> Held | None:
         return held
     if held.state == "ERROR":
         return held
-    complaint = _complaint(fleet, held)
+    complaint = _find_complaint(fleet, held)
     if complaint:
         return msgspec.structs.replace(held, state="ERROR", until=0.0, message=complaint)
     return held if held.state == "ACTIVE" else msgspec.structs.replace(held, state="ACTIVE", until=0.0)
 
 
-def _complaint(fleet: Fleet, held: Held) -> str:
+def _find_complaint(fleet: SimulatedFleet, held: SimulatedPartition) -> str:
     bad = [number for number in fleet.faults.ipus if number in held.ipus]
     if bad:
-        ipu = ipu_at(fleet, bad[0])
+        ipu = locate_ipu(fleet, bad[0])
         return f"IPU {ipu.index} of {ipu.machine} does not train"
     for machine in fleet.faults.links:
         ends = (machine * IPUS_OF_MACHINE, (machine + 1) * IPUS_OF_MACHINE)
         if all(number in held.ipus for number in ends):
-            return f"the link {address(fleet, machine)}-{address(fleet, machine + 1)} does not train"
+            return f"the link {machine_address(fleet, machine)}-{machine_address(fleet, machine + 1)} does not train"
     return ""

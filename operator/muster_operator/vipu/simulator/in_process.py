@@ -1,9 +1,9 @@
 """The simulator behind the back-end interface without a process between: for tests that turn the clock themselves.
 
     now = 0.0
-    controller = InProcess(Fleet(ipus=32, delay_s=5), lambda: now)
+    controller = InProcessController(Fleet(ipus=32, delay_s=5), lambda: now)
 
-Faults are set through ``controller.keeper``.
+Faults are set through ``controller.clocked_fleet``.
 """
 
 import asyncio
@@ -19,58 +19,59 @@ from muster_operator.vipu.controller import (
     VipuPartition,
     VipuUnreachable,
 )
-from muster_operator.vipu.simulator import fleet as core
-from muster_operator.vipu.simulator.clocked_fleet import Clock, Keeper
-from muster_operator.vipu.simulator.fleet import Fleet
+from muster_operator.vipu.simulator.clocked_fleet import Clock, ClockedFleet
+from muster_operator.vipu.simulator.fleet import SimulatedFleet, SimulatorRefusal
 
 T = TypeVar("T")
 
 
-class InProcess:
-    """A :class:`~muster_operator.vipu.controller.Controller` that KnowsItsIpus.
+class InProcessController:
+    """A :class:`~muster_operator.vipu.controller.VipuController` and IpuLister.
 
     timeout_s: slower answers than that do not come
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, address: str = "127.0.0.1:8090", timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, fleet: SimulatedFleet, clock: Clock, address: str = "127.0.0.1:8090", timeout_s: float = 10.0
+    ) -> None:
         self.address = address
-        self.keeper = Keeper(fleet, clock)
+        self.clocked_fleet = ClockedFleet(fleet, clock)
         self._timeout_s = timeout_s
 
-    async def partitions(self) -> Sequence[VipuPartition]:
-        return await self._answer(self.keeper.partitions)
+    async def list_partitions(self) -> Sequence[VipuPartition]:
+        return await self._answer(self.clocked_fleet.list_partitions)
 
-    async def partition(self, name: str) -> VipuPartition | None:
-        return next((each for each in await self.partitions() if each.name == name), None)
+    async def find_partition(self, name: str) -> VipuPartition | None:
+        return next((each for each in await self.list_partitions() if each.name == name), None)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
-        await self._answer(lambda: self.keeper.create(name, size, gcds), changes=True)
+        await self._answer(lambda: self.clocked_fleet.create(name, size, gcds), changes=True)
 
     async def reset(self, name: str) -> None:
-        await self._answer(lambda: self.keeper.reset(name), changes=True)
+        await self._answer(lambda: self.clocked_fleet.reset(name), changes=True)
 
     async def remove(self, name: str) -> None:
-        await self._answer(lambda: self.keeper.remove(name), changes=True)
+        await self._answer(lambda: self.clocked_fleet.remove(name), changes=True)
 
-    async def capacity(self) -> Capacity:
-        return await self._answer(self.keeper.capacity)
+    async def read_capacity(self) -> Capacity:
+        return await self._answer(self.clocked_fleet.read_capacity)
 
-    async def free_blocks(self, size: int) -> int:
-        return await self._answer(lambda: self.keeper.free_blocks(size))
+    async def count_free_blocks(self, size: int) -> int:
+        return await self._answer(lambda: self.clocked_fleet.count_free_blocks(size))
 
-    async def ipus(self) -> Sequence[Ipu]:
-        return await self._answer(self.keeper.ipus)
+    async def list_ipus(self) -> Sequence[Ipu]:
+        return await self._answer(self.clocked_fleet.list_ipus)
 
     async def _answer(self, carry_out: Callable[[], T], *, changes: bool = False) -> T:
         silent = VipuUnreachable(f"{self.address}: no answer")
-        faults = self.keeper.faults
+        faults = self.clocked_fleet.faults
         if faults.down:
             raise silent
         try:
             answer = carry_out()
-        except core.Refused as refused:
-            raise as_vipu_error(refused.why, str(refused)) from refused
-        if changes and self.keeper.loses_answer():
+        except SimulatorRefusal as refused:
+            raise _to_vipu_error(refused.why, str(refused)) from refused
+        if changes and self.clocked_fleet.lose_answer():
             raise silent
         if faults.slow:
             await asyncio.sleep(min(faults.slow, self._timeout_s))
@@ -79,7 +80,7 @@ class InProcess:
         return answer
 
 
-def as_vipu_error(why: str, message: str) -> VipuError:
-    """why: of fleet.Refused."""
+def _to_vipu_error(why: str, message: str) -> VipuError:
+    """why: of fleet.SimulatorRefusal."""
     kinds: dict[str, type[VipuError]] = {"NoRoom": NoRoom, "Exists": PartitionExists}
     return kinds.get(why, VipuError)(message)

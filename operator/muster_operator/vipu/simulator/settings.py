@@ -13,7 +13,7 @@ PREFIX = "MUSTER_VIPU_SIM_"
 FLAGS = ("ipus", "state", "delay", "first_rack", "host", "port", "log_format")
 
 
-class Settings(BaseModel):
+class SimulatorSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     state: Path
     """The folder that it keeps its fleet in."""
@@ -28,6 +28,6 @@ class Settings(BaseModel):
     log_format: Literal["text", "json"] = "text"
 
 
-def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> SimulatorSettings:
     """``flags``: by settings name, None for those not given. Raises SettingsError."""
-    return load_settings(Settings, PREFIX, file, flags, environ)
+    return load_settings(SimulatorSettings, PREFIX, file, flags, environ)

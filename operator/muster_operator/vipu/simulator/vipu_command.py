@@ -18,29 +18,29 @@ IPUS_OF_LINK_DOMAIN = 64
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     """The controller's words."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = _create_parser().parse_args(argv)
     # before the verb or after it: neither parser may have a default that stands over the other's word
-    call = _Call(getattr(arguments, "api_host", "127.0.0.1"), getattr(arguments, "api_port", 8090))
+    call = _SimulatorCall(getattr(arguments, "api_host", "127.0.0.1"), getattr(arguments, "api_port", 8090))
     try:
         if arguments.verb == "list":
-            print(_allocations(call) if arguments.kind == "allocations" else _partitions(call))
+            print(_format_allocations(call) if arguments.kind == "allocations" else _format_partitions(call))
         else:
             _change(call, arguments)
             print(f"{arguments.verb} partition ({arguments.name}): success.")
-    except (Failed, OSError, ValueError, http.client.HTTPException) as error:
+    except (CommandFailed, OSError, ValueError, http.client.HTTPException) as error:
         what = arguments.kind if arguments.verb == "list" else f"partition ({arguments.name})"
         print(f"{arguments.verb} {what}: failed: {error}", file=sys.stderr)
         return EXIT_FAILED
     return 0
 
 
-class _Call:
-    """One request each to the simulator. Raises Failed, OSError, ValueError, HTTPException."""
+class _SimulatorCall:
+    """One request each to the simulator. Raises CommandFailed, OSError, ValueError, HTTPException."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -55,11 +55,11 @@ class _Call:
         finally:
             connection.close()
         if response.status >= 300:
-            raise Failed(answer["message"] if isinstance(answer, dict) and "message" in answer else f"{answer}")
+            raise CommandFailed(answer["message"] if isinstance(answer, dict) and "message" in answer else f"{answer}")
         return answer
 
 
-def _change(call: _Call, arguments: argparse.Namespace) -> None:
+def _change(call: _SimulatorCall, arguments: argparse.Namespace) -> None:
     target = f"/partitions/{quote(arguments.name, safe='')}"
     if arguments.verb == "create":
         call("POST", "/partitions", {"name": arguments.name, "size": arguments.size, "gcds": arguments.num_gcds})
@@ -70,7 +70,7 @@ def _change(call: _Call, arguments: argparse.Namespace) -> None:
         call("DELETE", target)
 
 
-def _partitions(call: _Call) -> str:
+def _format_partitions(call: _SimulatorCall) -> str:
     glance = call("GET", "/")
     head = ("Partition", "Cluster", "ILDs", "GW Routing", "ILD Routing", "Size", "GCDs", "State")
     rows = []
@@ -79,17 +79,17 @@ def _partitions(call: _Call) -> str:
         routing = "RINGSWNC" if each["size"] >= IPUS_OF_LINK_DOMAIN else "DNC"
         cells = (each["name"], f"c{glance['ipus']}", domains, "DEFAULT", routing, each["size"], each["gcds"])
         rows.append((*map(str, cells), each["state"]))
-    header, dashes, *lines = _table(head, rows)
+    header, dashes, *lines = _format_table(head, rows)
     return "\n".join([header, dashes, *lines, dashes])
 
 
-def _allocations(call: _Call) -> str:
+def _format_allocations(call: _SimulatorCall) -> str:
     agents = " ".join(f"ag{number}" for number in range(len(call("GET", "/")["machines"])))
-    header, dashes, *lines = _table(("Allocation ID", "Agents"), [("alloc-1", agents)])
+    header, dashes, *lines = _format_table(("Allocation ID", "Agents"), [("alloc-1", agents)])
     return "\n".join([dashes, header, dashes, *lines, dashes])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Header, dashes, rows."""
     widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
     lines = [
@@ -99,7 +99,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [lines[0], "-" * (max(map(len, lines)) + 1), *lines[1:]]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _create_parser() -> argparse.ArgumentParser:
     server = argparse.ArgumentParser(add_help=False)
     server.add_argument("--api-host", "-H", default=argparse.SUPPRESS, metavar="HOST")
     server.add_argument("--api-port", type=int, default=argparse.SUPPRESS, metavar="PORT")

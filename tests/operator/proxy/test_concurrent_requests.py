@@ -1,18 +1,18 @@
-"""One wish that comes twice at once: whoever asks gives up sooner than V-IPU answers, and asks again."""
+"""One request that comes twice at once: whoever asks gives up sooner than V-IPU answers, and asks again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.operator.proxy.world import World, called, wish
+from tests.operator.proxy.world import World, build_request, partition_name
 
 from muster_operator.job.partition_api import Entry
 
-ASKED = wish()
+ASKED = build_request()
 
 
-class _Held:
+class _HeldCall:
     """The first call waits, before it asks or with its answer, until it is let go."""
 
     def __init__(self, ask: Callable[[Any], Coroutine[Any, Any, Any]], *, with_answer: bool) -> None:
@@ -32,23 +32,23 @@ class _Held:
         return answer if self._with_answer else await self._ask(about)
 
 
-@pytest.mark.parametrize(("call", "with_answer"), [("partition", False), ("free_blocks", True)])
+@pytest.mark.parametrize(("call", "with_answer"), [("find_partition", False), ("count_free_blocks", True)])
 async def test_both_get_the_one_partition_and_no_room_is_kept_for_another(call: str, with_answer: bool) -> None:
     world = World(8)
-    core = await world.start()
+    proxy = await world.start()
     vipu = world.vipus[0]
-    held = _Held(getattr(vipu, call), with_answer=with_answer)
+    held = _HeldCall(getattr(vipu, call), with_answer=with_answer)
     setattr(vipu, call, held)
-    first = asyncio.create_task(core.taking.take(called(ASKED), ASKED))
+    first = asyncio.create_task(proxy.intents.request(partition_name(ASKED), ASKED))
     await held.is_held.wait()
-    second = await core.taking.take(called(ASKED), ASKED)
+    second = await proxy.intents.request(partition_name(ASKED), ASKED)
     assert isinstance(second, Entry)
-    await world.quiet()
+    await world.wait_idle()
     held.let_go.set()
     assert await first == second
-    other = wish("uid-2", name="other")
-    taken = await core.taking.take(called(other), other)
+    other = build_request("uid-2", name="other")
+    taken = await proxy.intents.request(partition_name(other), other)
     assert isinstance(taken, Entry), "the other half is free"
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     await world.kill()

@@ -8,40 +8,40 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.operator.proxy.world import World, called, quarantined, wish
+from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
 from muster_operator.job.partition_api import Entry
-from muster_operator.proxy.core import Core
+from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Ipu
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
-ASKED = wish()
-NAME = called(ASKED)
+ASKED = build_request()
+NAME = partition_name(ASKED)
 AGAIN = msgspec.structs.replace(ASKED, attempt=1)
 LARGER = msgspec.structs.replace(ASKED, attempt=1, size=8)
 BAD = quarantined(Ipu("10.1.1.1", 2), Ipu("10.1.1.1", 3))
 
-Act = Callable[[Core], Awaitable[object]]
+Act = Callable[[VipuProxy], Awaitable[object]]
 
 
-async def take(core: Core) -> object:
-    return await core.taking.take(NAME, ASKED)
+async def take(proxy: VipuProxy) -> object:
+    return await proxy.intents.request(NAME, ASKED)
 
 
-async def take_again(core: Core) -> object:
-    return await core.taking.take(NAME, AGAIN)
+async def take_again(proxy: VipuProxy) -> object:
+    return await proxy.intents.request(NAME, AGAIN)
 
 
-async def take_larger(core: Core) -> object:
-    return await core.taking.take(NAME, LARGER)
+async def take_larger(proxy: VipuProxy) -> object:
+    return await proxy.intents.request(NAME, LARGER)
 
 
-async def free(core: Core) -> object:
-    return await core.taking.free(NAME, ASKED.job)
+async def free(proxy: VipuProxy) -> object:
+    return await proxy.intents.release(NAME, ASKED.job)
 
 
-async def vanish(core: Core) -> object:
-    return await core.counting.stats()
+async def vanish(proxy: VipuProxy) -> object:
+    return await proxy.capacity.count_ipus()
 
 
 # what was done before, what is interrupted, what is quarantined meanwhile
@@ -57,7 +57,7 @@ SCENES: dict[str, tuple[list[Act], Act, dict[str, str]]] = {
 
 async def _act(world: World, act: Act) -> bool:
     """False: it died meanwhile."""
-    acting = asyncio.ensure_future(act(world.core))
+    acting = asyncio.ensure_future(act(world.proxy))
     dying = asyncio.create_task(world.gate.is_shut.wait())
     await asyncio.wait([acting, dying], return_when=asyncio.FIRST_COMPLETED)
     survived = not world.gate.is_shut.is_set()
@@ -74,7 +74,7 @@ async def _interrupted(scene: str, at: int) -> bool:
     await world.start()
     for each in before:
         assert await _act(world, each)
-    await world.quiet()
+    await world.wait_idle()
     await world.kill()
     world.gate.open()
     world.vipus[0].calls.clear()
@@ -82,15 +82,15 @@ async def _interrupted(scene: str, at: int) -> bool:
     await world.start(bad)
     survived = await _act(world, act)
     if survived:
-        await _quiet_or_dead(world)
+        await _wait_idle_or_dead(world)
         survived = not world.gate.is_shut.is_set()
     await world.kill()
     world.gate.open()
-    core = await world.start(bad)
-    await world.quiet()
+    proxy = await world.start(bad)
+    await world.wait_idle()
     # the job asks as it did, and comes to what it wanted
-    answer = await act(core)
-    await world.quiet()
+    answer = await act(proxy)
+    await world.wait_idle()
     world.assert_they_agree()
     held = set(world.vipus[0].held)
     if act is free:
@@ -107,7 +107,7 @@ async def _interrupted(scene: str, at: int) -> bool:
             assert 1 <= resets <= 2, world.vipus[0].calls
             assert creates == 0
         if bad:
-            on = {ipu for each in await world.vipus[0].partitions() if each.name == NAME for ipu in each.ipus}
+            on = {ipu for each in await world.vipus[0].list_partitions() if each.name == NAME for ipu in each.ipus}
             assert on.isdisjoint({Ipu("10.1.1.1", 2), Ipu("10.1.1.1", 3)})
             parked = {name for name in held if name.startswith("p-muster-parked-")}
             assert held == {NAME} | parked
@@ -115,15 +115,15 @@ async def _interrupted(scene: str, at: int) -> bool:
             assert [list(world.vipus[0].held[name].ipus) for name in parked] in ([], [[2, 3]]), "as small as it can be"
             assert parked or not survived
     calls = list(world.vipus[0].calls)
-    await act(core)
-    await world.quiet()
+    await act(proxy)
+    await world.wait_idle()
     assert world.vipus[0].calls == calls, "asked once more, nothing is done"
     await world.kill()
     return not survived
 
 
-async def _quiet_or_dead(world: World) -> None:
-    await world.until(lambda: world.gate.is_shut.is_set() or not world.core.settling.is_busy, "quiet, or dead")
+async def _wait_idle_or_dead(world: World) -> None:
+    await world.until(lambda: world.gate.is_shut.is_set() or not world.proxy.reconciler.is_busy, "quiet, or dead")
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -137,8 +137,8 @@ async def test_30_32_35_death_between_any_two_effects_leaves_no_orphan_and_no_tw
 
 async def test_32_killed_between_the_call_and_the_write_the_next_one_finds_it() -> None:
     world = World(delay_s=0.05)
-    core = await world.start()
-    making = asyncio.create_task(core.taking.take(NAME, ASKED))
+    proxy = await world.start()
+    making = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: NAME in world.vipus[0].held, "V-IPU is at it")
     await world.kill()
     making.cancel()
@@ -147,7 +147,7 @@ async def test_32_killed_between_the_call_and_the_write_the_next_one_finds_it() 
     assert ASKED.job in world.api.data[NAME], "it links job and partition"
     world.gate.open()
     await world.start()
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     assert world.vipus[0].calls == [("create", NAME)]
     await world.kill()
@@ -155,14 +155,14 @@ async def test_32_killed_between_the_call_and_the_write_the_next_one_finds_it() 
 
 async def test_33_another_release_picks_up_the_tracker_and_touches_nothing() -> None:
     world = World()
-    core = await world.start()
-    await core.taking.take(NAME, ASKED)
+    proxy = await world.start()
+    await proxy.intents.request(NAME, ASKED)
     await world.kill()
     world.gate.open()
     writes, calls = world.api.writes, list(world.vipus[0].calls)
-    core = await world.start()
-    await world.quiet()
-    taken = await core.taking.take(NAME, ASKED)
+    proxy = await world.start()
+    await world.wait_idle()
+    taken = await proxy.intents.request(NAME, ASKED)
     assert isinstance(taken, Entry)
     assert taken.state == "active"
     assert (world.api.writes, world.vipus[0].calls) == (writes, calls)
@@ -172,11 +172,11 @@ async def test_33_another_release_picks_up_the_tracker_and_touches_nothing() -> 
 
 async def test_an_answer_of_the_tracker_that_is_lost_is_read_again() -> None:
     world = World()
-    core = await world.start()
+    proxy = await world.start()
     for act in (take, take_again, free):
         world.api.lost_answers = 2
-        await act(core)
-        await world.quiet()
+        await act(proxy)
+        await world.wait_idle()
         world.assert_they_agree()
     assert world.api.data == {}
     assert world.vipus[0].calls == [("create", NAME), ("reset", NAME), ("remove", NAME)]
@@ -185,11 +185,11 @@ async def test_an_answer_of_the_tracker_that_is_lost_is_read_again() -> None:
 
 async def test_an_answer_of_v_ipu_that_is_lost_makes_no_twin() -> None:
     world = World(32, 32)
-    core = await world.start()
+    proxy = await world.start()
     for lost, act in enumerate((take, take_again, free), 1):
-        world.vipus[0].inner.keeper.set_faults(Faults(lose_answers=lost))
-        await act(core)
-        await world.quiet()
+        world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(lose_answers=lost))
+        await act(proxy)
+        await world.wait_idle()
         world.assert_they_agree()
         assert world.vipus[1].held == {}
     await world.kill()
@@ -220,58 +220,58 @@ def test_whatever_comes_tracker_and_v_ipu_agree_in_the_end(ops: list[tuple[str, 
 async def _whatever(ops: list[tuple[str, int, int]]) -> None:
     world = World(16, 8, knows_ipus=True)
     bad: dict[str, str] = {}
-    wishes = [wish(f"uid-{i}", name=f"job{i}", size=4) for i in range(3)]
+    wishes = [build_request(f"uid-{i}", name=f"job{i}", size=4) for i in range(3)]
     wanted: dict[int, int] = {}
     await world.start(bad)
     for op, which, number in ops:
         asked = wishes[which % 3]
-        name = called(asked)
+        name = partition_name(asked)
         if op == "take":
             wanted[which] = max(wanted.get(which, 0), number)
             attempt = msgspec.structs.replace(asked, attempt=wanted[which])
-            await _act(world, lambda core, attempt=attempt, name=name: core.taking.take(name, attempt))  # type: ignore[misc]
+            await _act(world, lambda proxy, attempt=attempt, name=name: proxy.intents.request(name, attempt))  # type: ignore[misc]
         elif op == "free":
             wanted.pop(which, None)
-            await _act(world, lambda core, asked=asked, name=name: core.taking.free(name, asked.job))  # type: ignore[misc]
+            await _act(world, lambda proxy, asked=asked, name=name: proxy.intents.release(name, asked.job))  # type: ignore[misc]
         elif op == "kill":
             world.gate.shut_at = world.gate.passed + which
         elif op == "lose":
             if which:
                 world.api.lost_answers = number
             else:
-                world.vipus[0].inner.keeper.set_faults(Faults(lose_answers=number))
+                world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(lose_answers=number))
         elif op == "quarantine":
             bad = quarantined(Ipu(f"10.1.1.{1 + which // 4}", which % 4)) if which < 6 else {}
-            world.core.quarantine(bad)
+            world.proxy.update_quarantine(bad)
         elif op == "vanish":
             for vipu in world.vipus:
-                if name in vipu.held and world.core.store.entry(name) is not None:
-                    vipu.inner.keeper.vanish(name)
+                if name in vipu.held and world.proxy.store.find_entry(name) is not None:
+                    vipu.inner.clocked_fleet.forget(name)
         elif op == "map-gone" and not world.gate.is_shut.is_set():
             world.api.put(None)
-            await world.seen()
+            await world.deliver_watch()
         elif op in ("key-gone", "garbage") and name in world.api.data and not world.gate.is_shut.is_set():
             data = dict(world.api.data)
             del data[name]
             world.api.put(data | ({name: "{garbage"} if op == "garbage" else {}))
-            await world.seen()
+            await world.deliver_watch()
         if world.gate.is_shut.is_set():
             await _revive(world, bad)
-    await _quiet_or_dead(world)
+    await _wait_idle_or_dead(world)
     await _revive(world, bad)
-    await world.quiet()
+    await world.wait_idle()
     for index, last in wanted.items():
         asked = msgspec.structs.replace(wishes[index], attempt=last)
-        answer = await world.core.taking.take(called(asked), asked)
+        answer = await world.proxy.intents.request(partition_name(asked), asked)
         assert isinstance(answer, Entry), answer
         assert (answer.state, answer.job) == ("active", asked.job)
     for asked in [each for index, each in enumerate(wishes) if index not in wanted]:
-        assert await world.core.taking.free(called(asked), asked.job) is None
-    await world.core.counting.stats()
-    await world.quiet()
+        assert await world.proxy.intents.release(partition_name(asked), asked.job) is None
+    await world.proxy.capacity.count_ipus()
+    await world.wait_idle()
     world.assert_they_agree()
-    jobs = [name for name in world.core.store.entries if not name.startswith("p-muster-parked-")]
-    assert sorted(jobs) == sorted(called(wishes[index]) for index in wanted)
+    jobs = [name for name in world.proxy.store.entries if not name.startswith("p-muster-parked-")]
+    assert sorted(jobs) == sorted(partition_name(wishes[index]) for index in wanted)
     await world.kill()
 
 

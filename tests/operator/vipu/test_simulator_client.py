@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from muster_operator.vipu.controller import VipuError, VipuUnreachable
-from muster_operator.vipu.simulator_client import ANSWER_LIMIT, SimController
+from muster_operator.vipu.simulator_client import ANSWER_LIMIT, SimulatorController
 
 FAR_S = 120.0
 
 
 @asynccontextmanager
-async def answering(raw: bytes) -> AsyncIterator[SimController]:
+async def answering(raw: bytes) -> AsyncIterator[SimulatorController]:
     """A server that says ``raw`` to whatever it is asked."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,7 +28,7 @@ async def answering(raw: bytes) -> AsyncIterator[SimController]:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     try:
-        yield SimController("127.0.0.1", server.sockets[0].getsockname()[1], timeout_s=FAR_S)
+        yield SimulatorController("127.0.0.1", server.sockets[0].getsockname()[1], timeout_s=FAR_S)
     finally:
         server.close()
         await server.wait_closed()
@@ -38,13 +38,13 @@ def http(status: str, body: bytes) -> bytes:
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
 
 
-Call = Callable[[SimController], Awaitable[object]]
+Call = Callable[[SimulatorController], Awaitable[object]]
 CALLS: list[Call] = [
-    SimController.partitions,
-    SimController.capacity,
-    SimController.ipus,
-    lambda controller: controller.partition("a"),
-    lambda controller: controller.free_blocks(4),
+    SimulatorController.list_partitions,
+    SimulatorController.read_capacity,
+    SimulatorController.list_ipus,
+    lambda controller: controller.find_partition("a"),
+    lambda controller: controller.count_free_blocks(4),
 ]
 CHANGES: list[Call] = [
     lambda controller: controller.create("a", 4, 1),
@@ -95,4 +95,4 @@ async def test_an_answer_without_end_is_cut_off() -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with answering(head + chunk * (1 + ANSWER_LIMIT // 0x100000)) as controller:
         with pytest.raises(VipuUnreachable, match=f"more than {ANSWER_LIMIT} bytes"):
-            await controller.partitions()
+            await controller.list_partitions()

@@ -69,12 +69,12 @@ ALWAYS = {
 async def test_a_program_that_is_none_gives_errors_and_never_a_partition(tmp_path: Path, body: str) -> None:
     controller = _controller(write_vipu(tmp_path, body))
     for call in (
-        controller.partitions(),
-        controller.partition("a"),
+        controller.list_partitions(),
+        controller.find_partition("a"),
         controller.create("a", 4, 1),
         controller.remove("a"),
-        controller.capacity(),
-        controller.free_blocks(4),
+        controller.read_capacity(),
+        controller.count_free_blocks(4),
         controller.reset("a"),
     ):
         with pytest.raises(VipuError) as caught:
@@ -95,7 +95,7 @@ time.sleep(3600)
     seconds = 1.0
     while not pids.exists():  # a slow machine: the program must have come so far
         with pytest.raises(VipuUnreachable, match="no end after"):
-            await _controller(program, seconds).partitions()
+            await _controller(program, seconds).list_partitions()
         seconds *= 2
         assert seconds < FAR_S
     for pid in map(int, pids.read_text().split()):
@@ -112,7 +112,7 @@ def _lives(pid: int) -> bool:
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(VipuUnreachable, match="vipu: not found"):
-        await _controller(tmp_path / "vipu").partitions()
+        await _controller(tmp_path / "vipu").list_partitions()
 
 
 async def test_arguments_are_the_documented_words_one_by_one(tmp_path: Path) -> None:
@@ -189,13 +189,13 @@ async def test_a_program_that_dies_in_the_midst_of_a_change_has_not_answered(tmp
 async def test_a_program_that_waits_until_all_is_done_is_waited_for(tmp_path: Path) -> None:
     controller = _vipu(tmp_path, "time.sleep(0.3)\n(here / 'made').touch()\nprint('create partition (p64): success.')")
     await controller.create("p64", 64, 1)
-    assert await controller.partition("p64") is not None
+    assert await controller.find_partition("p64") is not None
 
 
 async def test_an_empty_list_is_believed_only_of_a_program_that_can_list(tmp_path: Path) -> None:
-    assert await _vipu(tmp_path, partitions="").partitions() == ()
+    assert await _vipu(tmp_path, partitions="").list_partitions() == ()
     with pytest.raises(VipuError, match="list allocations"):
-        await _vipu(tmp_path, partitions="", allocations="").partitions()
+        await _vipu(tmp_path, partitions="", allocations="").list_partitions()
 
 
 async def test_free_blocks_are_those_that_are_free_wherever_the_partitions_are(tmp_path: Path) -> None:
@@ -204,16 +204,16 @@ async def test_free_blocks_are_those_that_are_free_wherever_the_partitions_are(t
         [" Partition | Size | GCDs | State", "---", *(f" {n} | {s} | 1 | ACTIVE" for n, s in rows), "---"]
     )
     controller = _vipu(tmp_path, partitions=table)  # 16 and 8 IPUs
-    blocks = {size: await controller.free_blocks(size) for size in (1, 4, 8, 16, 32)}
+    blocks = {size: await controller.count_free_blocks(size) for size in (1, 4, 8, 16, 32)}
     assert blocks == {1: 24 - 11, 4: 6 - 2 - 2, 8: 3 - 2 - 1, 16: 0, 32: 0}
-    capacity = await controller.capacity()
+    capacity = await controller.read_capacity()
     assert (capacity.total, capacity.free) == (24, 13)
 
 
 async def test_its_programs_are_few_at_a_time(tmp_path: Path) -> None:
     running = most = 0
 
-    class Counting(LocalCommands):
+    class CountingCommands(LocalCommands):
         async def run(self, argv: Sequence[str], **_: object) -> Output:
             nonlocal running, most
             running += 1
@@ -224,6 +224,6 @@ async def test_its_programs_are_few_at_a_time(tmp_path: Path) -> None:
             finally:
                 running -= 1
 
-    controller = CommandController("h", 1, commands=Counting())
-    await asyncio.gather(*(controller.partitions() for _ in range(50)))
+    controller = CommandController("h", 1, commands=CountingCommands())
+    await asyncio.gather(*(controller.list_partitions() for _ in range(50)))
     assert most == 4

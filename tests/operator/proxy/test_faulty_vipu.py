@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, called, quarantined, wish
+from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, build_request, partition_name, quarantined
 
 from muster_operator.job.names import PARKED_PREFIX
 from muster_operator.job.partition_api import Entry, Query, Refusal
-from muster_operator.proxy.partitions.intents import Waits
+from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.vipu.controller import Ipu, NoRoom, VipuError, VipuPartition, VipuUnreachable
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
-ASKED = wish(size=2)
-NAME = called(ASKED)
+ASKED = build_request(size=2)
+NAME = partition_name(ASKED)
 BAD = quarantined(Ipu("10.1.1.1", 0))
 NEVER_LATE = replace(FAST, late_s=FAR_S)
 
 
-class _Late:
+class _LateCreations:
     """Creations of names that begin so are not answered, but kept; later ones raise ``then``."""
 
     def __init__(self, vipu: Vipu, prefix: str, then: VipuError | None = None) -> None:
@@ -40,30 +40,30 @@ class _Late:
         await self._real(*self.kept[0])
 
 
-async def _looked_for(world: World, name: str) -> None:
+async def _wait_looked_for(world: World, name: str) -> None:
     """V-IPU has been asked for it, has none, and that was taken in."""
     vipu = world.vipus[0]
-    real, looks = vipu.partition, 0
+    real, looks = vipu.find_partition, 0
 
     async def partition(asked: str) -> VipuPartition | None:
         nonlocal looks
         looks += asked == name
         return await real(asked)
 
-    vipu.partition = partition  # type: ignore[method-assign,assignment]
+    vipu.find_partition = partition  # type: ignore[method-assign,assignment]
     await world.until(lambda: looks >= 3 or name not in world.api.data, "it is looked for")
 
 
 async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -> None:
     world = World(8)
-    core = await world.start(waits=Waits(FAR_S, 0.05), pace=NEVER_LATE)
-    late = _Late(world.vipus[0], NAME)
-    taking = asyncio.create_task(core.taking.take(NAME, ASKED))
+    proxy = await world.start(timeouts=RequestTimeouts(FAR_S, 0.05), intervals=NEVER_LATE)
+    late = _LateCreations(world.vipus[0], NAME)
+    taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "V-IPU is asked")
-    left = await core.taking.free(NAME, ASKED.job)
+    left = await proxy.intents.release(NAME, ASKED.job)
     assert isinstance(left, Entry)
     assert left.state == "deleting"
-    await _looked_for(world, NAME)
+    await _wait_looked_for(world, NAME)
     await late.happens()
     await world.until(lambda: not world.api.data, "it is removed and forgotten")
     assert world.vipus[0].held == {}
@@ -73,12 +73,12 @@ async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -
 
 async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> None:
     world = World(8, 8)
-    core = await world.start(waits=Waits(FAR_S, FAR_S), pace=NEVER_LATE)
-    late = _Late(world.vipus[0], NAME, then=NoRoom("no room"))
-    refused = await core.taking.take(NAME, ASKED)
+    proxy = await world.start(timeouts=RequestTimeouts(FAR_S, FAR_S), intervals=NEVER_LATE)
+    late = _LateCreations(world.vipus[0], NAME, then=NoRoom("no room"))
+    refused = await proxy.intents.request(NAME, ASKED)
     assert isinstance(refused, Refusal)
     assert refused.why == "NoRoom"
-    await _looked_for(world, NAME)
+    await _wait_looked_for(world, NAME)
     await late.happens()
     await world.until(lambda: not world.api.data, "it is removed and forgotten")
     assert world.held == {"v0:8090": {}, "v1:8090": {}}
@@ -87,10 +87,10 @@ async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> 
 
 async def test_what_is_never_made_after_all_is_forgotten() -> None:
     world = World(8)
-    core = await world.start()
-    late = _Late(world.vipus[0], NAME, then=NoRoom("no room"))
-    assert isinstance(await core.taking.take(NAME, ASKED), Refusal)
-    await world.quiet()
+    proxy = await world.start()
+    late = _LateCreations(world.vipus[0], NAME, then=NoRoom("no room"))
+    assert isinstance(await proxy.intents.request(NAME, ASKED), Refusal)
+    await world.wait_idle()
     assert (world.api.data, world.vipus[0].held, len(late.kept)) == ({}, {}, 1)
     await world.kill()
 
@@ -98,16 +98,16 @@ async def test_what_is_never_made_after_all_is_forgotten() -> None:
 async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
     world = World(8, knows_ipus=True)
     bad = quarantined(*(Ipu("10.1.1.1", number) for number in range(4)))  # it is not made smaller
-    core = await world.start(bad, pace=NEVER_LATE, waits=Waits(FAR_S, 0.05))
-    late = _Late(world.vipus[0], PARKED_PREFIX, then=NoRoom("no room"))
-    taking = asyncio.create_task(core.taking.take(NAME, ASKED))
+    proxy = await world.start(bad, intervals=NEVER_LATE, timeouts=RequestTimeouts(FAR_S, 0.05))
+    late = _LateCreations(world.vipus[0], PARKED_PREFIX, then=NoRoom("no room"))
+    taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "one is to be parked")
     park = late.kept[0][0]
-    assert isinstance(await core.taking.free(NAME, ASKED.job), Entry | None)
-    await _looked_for(world, park)
+    assert isinstance(await proxy.intents.release(NAME, ASKED.job), Entry | None)
+    await _wait_looked_for(world, park)
     await late.happens()
     await world.until(lambda: '"active"' in world.api.data.get(park, ""), "it is parked")
-    core.quarantine({})
+    proxy.update_quarantine({})
     await world.until(lambda: not world.held["v0:8090"], "and released")
     await taking
     await world.kill()
@@ -115,27 +115,27 @@ async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
 
 async def test_34_a_parked_one_that_is_never_ready_holds_up_no_deletion() -> None:
     world = World(8)
-    core = await world.start(BAD, waits=Waits(FAR_S, 0.05))
+    proxy = await world.start(BAD, timeouts=RequestTimeouts(FAR_S, 0.05))
     vipu = world.vipus[0]
     real = vipu.create
 
     async def create(name: str, size: int, gcds: int) -> None:
         if name.startswith(PARKED_PREFIX):
-            vipu.inner.keeper.set_faults(Faults(stuck=(name,)))
+            vipu.inner.clocked_fleet.set_faults(InjectedFaults(stuck=(name,)))
         await real(name, size, gcds)
 
     vipu.create = create  # type: ignore[method-assign]
-    seen = vipu.partition
+    seen = vipu.find_partition
 
     async def partition(name: str) -> VipuPartition | None:
         found = await seen(name)
         # as of a back end that knows the IPUs of what is ACTIVE alone
         return replace(found, ipus=()) if found is not None and found.state == "CREATING" else found
 
-    vipu.partition = partition  # type: ignore[method-assign]
-    taking = asyncio.create_task(core.taking.take(NAME, ASKED))
+    vipu.find_partition = partition  # type: ignore[method-assign]
+    taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: any(name.startswith(PARKED_PREFIX) for name in vipu.held), "one is being parked")
-    await core.taking.free(NAME, ASKED.job)
+    await proxy.intents.release(NAME, ASKED.job)
     await world.until(lambda: NAME not in world.api.data, "it is let go")
     await taking
     await world.kill()
@@ -143,18 +143,18 @@ async def test_34_a_parked_one_that_is_never_ready_holds_up_no_deletion() -> Non
 
 async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_answer() -> None:
     world = World(16, 8)
-    core = await world.start(pace=replace(FAST, answer_s=2.5))
+    proxy = await world.start(intervals=replace(FAST, answer_s=2.5))
     hung = world.vipus[0]
 
     async def never(*_: object) -> Sequence[VipuPartition]:
         await asyncio.Event().wait()
         return ()
 
-    hung.free_blocks = hung.partitions = hung.partition = never  # type: ignore[method-assign,assignment]
-    query, stats = await asyncio.gather(core.counting.query(4), core.counting.stats())
+    hung.count_free_blocks = hung.list_partitions = hung.find_partition = never  # type: ignore[method-assign,assignment]
+    query, stats = await asyncio.gather(proxy.capacity.count_partitions(4), proxy.capacity.count_ipus())
     assert query == Query(True, 2, "v0:8090: no answer within 2.5 s")
     assert stats["total"] == {"used": 0, "available": 8}
-    taken = await core.taking.take(NAME, ASKED)
+    taken = await proxy.intents.request(NAME, ASKED)
     assert isinstance(taken, Entry)
     assert taken.controller == "v1:8090"
     await world.kill()
@@ -162,18 +162,20 @@ async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_
 
 async def test_one_that_is_made_otherwise_than_asked_for_is_told_and_made_anew_at_the_pace_of_failures() -> None:
     world = World(8)
-    core = await world.start(waits=Waits(FAR_S, 0.05), pace=replace(FAST, retry_s=FAR_S, retry_cap_s=FAR_S))
+    proxy = await world.start(
+        timeouts=RequestTimeouts(FAR_S, 0.05), intervals=replace(FAST, retry_s=FAR_S, retry_cap_s=FAR_S)
+    )
     vipu = world.vipus[0]
     real = vipu.create
     vipu.create = lambda name, size, _gcds: real(name, size, 1)  # type: ignore[method-assign,assignment]
-    asked = wish(size=2, gcds=2)
-    assert isinstance(await core.taking.take(NAME, asked), Entry)
+    asked = build_request(size=2, gcds=2)
+    assert isinstance(await proxy.intents.request(NAME, asked), Entry)
     told = "it made 2 IPUs in 1 GCDs, asked for 2 in 2"
     await world.until(lambda: told in world.api.data[NAME], "the reason")
     # once more at once, as the reason is news
     once = [("create", NAME), ("remove", NAME)]
     await world.until(lambda: vipu.calls == [*once, ("create", NAME)], "it is made anew")
-    await core.taking.free(NAME, asked.job)
+    await proxy.intents.release(NAME, asked.job)
     await world.until(lambda: not world.api.data, "it is let go at once")
     assert (vipu.calls, vipu.held) == ([*once, *once], {})
     await world.kill()

@@ -4,22 +4,22 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.operator.proxy.world import FAR_S, World, called, wish
+from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.proxy.partitions.intents import Waits
-from muster_operator.proxy.tracker.decisions import begun
-from muster_operator.proxy.tracker.entries import written
-from muster_operator.vipu.simulator.fleet import Faults
+from muster_operator.proxy.timing import RequestTimeouts
+from muster_operator.proxy.tracker.decisions import create_entry
+from muster_operator.proxy.tracker.entries import format_entry
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 
 async def test_29_each_instance_has_a_partition_of_its_own_and_its_workers_are_gcds() -> None:
     world = World()
-    core = await world.start()
+    proxy = await world.start()
     for instance in range(2):
-        asked = wish(instance=instance, size=8, gcds=2)
-        taken = await core.taking.take(called(asked), asked)
+        asked = build_request(instance=instance, size=8, gcds=2)
+        taken = await proxy.intents.request(partition_name(asked), asked)
         assert isinstance(taken, Entry)
         assert taken.state == "active"
         assert (taken.controller, taken.selector) == ("v0:8090", "rack=v0")
@@ -32,10 +32,10 @@ async def test_29_each_instance_has_a_partition_of_its_own_and_its_workers_are_g
 
 async def test_29_names_that_would_collide_are_told_apart() -> None:
     world = World()
-    core = await world.start()
-    one, other = wish("uid-1", name="a-b", namespace="c"), wish("uid-2", name="a", namespace="b-c")
+    proxy = await world.start()
+    one, other = build_request("uid-1", name="a-b", namespace="c"), build_request("uid-2", name="a", namespace="b-c")
     for asked in (one, other):
-        assert isinstance(await core.taking.take(called(asked), asked), Entry)
+        assert isinstance(await proxy.intents.request(partition_name(asked), asked), Entry)
     assert len(world.vipus[0].held) == 2
     await world.kill()
 
@@ -48,27 +48,27 @@ def test_29_a_namespace_that_is_called_as_anothers_digest_has_names_of_its_own()
 
 async def test_30_the_same_attempt_again_changes_nothing() -> None:
     world = World()
-    core = await world.start()
-    asked = wish()
-    first = await core.taking.take(called(asked), asked)
+    proxy = await world.start()
+    asked = build_request()
+    first = await proxy.intents.request(partition_name(asked), asked)
     calls, writes = list(world.vipus[0].calls), world.api.writes
-    assert await core.taking.take(called(asked), asked) == first
+    assert await proxy.intents.request(partition_name(asked), asked) == first
     assert (world.vipus[0].calls, world.api.writes) == (calls, writes)
     await world.kill()
 
 
 async def test_30_a_higher_attempt_resets_once() -> None:
     world = World()
-    core = await world.start()
-    asked = wish()
-    await core.taking.take(called(asked), asked)
+    proxy = await world.start()
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
     again = msgspec.structs.replace(asked, attempt=1)
     for _ in range(2):
-        taken = await core.taking.take(called(asked), again)
+        taken = await proxy.intents.request(partition_name(asked), again)
         assert isinstance(taken, Entry)
         assert (taken.state, taken.attempt, taken.reset) == ("active", 1, False)
-    assert world.vipus[0].calls == [("create", called(asked)), ("reset", called(asked))]
-    old = await core.taking.take(called(asked), asked)
+    assert world.vipus[0].calls == [("create", partition_name(asked)), ("reset", partition_name(asked))]
+    old = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(old, Refusal)
     assert old.why == "OldAttempt"
     await world.kill()
@@ -76,12 +76,15 @@ async def test_30_a_higher_attempt_resets_once() -> None:
 
 async def test_30_another_job_is_refused_and_nothing_changes() -> None:
     world = World()
-    core = await world.start()
-    asked = wish()
-    await core.taking.take(called(asked), asked)
+    proxy = await world.start()
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
     calls, data = list(world.vipus[0].calls), dict(world.api.data)
     theirs = msgspec.structs.replace(asked, job="uid-2", attempt=9)
-    for answer in (await core.taking.take(called(asked), theirs), await core.taking.free(called(asked), "uid-2")):
+    for answer in (
+        await proxy.intents.request(partition_name(asked), theirs),
+        await proxy.intents.release(partition_name(asked), "uid-2"),
+    ):
         assert isinstance(answer, Refusal)
         assert answer.why == "NotOurs"
     assert (world.vipus[0].calls, world.api.data) == (calls, data)
@@ -90,26 +93,26 @@ async def test_30_another_job_is_refused_and_nothing_changes() -> None:
 
 async def test_a_higher_attempt_of_another_size_makes_it_anew() -> None:
     world = World()
-    core = await world.start()
-    asked = wish()
-    await core.taking.take(called(asked), asked)
+    proxy = await world.start()
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
     other = msgspec.structs.replace(asked, size=8)
-    refused = await core.taking.take(called(asked), other)
+    refused = await proxy.intents.request(partition_name(asked), other)
     assert isinstance(refused, Refusal)
     assert refused.why == "Invalid"
-    await core.taking.take(called(asked), msgspec.structs.replace(other, attempt=1))
-    assert world.vipus[0].held[called(asked)].size == 8
+    await proxy.intents.request(partition_name(asked), msgspec.structs.replace(other, attempt=1))
+    assert world.vipus[0].held[partition_name(asked)].size == 8
     world.assert_they_agree()
     await world.kill()
 
 
 async def test_34_it_is_let_go_and_its_entry_goes_with_it() -> None:
     world = World()
-    core = await world.start()
-    asked = wish()
-    await core.taking.take(called(asked), asked)
-    assert await core.taking.free(called(asked), asked.job) is None
-    assert await core.taking.free(called(asked), asked.job) is None
+    proxy = await world.start()
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
+    assert await proxy.intents.release(partition_name(asked), asked.job) is None
+    assert await proxy.intents.release(partition_name(asked), asked.job) is None
     assert world.api.data == {}
     assert world.vipus[0].held == {}
     await world.kill()
@@ -117,53 +120,53 @@ async def test_34_it_is_let_go_and_its_entry_goes_with_it() -> None:
 
 async def test_34_v_ipu_is_down_and_the_entry_says_so_until_it_is_back() -> None:
     world = World()
-    core = await world.start(waits=Waits(FAR_S, 0.05))
-    asked = wish()
-    await core.taking.take(called(asked), asked)
-    world.vipus[0].inner.keeper.set_faults(Faults(down=True))
-    left = await core.taking.free(called(asked), asked.job)
+    proxy = await world.start(timeouts=RequestTimeouts(FAR_S, 0.05))
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
+    world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
+    left = await proxy.intents.release(partition_name(asked), asked.job)
     assert isinstance(left, Entry)
     assert left.state == "deleting"
-    await world.until(lambda: "v0:8090: no answer" in world.api.data[called(asked)], "the reason")
+    await world.until(lambda: "v0:8090: no answer" in world.api.data[partition_name(asked)], "the reason")
     written = world.api.writes
     await asyncio.sleep(0.05)
     assert world.api.writes == written, "the same reason is written once"
-    world.vipus[0].inner.keeper.set_faults(Faults())
+    world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults())
     await world.until(lambda: world.api.data == {}, "the entry goes")
     await world.kill()
 
 
 async def test_35_let_go_while_it_is_being_made_leaves_nothing() -> None:
     world = World(delay_s=0.05)
-    core = await world.start()
-    asked = wish()
-    making = asyncio.create_task(core.taking.take(called(asked), asked))
-    await world.until(lambda: called(asked) in world.vipus[0].held, "it is being made")
-    assert await core.taking.free(called(asked), asked.job) is None
+    proxy = await world.start()
+    asked = build_request()
+    making = asyncio.create_task(proxy.intents.request(partition_name(asked), asked))
+    await world.until(lambda: partition_name(asked) in world.vipus[0].held, "it is being made")
+    assert await proxy.intents.release(partition_name(asked), asked.job) is None
     refused = await making
     assert isinstance(refused, Refusal)
-    await world.quiet()
+    await world.wait_idle()
     assert (world.api.data, world.vipus[0].held) == ({}, {})
     await world.kill()
 
 
 async def test_idle_costs_neither_a_write_nor_a_question() -> None:
     world = World()
-    core = await world.start()
-    asked = wish()
-    await core.taking.take(called(asked), asked)
-    await world.quiet()
-    written, questions = world.api.writes, world.vipus[0].asked
+    proxy = await world.start()
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
+    await world.wait_idle()
+    written, questions = world.api.writes, world.vipus[0].reads
     await asyncio.sleep(0.05)
-    assert (world.api.writes, world.vipus[0].asked) == (written, questions)
+    assert (world.api.writes, world.vipus[0].reads) == (written, questions)
     await world.kill()
 
 
 async def test_many_intents_go_together_in_few_writes() -> None:
     world = World(64)
-    core = await world.start()
-    wishes = [wish(f"uid-{i}", name=f"job{i}", size=1) for i in range(40)]
-    taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in wishes))
+    proxy = await world.start()
+    wishes = [build_request(f"uid-{i}", name=f"job{i}", size=1) for i in range(40)]
+    taken = await asyncio.gather(*(proxy.intents.request(partition_name(each), each) for each in wishes))
     assert all(isinstance(each, Entry) and each.state == "active" for each in taken)
     assert world.api.writes < 40, "40 partitions are 80 changes"
     world.assert_they_agree()
@@ -172,11 +175,11 @@ async def test_many_intents_go_together_in_few_writes() -> None:
 
 async def test_no_room_is_told_and_costs_no_write() -> None:
     world = World(8)
-    core = await world.start()
-    await world.quiet()
+    proxy = await world.start()
+    await world.wait_idle()
     written = world.api.writes
-    asked = wish(size=16)
-    refused = await core.taking.take(called(asked), asked)
+    asked = build_request(size=16)
+    refused = await proxy.intents.request(partition_name(asked), asked)
     assert refused == Refusal(why="NoRoom", message="v0:8090: 0 free blocks of 16 IPUs")
     assert world.api.writes == written
     await world.kill()
@@ -184,41 +187,41 @@ async def test_no_room_is_told_and_costs_no_write() -> None:
 
 async def test_two_at_once_for_the_last_room_are_one_taken_and_one_refused() -> None:
     world = World(8)
-    core = await world.start()
-    one, other = wish("uid-1", name="a", size=8), wish("uid-2", name="b", size=8)
-    taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in (one, other)))
+    proxy = await world.start()
+    one, other = build_request("uid-1", name="a", size=8), build_request("uid-2", name="b", size=8)
+    taken = await asyncio.gather(*(proxy.intents.request(partition_name(each), each) for each in (one, other)))
     assert sorted(type(each).__name__ for each in taken) == ["Entry", "Refusal"]
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     await world.kill()
 
 
 async def test_a_partition_that_vanishes_is_made_again_and_told() -> None:
     world = World()
-    core = await world.start()
-    asked = wish()
-    await core.taking.take(called(asked), asked)
-    world.vipus[0].inner.keeper.vanish(called(asked))
-    await core.counting.stats()
-    await world.quiet()
-    entry = core.store.entry(called(asked))
+    proxy = await world.start()
+    asked = build_request()
+    await proxy.intents.request(partition_name(asked), asked)
+    world.vipus[0].inner.clocked_fleet.forget(partition_name(asked))
+    await proxy.capacity.count_ipus()
+    await world.wait_idle()
+    entry = proxy.store.find_entry(partition_name(asked))
     assert entry is not None
     assert (entry.state, entry.message) == ("active", "V-IPU did not have it any more: made again")
     world.assert_they_agree()
-    assert core.metrics.registry.get_sample_value("muster_vipu_proxy_vanished_total") == 1
+    assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_vanished_total") == 1
     await world.kill()
 
 
 async def test_a_partition_that_the_tracker_does_not_know_is_left_alone() -> None:
     world = World()
-    asked = wish()
-    world.vipus[0].inner.keeper.create(called(asked), 4, 1)
-    core = await world.start()
-    refused = await core.taking.take(called(asked), asked)
+    asked = build_request()
+    world.vipus[0].inner.clocked_fleet.create(partition_name(asked), 4, 1)
+    proxy = await world.start()
+    refused = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(refused, Refusal)
     assert refused.why == "Refused"
     assert "that the tracker does not know" in refused.message
-    assert called(asked) in world.vipus[0].held
+    assert partition_name(asked) in world.vipus[0].held
     await world.kill()
 
 
@@ -235,8 +238,8 @@ async def test_a_partition_that_the_tracker_does_not_know_is_left_alone() -> Non
 )
 async def test_a_wish_that_cannot_be_is_refused_by_name(changes: dict[str, object], told: str) -> None:
     world = World()
-    core = await world.start()
-    refused = await core.taking.take("p-x-y-0", msgspec.structs.replace(wish(), **changes))
+    proxy = await world.start()
+    refused = await proxy.intents.request("p-x-y-0", msgspec.structs.replace(build_request(), **changes))
     assert isinstance(refused, Refusal)
     assert refused.why == "Invalid"
     assert told in refused.message
@@ -250,61 +253,65 @@ async def test_a_wish_that_cannot_be_is_refused_by_name(changes: dict[str, objec
 )  # fmt: skip
 async def test_a_name_that_the_tracker_cannot_have_is_refused_and_never_written(name: str) -> None:
     world = World()
-    core = await world.start()
-    refused = await core.taking.take(name, wish())
+    proxy = await world.start()
+    refused = await proxy.intents.request(name, build_request())
     assert isinstance(refused, Refusal)
     assert refused.why == "Invalid"
     assert "expected a name of a job's partition" in refused.message
-    await world.quiet()
+    await world.wait_idle()
     assert (world.api.data, world.vipus[0].calls) == ({}, [])
     await world.kill()
 
 
 async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> None:
     world = World()
-    core = await world.start()
-    one, other = wish("uid-1"), wish("uid-2")
-    taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in (one, other)))
+    proxy = await world.start()
+    one, other = build_request("uid-1"), build_request("uid-2")
+    taken = await asyncio.gather(*(proxy.intents.request(partition_name(each), each) for each in (one, other)))
     # whoever comes first has it
     assert [each.why if isinstance(each, Refusal) else each.state for each in taken] == ["active", "NotOurs"]
-    await world.quiet()
+    await world.wait_idle()
     world.assert_they_agree()
     await world.kill()
 
 
 async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> None:
     world = World()
-    world.api.put({called(wish()): written(begun(wish(), "v0:8090", ""))})
-    core = world.another()
-    running = asyncio.create_task(core.store.run(None))
-    await core.store.wait_loaded()
+    world.api.put({partition_name(build_request()): format_entry(create_entry(build_request(), "v0:8090", ""))})
+    proxy = world.create_proxy()
+    running = asyncio.create_task(proxy.store.run(None))
+    await proxy.store.wait_loaded()
     await asyncio.sleep(0.02)
-    assert (world.vipus[0].asked, world.vipus[0].calls) == (0, [])
-    assert "quarantined" in core.unhealthy()
-    await core.settling.verify_all()
-    assert core.unhealthy() == ""
-    await world.until(lambda: "active" in world.api.data[called(wish())], "it is settled")
+    assert (world.vipus[0].reads, world.vipus[0].calls) == (0, [])
+    assert "quarantined" in proxy.explain_unhealthy()
+    await proxy.reconciler.verify_all()
+    assert proxy.explain_unhealthy() == ""
+    await world.until(lambda: "active" in world.api.data[partition_name(build_request())], "it is settled")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await core.stop()
+    await proxy.stop()
 
 
 async def test_two_proxies_at_once_make_no_twin() -> None:
     world = World(32, 32)
     first = await world.start()
-    second = world.another()
+    second = world.create_proxy()
     running = asyncio.create_task(second.store.run(None))
     await second.store.wait_loaded()
-    await second.settling.verify_all()
+    await second.reconciler.verify_all()
     world.api.watchers = [first, second]
-    wishes = [wish(f"uid-{i}", name=f"job{i}") for i in range(6)]
+    wishes = [build_request(f"uid-{i}", name=f"job{i}") for i in range(6)]
     for attempt in (0, 1):
         asked = [msgspec.structs.replace(each, attempt=attempt) for each in wishes]
-        await asyncio.gather(*(core.taking.take(called(each), each) for each in asked for core in (first, second)))
+        await asyncio.gather(
+            *(proxy.intents.request(partition_name(each), each) for each in asked for proxy in (first, second))
+        )
         await world.until(lambda: not first.is_busy and not second.is_busy, "both have settled")
         world.assert_they_agree()
         assert len(world.api.data) == 6
-    await asyncio.gather(*(core.taking.free(called(each), each.job) for each in wishes for core in (first, second)))
+    await asyncio.gather(
+        *(proxy.intents.release(partition_name(each), each.job) for each in wishes for proxy in (first, second))
+    )
     await world.until(lambda: not first.is_busy and not second.is_busy, "both have settled")
     assert (world.api.data, world.held) == ({}, {"v0:8090": {}, "v1:8090": {}})
     running.cancel()

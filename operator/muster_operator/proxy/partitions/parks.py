@@ -1,0 +1,139 @@
+"""Keeps quarantined IPUs out of use: V-IPU chooses the IPUs of a partition, so a partition of nobody is put on them.
+
+Should this process die in between, the parked one is settled by itself: there, and kept while one of its IPUs is
+quarantined; or not there, and forgotten.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from muster_operator.job.names import PARKED_PREFIX
+from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.proxy.controllers.measured_calls import MeasuredController
+from muster_operator.proxy.metrics import ProxyMetrics
+from muster_operator.proxy.partitions.progress import PartitionProgress
+from muster_operator.proxy.quarantine.quarantined_ipus import QuarantinedIpus
+from muster_operator.proxy.timing import Intervals
+from muster_operator.proxy.tracker.entries import PARKED_JOB, list_parked
+from muster_operator.proxy.tracker.patch import TrackerFull
+from muster_operator.proxy.tracker.store import TrackerStore
+from muster_operator.vipu.controller import Ipu, NoRoom, VipuUnreachable
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 8  # of one partition
+
+
+class ParkKeeper:
+    """on_parked: called with names that can be settled from now on, as any other; on_unanswered: called with one that
+    may yet be made."""
+
+    def __init__(
+        self,
+        store: TrackerStore,
+        metrics: ProxyMetrics,
+        intervals: Intervals,
+        quarantined: QuarantinedIpus,
+        *,
+        on_parked: Callable[[Iterable[str]], None],
+        on_unanswered: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._intervals = intervals
+        self._quarantined = quarantined
+        self._on_parked = on_parked
+        self._on_unanswered = on_unanswered
+        self.under_way: set[str] = set()
+        self._resize_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def resize_lock(self, address: str) -> asyncio.Lock:
+        """Held while parks of this controller are made smaller: what is created meanwhile would fall on their IPUs."""
+        return self._resize_locks[address]
+
+    async def park_in_place_of(
+        self, name: str, entry: Entry, progress: PartitionProgress, controller: MeasuredController
+    ) -> Refusal | None:
+        """Remove ``name`` and put another one where it lay, so that it comes to lie elsewhere when it is made again.
+        Raises VipuError."""
+        progress.parks += 1
+        async with self.resize_lock(entry.controller):
+            pass
+        entries = self._store.entries
+        parked = sum(entries[park].state != "deleting" for park in list_parked(entries))
+        if progress.parks > ATTEMPTS or parked >= self._quarantined.parked_limit:
+            message = f"{entry.controller}: V-IPU puts it on quarantined IPUs, and {parked} partitions are parked"
+            return Refusal(why="NoRoom", message=message)
+        park = generate_park_name()
+        log.warning("partition %s lies on quarantined IPUs of %s: %s is put in its place", name, entry.controller, park)
+        self.under_way.add(park)
+        try:
+            await self.record_intent(park, name, entry.size, entry.controller)
+            await self.remove(name, controller)
+            if self._store.find_entry(name) == entry:
+                await self.create(park, entry.size, controller)
+                await self.wait_until_placed(park, controller, lambda: self._store.find_entry(name) == entry)
+        except TrackerFull as error:
+            return Refusal(why="Full", message=str(error))
+        except NoRoom as error:
+            # somebody else was faster: the parked one is forgotten, and this one made elsewhere
+            log.info("%s is not made: %s", park, error)
+        finally:
+            self.under_way.discard(park)
+            self._on_parked([park])
+        return None
+
+    def hand_over(self, names: Iterable[str]) -> None:
+        """They can be settled from now on, as any other."""
+        self._on_parked(names)
+
+    async def record_intent(self, park: str, name: str, size: int, address: str) -> None:
+        """Written before V-IPU is asked. name: what it is there for. Raises TrackerFull."""
+        intent = Entry(
+            job=PARKED_JOB,
+            namespace="",
+            name=name,
+            size=size,
+            controller=address,
+            message="keeps quarantined IPUs out of use",
+        )
+        await self._store.change(park, lambda now: now or intent)
+        self._metrics.intents.labels("park").inc()
+
+    async def create(self, park: str, size: int, controller: MeasuredController) -> None:
+        try:
+            await controller.create(park, size, 1)
+        except VipuUnreachable:
+            self._on_unanswered(park)
+            raise
+
+    async def remove(
+        self, name: str, controller: MeasuredController, in_time: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """Whether it has gone, ``in_time``."""
+        await controller.remove(name)
+        polls = PartitionProgress()
+        while await controller.find_partition(name) is not None:
+            if not in_time():
+                return False
+            await asyncio.sleep(polls.next_poll_s(self._intervals))
+        return True
+
+    async def wait_until_placed(
+        self, name: str, controller: MeasuredController, is_wanted: Callable[[], bool]
+    ) -> tuple[Ipu, ...]:
+        """On which IPUs it lies, once that is known, or what it makes way for is not wanted any more (then none)."""
+        polls = PartitionProgress()
+        while is_wanted():
+            found = await controller.find_partition(name)
+            if found is None or found.ipus or found.state in ("ACTIVE", "ERROR"):
+                return () if found is None else found.ipus
+            await asyncio.sleep(polls.next_poll_s(self._intervals))
+        return ()
+
+
+def generate_park_name() -> str:
+    return PARKED_PREFIX + secrets.token_hex(4)

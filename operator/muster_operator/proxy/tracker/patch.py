@@ -1,0 +1,92 @@
+"""One write of the tracker: decisions about its entries, as changes of the ConfigMap's keys. Pure.
+
+What a partition is must always fit into the ConfigMap; its message is dropped where there is no room for it, and a new
+entry is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from muster_kube.api.times import rfc3339_whole
+from muster_operator.job.partition_api import Entry
+from muster_operator.proxy.tracker.entries import (
+    ASIDE_SUFFIX,
+    TRACKER_LIMIT,
+    format_entry,
+    measure_cost,
+    measure_size,
+    parse_entries,
+    sum_costs,
+)
+
+EntryDecision: TypeAlias = Callable[[Entry | None], Entry | None]
+"""From the entry that is there to the one that shall be; called again whenever what is there has moved."""
+
+
+class TrackerFull(Exception):
+    """No room for another entry; nothing was written."""
+
+
+class EntryUnreadable(Exception):
+    """A person made this entry unreadable; the message says what is wrong."""
+
+
+class TrackerPatch:
+    """data: what the ConfigMap will hold after this write; changes: keys and values of the PATCH, None: removed."""
+
+    def __init__(self, data: Mapping[str, str], tracker: str) -> None:
+        self.data = dict(data)
+        self.changes: dict[str, str | None] = {}
+        self._tracker = tracker
+        self._cost = sum_costs(self.data)
+
+    def apply(self, name: str, decide: EntryDecision, lost: Entry | None, now_s: float) -> Entry | Exception | None:
+        """What becomes of the entry; an exception that ``decide`` raised, TrackerFull or EntryUnreadable: nothing does.
+
+        lost: what the entry was before its key vanished; now_s: Unix time.
+        """
+        there = parse_entries({name: self.data[name]} if name in self.data else {})
+        written = there.entries.get(name)
+        known = written or lost
+        if name in there.unreadable and known is None:
+            return EntryUnreadable(f"tracker entry {name} cannot be read: {there.unreadable[name]}")
+        try:
+            entry = decide(known)
+        except Exception as error:  # its own answer to whoever asked
+            return error
+        if entry is None:
+            self._remove(name)
+            return None
+        if entry == written:
+            return entry
+        if known is None or known.state != entry.state:
+            entry = msgspec.structs.replace(entry, since=rfc3339_whole(now_s))
+        return self._put(name, entry, is_unreadable=name in there.unreadable)
+
+    def _remove(self, name: str) -> None:
+        if name in self.data:
+            del self.data[name]
+            self.changes[name] = None
+
+    def _put(self, name: str, entry: Entry, *, is_unreadable: bool) -> Entry | TrackerFull:
+        text = format_entry(entry)
+        before = self.data.get(name)
+        if before is not None and measure_size(self.data) + len(text.encode()) - len(before.encode()) > TRACKER_LIMIT:
+            # what a partition is must always fit; why it is so need not
+            entry = msgspec.structs.replace(entry, message="")
+            text = format_entry(entry)
+            if text == before:
+                return entry
+        if before is None:
+            cost = self._cost + measure_cost(name, text)
+            if cost > TRACKER_LIMIT:
+                return TrackerFull(
+                    f"tracker {self._tracker} is full: {len(self.data)} partitions; a ConfigMap holds 1 MiB"
+                )
+            self._cost = cost
+        if is_unreadable:
+            self.data[name + ASIDE_SUFFIX] = self.changes[name + ASIDE_SUFFIX] = self.data[name]
+        self.data[name] = self.changes[name] = text
+        return entry
