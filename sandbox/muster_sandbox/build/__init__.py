@@ -1,0 +1,1 @@
+"""Kubernetes and other programs, built or taken from Debian's packages, once a user."""

@@ -1,0 +1,35 @@
+"""The control plane's programs, built where they are not there yet."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from muster_sandbox.build.binaries import (
+    BUILD_NAME,
+    KUBELET,
+    KUBELET_BUILD_NAME,
+    PROGRAMS,
+    cache_directory,
+    find,
+    find_kubelet,
+)
+from muster_sandbox.build.debian import build
+
+
+def find_or_build(
+    progress: Callable[[str], None], environ: Mapping[str, str] = os.environ, *, with_kubelet: bool = False
+) -> Path:
+    """As :func:`find`, and builds what is not there (about five minutes, once a user).
+
+    ``progress`` gets one line of text for each step. ``with_kubelet``: have :func:`find_kubelet` find one, too.
+    Raises NoControlPlane.
+    """
+    wanted: dict[str, Sequence[str]] = {}
+    found = find(environ)
+    if found is None:
+        wanted[BUILD_NAME] = PROGRAMS
+    if with_kubelet and find_kubelet(environ) is None:
+        wanted[KUBELET_BUILD_NAME] = KUBELET
+    if wanted:
+        build(cache_directory(environ), wanted, progress)
+    return found or cache_directory(environ) / BUILD_NAME
