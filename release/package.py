@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chart.charting import CHART, Helm, Refused
+from tests.chart.helm_render import CHART, Helm, Refused
 
 from muster_sandbox.build.packages import NoPackages
 from muster_sandbox.image import oci, product

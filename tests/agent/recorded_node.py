@@ -25,7 +25,7 @@ from tests.checks.pcielink.machines import NVME, ROOT_PORT, Machine
 from tests.checks.recorded import lay_out
 from tests.cluster.ipu_host import IPU, LINE
 from tests.cluster.ipu_host import SCRIPTS as GRAPHCORE
-from tests.cluster.replaying_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
+from tests.cluster.recorded_gpu_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
 
 from muster_checks.hardware.recorded_tree import tree
 from muster_checks.nvidia.smi_xml import parse

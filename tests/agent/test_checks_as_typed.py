@@ -12,9 +12,9 @@ import pytest
 from tests.agent.network_fabric import fabric
 from tests.agent.recorded_node import RecordedNode
 from tests.checks.plugins.test_folder import blocks
-from tests.docs.blocks import ROOT
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
+from tests.docs.document_commands import ROOT
 
 from muster_checks.base.declaration import Cost
 from muster_checks.registry import registry

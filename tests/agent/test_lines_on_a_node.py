@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.agent.network_fabric import fabric
 from tests.agent.recorded_node import RecordedNode
-from tests.docs.stages import allotted
+from tests.docs.command_list import allotted
 
 LONG = "curl -G -d @nodes.txt"
 LINES = sorted(allotted(__file__) - {LONG})

@@ -23,11 +23,11 @@ from pathlib import Path
 
 from floor import BareClient
 from latency import bare_server
-from saying import say
+from progress import say
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.cluster.many_findings import FATAL, NODES, finding_of_each, healths, publish
+from tests.cluster.fleet_findings import FATAL, NODES, finding_of_each, healths, publish
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config

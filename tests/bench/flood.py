@@ -13,7 +13,7 @@ from pathlib import Path
 from bench_agent import BenchAgent, health_object
 from footprint import footprint
 from line_to_taint import DEVICE, HEALTHS
-from saying import say
+from progress import say
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install

@@ -16,7 +16,7 @@ from bench_agent import BenchAgent, always_on, health_object
 from footprint import Footprint, footprint
 from line_to_taint import HEALTHS
 from node_exporter import VERSION, NotToBeHad, find_or_fetch
-from saying import say
+from progress import say
 
 from muster_sandbox.controlplane.audit import READS, AuditLog
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports

@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 from footprint import Footprint
 from jobs_floor import TEMPLATE
-from kept_bed import LIMIT_S, KeptBed, until
-from saying import say
+from progress import say
+from supervised_bed import LIMIT_S, KeptBed, until
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from bench_agent import health_object
 from floor import BareClient, Server
 from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muster_round, observer
-from saying import say
+from progress import say
 
 from muster_checks.registry import registry
 from muster_kube.api.client import KubeClient

@@ -14,7 +14,7 @@ from bench_agent import health_object
 from footprint import Footprint, footprint
 from latency import PASSED
 from line_to_taint import HEALTHS, NODES
-from saying import say
+from progress import say
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from tests.browser.made_fleet import MadeFleet
+from tests.browser.sample_fleet import MadeFleet
 from tests.kube.conftest import FakeApi, Reply, Stream
 
 from muster_kube.api.client import KubeClient

@@ -13,7 +13,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from tests.browser.chromium import Browser
 from tests.browser.fleet_server import Threaded, served
-from tests.browser.made_fleet import bad_night, make_fleet, xid79
+from tests.browser.sample_fleet import bad_night, make_fleet, xid79
 from tests.kube.conftest import Reply
 
 from muster_tainter.budgets.incidents import Incident

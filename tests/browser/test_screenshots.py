@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import ROOT
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
+from tests.docs.document_commands import ROOT
 
 PICTURES = ("docs/fleet.png", "docs/fleet-node.png")
 PNG = b"\x89PNG\r\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.checks.graphcore.sample import sample
 from tests.checks.recorded import lay_out
-from tests.cluster.replaying_agent import LISTENING
+from tests.cluster.recorded_gpu_agent import LISTENING
 from tests.cluster.test_agent_publishing import AgentProcess
 
 from muster_checks.registry import registry

@@ -18,7 +18,7 @@ from tests.agent.kubelet_socket import Kubelet
 from tests.checks.nic.conftest import Node as Nics
 from tests.cluster.node_under_test import TRAINING, NodeUnderTest
 from tests.cluster.operator_bed import Bed, inference, training, until
-from tests.cluster.replaying_agent import FIRST, SECOND, FleetAgent
+from tests.cluster.recorded_gpu_agent import FIRST, SECOND, FleetAgent
 from tests.cluster.test_tainter_end_to_end import HEALTHS, Replica, Tainters
 from tests.tainter.sources.loki_stub import LokiServer, serving
 

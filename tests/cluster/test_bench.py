@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
 
 
 @pytest.mark.usefixtures("binaries")

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import yaml
 from release import manifests
-from tests.chart.charting import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.chart.helm_render import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
 
 from muster_sandbox.controlplane.admin import Admin
 from muster_sandbox.controlplane.cluster import ControlPlane

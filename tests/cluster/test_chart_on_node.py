@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.chart.charting import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
+from tests.chart.helm_render import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
 from tests.cluster.real_node_images import CURL, MPI
 from tests.cluster.real_node_jobs import LIMIT_S, printed_by, ranks, training_job, until
-from tests.docs.blocks import commands
-from tests.docs.stages import allotted
-from tests.docs.typist import Done, Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Done, Typist
+from tests.docs.document_commands import commands
 
 from muster_sandbox.controlplane.admin import Admin
 from muster_sandbox.controlplane.admin import Refused as Denied

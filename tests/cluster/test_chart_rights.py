@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.chart.charting import Object
+from tests.chart.helm_render import Object
 from tests.cluster import test_chart_install as chart
 from tests.cluster.test_chart_install import CRDS, HEALTHS, IPUJOBS, TRACKER, Cluster, until
 

@@ -1,7 +1,7 @@
 """/status of a whole fleet as people type it: real agents that find each other through a real API server, and replay
 what their GPUs' tools have printed.
 
-Here they listen wherever there is a free port; test_calls_as_typed.py types the founding page's calls, word by word.
+Here they listen wherever there is a free port; test_curl_commands.py types the founding page's calls, word by word.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.replaying_agent import FIRST, SECOND, TESTS, FleetAgent
+from tests.cluster.recorded_gpu_agent import FIRST, SECOND, TESTS, FleetAgent
 from tests.cluster.test_agent_publishing import GUARD_S, HEALTHS, until
 
 from muster_agent.http.access import Access, Caller, Denied

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import httpx2
 import pytest
-from tests.cluster.embedded import Fate, Send
-from tests.cluster.lives import (
+from tests.cluster.api_faults import STORMS, Exposed, Weather
+from tests.cluster.embedded_jobs import (
     JOB,
     Ground,
     Life,
     ground_fixture,  # noqa: F401 - the fixture
     nothing_is_left,
 )
+from tests.cluster.embedded_operator import Fate, Send
 from tests.cluster.operator_bed import inference, training
-from tests.cluster.weather import STORMS, Exposed, Weather
 
 from muster_operator.act.event_recorder import BURST, REFILL_S
 from muster_operator.controller import LINE_S, LINES

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
-from tests.cluster.embedded import Fate
-from tests.cluster.lives import (
+from tests.cluster.embedded_jobs import (
     SIDE_BY_SIDE,
     Ground,
     Life,
@@ -18,6 +17,7 @@ from tests.cluster.lives import (
     ground_fixture,  # noqa: F401 - the fixture
     nothing_is_left,
 )
+from tests.cluster.embedded_operator import Fate
 from tests.cluster.operator_bed import inference, training
 
 from muster_sandbox.simulation.nodes import each

@@ -2,7 +2,7 @@
 
 import signal
 
-from tests.cluster.answering_agents import AnsweringAgents
+from tests.cluster.agent_stubs import AnsweringAgents
 from tests.cluster.operator_bed import (
     Bed,
     Job,

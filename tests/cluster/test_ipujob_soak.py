@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
 from tests.soak.soak import CALL_S, SPACE, soak
 
 from muster_kube.api.config import load_config

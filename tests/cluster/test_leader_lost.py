@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.cluster import test_tainter_end_to_end as end_to_end
-from tests.cluster.many_findings import FATAL, HARMLESS, HEALTHS, Recorder, finding, healths, publish, recording
+from tests.cluster.fleet_findings import FATAL, HARMLESS, HEALTHS, Recorder, finding, healths, publish, recording
 from tests.cluster.test_tainter_end_to_end import Cluster, Replica, Tainters, until
 
 from muster_kube.api.errors import NotFound

@@ -3,15 +3,15 @@
 import asyncio
 from pathlib import Path
 
-from tests.chart.charting import CHART, Helm
+from tests.chart.helm_render import CHART, Helm
 from tests.cluster.operator_bed import (
     Bed,
     bed_fixture,  # noqa: F401 - the fixture
     inference,
     until,
 )
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
 
 from muster_sandbox.prometheus import Prometheus, programs, scrape
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.replaying_agent import FIRST, SECOND, FleetAgent
+from tests.cluster.recorded_gpu_agent import FIRST, SECOND, FleetAgent
 from tests.cluster.test_tainter_end_to_end import FAULTY, HEALTHS, Tainters, until
 
 from muster_kube.api.client import KubeClient

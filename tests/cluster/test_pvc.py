@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.docs.stages import allotted
+from tests.docs.command_list import allotted
 
 from muster_kube.api.client import KubeClient
 from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner

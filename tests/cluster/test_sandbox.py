@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster.sandboxes import (
+from tests.cluster.running_sandbox import (
     CHANGE_LIMIT_S,
     FAULTY,
     GPU,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import test_tainter_end_to_end as end_to_end
-from tests.cluster.many_findings import FATAL, finding_of_each, healths, publish, recording
+from tests.cluster.fleet_findings import FATAL, finding_of_each, healths, publish, recording
 
 from muster_kube.api.client import KubeClient
 from muster_sandbox.simulation.nodes import Fleet

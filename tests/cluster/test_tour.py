@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.tour import PAGE, walking
 from tests.cluster.tour_page import BadPage, Step, steps, written
-from tests.docs.blocks import commands
-from tests.docs.stages import allotted
+from tests.docs.command_list import allotted
+from tests.docs.document_commands import commands
 
 
 @pytest.mark.timeout(1800)  # a guard against hanging: each step has a limit of its own

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from tests.docs.blocks import ROOT
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
+from tests.docs.document_commands import ROOT
 
 MADE = (
     "docs/checks.md",

@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import ROOT, documents
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
+from tests.docs.document_commands import ROOT, documents
 
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#]+)(#[^)\s]+)?\)")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
 from tests.release import engine
 
 from muster_sandbox.build.packages import NoPackages

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 from release.manifests import PLACE, write
-from tests.chart.charting import Refused
+from tests.chart.helm_render import Refused
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
 
 
 def test_plain_yaml_holds_the_installation_and_apart_what_goes_before_its_end(tmp_path: Path) -> None:

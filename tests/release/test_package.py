@@ -8,8 +8,8 @@ from pathlib import Path
 
 from release.package import SUMS
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
 
 from muster_sandbox.image.product import version
 

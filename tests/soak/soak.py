@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from tests.cluster.embedded import Installation, a_vipu
-from tests.cluster.onlooker import Onlooker, looking_on
+from tests.cluster.api_faults import STORMS, Exposed, Weather
+from tests.cluster.embedded_operator import Installation, a_vipu
+from tests.cluster.ipujob_watcher import Onlooker, looking_on
 from tests.cluster.operator_bed import inference, training
-from tests.cluster.weather import STORMS, Exposed, Weather
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig

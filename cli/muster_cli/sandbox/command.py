@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from muster_cli.sandbox.kernel_line import Refused, inject
-from muster_cli.sandbox.place import NoSandbox, SandboxNode, folder, running
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
+from muster_sandbox.session.folder import NoSandbox, SandboxNode, folder, running
+from muster_sandbox.session.kernel_line import Refused, inject
 
 SIMULATED_LIMIT = 200  # each has an agent process of about 50 MB
 
@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
         node = sandbox.node(arguments.node)
         if arguments.action == "inject":
             return _inject(node, arguments.line)
-        from muster_cli.sandbox.reboot import reboot
+        from muster_sandbox.session.reboot import reboot
 
         return reboot(node)
     except (NoSandbox, Refused) as error:

@@ -14,11 +14,7 @@ from types import FrameType
 from typing import Any
 
 from muster_cli.commands.explain import POLICY_KEY, POLICY_MAP
-from muster_cli.sandbox import parts
-from muster_cli.sandbox.live import View, show
-from muster_cli.sandbox.place import Claim, Sandbox, SandboxNode, folder
-from muster_cli.sandbox.reboot import new_boot
-from muster_cli.sandbox.service import publish_agents
+from muster_cli.sandbox.display import View, show
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.process.command_line import EXIT_UNKNOWN
@@ -29,6 +25,10 @@ from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, OPERATOR, PROXY, TAINTER, install
 from muster_sandbox.processes import ComponentDied, Keeper
+from muster_sandbox.session import parts
+from muster_sandbox.session.agent_service import publish_agents
+from muster_sandbox.session.folder import Claim, Sandbox, SandboxNode, folder
+from muster_sandbox.session.reboot import new_boot
 from muster_sandbox.simulation.agents import create_agent_pods
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NODES, SIMULATED, Fleet, NodeShape, node_object

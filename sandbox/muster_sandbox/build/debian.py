@@ -21,8 +21,8 @@ from pathlib import Path
 
 from muster_sandbox.build.apt import apt_get, debian_mirrors, lock, remove_tree
 from muster_sandbox.build.binaries import KUBELET, PROGRAMS, NoControlPlane, is_complete
-from muster_sandbox.processes import Keeper, spawn
 from muster_sandbox.build.requirements import AGAIN_AFTER_S, install_command, missing_packages
+from muster_sandbox.processes import Keeper, spawn
 
 VERSION = "1.20.2"
 DISK_BYTES = 3_500_000_000

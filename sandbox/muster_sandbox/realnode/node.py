@@ -22,7 +22,7 @@ from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports, minor_version
 from muster_sandbox.image.layers import Image
 from muster_sandbox.processes import Component, ComponentDied, Keeper, wait_for
-from muster_sandbox.realnode import passage, services
+from muster_sandbox.realnode import namespace_relay, services
 from muster_sandbox.realnode.containers import ADDRESS, DNS, SERVICE, Machine, why_not
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made in it
@@ -40,7 +40,7 @@ def why_none() -> str:
     return ""
 
 
-_PASSAGE = (sys.executable, "-m", passage.__name__)
+_PASSAGE = (sys.executable, "-m", namespace_relay.__name__)
 
 
 class RealNode:
@@ -207,7 +207,7 @@ class RealNode:
         return config
 
     def _open_passage(self, name: str, command: Sequence[str]) -> None:
-        self._start_relay(name, command, passage.READY)
+        self._start_relay(name, command, namespace_relay.READY)
 
     def _start_relay(self, name: str, command: Sequence[str], ready: str) -> None:
         relay = self._component(name, command)

@@ -22,7 +22,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError
 from muster_sandbox.realnode.cluster_dns import ServiceNames, question_of, reply
-from muster_sandbox.realnode.passage import copy
+from muster_sandbox.realnode.namespace_relay import copy
 
 READY = "services are served"
 LOOK_S = 0.5

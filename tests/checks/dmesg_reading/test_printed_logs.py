@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.checks.dmesg_reading.test_real_kmsg import mark, pytestmark, write  # noqa: F401 - two are pytest's
-from tests.docs.stages import allotted
+from tests.docs.command_list import allotted
 
 from muster_cli.__main__ import main
 

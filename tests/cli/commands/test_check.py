@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.docs.stages import allotted
+from tests.docs.command_list import allotted
 
 from muster_cli.__main__ import main
 

@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 import pytest
 from tests.browser.fleet_server import Stand
-from tests.browser.made_fleet import LINK_DOWN, XID31, make_fleet, xid79
+from tests.browser.sample_fleet import LINK_DOWN, XID31, make_fleet, xid79
 from tests.kube.conftest import Reply
 
 from muster_kube.nodehealth import PATH

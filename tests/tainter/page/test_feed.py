@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.browser.fleet_server import Stand
-from tests.browser.made_fleet import LINK_DOWN, MadeFleet, make_fleet, xid79
+from tests.browser.sample_fleet import LINK_DOWN, MadeFleet, make_fleet, xid79
 
 from muster_tainter.app import listen
 from muster_tainter.budgets.incidents import Incident

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.browser.made_fleet import HOT, LINK_DOWN, NO_TOOL, XID31, MadeFleet, make_fleet, xid79
+from tests.browser.sample_fleet import HOT, LINK_DOWN, NO_TOOL, XID31, MadeFleet, make_fleet, xid79
 
 from muster_kube.api.objects import NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339_whole

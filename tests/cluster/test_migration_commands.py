@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.chart.charting import CHART, PROGRAM, SHA256, checked
+from tests.chart.helm_render import CHART, PROGRAM, SHA256, checked
 from tests.chart.test_seeds import AUTOPILOT as YOUR_CONFIG
 from tests.cluster.real_node_images import MPI
 from tests.cluster.real_node_jobs import LIMIT_S, printed_by, ranks, training_job, until
 from tests.cluster.test_chart_on_node import IMAGE, IMPORT, VALUES, import_image
-from tests.docs.blocks import ROOT, commands
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import allotted
+from tests.docs.command_runner import Typist
+from tests.docs.document_commands import ROOT, commands
 
 from muster_sandbox.controlplane.install import install
 from muster_sandbox.realnode.containers import ADDRESS

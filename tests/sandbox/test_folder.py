@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_cli.sandbox.place import MARK, Claim, NoSandbox, Sandbox, SandboxNode, running
+from muster_sandbox.session.folder import MARK, Claim, NoSandbox, Sandbox, SandboxNode, running
 
 NODE = SandboxNode(name="sim-1", kmsg="/x/kmsg", root="/x", simulated=True)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster_cli.sandbox.place import SandboxNode
-from muster_cli.sandbox.reboot import PID_FILE
 from muster_sandbox.controlplane.install import NAMESPACE
 from muster_sandbox.processes import Component, ComponentDied, Keeper
+from muster_sandbox.session.folder import SandboxNode
+from muster_sandbox.session.reboot import PID_FILE
 
 LOOK_S = 0.3  # how soon a program that ended is seen
 START_AGAIN_S = 1.0

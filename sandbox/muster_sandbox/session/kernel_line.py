@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from muster_cli.sandbox.place import SandboxNode
+from muster_sandbox.session.folder import SandboxNode
 
 RECORD_LIMIT_BYTES = 992  # the kernel refuses more than LOG_LINE_MAX (1,024) with its prefix: EINVAL
 

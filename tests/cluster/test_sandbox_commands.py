@@ -1,6 +1,6 @@
 """Commands of the documents that people type beside `make sandbox`, typed there: each does what its page says.
 
-A test says by ``types`` which lines of stages.yaml it types; it fails where it leaves one of them out.
+A test says by ``types`` which lines of command_list.yaml it types; it fails where it leaves one of them out.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from tests.checks.recorded import lay_out
-from tests.cluster.desk import TYPED_BY, Desk, Part, asked, types
 from tests.cluster.ipu_host import BAD, IpuHost, component
-from tests.cluster.sandboxes import FAULTY, GPU, REPOSITORY, XID_79, processes_of
-from tests.cluster.test_calls_as_typed import curl
-from tests.docs.stages import allotted
+from tests.cluster.running_sandbox import FAULTY, GPU, REPOSITORY, XID_79, processes_of
+from tests.cluster.sandbox_terminal import TYPED_BY, Desk, Part, asked, types
+from tests.cluster.test_curl_commands import curl
+from tests.docs.command_list import allotted
 
 from muster_cli.sandbox.up import this_machine
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE

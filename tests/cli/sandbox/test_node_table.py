@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from muster_cli.sandbox.table import Row, changes, live, rows
+from muster_cli.sandbox.node_table import Row, changes, live, rows
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus, ReportedCheck, ReportedFinding
 from muster_tainter.faults.desired_state import CONDITION

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.docs.blocks import ROOT, commands, documents
+from tests.docs.document_commands import ROOT, commands, documents
 
 LIMIT_S = 300.0  # a guard against hanging
 Done = subprocess.CompletedProcess[str]
@@ -16,7 +16,7 @@ Done = subprocess.CompletedProcess[str]
 
 @cache
 def _words() -> dict[str, tuple[str, ...]]:
-    """Of each command of the documents, by its line in stages.yaml."""
+    """Of each command of the documents, by its line in command_list.yaml."""
     return {" ".join(each.words): each.words for page in documents() for each in commands(page)}
 
 
@@ -41,7 +41,7 @@ class Typist:
 
     def words(self, line: str) -> list[str]:
         """With placeholders filled in."""
-        assert line in self._lines, f"stages.yaml allots it to another test: {line}"
+        assert line in self._lines, f"command_list.yaml allots it to another test: {line}"
         known = "|".join(map(re.escape, sorted(self.names, key=len, reverse=True))) or "(?!)"
         placeholder = re.compile(rf"(?<![\w-])({known})(?![\w-])")
         return [placeholder.sub(lambda found: self.names[found[1]], word) for word in _words()[line]]

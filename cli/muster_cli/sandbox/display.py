@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from muster_cli.sandbox.table import Row, changes, live, rows
+from muster_cli.sandbox.node_table import Row, changes, live, rows
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector

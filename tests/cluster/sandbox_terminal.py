@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.cluster.sandboxes import CHANGE_LIMIT_S, FAULTY, REPOSITORY, XID_79, Box, sandbox
+from tests.cluster.running_sandbox import CHANGE_LIMIT_S, FAULTY, REPOSITORY, XID_79, Box, sandbox
 from tests.cluster.tour import Terminal, made
-from tests.docs.typist import Typist
+from tests.docs.command_runner import Typist
 
-from muster_cli.sandbox.kernel_line import inject
-from muster_cli.sandbox.place import running
+from muster_sandbox.session.folder import running
+from muster_sandbox.session.kernel_line import inject
 from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
 
 # where a test says nothing else; PORT is an agent's
@@ -32,7 +32,7 @@ TYPED_BY: dict[str, tuple[str, ...]] = {}
 
 
 def types(*lines: str) -> Callable[[Test], Test]:
-    """``lines``: those of stages.yaml that the test types, each at least once."""
+    """``lines``: those of command_list.yaml that the test types, each at least once."""
 
     def note(test: Test) -> Test:
         TYPED_BY[test.__name__] = lines

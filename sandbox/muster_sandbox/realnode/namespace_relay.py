@@ -1,4 +1,4 @@
-"""``python -m muster_sandbox.realnode.passage PID PORT…``: connects two network namespaces on loopback.
+"""``python -m muster_sandbox.realnode.namespace_relay PID PORT…``: connects two network namespaces on loopback.
 
 Whoever connects to 127.0.0.1:PORT here comes out at 127.0.0.1:PORT of the network namespace of process PID. No packet
 crosses: bytes are copied between sockets, so neither side gets a route, an address or a rule for it. Over there,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.cluster.embedded import CALL_S, Fate, Installation, a_vipu
-from tests.cluster.onlooker import Onlooker, looking_on
+from tests.cluster.embedded_operator import CALL_S, Fate, Installation, a_vipu
+from tests.cluster.ipujob_watcher import Onlooker, looking_on
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig, load_config

@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterator
 
 import httpx2
-from tests.cluster.embedded import Fate, Send
+from tests.cluster.embedded_operator import Fate, Send
 
 READS = ("GET", "HEAD")
 # 409 and a lost answer are about writes; everything else meets reads as well

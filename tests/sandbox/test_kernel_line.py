@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from muster_cli.sandbox.kernel_line import Refused, inject
-from muster_cli.sandbox.place import SandboxNode
+from muster_sandbox.session.folder import SandboxNode
+from muster_sandbox.session.kernel_line import Refused, inject
 
 
 def test_records_are_numbered_in_a_simulated_log(tmp_path: Path) -> None:

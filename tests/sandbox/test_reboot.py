@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from muster_cli.sandbox.place import SandboxNode
-from muster_cli.sandbox.reboot import BOOT_ID, PID_FILE, new_boot, reboot
+from muster_sandbox.session.folder import SandboxNode
+from muster_sandbox.session.reboot import BOOT_ID, PID_FILE, new_boot, reboot
 
 
 def test_a_node_whose_agent_is_just_down_comes_up_with_a_new_boot_id(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import signal
 import uuid
 from pathlib import Path
 
-from muster_cli.sandbox.kernel_line import Refused
-from muster_cli.sandbox.place import SandboxNode
+from muster_sandbox.session.folder import SandboxNode
+from muster_sandbox.session.kernel_line import Refused
 
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 PID_FILE = "agent.pid"

@@ -1,9 +1,9 @@
-"""Every command in the documents is typed by a test: stages.yaml says by which, and leaves none out."""
+"""Every command in the documents is typed by a test: command_list.yaml says by which, and leaves none out."""
 
 from collections import Counter
 
-from tests.docs.blocks import ROOT, commands, documents
-from tests.docs.stages import stages
+from tests.docs.command_list import stages
+from tests.docs.document_commands import ROOT, commands, documents
 
 # of these a sentence may name a verb, without what it would be typed with
 VERBS = ("helm", "kubectl", "muster", "curl")

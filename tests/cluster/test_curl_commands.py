@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.cluster.cluster_network import API_SERVER, ClusterNetwork, cluster_network
-from tests.cluster.replaying_agent import CHECKS, FIRST, SECOND, FleetAgent
+from tests.cluster.recorded_gpu_agent import CHECKS, FIRST, SECOND, FleetAgent
 from tests.cluster.test_agent_publishing import HEALTHS, until
 from tests.cluster.test_fleet_status import issued
-from tests.docs.stages import allotted
+from tests.docs.command_list import allotted
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, apply
