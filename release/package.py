@@ -38,7 +38,7 @@ def fill(folder: Path, wheel: Path, home: Path) -> None:
     shutil.copyfile(wheel, folder / "wheels" / wheel.name)
     shutil.copyfile(ROOT / "constraints.txt", folder / "wheels" / "constraints.txt")
     with (folder / "images" / f"muster-{version}.tar").open("wb") as file:
-        oci.write_archive(product.image(say, wheel), file)
+        oci.write_archive(product.build_image(say, wheel), file)
     (folder / SUMS).write_text(sums(folder))
 
 

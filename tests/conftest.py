@@ -79,5 +79,5 @@ def image_archive(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Muster's image, under the name that the chart has for it."""
     archive = tmp_path_factory.mktemp("image") / "muster.tar"
     with archive.open("wb") as file:
-        oci.write_archive(product.image(print, wheel), file)
+        oci.write_archive(product.build_image(print, wheel), file)
     return archive

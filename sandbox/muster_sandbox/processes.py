@@ -20,7 +20,7 @@ TAIL_LINES = 25
 
 # Runs isolated (-I -S: 9 MB, 15 ms).
 # Lines: "+PID" a group to kill, "-PID" one that ended, "=DIR" a directory to remove.
-_KEEPER = """
+_REAPER = """
 import os, shutil, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
@@ -45,18 +45,18 @@ for directory in directories:
 """
 
 
-class ComponentDied(RuntimeError):
+class ProcessDied(RuntimeError):
     """A component ended by itself; the message holds the tail of its log."""
 
 
-class Keeper:
+class ProcessReaper:
     """Kills what was announced to it once this process is gone, however it went."""
 
     def __init__(self) -> None:
         reader, self._writer = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _KEEPER],
+                [sys.executable, "-I", "-S", "-c", _REAPER],
                 stdin=reader,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -92,7 +92,7 @@ class Keeper:
 
 def spawn(
     command: Sequence[str],
-    keeper: Keeper,
+    keeper: ProcessReaper,
     *,
     output: IO[bytes] | int,
     cwd: Path,
@@ -114,10 +114,10 @@ def spawn(
     )
 
 
-class Component:
+class ManagedProcess:
     """One running program of the control plane, its output in ``log``."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, keeper: Keeper) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, keeper: ProcessReaper) -> None:
         self.name = name
         self._command = list(command)
         self._log = log
@@ -138,10 +138,10 @@ class Component:
             self._process = spawn(self._command, self._keeper, output=log, cwd=self._log.parent)
 
     def require_alive(self) -> None:
-        """Raises ComponentDied, with the tail of the log."""
+        """Raises ProcessDied, with the tail of the log."""
         if self._process is None or self._process.poll() is not None:
             code = None if self._process is None else self._process.returncode
-            raise ComponentDied(f"{self.name} ended with {code}; the end of {self._log}:\n{self.tail()}")
+            raise ProcessDied(f"{self.name} ended with {code}; the end of {self._log}:\n{self.tail()}")
 
     def tail(self) -> str:
         try:
@@ -179,8 +179,8 @@ class Component:
         self._process = None
 
 
-def wait_for(ready: Callable[[], bool], *, alive: Sequence[Component], timeout_s: float, what: str) -> None:
-    """Ask ``ready`` every 30 ms. Raises ComponentDied or TimeoutError, each with the log of what it waited for."""
+def wait_for(ready: Callable[[], bool], *, alive: Sequence[ManagedProcess], timeout_s: float, what: str) -> None:
+    """Ask ``ready`` every 30 ms. Raises ProcessDied or TimeoutError, each with the log of what it waited for."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         for component in alive:

@@ -12,8 +12,8 @@ import pytest
 from tests.agent.network_fabric import fabric
 from tests.agent.recorded_node import RecordedNode
 from tests.checks.plugins.test_folder import blocks
-from tests.docs.command_list import allotted
-from tests.docs.command_runner import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 from tests.docs.document_commands import ROOT
 
 from muster_checks.base.declaration import Cost
@@ -40,14 +40,14 @@ class Machine:
 
     def __init__(self, node: RecordedNode) -> None:
         self.node, self.folder = node, node.folder
-        self.left = allotted(__file__)
+        self.left = commands_of_test(__file__)
         self.widget = self.folder / "widget.log"
 
     def type(self, line: str, code: int | None = None, *, folder: Path | None = None, **given: str) -> str:
         """What it prints. code: its exit code, of which any will do if there is none. given: what stands for
         placeholders, and of the environment, in capitals."""
         names = {"/tmp/widget.log": str(self.widget)} | given
-        typist = Typist(allotted(__file__), names, self.node.environment | given, folder or self.folder)
+        typist = CommandRunner(commands_of_test(__file__), names, self.node.environment | given, folder or self.folder)
         inside = self.node.inside("etc", "root/sys")
         said = typist.type(line, within=inside, judge=lambda done: code in (None, done.returncode))
         self.left &= typist.left
@@ -117,7 +117,7 @@ def test_a_folder_of_plug_ins_says_what_it_has_become(machine: Machine) -> None:
 
 
 def test_rules_for_logs_judge_a_saved_log(machine: Machine) -> None:
-    (line,) = (each for each in allotted(__file__) if "widget.json" in each)
+    (line,) = (each for each in commands_of_test(__file__) if "widget.json" in each)
     page = (ROOT / "docs/plugins.md").read_text()
     (saved,) = re.findall(r"^    \$ echo '(.*)' > /tmp/widget.log$", page, re.MULTILINE)
     machine.widget.write_text(f"{saved}\n")

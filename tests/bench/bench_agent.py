@@ -14,7 +14,7 @@ from muster_checks.base.declaration import Cost
 from muster_checks.registry import registry
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
-from muster_sandbox.processes import Component, Keeper
+from muster_sandbox.processes import ManagedProcess, ProcessReaper
 
 LIMIT_S = 180.0
 _LISTENING = re.compile(r"^listening on 127\.0\.0\.1:(\d+)$", re.MULTILINE)
@@ -40,14 +40,14 @@ class BenchAgent:
     """settings: those of its file; JSON is YAML, too."""
 
     def __init__(
-        self, plane: ControlPlane, keeper: Keeper, folder: Path, node: str, settings: Mapping[str, object]
+        self, plane: ControlPlane, keeper: ProcessReaper, folder: Path, node: str, settings: Mapping[str, object]
     ) -> None:
         config, self._log = folder / "agent.yaml", folder / "agent.log"
         config.write_text(json.dumps(settings))
         command = [sys.executable, "-m", "muster_agent", "--port", "0", "--host", "127.0.0.1", "--node", node]
         command += ["--kubeconfig", str(plane.kubeconfig_for(AGENT, NAMESPACE)), "--config", str(config)]
         command += ["--state-dir", str(folder / "state"), "--pod-uid", "bench"]
-        self.process = Component("agent", command, self._log, keeper)
+        self.process = ManagedProcess("agent", command, self._log, keeper)
         self.port = 0
 
     @property

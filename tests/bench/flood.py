@@ -17,7 +17,7 @@ from progress import say
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
-from muster_sandbox.processes import Keeper
+from muster_sandbox.processes import ProcessReaper
 
 NODE = "flood-0"
 LINES_PER_S = 1600
@@ -55,7 +55,7 @@ class Outcome:
 def measure(binaries: Path, lasting_s: float) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(Keeper()) as keeper,
+        contextlib.closing(ProcessReaper()) as keeper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
         install(plane.admin)

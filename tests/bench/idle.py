@@ -21,7 +21,7 @@ from progress import say
 from muster_sandbox.controlplane.audit import READS, AuditLog
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, install
-from muster_sandbox.processes import Component, Keeper, wait_for
+from muster_sandbox.processes import ManagedProcess, ProcessReaper, wait_for
 
 NODE = "idle-0"
 SCRAPE_S = 15.0  # Prometheus' usual rhythm in a cluster is 15 to 60 s
@@ -61,7 +61,7 @@ class Outcome:
 def measure(binaries: Path, window_s: float) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(Keeper()) as keeper,
+        contextlib.closing(ProcessReaper()) as keeper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
         install(plane.admin)
@@ -69,7 +69,7 @@ def measure(binaries: Path, window_s: float) -> Outcome:
         # what is in this machine's kernel log already, or written there by programs, is no fault of an idle node
         quiet = {"checks": {"dmesg": {"parameters": {"start": "now", "user_lines": "refuse"}}}}
         agent = BenchAgent(plane, keeper, Path(place), NODE, quiet)
-        exporter: Component | None = None
+        exporter: ManagedProcess | None = None
         outcome = Outcome(window_s, [])
         try:
             agent.start()
@@ -96,10 +96,10 @@ def measure(binaries: Path, window_s: float) -> Outcome:
     return outcome
 
 
-def _exporter(program: Path, keeper: Keeper, folder: Path) -> tuple[Component, str]:
+def _exporter(program: Path, keeper: ProcessReaper, folder: Path) -> tuple[ManagedProcess, str]:
     """Debian's defaults, but for the address."""
     (port,) = free_ports(1)
-    exporter = Component(
+    exporter = ManagedProcess(
         "node exporter", [str(program), f"--web.listen-address=127.0.0.1:{port}"], folder / "exporter.log", keeper
     )
     exporter.start()

@@ -41,12 +41,12 @@ from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, collection
 from muster_operator.observe.cluster import collection as place_of
 from muster_operator.plan.phases import small_objects
 from muster_operator.resources import pods
-from muster_sandbox.controlplane.audit import Request
+from muster_sandbox.controlplane.audit import AuditedRequest
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
-from muster_sandbox.processes import Keeper
+from muster_sandbox.processes import ProcessReaper
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet, NodeShape, each
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes, for_each
 
 WORKERS, IPUS = 8, 8
 FLEET_IPUS = 12_800  # the most that the simulator takes
@@ -124,7 +124,7 @@ class Outcome:
 def measure(binaries: Path, jobs: int) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(Keeper()) as keeper,
+        contextlib.closing(ProcessReaper()) as keeper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
         keeper.remove_at_end(Path(place))
@@ -135,14 +135,14 @@ def measure(binaries: Path, jobs: int) -> Outcome:
         return asyncio.run(_measure(plane, keeper, Path(place), jobs))
 
 
-async def _measure(plane: ControlPlane, keeper: Keeper, place: Path, jobs: int) -> Outcome:
+async def _measure(plane: ControlPlane, keeper: ProcessReaper, place: Path, jobs: int) -> Outcome:
     config = load_config(plane.kubeconfig)
     async with (
         KubeClient(config, user_agent="muster-bench", timeout_s=120) as api,
         KubeClient(config, user_agent="muster-bench-kubelets", timeout_s=120) as theirs,
         Kubelets(theirs) as kubelets,
     ):
-        fleet = Fleet(api)
+        fleet = SimulatedNodes(api)
         shape = NodeShape(labels={SELECTOR[0]: SELECTOR[1]}, pods=PODS_A_NODE, gpus=0)
         await fleet.create(-(-(jobs + 2) * (WORKERS + 1) // PODS_A_NODE) + 4, prefix="ipu", shape=shape)
         bed = KeptBed(api, plane, kubelets, fleet, place, SPACE, keeper=keeper)
@@ -221,7 +221,7 @@ class _Run:
             await self.bed.submit(key.partition("/")[2], _spec())
 
         began = time.monotonic()
-        await each(self.keys, submit)
+        await for_each(self.keys, submit)
         await self._until_all(self.keys, "Running")
         self.first_s = min(self.onlooker.at[key, "Running"] for key in self.keys) - began
 
@@ -234,7 +234,7 @@ class _Run:
         async def delete(key: str) -> None:
             await self.bed.api.delete(f"{collection(SPACE)}/{key.partition('/')[2]}")
 
-        await each(keys, delete)
+        await for_each(keys, delete)
 
         async def gone() -> bool:
             return not self.onlooker.now and not await self.bed.tracker() and not await self.bed.vipu_partitions()
@@ -325,7 +325,7 @@ def _objects() -> dict[str, int]:
     return {FINALISER: 2, **small, "pods: create": WORKERS + 1, "pods: delete": WORKERS + 1}
 
 
-def _kind(request: Request) -> str:
+def _kind(request: AuditedRequest) -> str:
     if request.writes and request.status >= 400:
         return f"refused ({request.status} {request.verb} {request.resource})"
     known = {("patch", "ipujobs"): FINALISER, ("patch", "ipujobs/status"): STATUS, ("patch", "configmaps"): INTENT}

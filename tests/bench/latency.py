@@ -22,8 +22,8 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER, install
-from muster_sandbox.processes import Component, Keeper
-from muster_sandbox.simulation.nodes import each, node_object
+from muster_sandbox.processes import ManagedProcess, ProcessReaper
+from muster_sandbox.simulation.nodes import for_each, node_object
 
 BENCH_NODE, FLOOR_NODE = "bench-0", "floor-0"
 PASSED = {  # as the tainter writes it
@@ -54,7 +54,7 @@ def percentile(values: list[float], percent: int) -> float:
 
 
 def measure(binaries: Path, fleet: int, rounds: int) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as keeper:
         install(plane.admin)
         say(f"fleet of {fleet}: making nodes")
         asyncio.run(make_nodes(plane.kubeconfig, fleet))
@@ -81,11 +81,11 @@ async def make_nodes(kubeconfig: Path, fleet: int) -> None:
             await client.create(HEALTHS, health_object(f"idle-{index}"))
             await client.patch(f"{HEALTHS}/idle-{index}/status", {"status": status})
 
-        await each(range(fleet - 1), at_rest)
+        await for_each(range(fleet - 1), at_rest)
 
 
 @contextlib.contextmanager
-def parts(plane: ControlPlane, keeper: Keeper) -> Iterator[None]:
+def parts(plane: ControlPlane, keeper: ProcessReaper) -> Iterator[None]:
     """The tainter and the agent of :data:`BENCH_NODE`, as their own accounts."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
         folder = Path(place)
@@ -99,8 +99,8 @@ def parts(plane: ControlPlane, keeper: Keeper) -> Iterator[None]:
         agent += ["--kubeconfig", str(plane.kubeconfig_for(AGENT, NAMESPACE)), "--config", str(config)]
         agent += ["--state-dir", str(folder / "state"), "--pod-uid", "bench"]
         running = [
-            Component("tainter", tainter, folder / "tainter.log", keeper),
-            Component("agent", agent, folder / "agent.log", keeper),
+            ManagedProcess("tainter", tainter, folder / "tainter.log", keeper),
+            ManagedProcess("agent", agent, folder / "agent.log", keeper),
         ]
         try:
             for component in running:

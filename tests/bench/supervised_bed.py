@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.cluster.operator_bed import MODULES, Bed, Program
 
-from muster_sandbox.processes import Component, Keeper
+from muster_sandbox.processes import ManagedProcess, ProcessReaper
 
 LIMIT_S = 1800.0  # far more than anything takes
 
@@ -31,7 +31,7 @@ async def until(done: Callable[[], Awaitable[bool]], what: str) -> None:
 
 @dataclass
 class _Kept(Program):
-    component: Component | None = None
+    component: ManagedProcess | None = None
 
     async def stop(self, number: int = 0) -> int:
         assert self.component is not None
@@ -43,7 +43,7 @@ class _Kept(Program):
 class KeptBed(Bed):
     """Its programs end with this process, however that ends."""
 
-    keeper: Keeper | None = None
+    keeper: ProcessReaper | None = None
 
     async def _start(
         self,
@@ -55,7 +55,7 @@ class KeptBed(Bed):
         assert self.keeper is not None
         assert not environ
         log = self.folder / f"{name}.log"
-        running = Component(name, [sys.executable, "-m", MODULES[words[0]], *words[1:]], log, self.keeper)
+        running = ManagedProcess(name, [sys.executable, "-m", MODULES[words[0]], *words[1:]], log, self.keeper)
         running.start()
         program = _Kept(None, log, {}, running)  # type: ignore[arg-type]  # its process is the component's
         self.programs.append(program)

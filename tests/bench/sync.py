@@ -20,8 +20,8 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE, TAINTER, install
-from muster_sandbox.processes import Component, Keeper
-from muster_sandbox.simulation.nodes import each, node_object
+from muster_sandbox.processes import ManagedProcess, ProcessReaper
+from muster_sandbox.simulation.nodes import for_each, node_object
 
 READY_LIMIT_S = 300.0
 REST_S = 20.0  # the first burst of labels and looks is over, and what the start allocated is given back
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def measure(binaries: Path, nodes: int) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as keeper:
         install(plane.admin)
         kubeconfig = plane.kubeconfig_for(TAINTER, NAMESPACE)
         empty, _, _, _ = _run(kubeconfig, keeper, 0)
@@ -65,14 +65,14 @@ async def _make(kubeconfig: Path, nodes: int) -> None:
             await client.create(HEALTHS, health_object(name))
             await client.patch(f"{HEALTHS}/{name}/status", {"status": status})
 
-        await each(range(nodes), at_rest)
+        await for_each(range(nodes), at_rest)
 
 
-def _run(kubeconfig: Path, keeper: Keeper, nodes: int) -> tuple[Footprint, Footprint, float, float]:
+def _run(kubeconfig: Path, keeper: ProcessReaper, nodes: int) -> tuple[Footprint, Footprint, float, float]:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
         log = Path(place) / "tainter.log"
         command = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
-        tainter = Component(
+        tainter = ManagedProcess(
             "tainter", [*command, "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE], log, keeper
         )
         began = time.monotonic()
@@ -90,7 +90,7 @@ def _run(kubeconfig: Path, keeper: Keeper, nodes: int) -> tuple[Footprint, Footp
             tainter.stop()
 
 
-def _listening(tainter: Component, log: Path) -> str:
+def _listening(tainter: ManagedProcess, log: Path) -> str:
     def address() -> str:
         lines = [line for line in log.read_text().splitlines() if line.startswith("listening on ")]
         return f"http://{lines[0].split()[-1]}" if lines else ""
@@ -99,7 +99,7 @@ def _listening(tainter: Component, log: Path) -> str:
     return address()
 
 
-def _until(tainter: Component, done: object) -> None:
+def _until(tainter: ManagedProcess, done: object) -> None:
     assert callable(done)
     deadline = time.monotonic() + READY_LIMIT_S
     while not done():

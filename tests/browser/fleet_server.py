@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from tests.browser.sample_fleet import MadeFleet
+from tests.browser.sample_fleet import SampleFleet
 from tests.kube.conftest import FakeApi, Reply, Stream
 
 from muster_kube.api.client import KubeClient
@@ -38,7 +38,7 @@ class Stand:
     steady: the feed's clock stands still but for ``clock``; else it is the machine's
     """
 
-    def __init__(self, fleet: MadeFleet, listener: socket.socket | None = None, *, steady: bool = True) -> None:
+    def __init__(self, fleet: SampleFleet, listener: socket.socket | None = None, *, steady: bool = True) -> None:
         self.fleet = fleet
         self._listener = listener
         self._steady = steady
@@ -160,7 +160,7 @@ class Threaded:
 
 
 @contextmanager
-def served(fleet: MadeFleet) -> Iterator[Threaded]:
+def served(fleet: SampleFleet) -> Iterator[Threaded]:
     ready = threading.Event()
     held: list[Threaded] = []
     failed: list[BaseException] = []

@@ -55,7 +55,7 @@ SHARES = {"h100": (0.48, 32), "a100": (0.36, 40), "ipu": (0.16, 20)}  # of the f
 
 
 @dataclass
-class MadeFleet:
+class SampleFleet:
     """nodes and healths by name; ``now``: seconds since the epoch."""
 
     policy: Policy
@@ -179,9 +179,9 @@ HOT = ReportedFinding(
 NO_TOOL = ReportedFinding(component="host", reason="ToolMissing", verdict="UNKNOWN", message="dcgmi: not found in PATH")
 
 
-def make_fleet(count: int, now: float) -> MadeFleet:
+def make_fleet(count: int, now: float) -> SampleFleet:
     """All of them pass."""
-    fleet = MadeFleet(parse_policy(POLICY), now)
+    fleet = SampleFleet(parse_policy(POLICY), now)
     left = count
     for pool, (share, of_rack) in SHARES.items():
         size = left if pool == "ipu" else round(count * share)
@@ -192,7 +192,7 @@ def make_fleet(count: int, now: float) -> MadeFleet:
     return fleet
 
 
-def bad_night(fleet: MadeFleet, seed: int = 7) -> MadeFleet:
+def bad_night(fleet: SampleFleet, seed: int = 7) -> SampleFleet:
     """Some of everything: one rack whose switch failed, and what a fleet of this size has anyway."""
     rng = random.Random(seed)
     healthy = [name for name in fleet.nodes if not name.startswith("h100-h087")]
@@ -243,7 +243,7 @@ def _some(names: Iterator[str], count: int, pools: tuple[str, ...] = ("h100", "a
     return chosen
 
 
-def _history(fleet: MadeFleet, name: str) -> None:
+def _history(fleet: SampleFleet, name: str) -> None:
     """It was tainted before, and came back each time."""
     node = fleet.nodes[name]
     open_now, condition = node.metadata, node.status

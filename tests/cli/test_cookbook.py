@@ -14,7 +14,7 @@ from muster_checks.base.vocabulary import Verdict
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.registry import registry
 from muster_cli.__main__ import main
-from muster_cli.report.policy_rows import rows
+from muster_cli.report.policy_rows import policy_rows
 from muster_cli.report.policy_warnings import warnings
 from muster_tainter.faults.desired_state import show
 from muster_tainter.faults.node_record import ours
@@ -79,7 +79,9 @@ def test_a_recipe_leaves_no_doubt(recipe: Recipe) -> None:
 @each_recipe
 def test_a_recipe_does_to_findings_what_is_said(recipe: Recipe) -> None:
     policy = recipe.policy
-    known = {(row.check, row.reason, row.verdict.value): row for row in rows(policy, load_catalogue(None), CHECKS)}
+    known = {
+        (row.check, row.reason, row.verdict.value): row for row in policy_rows(policy, load_catalogue(None), CHECKS)
+    }
     for check, reason, verdict, said in _FINDING.findall(recipe.below):
         row = known.get((check, reason, verdict))
         fault_class = row.fault_class if row is not None else ""

@@ -10,7 +10,7 @@ from tests.cluster.embedded_operator import Fate, Send
 
 READS = ("GET", "HEAD")
 # 409 and a lost answer are about writes; everything else meets reads as well
-STORMS = ("409", "429", "500", "hangs", "breaks", "loses answers", "ends watches")
+FAULTS = ("409", "429", "500", "hangs", "breaks", "loses answers", "ends watches")
 
 
 class _Watch(httpx2.AsyncByteStream):
@@ -43,7 +43,7 @@ class _Watch(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-class Weather:
+class ApiFaults:
     """storm: one of STORMS, or empty. share: of the requests that it meets, 0 to 1. left: so many more, then it is
     over. met: how many it has met."""
 
@@ -97,10 +97,10 @@ class Weather:
         return hit
 
 
-class Exposed(Fate):
+class FaultyFate(Fate):
     """A process out in that weather."""
 
-    def __init__(self, weather: Weather) -> None:
+    def __init__(self, weather: ApiFaults) -> None:
         super().__init__()
         self._weather = weather
 

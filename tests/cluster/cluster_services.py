@@ -19,7 +19,7 @@ from tests.cluster.cluster_network import API_SERVER, DNS
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_sandbox.realnode.cluster_dns import ServiceNames, question_of, reply
+from muster_sandbox.realnode.cluster_dns import ServiceNames, parse_query, reply
 
 _CLONE_NEWNET = 0x40000000  # setns(2)
 _CHUNK = 1 << 16
@@ -77,7 +77,7 @@ class Names(asyncio.DatagramProtocol):
         task.add_done_callback(self._answering.discard)
 
     async def _answer(self, query: bytes, asker: tuple[str, int]) -> None:
-        if (question := question_of(query)) is not None:
+        if (question := parse_query(query)) is not None:
             self._transport.sendto(reply(query, question, await self._names.addresses(question.name)), asker)
 
 

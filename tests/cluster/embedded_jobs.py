@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.embedded_operator import CALL_S, Fate, Installation, a_vipu
-from tests.cluster.ipujob_watcher import Onlooker, looking_on
+from tests.cluster.ipujob_watcher import IPUJobWatcher, watch_ipujobs
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig, load_config
@@ -20,7 +20,7 @@ from muster_operator.job.snapshot import Setup
 from muster_operator.job.types import API_VERSION, IPUJob, Status, collection
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet, NodeShape
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 
 SIDE_BY_SIDE = 8
 SETUP = Setup(restart_delay_s=0.0)
@@ -31,13 +31,13 @@ Look = tuple[object, ...]
 
 
 @dataclass
-class Life:
+class EmbeddedJob:
     """One job, with a V-IPU of its own."""
 
     config: ClusterConfig
     api: KubeClient
     kubelets: Kubelets
-    onlooker: Onlooker
+    onlooker: IPUJobWatcher
     namespace: str
     runs: Installation
 
@@ -105,19 +105,19 @@ def _standing(job: IPUJob, namespace: str) -> Look:
     return said.launcher_status, line, counts, conditions, job.metadata.finalizers
 
 
-def nothing_is_left(life: Life) -> bool:
+def nothing_is_left(life: EmbeddedJob) -> bool:
     pods, small, entries, held, job = life.look()
     return not (pods or small or entries or held or job)
 
 
 @dataclass
-class Ground:
+class JobGround:
     """namespaces: those that are free."""
 
     config: ClusterConfig
     api: KubeClient
     kubelets: Kubelets
-    onlooker: Onlooker
+    onlooker: IPUJobWatcher
     namespaces: "asyncio.Queue[str]" = field(default_factory=asyncio.Queue)
 
     @asynccontextmanager
@@ -129,7 +129,7 @@ class Ground:
         operators: int = 1,
         timeout_s: float = CALL_S,
         setup: Setup = SETUP,
-    ) -> AsyncIterator[Life]:
+    ) -> AsyncIterator[EmbeddedJob]:
         namespace = await self.namespaces.get()
         runs = Installation(
             self.config,
@@ -142,7 +142,7 @@ class Ground:
             timeout_s=timeout_s,
         )
         async with runs.running():
-            yield Life(self.config, self.api, self.kubelets, self.onlooker, namespace, runs)
+            yield EmbeddedJob(self.config, self.api, self.kubelets, self.onlooker, namespace, runs)
         with suppress(NotFound):
             await self.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/{TRACKER}")
         self.namespaces.put_nowait(namespace)
@@ -153,7 +153,7 @@ class Ground:
 
 
 @pytest.fixture(name="ground")
-async def ground_fixture(control_plane: ControlPlane, fleet: Fleet) -> AsyncIterator[Ground]:
+async def ground_fixture(control_plane: ControlPlane, fleet: SimulatedNodes) -> AsyncIterator[JobGround]:
     """Connections of their own for who acts, who runs pods and who looks on."""
     config = load_config(control_plane.kubeconfig)
     number = next(_numbers)
@@ -164,9 +164,9 @@ async def ground_fixture(control_plane: ControlPlane, fleet: Fleet) -> AsyncIter
         KubeClient(config, user_agent="muster-test-kubelets", timeout_s=120.0) as theirs,
         KubeClient(config, user_agent="muster-test-onlooker", timeout_s=120.0) as looks,
         Kubelets(theirs) as kubelets,
-        looking_on(looks) as onlooker,
+        watch_ipujobs(looks) as onlooker,
     ):
-        ground = Ground(config, api, kubelets, onlooker)
+        ground = JobGround(config, api, kubelets, onlooker)
         names = [f"lives{number}x{place}" for place in range(SIDE_BY_SIDE)]
         for name in names:
             control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})

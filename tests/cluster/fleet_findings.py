@@ -15,7 +15,7 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists
 from muster_kube.api.objects import Node
-from muster_sandbox.simulation.nodes import CONCURRENCY, each
+from muster_sandbox.simulation.nodes import CONCURRENCY, for_each
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 NODES = "/api/v1/nodes"
@@ -79,7 +79,7 @@ async def healths(api: KubeClient, names: Sequence[str], *findings: Object) -> N
             await api.create(HEALTHS, KIND | {"metadata": {"name": name}})
         await api.patch(f"{HEALTHS}/{name}/status", status(*findings))
 
-    await each(names, report)
+    await for_each(names, report)
 
 
 async def publish(
@@ -98,7 +98,7 @@ async def publish(
         if written is not None:
             written[name] = time.monotonic()
 
-    await each(list(said), report, concurrency=concurrency)
+    await for_each(list(said), report, concurrency=concurrency)
 
 
 class _Meta(msgspec.Struct, frozen=True):

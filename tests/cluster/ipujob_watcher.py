@@ -27,7 +27,7 @@ class _Map(Api, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Onlooker:
+class IPUJobWatcher:
     """made: pods by (namespace, name, attempt, job's uid): how many of each there ever were. last: every job by its
     uid, as it was last seen. succeeded: pods that ended well, as (job's uid, name)."""
 
@@ -124,8 +124,8 @@ class Onlooker:
 
 
 @asynccontextmanager
-async def looking_on(client: KubeClient) -> AsyncIterator[Onlooker]:
-    onlooker = Onlooker(client)
+async def watch_ipujobs(client: KubeClient) -> AsyncIterator[IPUJobWatcher]:
+    onlooker = IPUJobWatcher(client)
     running = asyncio.create_task(onlooker.run())
     try:
         await onlooker.wait_synced()

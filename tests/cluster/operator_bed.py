@@ -29,7 +29,7 @@ from muster_operator.job.partition_api import Entry
 from muster_operator.job.types import API_VERSION, FINALIZER, PLURAL, collection
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet, NodeShape
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 
 WAIT_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not
 OWN = "muster"  # the namespace of operator, proxy and tracker
@@ -230,7 +230,7 @@ class Bed:
     api: KubeClient
     control_plane: ControlPlane
     kubelets: Kubelets
-    fleet: Fleet
+    fleet: SimulatedNodes
     folder: Path
     namespace: str
     webhook_port: int = 0
@@ -468,7 +468,12 @@ async def _deleted(api: KubeClient, path: str) -> None:
 
 @pytest.fixture(name="bed")
 async def bed_fixture(
-    api: KubeClient, control_plane: ControlPlane, kubelets: Kubelets, fleet: Fleet, tmp_path: Path, namespace: str
+    api: KubeClient,
+    control_plane: ControlPlane,
+    kubelets: Kubelets,
+    fleet: SimulatedNodes,
+    tmp_path: Path,
+    namespace: str,
 ) -> AsyncIterator[Bed]:
     """Nothing runs yet: ``await bed.start()``."""
     made = Bed(api, control_plane, kubelets, fleet, tmp_path, namespace)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from muster_sandbox.image.layers import Image, layer_of, muster_layer, root_layer
+from muster_sandbox.image.layers import Image, make_layer, muster_layer, root_layer
 from muster_sandbox.realnode.containers import PAUSE
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +20,6 @@ def images(progress: Callable[[str], None]) -> list[Image]:
     return [
         Image(PAUSE, (root,), ("/usr/bin/sleep", "infinity")),
         Image(MPI, (root,)),
-        Image(CURL, (root, layer_of({_CURL: (Path(__file__).parent / "curl_in_a_pod.py").read_bytes()}, [_CURL]))),
+        Image(CURL, (root, make_layer({_CURL: (Path(__file__).parent / "curl_in_a_pod.py").read_bytes()}, [_CURL]))),
         Image(MUSTER, (root, muster_layer([ROOT / each for each in _PACKAGES]))),
     ]

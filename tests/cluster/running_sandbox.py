@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster_sandbox.controlplane.admin import Admin
+from muster_sandbox.controlplane.admin import AdminClient
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "muster_cli", "sandbox", "--plain")
@@ -37,12 +37,12 @@ class Box:
         self.data = self.kubeconfig.resolve().parent
         self.admin = self.connect("the-test-itself")
 
-    def connect(self, user_agent: str) -> Admin:
+    def connect(self, user_agent: str) -> AdminClient:
         pki = self.data / "pki"
         server = re.search(r"https://127\.0\.0\.1:\d+", self.kubeconfig.read_text())
         assert server
         client = (pki / "admin.crt", pki / "admin.key")
-        return Admin(server[0], pki / "ca.crt", client=client, user_agent=user_agent)
+        return AdminClient(server[0], pki / "ca.crt", client=client, user_agent=user_agent)
 
     def close(self) -> None:
         self.admin.close()

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from tests.cluster.running_sandbox import CHANGE_LIMIT_S, FAULTY, REPOSITORY, XID_79, Box, sandbox
 from tests.cluster.tour import Terminal, made
-from tests.docs.command_runner import Typist
+from tests.docs.command_runner import CommandRunner
 
-from muster_sandbox.session.folder import running
-from muster_sandbox.session.kernel_line import inject
+from muster_sandbox.session.folder import find_running
+from muster_sandbox.session.kernel_line import inject_line
 from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
 
 # where a test says nothing else; PORT is an agent's
@@ -31,7 +31,7 @@ Test = TypeVar("Test", bound=Callable[..., None])
 TYPED_BY: dict[str, tuple[str, ...]] = {}
 
 
-def types(*lines: str) -> Callable[[Test], Test]:
+def covers(*lines: str) -> Callable[[Test], Test]:
     """``lines``: those of command_list.yaml that the test types, each at least once."""
 
     def note(test: Test) -> Test:
@@ -41,7 +41,7 @@ def types(*lines: str) -> Callable[[Test], Test]:
     return note
 
 
-class Desk:
+class SandboxTerminal:
     """Where a person types: in a checkout, beside a sandbox that LINE has started."""
 
     def __init__(self, line: str, checkout: Path, binaries: Path) -> None:
@@ -49,10 +49,10 @@ class Desk:
         checkout.mkdir()
         (checkout / ".venv").symlink_to(sys.prefix)
         shutil.copytree(REPOSITORY / "examples", checkout / "examples")
-        command = made(shlex.join(Typist({line}, {}, {}).words(line)))
+        command = made(shlex.join(CommandRunner({line}, {}, {}).words(line)))
         self._sandbox = sandbox(checkout.parent / "box", binaries, command=command, checkout=checkout)
 
-    def __enter__(self) -> "Desk":
+    def __enter__(self) -> "SandboxTerminal":
         self.box: Box = self._sandbox.__enter__()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "KUBE"))}
         self.environment = kept | {
@@ -79,9 +79,9 @@ class Desk:
         return found[1]
 
     @contextlib.contextmanager
-    def at(self, test: str) -> Iterator["Desk"]:
+    def at(self, test: str) -> Iterator["SandboxTerminal"]:
         """For one test, which has typed all of its lines when it ends; no node is tainted then."""
-        self._typist = Typist(set(TYPED_BY[test]), {}, {})
+        self._typist = CommandRunner(set(TYPED_BY[test]), {}, {})
         self._typist.left.discard(self._line)
         yield self
         if any(node["spec"].get("taints") for node in self.box.admin.get(NODES)["items"]):
@@ -123,7 +123,7 @@ class Desk:
         return printed
 
     @contextlib.contextmanager
-    def up(self, line: str, *more: str, settings: dict[str, str], **places: str) -> Iterator["Part"]:
+    def up(self, line: str, *more: str, settings: dict[str, str], **places: str) -> Iterator["StartedPart"]:
         """A part of Muster's that goes on running; settings: in its environment."""
         words = [*self.words(line, **places), *more]
         prefix = "MUSTER_" + words[1].replace("-", "_").upper() + "_"
@@ -131,7 +131,7 @@ class Desk:
         environment = self.environment | {prefix + name if name != "PATH" else name: own[name] for name in own}
         terminal = Terminal(words, self.checkout, environment, self.checkout / f"{words[1]}.txt")
         try:
-            part = Part(terminal, self.box)
+            part = StartedPart(terminal, self.box)
             part.address()
             yield part
             terminal.interrupt()
@@ -144,7 +144,7 @@ class Desk:
 
     def inject(self, node: str, line: str = XID_79) -> None:
         """As `muster sandbox inject` does."""
-        inject(running(self.box.folder).node(node), line)
+        inject_line(find_running(self.box.folder).node(node), line)
 
     def faults(self, node: str) -> list[tuple[str, str]]:
         """Check and component of the open ones."""
@@ -162,7 +162,7 @@ class Desk:
             self.box.admin.delete(f"{NODES}/{name}")
 
 
-class Part:
+class StartedPart:
     def __init__(self, terminal: Terminal, box: Box) -> None:
         self.terminal, self._box = terminal, box
 
@@ -177,10 +177,10 @@ class Part:
         return said()[0]
 
     def get(self, path: str) -> str:
-        return asked(f"http://{self.address()}{path}")
+        return http_request(f"http://{self.address()}{path}")
 
 
-def asked(url: str, body: object = None) -> str:
+def http_request(url: str, body: object = None) -> str:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310 - on loopback
     with urllib.request.urlopen(request, context=ssl._create_unverified_context()) as answer:  # noqa: S310, S323

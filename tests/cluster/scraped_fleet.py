@@ -26,7 +26,7 @@ from muster_checks.hardware.recorded_tree import tree
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_sandbox.controlplane.cluster import free_ports
-from muster_sandbox.prometheus import Programs, Prometheus, scrape
+from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, scrape_config
 from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods
 from muster_sandbox.simulation.nodes import NODES, NodeShape
 
@@ -222,7 +222,7 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def scraped_fleet(bed: Bed, found: Programs, folder: Path, *, nodes: int = 4) -> AsyncIterator[Stage]:
+async def scraped_fleet(bed: Bed, found: PrometheusPrograms, folder: Path, *, nodes: int = 4) -> AsyncIterator[Stage]:
     """All of it runs and is scraped once a second; nothing has gone wrong yet. ``bed``: nothing runs in it yet."""
     folder.mkdir()
     api, plane = bed.api, bed.control_plane
@@ -302,9 +302,9 @@ def _scraped(bed: Bed, tainter: Replica, agents: dict[str, int], folder: Path) -
                 {"targets": [f"127.0.0.1:{port}"], "labels": {"node": node, **where}} for node, port in agents.items()
             ],
         },
-        scrape("muster-tainter", tainter.url.removeprefix("http://"), **where),
-        scrape("muster-operator", bed.operator.told["metrics"], more=protected, **where),
-        scrape("muster-vipu-proxy", bed.proxy.told["listening"], **where),
+        scrape_config("muster-tainter", tainter.url.removeprefix("http://"), **where),
+        scrape_config("muster-operator", bed.operator.told["metrics"], more=protected, **where),
+        scrape_config("muster-vipu-proxy", bed.proxy.told["listening"], **where),
     ]
 
 

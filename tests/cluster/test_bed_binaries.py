@@ -18,7 +18,7 @@ from muster_sandbox.build.binaries import (
     PROGRAMS,
     NoControlPlane,
     cache_directory,
-    find,
+    find_binaries,
     find_kubelet,
 )
 from muster_sandbox.build.debian import build, openapi_packages
@@ -35,22 +35,22 @@ def programs(directory: Path, names: tuple[str, ...] = PROGRAMS) -> Path:
 def test_the_named_folder_outranks_the_cache(tmp_path: Path) -> None:
     programs(tmp_path / "cache/muster/control-plane" / BUILD_NAME)
     named = programs(tmp_path / "named")
-    assert find({"KUBEBUILDER_ASSETS": str(named), "XDG_CACHE_HOME": str(tmp_path / "cache")}) == named
+    assert find_binaries({"KUBEBUILDER_ASSETS": str(named), "XDG_CACHE_HOME": str(tmp_path / "cache")}) == named
 
 
 def test_a_named_folder_without_a_scheduler_is_an_error_that_says_so(tmp_path: Path) -> None:
     named = programs(tmp_path, ("etcd", "kube-apiserver", "kubectl"))
     with pytest.raises(NoControlPlane, match="kube-controller-manager, kube-scheduler missing"):
-        find({"KUBEBUILDER_ASSETS": str(named)})
+        find_binaries({"KUBEBUILDER_ASSETS": str(named)})
 
 
 def test_half_a_cache_does_not_count(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path)}
     place = tmp_path / "muster/control-plane" / BUILD_NAME
     programs(place, PROGRAMS[:3])
-    assert find(environ) is None
+    assert find_binaries(environ) is None
     programs(place)
-    assert find(environ) == place
+    assert find_binaries(environ) == place
 
 
 def test_a_kubelet_is_looked_for_apart_from_the_control_plane(tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from muster_sandbox.build.binaries import NoControlPlane
-from muster_sandbox.controlplane.admin import Admin, Refused
+from muster_sandbox.controlplane.admin import AdminClient, RequestRefused
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER, install
 
 
-def admin_of(control_plane: ControlPlane, kubeconfig: Path) -> Admin:
+def admin_of(control_plane: ControlPlane, kubeconfig: Path) -> AdminClient:
     """A client with the token of a kubeconfig that kubeconfig_for wrote."""
     token = json.loads(kubeconfig.read_text())["users"][0]["user"]["token"]
-    return Admin(control_plane.server, control_plane.ca_file, token=token)
+    return AdminClient(control_plane.server, control_plane.ca_file, token=token)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_an_agent_may_not_touch_nodes_nor_create_its_own_row(control_plane: Cont
             partial(agent.delete, "/apis/muster.dev/v1alpha1/nodehealths/any"),
         ]
         for call in refusals:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RequestRefused) as refused:
                 call()
             assert refused.value.status == 403
         # allowed, so the answer is about the object and no longer about rights
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             agent.patch("/apis/muster.dev/v1alpha1/nodehealths/nobody/status", {"status": {}})
         assert refused.value.status == 404
 
@@ -68,13 +68,13 @@ def test_a_tainter_may_patch_nodes_and_hold_leases_only_in_its_namespace(control
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "bed"}, "spec": {}}
     leases = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
     with admin_of(control_plane, control_plane.kubeconfig_for(TAINTER, NAMESPACE)) as tainter:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             tainter.patch("/api/v1/nodes/nobody", {"metadata": {"labels": {"a": "b"}}})
         assert refused.value.status == 404
         tainter.create(leases.format(NAMESPACE), lease)
         control_plane.admin.delete(f"{leases.format(NAMESPACE)}/bed")
         for path in (leases.format("default"), "/api/v1/namespaces/default/pods"):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RequestRefused) as refused:
                 tainter.create(path, lease)
             assert refused.value.status == 403
 
@@ -85,8 +85,8 @@ def test_a_person_is_known_by_the_name_in_their_kubeconfig(control_plane: Contro
     for file, data in zip(files, ("client-certificate-data", "client-key-data"), strict=True):
         file.write_bytes(base64.b64decode(user[data]))
     with (
-        Admin(control_plane.server, control_plane.ca_file, client=files) as eve,
-        pytest.raises(Refused, match=r'User \\?"eve@example.com\\?" cannot list'),
+        AdminClient(control_plane.server, control_plane.ca_file, client=files) as eve,
+        pytest.raises(RequestRefused, match=r'User \\?"eve@example.com\\?" cannot list'),
     ):
         eve.get("/api/v1/nodes")
 
@@ -159,7 +159,7 @@ def test_the_api_server_can_be_away_and_come_back(binaries: Path) -> None:
         plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "kept"}})
         plane.pause()
         with (
-            Admin(plane.server, plane.ca_file, token="none", timeout_s=0.5) as other,
+            AdminClient(plane.server, plane.ca_file, token="none", timeout_s=0.5) as other,
             pytest.raises(Exception, match="timed out"),
         ):
             other.get("/version")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.cluster.test_bed_binaries import played_tools
 
-from muster_sandbox.build.packages import RUNTIME, NoPackages, Tree, place_of, unpacked
-from muster_sandbox.image.layers import Image, Layer, layer_of, muster_layer, write_archive
-from muster_sandbox.realnode.services import Port, ports_of, ready_backends
+from muster_sandbox.build.packages import RUNTIME, NoPackages, PackageTree, tree_folder, unpack_tree
+from muster_sandbox.image.layers import Image, Layer, make_layer, muster_layer, write_archive
+from muster_sandbox.realnode.services import ServicePort, list_service_ports, ready_backends
 
 ROOT = Path(__file__).parents[2]
-TREE = Tree("tools", {"tool": "1.2"})
+TREE = PackageTree("tools", {"tool": "1.2"})
 
 
 def read(content: bytes) -> dict[str, bytes]:
@@ -27,7 +27,7 @@ def test_an_archive_holds_each_layer_once_and_its_digests_are_right(tmp_path: Pa
     file = tmp_path / "layer"
     file.write_bytes(b"root files")
     root = Layer(file, hashlib.sha256(b"root files").hexdigest())
-    own = layer_of({"bin/x": b"x"}, ["bin/x"])
+    own = make_layer({"bin/x": b"x"}, ["bin/x"])
     out = io.BytesIO()
     write_archive([Image("a:1", (root,), ("/bin/sleep",)), Image("b:1", (root, own))], out)
     found = read(out.getvalue())
@@ -54,13 +54,13 @@ def test_the_layer_of_a_checkout_has_its_command_and_no_compiled_files() -> None
 
 def test_a_tree_in_the_cache_is_taken_and_one_of_other_versions_is_not(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path)}
-    place = place_of(TREE, environ)
+    place = tree_folder(TREE, environ)
     place.mkdir(parents=True)
     asked: list[str] = []
-    assert unpacked(TREE, asked.append, environ=environ) == place
+    assert unpack_tree(TREE, asked.append, environ=environ) == place
     assert asked == []
-    assert place_of(replace(TREE, versions={"tool": "1.3"}), environ) != place
-    assert place_of(RUNTIME, environ).parent == place.parent
+    assert tree_folder(replace(TREE, versions={"tool": "1.3"}), environ) != place
+    assert tree_folder(RUNTIME, environ).parent == place.parent
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_cannot_be_fetched_as_proven_is_an_error_and_leaves_nothing(
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     said: list[str] = []
     with pytest.raises(NoPackages, match=says):
-        unpacked(TREE, said.append, environ=environ, again_after_s=(0.0,))
+        unpack_tree(TREE, said.append, environ=environ, again_after_s=(0.0,))
     assert len([line for line in said if "again in" in line]) == 1
     assert [path.name for path in (tmp_path / "cache/muster/node").iterdir()] == ["lock"]
 
@@ -88,7 +88,7 @@ def test_services_are_known_by_their_ports_and_lead_to_pods_that_are_ready() -> 
     service = {"metadata": {"namespace": "a", "name": "web"}, "spec": {"clusterIP": "10.96.0.7", "ports": ports}}
     headless = {"metadata": {"namespace": "a", "name": "none"}, "spec": {"clusterIP": "None", "ports": ports}}
     server = {"metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"clusterIP": "10.96.0.1"}}
-    assert ports_of([service, headless, server]) == {Port("a", "web", "10.96.0.7", 80, "http")}
+    assert list_service_ports([service, headless, server]) == {ServicePort("a", "web", "10.96.0.7", 80, "http")}
     subset = {"addresses": [{"ip": "10.78.0.2"}], "notReadyAddresses": [{"ip": "10.78.0.3"}]}
     endpoints = {"subsets": [subset | {"ports": [{"name": "http", "port": 8080}, {"name": "other", "port": 1}]}]}
     assert ready_backends(endpoints, "http") == [("10.78.0.2", 8080)]

@@ -15,7 +15,7 @@ from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE
 from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods, pod_name
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import NODES, Fleet, NodeShape
+from muster_sandbox.simulation.nodes import NODES, NodeShape, SimulatedNodes
 from muster_sandbox.simulation.pods import SCRIPT, SimulatedPod
 
 TAINT = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
@@ -64,7 +64,7 @@ async def unschedulable(api: KubeClient, path: str) -> str:
 
 
 async def test_the_scheduler_binds_to_an_untainted_node_and_never_to_a_tainted_one(
-    api: KubeClient, fleet: Fleet, namespace: str
+    api: KubeClient, fleet: SimulatedNodes, namespace: str
 ) -> None:
     # only to these: the scheduler may not have heard yet that the nodes of the test before are gone
     here = {"bed": namespace}
@@ -85,7 +85,7 @@ async def test_the_scheduler_binds_to_an_untainted_node_and_never_to_a_tainted_o
 
 @pytest.mark.parametrize(("exit_code", "phase"), [(0, "Succeeded"), (3, "Failed")])
 async def test_a_pod_runs_becomes_ready_and_ends_as_its_script_says(
-    api: KubeClient, fleet: Fleet, namespace: str, exit_code: int, phase: str
+    api: KubeClient, fleet: SimulatedNodes, namespace: str, exit_code: int, phase: str
 ) -> None:
     await fleet.create(1)
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -106,7 +106,7 @@ async def test_a_pod_runs_becomes_ready_and_ends_as_its_script_says(
 
 
 async def test_a_test_ends_a_pod_and_says_whether_it_is_ready(
-    api: KubeClient, fleet: Fleet, kubelets: Kubelets, namespace: str
+    api: KubeClient, fleet: SimulatedNodes, kubelets: Kubelets, namespace: str
 ) -> None:
     await fleet.create(1)
     path, key = f"/api/v1/namespaces/{namespace}/pods", f"{namespace}/service"
@@ -119,7 +119,7 @@ async def test_a_test_ends_a_pod_and_says_whether_it_is_ready(
 
 
 async def test_a_deleted_pod_goes_although_no_kubelet_runs_it(
-    api: KubeClient, fleet: Fleet, kubelets: Kubelets, namespace: str
+    api: KubeClient, fleet: SimulatedNodes, kubelets: Kubelets, namespace: str
 ) -> None:
     await fleet.create(1)
     path, key = f"/api/v1/namespaces/{namespace}/pods", f"{namespace}/leaving"
@@ -132,7 +132,7 @@ async def test_a_deleted_pod_goes_although_no_kubelet_runs_it(
 
 
 async def test_a_pod_with_a_bad_script_stays_pending_and_the_log_says_why(
-    api: KubeClient, fleet: Fleet, kubelets: Kubelets, namespace: str, caplog: pytest.LogCaptureFixture
+    api: KubeClient, fleet: SimulatedNodes, kubelets: Kubelets, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await fleet.create(1)
     path, key = f"/api/v1/namespaces/{namespace}/pods", f"{namespace}/odd"
@@ -141,7 +141,9 @@ async def test_a_pod_with_a_bad_script_stays_pending_and_the_log_says_why(
     assert kubelets.pods[key].status.phase == "Pending"
 
 
-async def test_agent_pods_follow_their_probe(api: KubeClient, fleet: Fleet, control_plane: ControlPlane) -> None:
+async def test_agent_pods_follow_their_probe(
+    api: KubeClient, fleet: SimulatedNodes, control_plane: ControlPlane
+) -> None:
     names = await fleet.create(3)
     answers: dict[str, bool] = dict.fromkeys(names, True)
 
@@ -162,7 +164,7 @@ async def test_agent_pods_follow_their_probe(api: KubeClient, fleet: Fleet, cont
             await delete_agent_pods(api, names)
 
 
-async def test_a_probe_that_raises_does_not_pass_for_a_quiet_cluster(api: KubeClient, fleet: Fleet) -> None:
+async def test_a_probe_that_raises_does_not_pass_for_a_quiet_cluster(api: KubeClient, fleet: SimulatedNodes) -> None:
     names = await fleet.create(1)
 
     def probe(each: SimulatedPod) -> bool:
@@ -181,7 +183,7 @@ async def test_a_probe_that_raises_does_not_pass_for_a_quiet_cluster(api: KubeCl
 
 
 async def test_idle_kubelets_ask_nothing_and_write_nothing(
-    api: KubeClient, fleet: Fleet, control_plane: ControlPlane
+    api: KubeClient, fleet: SimulatedNodes, control_plane: ControlPlane
 ) -> None:
     names = await fleet.create(20)
     async with Kubelets(api) as kubelets:
@@ -198,16 +200,16 @@ async def test_idle_kubelets_ask_nothing_and_write_nothing(
     assert not counted
 
 
-async def test_a_node_of_somebody_else_is_not_taken_for_ones_own(api: KubeClient, fleet: Fleet) -> None:
+async def test_a_node_of_somebody_else_is_not_taken_for_ones_own(api: KubeClient, fleet: SimulatedNodes) -> None:
     await fleet.create(1, prefix="taken")
-    other = Fleet(api)
+    other = SimulatedNodes(api)
     with pytest.raises(AlreadyExists):
         await other.create(1, prefix="taken")
     assert other.names == []
 
 
 async def test_thousands_of_nodes_are_made_in_seconds(
-    api: KubeClient, fleet: Fleet, record_property: Any, capsys: pytest.CaptureFixture[str]
+    api: KubeClient, fleet: SimulatedNodes, record_property: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = time.monotonic()
     names = await fleet.create(MANY, prefix="many")

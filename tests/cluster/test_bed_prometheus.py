@@ -5,24 +5,24 @@ from pathlib import Path
 import pytest
 
 from muster_sandbox.build.packages import NoPackages
-from muster_sandbox.prometheus import Programs, Prometheus, QueryRefused, programs, scrape
+from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, QueryRefused, find_programs, scrape_config
 
 
 @pytest.fixture(scope="module")
-def found() -> Programs:
+def found() -> PrometheusPrograms:
     try:
-        return programs(lambda line: print(line, flush=True))
+        return find_programs(lambda line: print(line, flush=True))
     except NoPackages as error:
         pytest.fail(str(error), pytrace=False)
 
 
-def test_it_scrapes_itself_and_answers_and_nothing_is_left(found: Programs, tmp_path: Path) -> None:
+def test_it_scrapes_itself_and_answers_and_nothing_is_left(found: PrometheusPrograms, tmp_path: Path) -> None:
     rule = {"alert": "Up", "expr": "up == 1", "labels": {"severity": "page"}}
     rules = tmp_path / "rules.yaml"
     rules.write_text(str({"groups": [{"name": "g", "rules": [rule]}]}))
     with Prometheus(found, tmp_path / "prometheus", [], rules=[rules]) as running:
         own = running.url.removeprefix("http://")
-        running.scrape([scrape("itself", own, node="here")])
+        running.scrape([scrape_config("itself", own, node="here")])
         running.until_scraped()
         [up] = running.until('up{node="here"}')
         assert (up.labels["job"], up.value) == ("itself", 1.0)

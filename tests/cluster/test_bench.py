@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 from tests.docs.checkout import checkout
-from tests.docs.command_list import allotted
-from tests.docs.command_runner import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 
 
 @pytest.mark.usefixtures("binaries")
 def test_the_part_that_is_asked_for_is_measured_and_no_other(tmp_path: Path) -> None:
     if not os.access("/dev/kmsg", os.R_OK | os.W_OK) and not os.environ.get("CI"):
         pytest.skip("`make bench` was NOT typed: it takes root, for /dev/kmsg")
-    typist = Typist(allotted(__file__), {}, {"ARGS": "--only fleet"}, checkout(tmp_path / "muster"))
+    typist = CommandRunner(commands_of_test(__file__), {}, {"ARGS": "--only fleet"}, checkout(tmp_path / "muster"))
     head, well, sick = typist.type("make bench").strip().splitlines()
     assert re.match(r"200 agents through one +questions +median s +most s +answers$", head)
     # a machine that has other work may let an agent wait too long

@@ -18,10 +18,10 @@ import pytest
 import yaml
 from release import manifests
 from tests.chart.helm_render import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
-from tests.docs.command_list import allotted
-from tests.docs.command_runner import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 
-from muster_sandbox.controlplane.admin import Admin
+from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.kubeconfig import bearer_user, write_kubeconfig
 from muster_sandbox.image import product
@@ -47,7 +47,7 @@ class Cluster:
     folder: Path
 
     @property
-    def admin(self) -> Admin:
+    def admin(self) -> AdminClient:
         return self.plane.admin
 
     def install(self, release: str = "gc", *words: str) -> str:
@@ -83,8 +83,8 @@ class Cluster:
         answer = self.admin.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
         return str(answer["status"]["token"])
 
-    def as_account(self, namespace: str, account: str) -> Admin:
-        return Admin(self.plane.server, self.plane.ca_file, token=self.token(namespace, account))
+    def as_account(self, namespace: str, account: str) -> AdminClient:
+        return AdminClient(self.plane.server, self.plane.ca_file, token=self.token(namespace, account))
 
     def carry_out(self, job: Object) -> list[str]:
         """What a kubelet would do with the pod of one of the chart's jobs: its containers in order, with its account's
@@ -199,7 +199,7 @@ def clean(cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def typist(cluster: Cluster) -> Typist:
+def typist(cluster: Cluster) -> CommandRunner:
     """In a folder that holds what the page's lines name."""
     place = cluster.folder / "typed"
     place.mkdir()
@@ -208,8 +208,8 @@ def typist(cluster: Cluster) -> Typist:
     manifests.write(["--kube-version", cluster.plane.server_version], place / manifests.PLACE, cluster.folder / "home")
     environ = cluster.helm.environment
     path = f"{PROGRAM.parent}:{environ['PATH']}"
-    return Typist(
-        allotted(__file__), {"REGISTRY": "registry.invalid", "RELEASE": "gc"}, environ | {"PATH": path}, place
+    return CommandRunner(
+        commands_of_test(__file__), {"REGISTRY": "registry.invalid", "RELEASE": "gc"}, environ | {"PATH": path}, place
     )
 
 
@@ -284,7 +284,7 @@ def test_uninstall_frees_the_nodes_and_leaves_jobs_partitions_and_crds(clean: Cl
     assert not clean.objects()
 
 
-def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster, typist: Typist) -> None:
+def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster, typist: CommandRunner) -> None:
     clean.admin.create("/api/v1/namespaces", {"metadata": {"name": "autopilot"}})
     with pytest.raises(Refused, match=r"namespace autopilot is there already.*--set namespace.create=false"):
         clean.install()
@@ -360,7 +360,7 @@ def test_crds_that_are_too_old_are_brought_up_to_date(clean: Cluster) -> None:
     assert not clean.admin.exists("/api/v1/namespaces/default/serviceaccounts/gc-ipu-operator-crds")
 
 
-def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Cluster, typist: Typist) -> None:
+def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Cluster, typist: CommandRunner) -> None:
     """docs/install.md, "helm was interrupted": at a first install, and at an upgrade."""
     clean.install()
     clean.uninstall("gc", "--no-hooks")
@@ -389,7 +389,7 @@ def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Clust
     assert not [name for _, _, name in clean.objects() if name.endswith("-crds")], "of the helm that was killed"
 
 
-def make_old(admin: Admin) -> Object:
+def make_old(admin: AdminClient) -> Object:
     """The CRD of NodeHealths as an older chart may have had it. Returns the spec that it should have."""
     fresh: Object = admin.get(NODEHEALTHS)["spec"]
     old = admin.get(NODEHEALTHS)["spec"]
@@ -437,7 +437,9 @@ def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None
     assert len(ended.stdout.splitlines()) > 40
 
 
-def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(clean: Cluster, typist: Typist) -> None:
+def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
+    clean: Cluster, typist: CommandRunner
+) -> None:
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
     assert images(clean) == {f"registry.invalid/muster:{product.version()}"}
     installed = clean.objects()
@@ -461,7 +463,7 @@ def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(clean
     clean.admin.delete("/api/v1/namespaces/monitoring")
 
 
-def test_a_policy_comes_with_an_upgrade_and_the_other_values_stay(clean: Cluster, typist: Typist) -> None:
+def test_a_policy_comes_with_an_upgrade_and_the_other_values_stay(clean: Cluster, typist: CommandRunner) -> None:
     clean.install("gc", "--set", "tainter.replicas=3")
     policy = {"rules": [{"name": "watch", "match": {"verdict": ["WARN", "FAIL"]}, "action": "event"}]}
     (clean.folder / "typed/policy.yaml").write_text(yaml.safe_dump(policy))
@@ -479,7 +481,7 @@ def images(cluster: Cluster) -> set[str]:
     return {container["image"] for pod in pods for container in pod["containers"]}
 
 
-def test_the_pages_controllers_are_those_that_the_proxy_is_given(clean: Cluster, typist: Typist) -> None:
+def test_the_pages_controllers_are_those_that_the_proxy_is_given(clean: Cluster, typist: CommandRunner) -> None:
     typist.type(
         r"helm install gc helm/muster --set vipuControllers=pod001:8090:ipunode=node1\,pod002:8091:ipunode=node2"
     )
@@ -487,7 +489,7 @@ def test_the_pages_controllers_are_those_that_the_proxy_is_given(clean: Cluster,
     assert given == "pod001:8090:ipunode=node1,pod002:8091:ipunode=node2"
 
 
-def test_kubectl_alone_installs_frees_the_nodes_and_leaves_nothing(clean: Cluster, typist: Typist) -> None:
+def test_kubectl_alone_installs_frees_the_nodes_and_leaves_nothing(clean: Cluster, typist: CommandRunner) -> None:
     admin = clean.admin
     typist.type(
         "kubectl apply -f build/manifests/crd-graphcore.ai_ipujobs.yaml"
@@ -518,6 +520,6 @@ def test_kubectl_alone_installs_frees_the_nodes_and_leaves_nothing(clean: Cluste
     assert admin.exists(f"{CRDS}/ipujobs.graphcore.ai")
 
 
-def test_all_lines_of_the_documents_that_are_allotted_to_this_file_were_typed(typist: Typist) -> None:
+def test_all_lines_of_the_documents_that_are_allotted_to_this_file_were_typed(typist: CommandRunner) -> None:
     """The last one."""
     assert not typist.left

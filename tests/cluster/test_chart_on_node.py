@@ -20,12 +20,12 @@ import yaml
 from tests.chart.helm_render import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
 from tests.cluster.real_node_images import CURL, MPI
 from tests.cluster.real_node_jobs import LIMIT_S, printed_by, ranks, training_job, until
-from tests.docs.command_list import allotted
-from tests.docs.command_runner import Done, Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner, Done
 from tests.docs.document_commands import commands
 
-from muster_sandbox.controlplane.admin import Admin
-from muster_sandbox.controlplane.admin import Refused as Denied
+from muster_sandbox.controlplane.admin import AdminClient
+from muster_sandbox.controlplane.admin import RequestRefused as Denied
 from muster_sandbox.controlplane.install import install
 from muster_sandbox.image import product
 from muster_sandbox.realnode.node import RealNode
@@ -65,7 +65,7 @@ VALUES = {
 class Release:
     node: RealNode
     helm: Helm
-    typist: Typist
+    typist: CommandRunner
 
     def type(self, line: str, *, within: Sequence[str] = (), stdin: str = "") -> str:
         """A line of the documents, as an administrator on the machine's network."""
@@ -144,7 +144,7 @@ class Release:
         until(cleared, self.state)
 
 
-def import_image(node: RealNode, archive: Path, folder: Path, typist: Typist) -> None:
+def import_image(node: RealNode, archive: Path, folder: Path, typist: CommandRunner) -> None:
     """As from ``folder``, which is that of `make package`."""
     place = folder / IMPORT.rpartition(" ")[2]
     place.parent.mkdir()
@@ -168,7 +168,7 @@ def release(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.T
     names = NAMES | dict.fromkeys(("NODE", "node-1"), real_node.name)
     path = f"{PROGRAM.parent}:{os.environ['PATH']}"
     more = {"PATH": path, "KUBE_EDITOR": str(editor), "CONTAINERD_ADDRESS": str(real_node.machine.socket)}
-    typist = Typist(allotted(__file__), names, environ | more)
+    typist = CommandRunner(commands_of_test(__file__), names, environ | more)
     import_image(real_node, image_archive, tmp_path_factory.mktemp("package"), typist)
     made = Release(real_node, Helm(tmp_path_factory.mktemp("helm"), environ), typist)
     try:
@@ -466,7 +466,7 @@ def refusal_of_anothers_report(release: Release) -> str:
         path, {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": "other"}}, exist_ok=True
     )
     token = release.in_agent("cat", "/var/run/secrets/kubernetes.io/serviceaccount/token")
-    with Admin(plane.server, plane.ca_file, token=token) as agent:
+    with AdminClient(plane.server, plane.ca_file, token=token) as agent:
         try:
             agent.patch(f"{path}/other/status", {"status": {"verdict": "FAIL"}})
         except Denied as error:
@@ -512,7 +512,7 @@ def test_the_runbooks_lines_that_look_are_answered_as_they_stand(release: Releas
     for command in [each for page in RUNBOOKS for each in commands(page)]:
         program, verb, *_ = [word for word in command.words if not word.startswith("-")] + [""]
         line = " ".join(command.words)
-        if program == "kubectl" and verb in KUBECTL_LOOKS and line in allotted(__file__):
+        if program == "kubectl" and verb in KUBECTL_LOOKS and line in commands_of_test(__file__):
             release.typist.type(line, within=inside, judge=is_answered)
         elif program == "muster" and verb in MUSTER_LOOKS:
             words = [release.typist.names.get(word, word) for word in command.words[1:]]

@@ -9,8 +9,8 @@ from tests.chart.helm_render import Object
 from tests.cluster import test_chart_install as chart
 from tests.cluster.test_chart_install import CRDS, HEALTHS, IPUJOBS, TRACKER, Cluster, until
 
-from muster_sandbox.controlplane.admin import Admin
-from muster_sandbox.controlplane.admin import Refused as Denied
+from muster_sandbox.controlplane.admin import AdminClient
+from muster_sandbox.controlplane.admin import RequestRefused as Denied
 
 cluster = chart.cluster  # a fixture
 
@@ -152,7 +152,7 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
 }  # fmt: skip
 
 
-def allowed(client: Admin, call: Call) -> bool:
+def allowed(client: AdminClient, call: Call) -> bool:
     """Whether the API server lets it through; what it then makes of it is not asked."""
     method, path, body = call
     words = (path,) if body is None else (path, body)

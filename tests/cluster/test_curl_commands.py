@@ -23,7 +23,7 @@ from tests.cluster.cluster_network import API_SERVER, ClusterNetwork, cluster_ne
 from tests.cluster.recorded_gpu_agent import CHECKS, FIRST, SECOND, FleetAgent
 from tests.cluster.test_agent_publishing import HEALTHS, until
 from tests.cluster.test_fleet_status import issued
-from tests.docs.command_list import allotted
+from tests.docs.command_list import commands_of_test
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, apply
@@ -257,4 +257,4 @@ def test_the_services_name_stands_for_every_agent(cluster: Cluster):
 
 
 def test_no_line_of_our_pages_was_left_out(cluster: Cluster):
-    assert not allotted(__file__) - cluster.lines
+    assert not commands_of_test(__file__) - cluster.lines

@@ -12,7 +12,7 @@ from tests.cluster.scraped_fleet import scraped_fleet
 from tests.metrics_page import PAGE
 
 from muster_sandbox.build.packages import NoPackages
-from muster_sandbox.prometheus import Programs, Prometheus, programs
+from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, find_programs
 
 # counters whose first series comes with an error that nothing here makes: what docs/metrics.md says of them, which is
 # held to the code, has to do
@@ -22,15 +22,15 @@ SUFFIX = re.compile(r"_(bucket|count|sum)$")
 
 
 @pytest.fixture
-def found() -> Programs:
+def found() -> PrometheusPrograms:
     try:
-        return programs(lambda line: print(line, flush=True))
+        return find_programs(lambda line: print(line, flush=True))
     except NoPackages as error:
         pytest.fail(str(error), pytrace=False)
 
 
 @pytest.mark.timeout(1200)  # as all guards against hanging: far more than it takes
-async def test_every_query_of_every_panel_finds_something(bed: Bed, found: Programs, tmp_path: Path) -> None:
+async def test_every_query_of_every_panel_finds_something(bed: Bed, found: PrometheusPrograms, tmp_path: Path) -> None:
     started = time.time()
     async with scraped_fleet(bed, found, tmp_path / "stage") as stage:
         await stage.a_bad_night()

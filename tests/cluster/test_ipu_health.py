@@ -19,7 +19,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_operator.job.names import PARKED_PREFIX
 from muster_sandbox.controlplane.cluster import ControlPlane
-from muster_sandbox.simulation.nodes import Fleet, NodeShape
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 
 bed = proxy_bed  # the fixture
 
@@ -99,7 +99,12 @@ def agents() -> Iterator[ExitStack]:
 
 @pytest.fixture
 async def host(
-    control_plane: ControlPlane, fleet: Fleet, api: KubeClient, agents: ExitStack, tainters: Tainters, tmp_path: Path
+    control_plane: ControlPlane,
+    fleet: SimulatedNodes,
+    api: KubeClient,
+    agents: ExitStack,
+    tainters: Tainters,
+    tmp_path: Path,
 ) -> Host:
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)

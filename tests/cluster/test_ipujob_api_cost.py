@@ -15,13 +15,13 @@ from tests.cluster.operator_bed import (
 )
 
 from muster_kube.api.client import KubeClient
-from muster_sandbox.controlplane.audit import Request
+from muster_sandbox.controlplane.audit import AuditedRequest
 
 ACCOUNTS = (":muster-operator", ":muster-vipu-proxy")
 IDLE_S = 5.0
 
 
-def of_ours(request: Request) -> bool:
+def of_ours(request: AuditedRequest) -> bool:
     """What is about jobs: leases are renewed by the clock, certificates are a process's own, reviews write nothing."""
     return request.user.endswith(ACCOUNTS) and request.resource not in ("leases", "secrets", "tokenreviews")
 

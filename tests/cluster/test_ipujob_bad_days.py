@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import httpx2
 import pytest
-from tests.cluster.api_faults import STORMS, Exposed, Weather
+from tests.cluster.api_faults import FAULTS, ApiFaults, FaultyFate
 from tests.cluster.embedded_jobs import (
     JOB,
-    Ground,
-    Life,
+    EmbeddedJob,
+    JobGround,
     ground_fixture,  # noqa: F401 - the fixture
     nothing_is_left,
 )
@@ -20,14 +20,14 @@ from tests.cluster.operator_bed import inference, training
 from muster_operator.act.event_recorder import BURST, REFILL_S
 from muster_operator.controller import LINE_S, LINES
 from muster_operator.plan.degradation import DEGRADED, OVER_S, RESTORED
-from muster_sandbox.simulation.nodes import NODES, each
+from muster_sandbox.simulation.nodes import NODES, for_each
 
 MET = 6  # requests, of each storm
 GIVEN_UP_S = 2.0  # a call that hangs
 STORM_OF_RESTARTS = 14
 
 
-def runs(life: Life, attempt: int = 0, instances: int = 1) -> Callable[[], bool]:
+def runs(life: EmbeddedJob, attempt: int = 0, instances: int = 1) -> Callable[[], bool]:
     def holds() -> bool:
         said = life.status()
         now = (said.launcher_status, said.attempt, said.current_replicas)
@@ -36,19 +36,19 @@ def runs(life: Life, attempt: int = 0, instances: int = 1) -> Callable[[], bool]
     return holds
 
 
-async def ends_well(life: Life) -> None:
+async def ends_well(life: EmbeddedJob) -> None:
     await life.delete()
     await life.until(lambda: nothing_is_left(life), "nothing is left")
 
 
 async def test_58_whatever_the_api_server_answers_nothing_is_made_twice(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    ground: JobGround, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("muster_kube.controller.reflector.LIST_SILENCE_S", GIVEN_UP_S)  # a minute otherwise
 
     async def live(storm: str) -> None:
-        weather = Weather(storm, MET)
-        async with ground.life(Exposed(weather), Exposed(weather), timeout_s=GIVEN_UP_S) as life:
+        weather = ApiFaults(storm, MET)
+        async with ground.life(FaultyFate(weather), FaultyFate(weather), timeout_s=GIVEN_UP_S) as life:
             await life.submit(training())
             await life.until(runs(life), f"it runs in spite of: {storm}")
             assert weather.met == (0 if storm == "ends watches" else MET)
@@ -58,11 +58,11 @@ async def test_58_whatever_the_api_server_answers_nothing_is_made_twice(
             await life.until(lambda: life.status().launcher_status == "Completed", f"it ends in spite of: {storm}")
             await ends_well(life)
 
-    await each(STORMS, live)
+    await for_each(FAULTS, live)
     assert ground.made_twice() == {}
 
 
-async def test_58_two_operators_that_both_believe_they_lead_make_nothing_twice(ground: Ground) -> None:
+async def test_58_two_operators_that_both_believe_they_lead_make_nothing_twice(ground: JobGround) -> None:
     async with ground.life(operators=2) as life:
         await life.submit(inference(restartPolicy={"type": "OnFailure"}))
         await life.until(runs(life), "it runs")
@@ -92,7 +92,7 @@ class Counted(Fate):
         return answer
 
 
-async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few_events(ground: Ground) -> None:
+async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few_events(ground: JobGround) -> None:
     fate, begun = Counted(), time.monotonic()
     async with ground.life(fate) as life:
         await life.submit(training(restartPolicy={"type": "OnFailure", "backOffLimit": 1000}))
@@ -111,7 +111,7 @@ async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few
     assert ground.made_twice() == {}
 
 
-async def test_a_node_that_flaps_costs_few_writes_moves_no_pod_and_lets_a_waiting_job_be(ground: Ground) -> None:
+async def test_a_node_that_flaps_costs_few_writes_moves_no_pod_and_lets_a_waiting_job_be(ground: JobGround) -> None:
     running, waiting = Counted(), Counted()
     async with ground.life(running) as here, ground.life(waiting) as there:
         await here.submit(inference())

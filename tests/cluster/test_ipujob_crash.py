@@ -11,8 +11,8 @@ from typing import Literal
 import pytest
 from tests.cluster.embedded_jobs import (
     SIDE_BY_SIDE,
-    Ground,
-    Life,
+    EmbeddedJob,
+    JobGround,
     Look,
     ground_fixture,  # noqa: F401 - the fixture
     nothing_is_left,
@@ -20,7 +20,7 @@ from tests.cluster.embedded_jobs import (
 from tests.cluster.embedded_operator import Fate
 from tests.cluster.operator_bed import inference, training
 
-from muster_sandbox.simulation.nodes import each
+from muster_sandbox.simulation.nodes import for_each
 
 SPARE = 3  # a life may have a write less than the first one
 Who = Literal["operator", "proxy"]
@@ -35,11 +35,11 @@ class Accident:
     unanswered: bool = False
 
 
-Step = tuple[Callable[[Life], Awaitable[None]], Callable[[Life], object]]
+Step = tuple[Callable[[EmbeddedJob], Awaitable[None]], Callable[[EmbeddedJob], object]]
 
 
-def _runs(attempt: int = 0, instances: int = 1) -> Callable[[Life], bool]:
-    def holds(life: Life) -> bool:
+def _runs(attempt: int = 0, instances: int = 1) -> Callable[[EmbeddedJob], bool]:
+    def holds(life: EmbeddedJob) -> bool:
         said = life.status()
         return (said.launcher_status, said.attempt, said.current_replicas) == ("Running", attempt, instances)
 
@@ -47,7 +47,7 @@ def _runs(attempt: int = 0, instances: int = 1) -> Callable[[Life], bool]:
 
 
 def _scaled(instances: int) -> Step:
-    def holds(life: Life) -> bool:
+    def holds(life: EmbeddedJob) -> bool:
         return _runs(0, instances)(life) and len(life.onlooker.tracker(life.namespace)) == instances
 
     return lambda life: life.scale(instances), holds
@@ -69,7 +69,7 @@ class Lived:
     written: list[str]
 
 
-async def live(ground: Ground, steps: list[Step], accident: Accident, expected: list[Look] | None = None) -> Lived:
+async def live(ground: JobGround, steps: list[Step], accident: Accident, expected: list[Look] | None = None) -> Lived:
     """expected: what is to be seen after each step; None: what its own condition says."""
     fate = Fate(dies_at=accident.at, unanswered=accident.unanswered)
     fates = (fate, None) if accident.who == "operator" else (None, fate)
@@ -93,7 +93,9 @@ async def live(ground: Ground, steps: list[Step], accident: Accident, expected: 
 
 @pytest.mark.timeout(1800)  # dozens of lives, on however slow a machine
 @pytest.mark.parametrize("steps", LIVES.values(), ids=LIVES)
-async def test_59_whoever_ends_after_any_write_is_followed_by_the_same_end(ground: Ground, steps: list[Step]) -> None:
+async def test_59_whoever_ends_after_any_write_is_followed_by_the_same_end(
+    ground: JobGround, steps: list[Step]
+) -> None:
     without = await live(ground, steps, Accident("operator"))
     proxys = await live(ground, steps, Accident("proxy"), without.looks)
     accidents = [
@@ -109,7 +111,7 @@ async def test_59_whoever_ends_after_any_write_is_followed_by_the_same_end(groun
         if accident.at > len(found.written):
             missed.append(accident)
 
-    await each(accidents, lived, concurrency=SIDE_BY_SIDE)
+    await for_each(accidents, lived, concurrency=SIDE_BY_SIDE)
     # how often its status is written is not quite the same in each life
     first = {"operator": len(without.written), "proxy": len(proxys.written)}
     assert [late for late in missed if late.at < first[late.who] - SPARE] == []

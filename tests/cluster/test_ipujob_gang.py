@@ -18,7 +18,7 @@ from tests.cluster.operator_bed import (
 from muster_kube.api.client import KubeClient
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NodeShape
-from muster_sandbox.simulation.pods import Script, SimulatedPod
+from muster_sandbox.simulation.pods import PodScript, SimulatedPod
 
 WORKERS = "tests.muster.dev/workers"  # annotation: how many a launcher waits for
 LOOK_S = 0.1
@@ -31,16 +31,16 @@ class LaunchersWait:
         self.kubelets: Kubelets | None = None
         self._seen: dict[str, float] = {}
 
-    def __call__(self, pod: SimulatedPod) -> Script:
+    def __call__(self, pod: SimulatedPod) -> PodScript:
         job, launcher, _ = pod.key.rpartition("-launcher")
         if not launcher or self.kubelets is None or pod.status.phase == "Running":
-            return Script()
+            return PodScript()
         pods = self.kubelets.pods.items()
         ready = sum(key.startswith(f"{job}-worker-") and each.ready for key, each in pods)
         if ready == int(pod.metadata.annotations.get(WORKERS, 0)):
-            return Script()
+            return PodScript()
         age_s = time.monotonic() - self._seen.setdefault(pod.metadata.uid, time.monotonic())
-        return Script(start_after_s=age_s + LOOK_S)
+        return PodScript(start_after_s=age_s + LOOK_S)
 
 
 @pytest.fixture

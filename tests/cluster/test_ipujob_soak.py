@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.docs.checkout import checkout
-from tests.docs.command_list import allotted
-from tests.docs.command_runner import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 from tests.soak.soak import CALL_S, SPACE, soak
 
 from muster_kube.api.config import load_config
@@ -37,7 +37,7 @@ async def test_58_59_jobs_under_random_faults_all_end_with_a_true_reason_and_lea
 @pytest.mark.usefixtures("binaries")
 def test_make_soak_says_which_faults_there_were_and_how_each_job_ended(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "muster")
-    typist = Typist(allotted(__file__), {}, {"ARGS": "--jobs 2 --minutes 0.02 --seed 7"}, folder)
+    typist = CommandRunner(commands_of_test(__file__), {}, {"ARGS": "--jobs 2 --minutes 0.02 --seed 7"}, folder)
     said = [line.partition(" s  ")[2] for line in typist.type("make soak").splitlines()]
     assert said[0] == "2 jobs, 0.02 minutes of faults, --seed 7"
     (ends,) = (line for line in said if re.match(r"2 jobs: .*; \d+ restarts, \d+ moves$", line))

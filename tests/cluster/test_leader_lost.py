@@ -17,7 +17,7 @@ from tests.cluster.fleet_findings import FATAL, HARMLESS, HEALTHS, Recorder, fin
 from tests.cluster.test_tainter_end_to_end import Cluster, Replica, Tainters, until
 
 from muster_kube.api.errors import NotFound
-from muster_sandbox.simulation.nodes import Fleet, NodeShape
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 
@@ -101,7 +101,7 @@ def policy_file(folder: Path, pool: str, budget: str) -> Path:
     return file
 
 
-async def make_nodes(fleet: Fleet, cluster: Cluster, pool: str, count: int) -> list[str]:
+async def make_nodes(fleet: SimulatedNodes, cluster: Cluster, pool: str, count: int) -> list[str]:
     """Nodes of a pool that their agents called well."""
     names = await fleet.create(count, prefix=pool, shape=NodeShape(labels={POOL: pool}))
     await healths(cluster.api, names)
@@ -146,7 +146,7 @@ async def lose_two_leaders(standbys: Standbys, seen: Recorder, end: int) -> None
 
 
 async def test_a_burst_is_finished_by_whoever_leads(
-    standbys: Standbys, fleet: Fleet, cluster: Cluster, tmp_path: Path
+    standbys: Standbys, fleet: SimulatedNodes, cluster: Cluster, tmp_path: Path
 ) -> None:
     names = await make_nodes(fleet, cluster, "burst", 120)
     await publish(cluster.api, {name: FATAL[i % len(FATAL)] for i, name in enumerate(names)})
@@ -157,7 +157,7 @@ async def test_a_burst_is_finished_by_whoever_leads(
 
 
 async def test_under_a_budget_the_worst_are_tainted_and_never_too_many_whoever_leads(
-    standbys: Standbys, fleet: Fleet, cluster: Cluster, tmp_path: Path
+    standbys: Standbys, fleet: SimulatedNodes, cluster: Cluster, tmp_path: Path
 ) -> None:
     names = await make_nodes(fleet, cluster, "tight", 120)
     worst = set(random.Random().sample(names, 40))
@@ -169,7 +169,7 @@ async def test_under_a_budget_the_worst_are_tainted_and_never_too_many_whoever_l
 
 
 async def test_of_fatal_and_harmless_findings_the_fatal_ones_taint_whoever_leads(
-    standbys: Standbys, fleet: Fleet, cluster: Cluster, tmp_path: Path
+    standbys: Standbys, fleet: SimulatedNodes, cluster: Cluster, tmp_path: Path
 ) -> None:
     names = await make_nodes(fleet, cluster, "pick", 150)
     reported = random.Random().sample(names, 130)
@@ -196,7 +196,7 @@ def told(found: dict[str, Any]) -> str:
 
 
 async def test_a_place_that_a_frozen_leader_was_about_to_give_is_not_given_twice(
-    standbys: Standbys, fleet: Fleet, cluster: Cluster, tmp_path: Path
+    standbys: Standbys, fleet: SimulatedNodes, cluster: Cluster, tmp_path: Path
 ) -> None:
     names = await make_nodes(fleet, cluster, "free", 90)
     first, waiting = names[:30], names[30:]

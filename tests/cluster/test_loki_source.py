@@ -14,7 +14,7 @@ from tests.tainter.sources.loki_stub import LokiServer, serving
 
 from muster_kube.api.client import KubeClient
 from muster_sandbox.controlplane.cluster import ControlPlane
-from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.nodes import SimulatedNodes
 
 KONDUKTOR = Path(__file__).parents[2] / "examples" / "konduktor.yaml"
 FAULTY = {"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"}
@@ -85,7 +85,7 @@ def times_tainted(tainters: Tainters, node: str) -> int:
 
 
 async def test_the_founding_page_s_line_taints_its_node(
-    tainters: Tainters, cluster: Cluster, fleet: Fleet, loki: LokiServer, policy: Path
+    tainters: Tainters, cluster: Cluster, fleet: SimulatedNodes, loki: LokiServer, policy: Path
 ) -> None:
     bad, good = await fleet.create(2)
     tainter = await tainters.start("--policy", str(policy))
@@ -102,7 +102,7 @@ async def test_the_founding_page_s_line_taints_its_node(
 
 
 async def test_a_leader_that_is_killed_loses_no_line_and_taints_no_node_twice(
-    tainters: Tainters, cluster: Cluster, fleet: Fleet, loki: LokiServer, policy: Path
+    tainters: Tainters, cluster: Cluster, fleet: SimulatedNodes, loki: LokiServer, policy: Path
 ) -> None:
     before, between, late, twice = await fleet.create(4)
     first = await tainters.start("--policy", str(policy))
@@ -132,7 +132,7 @@ async def test_a_leader_that_is_killed_loses_no_line_and_taints_no_node_twice(
 
 
 async def test_what_a_person_took_off_stays_off_over_a_new_leader_until_the_next_line(
-    tainters: Tainters, cluster: Cluster, fleet: Fleet, loki: LokiServer, policy: Path, api: KubeClient
+    tainters: Tainters, cluster: Cluster, fleet: SimulatedNodes, loki: LokiServer, policy: Path, api: KubeClient
 ) -> None:
     [node] = await fleet.create(1)
     first = await tainters.start("--policy", str(policy))
@@ -164,7 +164,7 @@ async def test_what_a_person_took_off_stays_off_over_a_new_leader_until_the_next
 
 
 async def test_a_loki_that_was_away_is_read_on_from_where_it_went(
-    tainters: Tainters, cluster: Cluster, fleet: Fleet, loki: LokiServer, policy: Path
+    tainters: Tainters, cluster: Cluster, fleet: SimulatedNodes, loki: LokiServer, policy: Path
 ) -> None:
     [node] = await fleet.create(1)
     tainter = await tainters.start("--policy", str(policy))
@@ -188,7 +188,7 @@ async def test_a_loki_that_was_away_is_read_on_from_where_it_went(
 async def test_a_pod_s_line_without_a_node_counts_on_the_node_of_the_pod(
     tainters: Tainters,
     cluster: Cluster,
-    fleet: Fleet,
+    fleet: SimulatedNodes,
     loki: LokiServer,
     policy: Path,
     api: KubeClient,
@@ -213,7 +213,7 @@ async def test_a_pod_s_line_without_a_node_counts_on_the_node_of_the_pod(
 
 
 async def test_another_agent_s_condition_taints_and_gives_back_by_its_own_word(
-    tainters: Tainters, cluster: Cluster, fleet: Fleet, tmp_path: Path
+    tainters: Tainters, cluster: Cluster, fleet: SimulatedNodes, tmp_path: Path
 ) -> None:
     node, stale = await fleet.create(2)
     policy = tmp_path / "conditions.yaml"
@@ -237,7 +237,7 @@ async def test_another_agent_s_condition_taints_and_gives_back_by_its_own_word(
 
 
 async def test_conditions_that_a_new_policy_looks_at_are_found_on_nodes_that_are_known_already(
-    tainters: Tainters, cluster: Cluster, fleet: Fleet, tmp_path: Path
+    tainters: Tainters, cluster: Cluster, fleet: SimulatedNodes, tmp_path: Path
 ) -> None:
     [node] = await fleet.create(1)
     await cluster.condition(node, "True", "2026-01-01T00:00:00Z")

@@ -21,8 +21,8 @@ from tests.chart.test_seeds import AUTOPILOT as YOUR_CONFIG
 from tests.cluster.real_node_images import MPI
 from tests.cluster.real_node_jobs import LIMIT_S, printed_by, ranks, training_job, until
 from tests.cluster.test_chart_on_node import IMAGE, IMPORT, VALUES, import_image
-from tests.docs.command_list import allotted
-from tests.docs.command_runner import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 from tests.docs.document_commands import ROOT, commands
 
 from muster_sandbox.controlplane.install import install
@@ -65,7 +65,7 @@ class Desk:
         # a label says pod1 as well, and so does what it is compared with
         names = {"NODE": node.name, "NAMESPACE": "default", "RELEASE": "autopilot", "pod1": ADDRESS}
         lines = section(AUTOPILOT) | section(KONDUKTOR) | section(IPU_OPERATOR)
-        self.typist = Typist(lines, names, self._environ, folder)
+        self.typist = CommandRunner(lines, names, self._environ, folder)
 
     def type(self, line: str, *more: str) -> str:
         """What it prints. more: words that this machine needs after those of the line."""
@@ -108,7 +108,7 @@ class Desk:
 @pytest.fixture(scope="module")
 def desk(real_node: RealNode, image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     assert checked() == SHA256
-    importing = Typist({IMPORT}, {}, {"CONTAINERD_ADDRESS": str(real_node.machine.socket)})
+    importing = CommandRunner({IMPORT}, {}, {"CONTAINERD_ADDRESS": str(real_node.machine.socket)})
     import_image(real_node, image_archive, tmp_path_factory.mktemp("package"), importing)
     admin = real_node.plane.admin
     for kind in ("clusterroles", "clusterrolebindings"):
@@ -151,7 +151,7 @@ def v_ipu(desk: Desk) -> Iterator[None]:
 
 
 def test_no_line_is_left_to_others() -> None:
-    assert allotted(__file__) <= section(AUTOPILOT) | section(KONDUKTOR) | section(IPU_OPERATOR)
+    assert commands_of_test(__file__) <= section(AUTOPILOT) | section(KONDUKTOR) | section(IPU_OPERATOR)
 
 
 def test_autopilots_lines(desk: Desk) -> None:

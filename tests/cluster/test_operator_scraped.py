@@ -10,10 +10,10 @@ from tests.cluster.operator_bed import (
     inference,
     until,
 )
-from tests.docs.command_list import allotted
-from tests.docs.command_runner import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 
-from muster_sandbox.prometheus import Prometheus, programs, scrape
+from muster_sandbox.prometheus import Prometheus, find_programs, scrape_config
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 READER = "gc-metrics-reader"  # of release gc
@@ -23,8 +23,8 @@ ACCOUNT = "prometheus"
 async def test_prometheus_gets_403_until_the_guides_line_is_typed_and_then_what_the_alerts_ask_for(
     bed: Bed, tmp_path: Path
 ) -> None:
-    (line,) = allotted(__file__)
-    guide = Typist({line}, {"NAMESPACE": bed.namespace, "ACCOUNT": ACCOUNT}, {})
+    (line,) = commands_of_test(__file__)
+    guide = CommandRunner({line}, {"NAMESPACE": bed.namespace, "ACCOUNT": ACCOUNT}, {})
     await bed.start()
     assert bed.operator is not None
     assert bed.proxy is not None
@@ -38,12 +38,12 @@ async def test_prometheus_gets_403_until_the_guides_line_is_typed_and_then_what_
         "tls_config": {"insecure_skip_verify": True},
     }
     scraped = [
-        scrape("operator", bed.operator.told["metrics"], more=guarded, namespace=bed.namespace),
-        scrape("vipu-proxy", bed.proxy.url.removeprefix("http://"), namespace=bed.namespace),
+        scrape_config("operator", bed.operator.told["metrics"], more=guarded, namespace=bed.namespace),
+        scrape_config("vipu-proxy", bed.proxy.url.removeprefix("http://"), namespace=bed.namespace),
     ]
     rules = [CHART / "files/alerts.yaml"]
     try:
-        with Prometheus(programs(print), tmp_path / "prometheus", scraped, rules=rules) as prometheus:
+        with Prometheus(find_programs(print), tmp_path / "prometheus", scraped, rules=rules) as prometheus:
 
             async def refused() -> bool:
                 told = [each["lastError"] for each in await asyncio.to_thread(prometheus.targets)]

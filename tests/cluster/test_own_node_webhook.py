@@ -26,7 +26,7 @@ from muster_kube.webhook.certificates import validating
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
 from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods, pod_name
-from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.nodes import SimulatedNodes
 from muster_tainter.agents.webhook import PATH
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
@@ -139,7 +139,7 @@ async def _passes(client: KubeClient, node: str) -> bool:
 async def guard(
     control_plane: ControlPlane,
     api: KubeClient,
-    fleet: Fleet,
+    fleet: SimulatedNodes,
     tainters: Tainters,  # noqa: F811 - the fixture
 ) -> AsyncIterator[Guard]:
     one, other = await fleet.create(2, prefix=f"own{next(_numbers)}")

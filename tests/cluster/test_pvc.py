@@ -7,21 +7,21 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.docs.command_list import allotted
+from tests.docs.command_list import commands_of_test
 
 from muster_kube.api.client import KubeClient
 from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet
-from muster_sandbox.simulation.pods import Script
+from muster_sandbox.simulation.nodes import SimulatedNodes
+from muster_sandbox.simulation.pods import PodScript
 
 NODE = "disk-0"
 GUARD_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not
 
 
 @pytest.fixture
-async def node(fleet: Fleet) -> str:
+async def node(fleet: SimulatedNodes) -> str:
     (name,) = await fleet.create(1, prefix="disk")
     return name
 
@@ -94,7 +94,7 @@ async def muster(*words: str, within: Sequence[str] = (), **environment: str) ->
 async def test_a_claim_is_bound_and_written_and_nothing_is_left(
     api: KubeClient, namespace: str, node: str, volume: str
 ):
-    async with Kubelets(api, script=lambda _: Script(run_s=0.1)):
+    async with Kubelets(api, script=lambda _: PodScript(run_s=0.1)):
         trial = await tried(api, namespace, volume)
     assert (trial.stage, trial.storage_class) == ("written", volume)
     assert 0 <= (trial.bound_after_s or 0) <= (trial.written_after_s or -1)
@@ -130,7 +130,7 @@ async def test_a_claim_that_nothing_fits_is_unbound_and_the_cluster_says_why(
 
 
 async def test_a_pod_that_cannot_write_says_so(api: KubeClient, namespace: str, node: str, volume: str):
-    async with Kubelets(api, script=lambda _: Script(run_s=0.1, exit_code=1)):
+    async with Kubelets(api, script=lambda _: PodScript(run_s=0.1, exit_code=1)):
         trial = await tried(api, namespace, volume)
     assert trial.stage in ("unwritten", "not-started")  # the simulated kubelet reports no containers
     assert trial.written_after_s is None
@@ -173,7 +173,7 @@ async def test_a_person_tries_it_with_their_own_rights(
     control_plane: ControlPlane, api: KubeClient, node: str, volume: str
 ):
     words = ["check", "pvc", "--kubeconfig", str(control_plane.kubeconfig), "--node", node]
-    async with Kubelets(api, script=lambda _: Script(run_s=0.1)):
+    async with Kubelets(api, script=lambda _: PodScript(run_s=0.1)):
         code, said = await muster(*words, "--set", f"storage_class={volume}")
     assert code == 0, said
     assert f"storage/{volume} bound" in said
@@ -182,13 +182,13 @@ async def test_a_person_tries_it_with_their_own_rights(
 async def test_a_person_on_the_node_itself_names_neither_node_nor_class(
     control_plane: ControlPlane, api: KubeClient, node: str, volume: str
 ):
-    (line,) = allotted(__file__)
+    (line,) = commands_of_test(__file__)
     classes = "/apis/storage.k8s.io/v1/storageclasses"
     default = {"name": volume, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
     control_plane.admin.create(classes, {"metadata": default, "provisioner": "kubernetes.io/no-provisioner"})
     there = ["unshare", "--map-root-user", "--uts", "sh", "-c", f'hostname {node} && exec "$@"', "sh"]
     try:
-        async with Kubelets(api, script=lambda _: Script(run_s=0.1)):
+        async with Kubelets(api, script=lambda _: PodScript(run_s=0.1)):
             code, said = await muster(*line.split()[1:], within=there, KUBECONFIG=str(control_plane.kubeconfig))
     finally:
         control_plane.admin.delete(f"{classes}/{volume}")

@@ -23,17 +23,17 @@ from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER
 from muster_sandbox.simulation.agents import PODS, create_agent_pods, delete_agent_pods, pod_name
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet
-from muster_sandbox.simulation.pods import Script, SimulatedPod
+from muster_sandbox.simulation.nodes import SimulatedNodes
+from muster_sandbox.simulation.pods import PodScript, SimulatedPod
 from muster_tainter.http.volume_trials import AUDIENCE
 
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 _numbers = itertools.count()
 
 
-def script(pod: SimulatedPod) -> Script:
+def script(pod: SimulatedPod) -> PodScript:
     """Trials end at once, agents run."""
-    return Script(run_s=0.1) if LABEL in pod.metadata.labels else Script()
+    return PodScript(run_s=0.1) if LABEL in pod.metadata.labels else PodScript()
 
 
 class Bench:
@@ -96,7 +96,7 @@ class Bench:
 async def bench(
     control_plane: ControlPlane,
     api: KubeClient,
-    fleet: Fleet,
+    fleet: SimulatedNodes,
     tainters: Tainters,  # noqa: F811 - the fixture
     tmp_path: Path,
 ) -> AsyncIterator[Bench]:

@@ -20,7 +20,7 @@ from muster_operator.resources.pods import WAIT
 from muster_sandbox.controlplane.cluster import free_ports
 from muster_sandbox.realnode.node import RealNode
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.nodes import SimulatedNodes
 
 FAULTY = "muster.dev/faulty"
 
@@ -31,7 +31,7 @@ async def real_bed(real_node: RealNode, real_namespace: str, tmp_path: Path) -> 
     node = f"/api/v1/nodes/{real_node.name}"
     real_node.plane.admin.patch(node, {"metadata": {"labels": dict([SELECTOR])}})
     async with KubeClient(load_config(real_node.plane.kubeconfig), timeout_s=30.0) as api:
-        bed = Bed(api, real_node.plane, Kubelets(api), Fleet(api), tmp_path, real_namespace)
+        bed = Bed(api, real_node.plane, Kubelets(api), SimulatedNodes(api), tmp_path, real_namespace)
         try:
             bed.webhook_port = free_ports(1)[0]
             real_node.lend(bed.webhook_port)

@@ -25,7 +25,7 @@ from muster_operator.job import types as ipujob
 from muster_operator.job.partition_api import Entry
 from muster_operator.job.snapshot import Setup
 from muster_operator.resources import access, config, pods
-from muster_sandbox.controlplane.admin import Refused
+from muster_sandbox.controlplane.admin import RequestRefused
 from muster_sandbox.realnode.node import RealNode
 
 UID = "0f5c52a2-1f3c-4f06-8f9c-6c5b6c7f6a01"
@@ -50,7 +50,7 @@ def create(node: RealNode, body: dict[str, Any]) -> None:
         try:
             node.plane.admin.create(path, body)
             break
-        except Refused as error:
+        except RequestRefused as error:
             # up to 1.23: no pod before the token of its account is there
             if "No API token found" not in str(error) or time.monotonic() > ends:
                 raise

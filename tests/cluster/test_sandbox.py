@@ -23,7 +23,7 @@ from tests.cluster.running_sandbox import (
 )
 
 from muster_cli.sandbox.up import this_machine
-from muster_sandbox.controlplane.audit import AuditLog, Request
+from muster_sandbox.controlplane.audit import AuditedRequest, AuditLog
 
 SETTLE_S = 20.0  # what the tests before caused has been written: Events that repeat are counted up every 10 s at most
 IDLE_S = 300.0 if os.environ.get("CI") else 30.0
@@ -150,7 +150,7 @@ def test_an_idle_sandbox_makes_no_list_and_no_write(box: Box) -> None:
     assert leases, "the audit log shows not even the lease renewals: it proves nothing"
 
 
-def of_muster(request: Request) -> bool:
+def of_muster(request: AuditedRequest) -> bool:
     return request.user.startswith("system:serviceaccount:muster:") or request.user_agent.startswith("muster")
 
 

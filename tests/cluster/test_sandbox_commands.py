@@ -20,9 +20,9 @@ import pytest
 from tests.checks.recorded import lay_out
 from tests.cluster.ipu_host import BAD, IpuHost, component
 from tests.cluster.running_sandbox import FAULTY, GPU, REPOSITORY, XID_79, processes_of
-from tests.cluster.sandbox_terminal import TYPED_BY, Desk, Part, asked, types
+from tests.cluster.sandbox_terminal import TYPED_BY, SandboxTerminal, StartedPart, covers, http_request
 from tests.cluster.test_curl_commands import curl
-from tests.docs.command_list import allotted
+from tests.docs.command_list import commands_of_test
 
 from muster_cli.sandbox.up import this_machine
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
@@ -72,25 +72,25 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def beside_plain(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    with Desk(PLAIN, tmp_path_factory.mktemp("plain") / "muster", binaries) as made:
+def beside_plain(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxTerminal]:
+    with SandboxTerminal(PLAIN, tmp_path_factory.mktemp("plain") / "muster", binaries) as made:
         (made.checkout / "my-policy.yaml").write_text(POLICY)
         (made.checkout / "policy.yaml").write_text(MISTAKEN)
         yield made
 
 
 @pytest.fixture
-def desk(beside_plain: Desk, request: pytest.FixtureRequest) -> Iterator[Desk]:
+def desk(beside_plain: SandboxTerminal, request: pytest.FixtureRequest) -> Iterator[SandboxTerminal]:
     with beside_plain.at(request.node.originalname) as ready:
         yield ready
 
 
 def test_the_tests_of_this_file_type_all_of_its_lines() -> None:
-    assert {line for lines in TYPED_BY.values() for line in lines} == allotted(__file__)
+    assert {line for lines in TYPED_BY.values() for line in lines} == commands_of_test(__file__)
 
 
-@types(PLAIN)
-def test_make_sandbox_is_a_real_control_plane_this_machine_and_seven_nodes(desk: Desk) -> None:
+@covers(PLAIN)
+def test_make_sandbox_is_a_real_control_plane_this_machine_and_seven_nodes(desk: SandboxTerminal) -> None:
     nodes = {node["metadata"]["name"] for node in desk.box.admin.get(NODES)["items"]}
     assert nodes == {this_machine(), *(f"sim-{number}" for number in range(1, 8))}
     programs = " ".join(processes_of(desk.box.data))
@@ -99,8 +99,8 @@ def test_make_sandbox_is_a_real_control_plane_this_machine_and_seven_nodes(desk:
     assert nodes <= set(rows), "a line for each change, where no terminal takes the live table"
 
 
-@types("muster explain NODE", "muster status --host NODE", "muster clear NODE", "muster clear node-1")
-def test_a_fault_is_explained_cleared_and_stays_closed_until_the_line_comes_anew(desk: Desk) -> None:
+@covers("muster explain NODE", "muster status --host NODE", "muster clear NODE", "muster clear node-1")
+def test_a_fault_is_explained_cleared_and_stays_closed_until_the_line_comes_anew(desk: SandboxTerminal) -> None:
     desk.tainted("sim-1")
     told = desk.type("muster explain NODE", code=2, NODE="sim-1")
     assert told.startswith("sim-1 TAINTED ")
@@ -125,8 +125,8 @@ def test_a_fault_is_explained_cleared_and_stays_closed_until_the_line_comes_anew
     desk.box.until(lambda: not desk.box.taints("sim-1"), "free again")
 
 
-@types("muster clear NODE CHECK")
-def test_a_check_that_is_cleared_leaves_the_faults_of_others(desk: Desk) -> None:
+@covers("muster clear NODE CHECK")
+def test_a_check_that_is_cleared_leaves_the_faults_of_others(desk: SandboxTerminal) -> None:
     lay_out(desk.box.folder / "sim-3", UNCORRECTED)
     desk.box.muster("run", "--url", desk.agent, "--check", "memory", "--host", "sim-3")
     desk.tainted("sim-3")
@@ -142,8 +142,8 @@ def test_a_check_that_is_cleared_leaves_the_faults_of_others(desk: Desk) -> None
     shutil.rmtree(desk.box.folder / "sim-3/sys")
 
 
-@types("muster clear NODE ipu")
-def test_an_ipu_that_somebody_has_looked_at_is_used_again(desk: Desk, tmp_path: Path) -> None:
+@covers("muster clear NODE ipu")
+def test_an_ipu_that_somebody_has_looked_at_is_used_again(desk: SandboxTerminal, tmp_path: Path) -> None:
     with desk.ninth("poplar"), contextlib.closing(IpuHost(tmp_path, "poplar", desk.box.kubeconfig)) as host:
         host.start()
         host.says("ipu-2", BAD)
@@ -162,14 +162,14 @@ def test_an_ipu_that_somebody_has_looked_at_is_used_again(desk: Desk, tmp_path: 
         desk.box.until(lambda: quarantined() == [], "it is used again")
 
 
-@types("muster pause --reason switch maintenance", "muster resume", "muster explain NODE")
-def test_while_paused_nothing_new_is_tainted_and_recovery_goes_on(desk: Desk) -> None:
+@covers("muster pause --reason switch maintenance", "muster resume", "muster explain NODE")
+def test_while_paused_nothing_new_is_tainted_and_recovery_goes_on(desk: SandboxTerminal) -> None:
     desk.tainted("sim-1")
     pause = "muster pause --reason switch maintenance"
     said = desk.type(pause).splitlines()[0]
     assert re.fullmatch(rf"paused by {ADMIN} since \S+: switch maintenance", said)
     metrics = f"{desk.page}/metrics"
-    desk.box.until(lambda: "muster_tainter_paused 1.0" in asked(metrics), "the tainter knows")
+    desk.box.until(lambda: "muster_tainter_paused 1.0" in http_request(metrics), "the tainter knows")
     desk.inject("sim-2")
 
     def condition() -> str:
@@ -190,11 +190,11 @@ def test_while_paused_nothing_new_is_tainted_and_recovery_goes_on(desk: Desk) ->
 
     assert desk.type("muster resume").startswith(f"resumed; was {said}")
     desk.box.until(lambda: desk.box.taints("sim-2") == [FAULTY], "what is still open is tainted then")
-    assert "muster_tainter_paused 0.0" in asked(metrics)
+    assert "muster_tainter_paused 0.0" in http_request(metrics)
 
 
-@types("muster pause", "muster release --all", "muster resume")
-def test_the_whole_fleet_is_given_back_and_nothing_comes_back(desk: Desk) -> None:
+@covers("muster pause", "muster release --all", "muster resume")
+def test_the_whole_fleet_is_given_back_and_nothing_comes_back(desk: SandboxTerminal) -> None:
     desk.tainted("sim-4")
     desk.tainted("sim-5")
     assert f"paused by {ADMIN} since " in desk.type("muster pause")
@@ -214,8 +214,8 @@ def test_the_whole_fleet_is_given_back_and_nothing_comes_back(desk: Desk) -> Non
     assert not desk.box.taints("sim-6")
 
 
-@types("kubectl label node NODE muster.dev/managed=false")
-def test_a_node_that_is_not_managed_is_left_alone(desk: Desk) -> None:
+@covers("kubectl label node NODE muster.dev/managed=false")
+def test_a_node_that_is_not_managed_is_left_alone(desk: SandboxTerminal) -> None:
     desk.tainted("sim-1")
     assert "labeled" in desk.type("kubectl label node NODE muster.dev/managed=false", NODE="sim-1")
 
@@ -234,8 +234,8 @@ def test_a_node_that_is_not_managed_is_left_alone(desk: Desk) -> None:
     desk.box.until(lambda: desk.box.taints("sim-1") == [FAULTY], "managed again")
 
 
-@types("kubectl taint node NODE muster.dev/faulty-")
-def test_a_taint_that_a_person_takes_off_stays_off_until_it_fires_anew(desk: Desk) -> None:
+@covers("kubectl taint node NODE muster.dev/faulty-")
+def test_a_taint_that_a_person_takes_off_stays_off_until_it_fires_anew(desk: SandboxTerminal) -> None:
     desk.tainted("sim-3")
     assert "untainted" in desk.type("kubectl taint node NODE muster.dev/faulty-", NODE="sim-3")
     desk.box.until(lambda: not desk.faults("sim-3"), "it counts as a person's word")
@@ -246,8 +246,8 @@ def test_a_taint_that_a_person_takes_off_stays_off_until_it_fires_anew(desk: Des
     desk.tainted("sim-3")
 
 
-@types("kubectl cordon NODE", "muster run")
-def test_a_node_of_which_nothing_is_known_is_cordoned_and_looked_at(desk: Desk) -> None:
+@covers("kubectl cordon NODE", "muster run")
+def test_a_node_of_which_nothing_is_known_is_cordoned_and_looked_at(desk: SandboxTerminal) -> None:
     assert desk.box.muster("explain", "sim-7").stdout.startswith("sim-7 FREE")
     desk.type("kubectl cordon NODE", NODE="sim-7")
     assert desk.box.node("sim-7")["spec"]["unschedulable"] is True
@@ -258,8 +258,8 @@ def test_a_node_of_which_nothing_is_known_is_cordoned_and_looked_at(desk: Desk) 
     desk.box.kubectl("uncordon", "sim-7")
 
 
-@types("muster run --url http://127.0.0.1:PORT --check dmesg", "muster run --check ipulink")
-def test_the_whole_fleet_is_asked_of_one_agent(desk: Desk) -> None:
+@covers("muster run --url http://127.0.0.1:PORT --check dmesg", "muster run --check ipulink")
+def test_the_whole_fleet_is_asked_of_one_agent(desk: SandboxTerminal) -> None:
     line = "muster run --url http://127.0.0.1:PORT --check dmesg"
     desk.tainted("sim-2")
     said = desk.type(line, code=2).splitlines()
@@ -270,8 +270,8 @@ def test_the_whole_fleet_is_asked_of_one_agent(desk: Desk) -> None:
     assert [row for row in said if "8 nodes: 8 SKIP" in row], "no IPU is here"
 
 
-@types(REQUEST)
-def test_a_request_in_a_nodehealth_is_answered_there(desk: Desk) -> None:
+@covers(REQUEST)
+def test_a_request_in_a_nodehealth_is_answered_there(desk: SandboxTerminal) -> None:
     assert desk.type(REQUEST, NODE="sim-6") == "nodehealth.muster.dev/sim-6 patched\n"
 
     def answers() -> list[dict[str, Any]]:
@@ -284,19 +284,19 @@ def test_a_request_in_a_nodehealth_is_answered_there(desk: Desk) -> None:
     desk.box.until(lambda: not answers(), "it goes with the request")
 
 
-@types("curl 127.0.0.1:PORT/status?check=dmesg,disk")
-def test_curl_asks_the_whole_fleet(desk: Desk) -> None:
+@covers("curl 127.0.0.1:PORT/status?check=dmesg,disk")
+def test_curl_asks_the_whole_fleet(desk: SandboxTerminal) -> None:
     line = "curl 127.0.0.1:PORT/status?check=dmesg,disk"
     text = desk.type(line)
     nodes = {node["metadata"]["name"] for node in desk.box.admin.get(NODES)["items"]}
     assert set(re.findall(r"Checking system status of host (\S+)", text)) == nodes
     assert text.count("[[ DMESG ]] Briefings completed.") == text.count("[[ DISK ]] Briefings completed.") == len(nodes)
-    answer = asked(f"{desk.agent}/status?check=dmesg,disk&format=json")
+    answer = http_request(f"{desk.agent}/status?check=dmesg,disk&format=json")
     assert {each["node"] for each in json.loads(answer)["nodes"]} == nodes
 
 
-@types("muster policy check FILE", "muster policy check my-policy.yaml", "muster policy check policy.yaml")
-def test_a_policy_is_told_as_what_it_makes_of_every_finding(desk: Desk) -> None:
+@covers("muster policy check FILE", "muster policy check my-policy.yaml", "muster policy check policy.yaml")
+def test_a_policy_is_told_as_what_it_makes_of_every_finding(desk: SandboxTerminal) -> None:
     said = desk.type("muster policy check my-policy.yaml")
     assert re.search(r"^FAIL +reboot +gpus +taint +dmesg: .*\bXid79\b", said, re.MULTILINE)
     assert re.search(r"^gpus \(of kernel log, .*\): taint muster.dev/faulty=true:NoSchedule$", said, re.MULTILINE)
@@ -306,12 +306,12 @@ def test_a_policy_is_told_as_what_it_makes_of_every_finding(desk: Desk) -> None:
     assert MISTAKE in desk.type("muster policy check policy.yaml", code=64)
 
 
-@types(
+@covers(
     "muster replay my-policy.yaml --log node-7=dmesg.txt",
     "muster replay policy.yaml --log node-1.log node-2.log",
     "kubectl get nodes -o json",
 )
-def test_a_replay_tells_what_a_policy_would_have_tainted(desk: Desk) -> None:
+def test_a_replay_tells_what_a_policy_would_have_tainted(desk: SandboxTerminal) -> None:
     line = "muster replay my-policy.yaml --log node-7=dmesg.txt"
     (desk.checkout / "dmesg.txt").write_text(KERNEL)
     said = desk.type(line)
@@ -337,14 +337,14 @@ def test_a_replay_tells_what_a_policy_would_have_tainted(desk: Desk) -> None:
     assert "2 of 2 nodes tainted, 2.03 node-hours in all, at most 2 at a time" in said
 
 
-@types(
+@covers(
     "kubectl get ipujobs,pods -o wide",
     "kubectl describe ipujob training",
     "kubectl describe ipujob NAME",
     "muster explain ipujob NAME",
     "muster explain ipujob NAMESPACE/NAME",
 )
-def test_a_job_runs_on_nodes_that_are_not_tainted_and_its_story_is_told(desk: Desk) -> None:
+def test_a_job_runs_on_nodes_that_are_not_tainted_and_its_story_is_told(desk: SandboxTerminal) -> None:
     desk.tainted("sim-1")
     desk.box.kubectl("apply", "-f", str(desk.checkout / "examples/ipujob.yaml"))
     shown = desk.shows("kubectl get ipujobs,pods -o wide", r"^ipujob\S+/training +Running +1 +1 ")
@@ -370,8 +370,8 @@ def test_a_job_runs_on_nodes_that_are_not_tainted_and_its_story_is_told(desk: De
     desk.box.kubectl("delete", "ipujob", "training", "--timeout=120s")
 
 
-@types("kubectl scale ipujob/NAME --replicas 4", "kubectl get ipujobs -A")
-def test_a_job_without_launcher_is_scaled_by_instances(desk: Desk) -> None:
+@covers("kubectl scale ipujob/NAME --replicas 4", "kubectl get ipujobs -A")
+def test_a_job_without_launcher_is_scaled_by_instances(desk: SandboxTerminal) -> None:
     (desk.checkout / "serve.yaml").write_text(SERVICE)
     desk.box.kubectl("apply", "-f", str(desk.checkout / "serve.yaml"))
     assert "scaled" in desk.type("kubectl scale ipujob/NAME --replicas 4", NAME="serve")
@@ -382,8 +382,8 @@ def test_a_job_without_launcher_is_scaled_by_instances(desk: Desk) -> None:
     desk.box.kubectl("delete", "ipujob", "serve", "--timeout=120s")
 
 
-@types("kubectl explain ipujob.spec", "kubectl explain ipujob.spec --recursive")
-def test_kubectl_explains_every_field_of_a_job(desk: Desk) -> None:
+@covers("kubectl explain ipujob.spec", "kubectl explain ipujob.spec --recursive")
+def test_kubectl_explains_every_field_of_a_job(desk: SandboxTerminal) -> None:
     page = (REPOSITORY / "docs/ipujob-fields.md").read_text()
     fields = set(re.findall(r"^\| `spec\.(\S+)` \|", page, re.MULTILINE))
     said = desk.type("kubectl explain ipujob.spec")
@@ -398,15 +398,15 @@ def test_kubectl_explains_every_field_of_a_job(desk: Desk) -> None:
     assert listed == fields
 
 
-@types("muster clear", "muster explain", "muster explain ipujob")
-def test_without_what_it_is_about_a_command_says_what_is_missing(desk: Desk) -> None:
+@covers("muster clear", "muster explain", "muster explain ipujob")
+def test_without_what_it_is_about_a_command_says_what_is_missing(desk: SandboxTerminal) -> None:
     for line in ("muster clear", "muster explain"):
         assert "the following arguments are required: NODE" in desk.type(line, code=64)
     assert "expected NODE, or ipujob [NAMESPACE/]NAME" in desk.type("muster explain ipujob", code=64)
 
 
-@types("muster agent", "muster agent --help")
-def test_an_agent_reads_the_kernel_log_answers_and_publishes(desk: Desk) -> None:
+@covers("muster agent", "muster agent --help")
+def test_an_agent_reads_the_kernel_log_answers_and_publishes(desk: SandboxTerminal) -> None:
     page = (REPOSITORY / "docs/agent.md").read_text()
     [keys] = re.findall(r"^\| (.+) \| \| as the flags; `muster agent --help` \|$", page, re.MULTILINE)
     told = desk.type("muster agent --help")
@@ -425,8 +425,8 @@ def test_an_agent_reads_the_kernel_log_answers_and_publishes(desk: Desk) -> None
         assert "autopilot_health_checks{" in agent.get("/metrics")
 
 
-@types("muster tainter", "muster tainter --policy FILE", "muster tainter --webhook-port N")
-def test_a_second_tainter_stands_by_and_serves(desk: Desk) -> None:
+@covers("muster tainter", "muster tainter --policy FILE", "muster tainter --webhook-port N")
+def test_a_second_tainter_stands_by_and_serves(desk: SandboxTerminal) -> None:
     settings = {"NAMESPACE": NAMESPACE}
     leader = desk.box.admin.get(f"{LEASES}/muster-tainter")["spec"]["holderIdentity"]
     with desk.up("muster tainter", settings=settings) as part:
@@ -440,14 +440,14 @@ def test_a_second_tainter_stands_by_and_serves(desk: Desk) -> None:
     with desk.up("muster tainter --webhook-port N", settings=settings) as part:
         url = f"https://{part.address('webhook listening')}{OWN_NODE}"
         desk.box.until(lambda: "a certificate was loaded" in part.terminal.text, "it has a certificate")
-        assert json.loads(asked(url, review(desk, "sim-1")))["response"]["allowed"]
-        refused = json.loads(asked(url, review(desk, "sim-2")))["response"]
+        assert json.loads(http_request(url, review(desk, "sim-1")))["response"]["allowed"]
+        refused = json.loads(http_request(url, review(desk, "sim-2")))["response"]
         assert not refused["allowed"]
         assert f"pod {pod_name('sim-1')} runs on node sim-1" in refused["status"]["message"]
     assert desk.box.admin.get(f"{LEASES}/muster-tainter")["spec"]["holderIdentity"] == leader
 
 
-def review(desk: Desk, node: str) -> dict[str, Any]:
+def review(desk: SandboxTerminal, node: str) -> dict[str, Any]:
     """What the API server asks when sim-1's agent writes the status of ``node``."""
     pod = desk.box.admin.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod_name('sim-1')}")["metadata"]
     claims = {f"authentication.kubernetes.io/pod-{claim}": [pod[claim]] for claim in ("name", "uid")}
@@ -458,8 +458,8 @@ def review(desk: Desk, node: str) -> dict[str, Any]:
     return body | {"request": request | {"userInfo": user}}
 
 
-@types("muster operator", "muster operator --vipu-proxy URL")
-def test_a_second_operator_stands_by(desk: Desk) -> None:
+@covers("muster operator", "muster operator --vipu-proxy URL")
+def test_a_second_operator_stands_by(desk: SandboxTerminal) -> None:
     settings = {"NAMESPACE": NAMESPACE, "METRICS_PORT": "0", "WEBHOOK_PORT": "0"}
     proxy = "http://127.0.0.1:1"
     leader = desk.box.admin.get(f"{LEASES}/muster-operator")["spec"]["holderIdentity"]
@@ -470,22 +470,22 @@ def test_a_second_operator_stands_by(desk: Desk) -> None:
         desk.box.until(lambda: ready(part), "it is ready")
         assert part.get("/healthz")
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            asked(f"https://{part.address('metrics')}/metrics")
+            http_request(f"https://{part.address('metrics')}/metrics")
         assert part.address("webhooks")
     assert desk.box.admin.get(f"{LEASES}/muster-operator")["spec"]["holderIdentity"] == leader
 
 
-def ready(part: Part, path: str = "/readyz") -> bool:
+def ready(part: StartedPart, path: str = "/readyz") -> bool:
     try:
         return bool(part.get(path))
     except urllib.error.HTTPError:
         return False
 
 
-@types(
+@covers(
     "muster vipu-sim --ipus 64 --state DIR", "muster vipu-sim", "muster vipu-proxy --backend vipu", "muster vipu-proxy"
 )
-def test_a_proxy_tells_what_room_a_v_ipu_controller_has(desk: Desk) -> None:
+def test_a_proxy_tells_what_room_a_v_ipu_controller_has(desk: SandboxTerminal) -> None:
     tools = desk.checkout / "tools"
     tools.mkdir()
     (tools / "vipu").symlink_to(Path(sys.executable).with_name("muster-sim-vipu"))
@@ -502,12 +502,15 @@ def test_a_proxy_tells_what_room_a_v_ipu_controller_has(desk: Desk) -> None:
             assert json.loads(proxy.get("/stats"))["total"] == {"used": 0, "available": 64}
 
 
-@types(KONDUKTOR, "muster clear NODE agent")
+@covers(KONDUKTOR, "muster clear NODE agent")
 def test_any_xid_taints_by_konduktors_policy_and_a_silent_agent_by_another(
     binaries: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     key = "trainy.konduktor.ai/faulty"
-    with Desk(KONDUKTOR, tmp_path / "muster", binaries) as beside, beside.at(request.node.originalname) as desk:
+    with (
+        SandboxTerminal(KONDUKTOR, tmp_path / "muster", binaries) as beside,
+        beside.at(request.node.originalname) as desk,
+    ):
         for node, line in {
             "sim-1": "NVRM: Xid (0000:03:00): 14, Channel 00000001",
             "sim-2": "NVRM: Xid (PCI:0000:3b:00): 31, pid=99, name=train.py, MMU Fault",

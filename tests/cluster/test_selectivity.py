@@ -10,7 +10,7 @@ from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.fleet_findings import FATAL, HARMLESS, finding_of_each, healths, publish, recording
 
 from muster_kube.api.client import KubeClient
-from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.nodes import SimulatedNodes
 
 tainters = end_to_end.tainters  # a fixture
 
@@ -18,7 +18,7 @@ NODES, FATALS, HARMLESSES = 600, 40, 360  # `make bench` does it with 10,000, 20
 
 
 async def test_exactly_the_nodes_with_a_fatal_finding_are_ever_tainted(
-    tainters: Any, fleet: Fleet, api: KubeClient, tmp_path: Path
+    tainters: Any, fleet: SimulatedNodes, api: KubeClient, tmp_path: Path
 ) -> None:
     names = await fleet.create(NODES, prefix="select")
     chance = random.Random(7)

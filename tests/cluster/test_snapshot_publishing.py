@@ -16,7 +16,7 @@ from tests.cluster.test_tainter_end_to_end import HEALTHS, Cluster, Tainters, ta
 from muster_kube.api.client import KubeClient
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
-from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.nodes import SimulatedNodes
 
 BOOT = {"/proc/sys/kernel/random/boot_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
 # nothing runs by itself: the test says when
@@ -60,7 +60,7 @@ class Bench:
 async def bench(
     control_plane: ControlPlane,
     api: KubeClient,
-    fleet: Fleet,
+    fleet: SimulatedNodes,
     tainters: Tainters,  # noqa: F811 - the fixture
     tmp_path: Path,
 ) -> AsyncIterator[Bench]:

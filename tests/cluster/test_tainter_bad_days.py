@@ -17,7 +17,7 @@ from tests.cluster.test_tainter_end_to_end import FAULTY, HEALTHS, Cluster, Tain
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import Invalid
-from muster_sandbox.simulation.nodes import Fleet, NodeShape
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.node_record import ANNOTATION, SIZE_LIMIT, UNREADABLE_ANNOTATION
 from muster_tainter.metrics import Metrics
@@ -46,7 +46,7 @@ async def condition_says(cluster: Cluster, name: str, words: str) -> bool:
 
 
 async def test_of_rules_that_overlap_the_first_decides_and_of_pools_that_overlap_every_budget_counts(
-    tainters: Tainters, fleet: Fleet, cluster: Cluster, tmp_path: Path
+    tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster, tmp_path: Path
 ) -> None:
     text = f"""
 pools:
@@ -81,7 +81,7 @@ async def _is(asked: Any, value: object) -> bool:
 
 
 async def test_a_memory_that_was_edited_into_garbage_is_kept_aside_told_and_rebuilt(
-    tainters: Tainters, fleet: Fleet, cluster: Cluster
+    tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster
 ) -> None:
     await tainters.start()
     bad, lost = await fleet.create(2, prefix="garb")
@@ -113,7 +113,7 @@ async def test_a_memory_that_was_edited_into_garbage_is_kept_aside_told_and_rebu
 
 
 async def test_the_health_of_a_node_that_is_gone_does_nothing_until_there_is_one_again(
-    tainters: Tainters, fleet: Fleet, cluster: Cluster, control_plane: Any
+    tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster, control_plane: Any
 ) -> None:
     replica = await tainters.start()
     [name, other] = await fleet.create(2, prefix="gone")
@@ -137,7 +137,7 @@ async def test_the_health_of_a_node_that_is_gone_does_nothing_until_there_is_one
 
 
 async def test_as_many_findings_as_one_object_takes_are_one_taint_and_a_bounded_memory_that_counts_them(
-    tainters: Tainters, fleet: Fleet, cluster: Cluster
+    tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster
 ) -> None:
     await tainters.start()
     full, other = await fleet.create(2, prefix="full")
@@ -176,7 +176,7 @@ async def running(control_plane: Any, text: str, now: Callable[[], float]) -> As
 
 
 async def test_a_clock_that_jumps_frees_no_node_and_holds_up_no_fault(
-    control_plane: Any, fleet: Fleet, cluster: Cluster
+    control_plane: Any, fleet: SimulatedNodes, cluster: Cluster
 ) -> None:
     clock = [1_800_000_000.0]
     text = f"""

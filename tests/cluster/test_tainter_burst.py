@@ -8,7 +8,7 @@ from tests.cluster import test_tainter_end_to_end as end_to_end
 from tests.cluster.fleet_findings import FATAL, finding_of_each, healths, publish, recording
 
 from muster_kube.api.client import KubeClient
-from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.nodes import SimulatedNodes
 
 tainters = end_to_end.tainters  # a fixture
 
@@ -16,7 +16,7 @@ FAULTS = 500
 
 
 async def test_of_a_burst_the_first_write_on_each_node_is_its_taint_and_nothing_is_asked_first(
-    control_plane: Any, tainters: Any, fleet: Fleet, api: KubeClient, tmp_path: Path
+    control_plane: Any, tainters: Any, fleet: SimulatedNodes, api: KubeClient, tmp_path: Path
 ) -> None:
     names = await fleet.create(FAULTS, prefix="burst")
     await healths(api, names)

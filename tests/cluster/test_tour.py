@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.tour import PAGE, walking
 from tests.cluster.tour_page import BadPage, Step, steps, written
-from tests.docs.command_list import allotted
+from tests.docs.command_list import commands_of_test
 from tests.docs.document_commands import commands
 
 
@@ -13,7 +13,9 @@ from tests.docs.document_commands import commands
 def test_a_newcomers_tour_prints_what_the_page_says(binaries: Path) -> None:
     typed = steps(PAGE.read_text())
     assert len(typed) > 15
-    assert allotted(__file__) <= {" ".join(each.words) for each in commands(PAGE)}, "the page types all of its commands"
+    assert commands_of_test(__file__) <= {" ".join(each.words) for each in commands(PAGE)}, (
+        "the page types all of its commands"
+    )
     with walking(binaries, compare=True) as walk:
         for step in typed:
             walk.step(step)

@@ -15,7 +15,7 @@ from muster_operator.job import types as ipujob
 from muster_operator.resources import access
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.nodes import SimulatedNodes
 from muster_sandbox.simulation.pods import SCRIPT
 
 LIMIT_S = 120.0
@@ -104,7 +104,7 @@ async def waiting(plane: ControlPlane, namespace: str, folder: Path) -> AsyncIte
 
 
 async def test_it_waits_for_every_worker_while_the_api_server_goes_and_comes(
-    control_plane: ControlPlane, namespace: str, fleet: Fleet, kubelets: Kubelets, tmp_path: Path
+    control_plane: ControlPlane, namespace: str, fleet: SimulatedNodes, kubelets: Kubelets, tmp_path: Path
 ) -> None:
     """Behaviour 21."""
     [node] = await fleet.create(1)
@@ -128,7 +128,7 @@ async def test_it_waits_for_every_worker_while_the_api_server_goes_and_comes(
 
 
 async def test_a_worker_that_fails_for_good_ends_it(
-    control_plane: ControlPlane, namespace: str, fleet: Fleet, kubelets: Kubelets, tmp_path: Path
+    control_plane: ControlPlane, namespace: str, fleet: SimulatedNodes, kubelets: Kubelets, tmp_path: Path
 ) -> None:
     [node] = await fleet.create(1)
     async with waiting(control_plane, namespace, tmp_path) as running:

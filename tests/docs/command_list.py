@@ -9,11 +9,11 @@ from tests.docs.document_commands import ROOT
 
 
 @cache
-def stages() -> dict[str, Any]:
+def command_list() -> dict[str, Any]:
     """typed: commands by the test file that types them; named: commands of which a sentence has the name alone."""
     return dict(yaml.safe_load((ROOT / "tests/docs/command_list.yaml").read_text()))
 
 
-def allotted(test: str) -> set[str]:
+def commands_of_test(test: str) -> set[str]:
     """What the file ``test``, its ``__file__``, has to type."""
-    return set(stages()["typed"][Path(test).resolve().relative_to(ROOT).as_posix()])
+    return set(command_list()["typed"][Path(test).resolve().relative_to(ROOT).as_posix()])

@@ -24,7 +24,7 @@ def _ended_well(done: Done) -> bool:
     return done.returncode == 0
 
 
-class Typist:
+class CommandRunner:
     """lines: those to type. names: what stands for placeholders, which are whole words or parts between signs. left:
     lines that have not been typed yet, or never with success."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from release.package import SUMS
 from tests.docs.checkout import checkout
-from tests.docs.command_list import allotted
-from tests.docs.command_runner import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 
 from muster_sandbox.image.product import version
 
@@ -18,9 +18,11 @@ TRIED = ("--dry-run", "--ignore-installed")  # found and resolved, all of it
 
 def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None:
     place = checkout(tmp_path / "muster")
-    folder = place / Typist(allotted(__file__), {}, {}, place).type("make package").strip()
+    folder = place / CommandRunner(commands_of_test(__file__), {}, {}, place).type("make package").strip()
     assert folder == place / f"build/muster-v{version()}"
-    there = Typist(allotted(__file__), {}, {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, folder)
+    there = CommandRunner(
+        commands_of_test(__file__), {}, {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, folder
+    )
     said = there.type("sha256sum --check SHA256SUMS").splitlines()
     assert len(said) == len((folder / SUMS).read_text().splitlines())
 

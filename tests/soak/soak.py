@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from tests.cluster.api_faults import STORMS, Exposed, Weather
+from tests.cluster.api_faults import FAULTS, ApiFaults, FaultyFate
 from tests.cluster.embedded_operator import Installation, a_vipu
-from tests.cluster.ipujob_watcher import Onlooker, looking_on
+from tests.cluster.ipujob_watcher import IPUJobWatcher, watch_ipujobs
 from tests.cluster.operator_bed import inference, training
 
 from muster_kube.api.client import KubeClient
@@ -32,7 +32,7 @@ from muster_operator.plan.degradation import DEGRADED
 from muster_operator.vipu.simulator.fleet import Faults
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
-from muster_sandbox.simulation.pods import Script, SimulatedPod
+from muster_sandbox.simulation.pods import PodScript, SimulatedPod
 
 SPACE = "soak"
 IPUS, NODE_NUMBER = 128, 8
@@ -66,11 +66,11 @@ class Tally:
 class Soak:
     config: ClusterConfig
     api: KubeClient
-    onlooker: Onlooker
+    onlooker: IPUJobWatcher
     rng: random.Random
     say: Callable[[str], None]
     tally: Tally = field(default_factory=Tally)
-    weather: Weather = field(default_factory=Weather)
+    weather: ApiFaults = field(default_factory=ApiFaults)
     wanted: dict[str, str] = field(default_factory=dict)  # uid by name of every job that was submitted
     given_up: set[str] = field(default_factory=set)  # names of jobs that their users deleted before they ended
     codes: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # exit codes given, by (job uid, pod)
@@ -85,24 +85,24 @@ class Soak:
             SPACE,
             self.vipu,
             setup=Setup(restart_delay_s=0.2, restart_delay_limit_s=2.0, moves_per_hour=8),
-            operator_fate=Exposed(self.weather),
-            proxy_fate=Exposed(self.weather),
-            fate=lambda: Exposed(self.weather),
+            operator_fate=FaultyFate(self.weather),
+            proxy_fate=FaultyFate(self.weather),
+            fate=lambda: FaultyFate(self.weather),
             timeout_s=CALL_S,
         )
 
     # the pods
 
-    def script(self, pod: SimulatedPod) -> Script:
+    def script(self, pod: SimulatedPod) -> PodScript:
         """Launchers end by themselves, as do the workers of jobs without one; how is in the pod's uid."""
         labels = pod.metadata.labels
         chance = random.Random(pod.metadata.uid)
         leads = labels.get(ROLE) == LAUNCHER
         if not leads and pod.metadata.annotations.get("soak") == "launcher":
-            return Script(start_after_s=chance.uniform(0, 0.3))
+            return PodScript(start_after_s=chance.uniform(0, 0.3))
         code = chance.choice((1, 2, 137, 139)) if chance.random() < 0.25 else 0
         self.codes.setdefault((labels[JOB_UID], pod.metadata.name), set()).add(code)
-        return Script(start_after_s=chance.uniform(0, 0.3), run_s=chance.uniform(0.3, 5.0), exit_code=code)
+        return PodScript(start_after_s=chance.uniform(0, 0.3), run_s=chance.uniform(0.3, 5.0), exit_code=code)
 
     # jobs
 
@@ -207,7 +207,7 @@ class Soak:
             await self.rng.choice((self._storm, self._storm, self._sick_vipu, self._kill, self._kill))()
 
     async def _storm(self) -> None:
-        kind = self.rng.choice(STORMS)
+        kind = self.rng.choice(FAULTS)
         self.tally.faults[f"API server: {kind}"] += 1
         self.weather.storm, self.weather.share = kind, self.rng.choice((0.3, 1.0))
         try:
@@ -432,7 +432,7 @@ async def _around(config: ClusterConfig, seed: int, say: Callable[[str], None]) 
         client("users") as api,
         client("kubelets") as theirs,
         client("onlooker") as looks,
-        looking_on(looks) as onlooker,
+        watch_ipujobs(looks) as onlooker,
     ):
         it = Soak(config, api, onlooker, random.Random(seed), say)
         for number in range(NODE_NUMBER):

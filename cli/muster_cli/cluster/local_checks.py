@@ -13,15 +13,15 @@ from muster_checks.base.vocabulary import Finding, Result, Verdict, shorten, wor
 TOLD_AFTER_S = 2.0  # what ends sooner needs no word on the way
 
 
-async def run_all(checks: Sequence[Check], node: NodeView, parameters: Mapping[str, Parameters]) -> list[Result]:
+async def run_checks(checks: Sequence[Check], node: NodeView, parameters: Mapping[str, Parameters]) -> list[Result]:
     """The results in the order of ``checks``. Heavy checks measure: nothing else runs beside them."""
     light = [check for check in checks if check.cost is Cost.LIGHT]
     results: dict[str, Result] = {}
-    running = Progress(sys.stderr.isatty())
+    running = CheckProgress(sys.stderr.isatty())
 
     async def one(check: Check) -> None:
         with running.of(check):
-            results[check.name] = await run_once(check, node, parameters[check.name])
+            results[check.name] = await run_check(check, node, parameters[check.name])
 
     watcher = asyncio.create_task(running.tell())
     try:
@@ -38,7 +38,7 @@ async def run_all(checks: Sequence[Check], node: NodeView, parameters: Mapping[s
     return [results[check.name] for check in checks]
 
 
-async def run_once(check: Check, node: NodeView, parameters: Parameters) -> Result:
+async def run_check(check: Check, node: NodeView, parameters: Parameters) -> Result:
     """One result of a snapshot check, or what a stream finds in all that is there now."""
     if check.stream is None:
         return await run_probe(check, node, parameters)
@@ -77,7 +77,7 @@ async def _drain(stream: CheckStream, name: str) -> tuple[tuple[Finding, ...], s
     return ledger.published()[0], stream.health()
 
 
-class Progress:
+class CheckProgress:
     """Says on standard error what is still running: a line that renews itself on a terminal, a line each elsewhere."""
 
     def __init__(self, terminal: bool) -> None:
@@ -85,8 +85,8 @@ class Progress:
         self._since: dict[str, tuple[float, Check]] = {}
         self._told: set[str] = set()
 
-    def of(self, check: Check) -> "_Running":
-        return _Running(self._since, check)
+    def of(self, check: Check) -> "_RunningCheck":
+        return _RunningCheck(self._since, check)
 
     async def tell(self) -> None:
         """Until cancelled."""
@@ -107,7 +107,7 @@ class Progress:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
-class _Running:
+class _RunningCheck:
     def __init__(self, since: dict[str, tuple[float, Check]], check: Check) -> None:
         self._since, self._check = since, check
 

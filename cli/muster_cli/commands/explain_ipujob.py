@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_cli.report.job import Known, lines, on_node, story
+from muster_cli.report.job import JobFacts, lines, on_node, tell_story
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, NotFound
@@ -33,7 +33,7 @@ def job_name(text: str) -> str:
     return text
 
 
-async def tell(client: KubeClient, config: ClusterConfig, given: str, *, as_document: bool) -> int:
+async def explain_job(client: KubeClient, config: ClusterConfig, given: str, *, as_document: bool) -> int:
     """The exit code: 0, 1 for a job that restarts or whose hardware is bad, 2 for one that has failed."""
     from muster_cli.report.paragraphs import page
 
@@ -43,7 +43,7 @@ async def tell(client: KubeClient, config: ClusterConfig, given: str, *, as_docu
     except NotFound:
         print(f"muster: there is no IPUJob {name} in namespace {namespace}", file=sys.stderr)
         return EXIT_UNKNOWN
-    told = story(await _known(client, job), time.time())
+    told = tell_story(await _read_job(client, job), time.time())
     if as_document:
         print(msgspec.json.format(msgspec.json.encode(told)).decode())
     else:
@@ -51,7 +51,7 @@ async def tell(client: KubeClient, config: ClusterConfig, given: str, *, as_docu
     return told.code
 
 
-async def _known(client: KubeClient, job: IPUJob) -> Known:
+async def _read_job(client: KubeClient, job: IPUJob) -> JobFacts:
     """Whoever may not read all of it still gets the rest told."""
     namespace, blind = job.metadata.namespace, list[str]()
     chosen = f"involvedObject.kind=IPUJob,involvedObject.name={job.metadata.name}"
@@ -68,7 +68,7 @@ async def _known(client: KubeClient, job: IPUJob) -> Known:
         except ApiError as error:
             blind.append(f"the health of its nodes is not known: {error}")
             break
-    return Known(job, events, pods, healths, tuple(blind))
+    return JobFacts(job, events, pods, healths, tuple(blind))
 
 
 async def jobs_of_node(client: KubeClient, node: str) -> list[str]:

@@ -12,7 +12,7 @@ from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import CatalogueError
 from muster_checks.registry import registry
 from muster_cli.report.columns import print_table
-from muster_cli.report.policy_rows import ANY, Row, outcome, rows
+from muster_cli.report.policy_rows import ANY, PolicyRow, outcome, policy_rows
 from muster_cli.report.policy_warnings import notes, warnings
 from muster_cli.report.replay import lasted
 from muster_kube.process.command_line import EXIT_USAGE
@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
     checks = registry(None, {}, arguments.plugins)
-    found, doubts, told = rows(policy, catalogue, checks), list(warnings(policy, checks)), list(notes(policy))
+    found, doubts, told = policy_rows(policy, catalogue, checks), list(warnings(policy, checks)), list(notes(policy))
     if arguments.json:
         document = {"rows": [row.document(policy) for row in found], "warnings": doubts, "notes": told}
         print(json.dumps(document, indent=2))
@@ -57,7 +57,7 @@ def main(arguments: argparse.Namespace) -> int:
     return EXIT_WARNINGS if doubts else 0
 
 
-def _print(policy: Policy, found: Sequence[Row]) -> None:
+def _print(policy: Policy, found: Sequence[PolicyRow]) -> None:
     every = {row.check for row in found if row.reason == ANY and row.component.partition("/")[0] != "ipu"}
     print_table(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), list(what(found, frozenset(every))))
     print()
@@ -65,7 +65,7 @@ def _print(policy: Policy, found: Sequence[Row]) -> None:
         print(line)
 
 
-def what(found: Sequence[Row], every: frozenset[str]) -> list[tuple[str, ...]]:
+def what(found: Sequence[PolicyRow], every: frozenset[str]) -> list[tuple[str, ...]]:
     """A row for each verdict, class and rule, with all findings that come to it. every: checks that run, but IPUs'."""
     groups: dict[tuple[str, str, str, str], dict[str, list[str]]] = {}
     for row in sorted(found, key=_order):
@@ -87,12 +87,12 @@ def _findings(checks: dict[str, list[str]], every: frozenset[str]) -> str:
     return "; ".join(named)
 
 
-def _order(row: Row) -> tuple[object, ...]:
+def _order(row: PolicyRow) -> tuple[object, ...]:
     name = row.rule.name if row.rule else ""
     return row.verdict.value, _LOUDEST.index(row.action), name, row.fault_class, row.check
 
 
-def how(policy: Policy, found: Sequence[Row]) -> Iterator[str]:
+def how(policy: Policy, found: Sequence[PolicyRow]) -> Iterator[str]:
     """What each rule that opens faults does with those of each class."""
     seen: dict[tuple[str, ...], list[str]] = {}
     for row in sorted(found, key=_order):

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 
 from muster_cli.cluster.client import add_kubeconfig, call, node_name
-from muster_cli.cluster.tainter import NoPlace, add_namespace, leader_of, namespace_of
-from muster_cli.commands.pause import paused_by, who
-from muster_cli.commands.release_nodes import Release, Target, find
+from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_leader, find_namespace
+from muster_cli.commands.pause import current_user, read_pause
+from muster_cli.commands.release_nodes import NodeRelease, ReleaseTarget, find_targets
 from muster_cli.report.columns import print_table
 from muster_cli.report.fleet_answer import plural
 from muster_kube.api.client import KubeClient
@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         leader, paused = await _state(client, config, arguments.namespace)
-        targets = await find(client, None if arguments.all else arguments.nodes)
+        targets = await find_targets(client, None if arguments.all else arguments.nodes)
         if leader:
             targets = [target for target in targets if target.heavy]  # the rest is what it knows of sound nodes
         if not targets:
@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace) -> int:
         if not arguments.yes and not _agreed(_question(targets, leader, paused)):
             print("nothing was released", file=sys.stderr)
             return EXIT_DECLINED
-        release = Release(client, who(config), progress=Progress(sys.stderr.isatty()))
+        release = NodeRelease(client, current_user(config), progress=ReleaseProgress(sys.stderr.isatty()))
         results = await (release.by_tainter(targets) if leader else release.by_hand(targets))
         _show(results, as_document=arguments.json)
         return 0 if all(target.done for target in results) else EXIT_UNKNOWN
@@ -65,14 +65,14 @@ def main(arguments: argparse.Namespace) -> int:
 async def _state(client: KubeClient, config: ClusterConfig, given: str | None) -> tuple[str, str]:
     """(who leads, why it is paused); empty: nobody, it is not."""
     try:
-        namespace = await namespace_of(client, config, given)
-    except NoPlace:
+        namespace = await find_namespace(client, config, given)
+    except NamespaceUnknown:
         return "", ""  # where no tainter has ever led, nobody is waited for
-    pause = await paused_by(client, namespace)
-    return await leader_of(client, namespace), describe(pause) if pause is not None else ""
+    pause = await read_pause(client, namespace)
+    return await find_leader(client, namespace), describe(pause) if pause is not None else ""
 
 
-def _question(targets: list[Target], leader: str, paused: str) -> str:
+def _question(targets: list[ReleaseTarget], leader: str, paused: str) -> str:
     tainted = sum(bool(target.taints) for target in targets)
     waiting = sum(bool(target.faults) and not target.taints for target in targets)
     lines = [f"{plural(tainted, 'node')} with taints of muster's, {waiting} more with open faults and no taint"]
@@ -95,7 +95,7 @@ def _agreed(question: str) -> bool:
         return False
 
 
-class Progress:
+class ReleaseProgress:
     """How far it is, on standard error: a line that renews itself on a terminal, one now and then elsewhere."""
 
     def __init__(self, terminal: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,7 +112,7 @@ class Progress:
             print(f"released {done} of {of}", file=sys.stderr, flush=True)
 
 
-def _show(results: list[Target], *, as_document: bool) -> None:
+def _show(results: list[ReleaseTarget], *, as_document: bool) -> None:
     released = sum(target.done for target in results)
     if as_document:
         nodes = [

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.commands.clear import put
+from muster_cli.commands.clear import write_clear
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
 from muster_kube.api.objects import Node, Object
@@ -52,7 +52,7 @@ T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True)
-class Target:
+class ReleaseTarget:
     """A node that carries something. taints: ours, as kubectl takes them; faults: open ones, and FAIL findings.
 
     done, why: what came of it; why is empty where all is off. node: as it was when it was found
@@ -72,7 +72,7 @@ class Target:
         return bool(self.taints or self.faults)
 
 
-def target_of(node: Node, failing: int) -> Target | None:
+def target_of(node: Node, failing: int) -> ReleaseTarget | None:
     """None: there is nothing of ours on it. failing: FAIL findings in its NodeHealth."""
     memory = read_memory(node)
     taints = tuple(show(taint) for taint in node.spec.taints if is_ours(taint, memory))
@@ -82,12 +82,12 @@ def target_of(node: Node, failing: int) -> Target | None:
     faults = max(sum(fault.rest or 1 for fault in memory.open), failing)
     if not taints and not faults and not notes and not any(c.type == CONDITION for c in node.status.conditions):
         return None
-    return Target(node.metadata.name, taints, faults, node=node)
+    return ReleaseTarget(node.metadata.name, taints, faults, node=node)
 
 
-async def find(client: KubeClient, names: Iterable[str] | None) -> list[Target]:
+async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[ReleaseTarget]:
     """All nodes that carry something of ours, or those of ``names`` (NotFound where one is no Node), by name."""
-    found: list[Target] = []
+    found: list[ReleaseTarget] = []
     if names is not None:
         for name in dict.fromkeys(names):
             node = await client.get(f"{NODES}/{name}", type=Node)
@@ -134,7 +134,7 @@ async def _health(client: KubeClient, name: str) -> NodeHealth | None:
         return None
 
 
-class Release:
+class NodeRelease:
     """by: whose word it is. progress(done, of): called as nodes become free. now: seconds since the epoch"""
 
     def __init__(
@@ -154,17 +154,17 @@ class Release:
         self._clock = clock
         self._sleep = sleep
 
-    async def by_hand(self, targets: list[Target]) -> list[Target]:
+    async def by_hand(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
         """No tainter leads: everything is taken off here."""
         return await self._each(targets, self._strip)
 
-    async def by_tainter(self, targets: list[Target]) -> list[Target]:
+    async def by_tainter(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
         """A tainter leads: faults are closed by a person's word, and it takes its taints off."""
         # those first that wait for a place under a budget: no place that becomes free is given to one of them
         told = await self._each([t for t in targets if not t.taints], self._close, counted=False)
         told += await self._each([t for t in targets if t.taints], self._close, counted=False)
         waiting = {target.name: target for target in told if not target.why}
-        ended: dict[str, Target] = {}
+        ended: dict[str, ReleaseTarget] = {}
         patience_ends = self._clock() + PATIENCE_S
         while waiting and self._clock() < patience_ends:
             names = waiting.keys() - await self._labelled()
@@ -195,10 +195,14 @@ class Release:
             params["continue"] = page.continue_
 
     async def _each(
-        self, targets: list[Target], act: Callable[[Target], Awaitable[Target]], *, counted: bool = True
-    ) -> list[Target]:
+        self,
+        targets: list[ReleaseTarget],
+        act: Callable[[ReleaseTarget], Awaitable[ReleaseTarget]],
+        *,
+        counted: bool = True,
+    ) -> list[ReleaseTarget]:
         """``act`` on all of them, AT_ONCE at a time, in their order; an error is that node's alone."""
-        results: dict[str, Target] = {}
+        results: dict[str, ReleaseTarget] = {}
         left = iter(targets)
         done = 0
 
@@ -218,7 +222,7 @@ class Release:
                 group.create_task(work())
         return [results[target.name] for target in targets]
 
-    async def _close(self, target: Target) -> Target:
+    async def _close(self, target: ReleaseTarget) -> ReleaseTarget:
         """Everything open is closed by a person's word; and a taint that no fault stands behind comes off."""
         for attempt in range(TRIES):
             try:
@@ -237,7 +241,7 @@ class Release:
             return replace(target, closed=closed)
         return replace(target, why=f"written by others {TRIES} times meanwhile: try again")
 
-    async def _look(self, target: Target) -> Target:
+    async def _look(self, target: ReleaseTarget) -> ReleaseTarget:
         try:
             node = await self._client.get(f"{NODES}/{target.name}", type=Node)
         except NotFound:
@@ -250,7 +254,7 @@ class Release:
             return replace(target, done=True)
         return replace(target, why=f"fired anew: {describe(memory.open[0])}") if memory.open else target
 
-    async def _strip(self, target: Target) -> Target:
+    async def _strip(self, target: ReleaseTarget) -> ReleaseTarget:
         closed = target.closed
         for attempt in range(TRIES):
             try:
@@ -270,7 +274,7 @@ class Release:
             return replace(target, done=True, closed=closed)
         return replace(target, closed=closed, why=f"written by others {TRIES} times meanwhile: try again")
 
-    async def _node(self, target: Target, *, again: bool) -> Node:
+    async def _node(self, target: ReleaseTarget, *, again: bool) -> Node:
         """As it was found, at first: most have not changed since, and a write on an older one is refused."""
         if target.node is not None and not again:
             return target.node
@@ -280,11 +284,11 @@ class Release:
         """Entries written. Raises Conflict."""
         if health is None:
             return 0
-        new = words(node, health, self._by, rfc3339(self._now()))
+        new = clear_entries(node, health, self._by, rfc3339(self._now()))
         if not new:
             return 0
         try:
-            await put(self._client, health, new)
+            await write_clear(self._client, health, new)
         except NotFound:  # the NodeHealth went meanwhile, and with it what it reported
             return 0
         return len(new)
@@ -300,7 +304,7 @@ class Release:
         return await self._client.patch(path, body, type=Node, params={"fieldManager": MANAGER})
 
 
-def words(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:
+def clear_entries(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:
     """What closes every open fault and every FAIL finding of the node. Warnings stay: they taint nothing."""
     checks = tuple(
         msgspec.structs.replace(check, findings=tuple(f for f in check.findings if f.verdict == Verdict.FAIL))

@@ -11,12 +11,13 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.cluster import agent_routes
-from muster_cli.cluster.agent_routes import Usage, Way
+from muster_cli.cluster.agent_routes import AgentRoute
 from muster_cli.cluster.client import add_kubeconfig, node_name
 from muster_cli.cluster.node_snapshot import exit_code
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import HEAD, Answers, plural
-from muster_cli.report.progress import Waiting
+from muster_cli.report.fleet_answer import HEAD, FleetAnswers, plural
+from muster_cli.report.progress import FleetProgress
+from muster_cli.usage import UsageError
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.nodehealth import PATH
@@ -70,10 +71,10 @@ def _seconds(text: str) -> float:
 def main(arguments: argparse.Namespace) -> int:
     try:
         query = query_of(arguments)
-        way = agent_routes.way_from(arguments)
+        way = agent_routes.find_route(arguments)
         print(f"muster: asking the {way.told}", file=sys.stderr)
         return asyncio.run(_Run(way, query, arguments).run())
-    except Usage as error:
+    except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
         return EXIT_USAGE
     except (ConfigError, ApiError) as error:
@@ -81,19 +82,19 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def query_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """The query of /status. Raises Usage."""
+    """The query of /status. Raises UsageError."""
     query: dict[str, str] = {}
     for name in ("check", "host"):
         words = [word for given in getattr(arguments, name) for part in given.split(",") if (word := part.strip())]
         if words:
             query[name] = ",".join(dict.fromkeys(words))
         elif getattr(arguments, name):
-            raise Usage(f"--{name}: expected names, comma separated")
+            raise UsageError(f"--{name}: expected names, comma separated")
     for host in query.get("host", "").split(",") if "host" in query else ():
         try:
             node_name(host)
         except argparse.ArgumentTypeError as error:
-            raise Usage(f"--host {error}") from error
+            raise UsageError(f"--host {error}") from error
     for name in ("batch", "job", "nodelabel", "r", "plane", "serverspernode", "clientsperiface"):
         value = getattr(arguments, name)
         if value is not None:
@@ -103,23 +104,23 @@ def query_of(arguments: argparse.Namespace) -> dict[str, str]:
     for word in arguments.set:
         name, sign, value = word.partition("=")
         if not sign or not name:
-            raise Usage(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
+            raise UsageError(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
         if name in _OWN:
-            raise Usage(f"--set {word}: {name} is no parameter of a check; give --{name}")
+            raise UsageError(f"--set {word}: {name} is no parameter of a check; give --{name}")
         if name in query:
-            raise Usage(f"--set {word}: {name} is given twice")
+            raise UsageError(f"--set {word}: {name} is given twice")
         query[name] = value
     return query
 
 
 class _Run:
-    def __init__(self, way: Way, query: dict[str, str], arguments: argparse.Namespace) -> None:
+    def __init__(self, way: AgentRoute, query: dict[str, str], arguments: argparse.Namespace) -> None:
         self._way = way
         self._query = query
         self._arguments = arguments
-        self._answers = Answers()
+        self._answers = FleetAnswers()
         hosts = query.get("host")
-        self._waiting = Waiting(self._answers, total=len(hosts.split(",")) if hosts else None)
+        self._waiting = FleetProgress(self._answers, total=len(hosts.split(",")) if hosts else None)
         self._written = 0
 
     async def run(self) -> int:
@@ -213,7 +214,7 @@ class _Run:
         print(f"{begun}\n],{json.dumps(rest)[1:]}")
 
 
-def _summary(answers: Answers) -> str:
+def _summary(answers: FleetAnswers) -> str:
     counts = [f"{number} {verdict.value}" for verdict in Verdict if (number := answers.count(verdict))]
     runtime_s = answers.ending.runtime_seconds if answers.ending else 0.0
     asked = plural(len(answers.verdicts), "node") if answers.verdicts else "no node"

@@ -10,7 +10,7 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.cluster.client import add_kubeconfig, call, node_name
-from muster_cli.cluster.node_snapshot import NodeState, exit_code, fetch
+from muster_cli.cluster.node_snapshot import NodeState, exit_code, read_node_state
 from muster_cli.report.columns import print_table
 from muster_cli.report.fleet_rows import HEAD, NodeRow, as_json, row_of, rows_of, shown, summary, worst_of
 from muster_kube.api.client import KubeClient
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     async def work(client: KubeClient, _config: ClusterConfig) -> int:
         if arguments.host is not None:
-            return _one(await fetch(client, arguments.host), as_document=arguments.json)
+            return _one(await read_node_state(client, arguments.host), as_document=arguments.json)
         nodes, _ = await _list(client, "/api/v1/nodes", Node)
         try:
             healths, broken = await _list(client, PATH, NodeHealth)
@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
             print("muster: this cluster has no NodeHealths: Muster is not installed", file=sys.stderr)
             return EXIT_UNKNOWN
         now = time.time()
-        known = {name: _nonsense(name, why) for name, why in broken.items()}
+        known = {name: _unreadable_health(name, why) for name, why in broken.items()}
         rows = rows_of(nodes, known | {health.metadata.name: health for health in healths}, now)
         return _fleet(rows, now, as_document=arguments.json, every=arguments.all)
 
@@ -86,7 +86,7 @@ def _document(state: NodeState, row: NodeRow) -> dict[str, Any]:
     }
 
 
-def _nonsense(name: str, why: str) -> NodeHealth:
+def _unreadable_health(name: str, why: str) -> NodeHealth:
     """Stands for a NodeHealth that cannot be read."""
     status = NodeHealthStatus(verdict=Verdict.UNKNOWN.value, message=f"its NodeHealth makes no sense: {shorten(why)}")
     return NodeHealth(metadata=Metadata(name=name), status=status)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.facts import HealthFacts, LeaseFacts
-from muster_cli.doctor.findings import Finding, counted, some
+from muster_cli.doctor.findings import DoctorFinding, counted, join_some
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 
@@ -25,27 +25,27 @@ def judge(
     nodes: Iterable[Node],
     leases: Mapping[str, LeaseFacts],
     healths: Mapping[str, HealthFacts],
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     """server, here: seconds since the epoch at the same moment; server is None where no answer bore a date.
 
     leases, healths: by node.
     """
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     if server is not None and abs(here - server) > HERE_S:
         what = f"this machine is {_off(here - server)} the API server: ages that are shown here are wrong by as much"
-        found.append(Finding(AREA, Verdict.WARN, what, _MEND))
+        found.append(DoctorFinding(AREA, Verdict.WARN, what, _MEND))
     now = here if server is None else server
     found += _nodes({each.metadata.name: skew_of(each, leases, healths, now) for each in nodes})
-    return found or [Finding(AREA, Verdict.PASS, "API server, this machine and nodes agree")]
+    return found or [DoctorFinding(AREA, Verdict.PASS, "API server, this machine and nodes agree")]
 
 
-def _nodes(skews: Mapping[str, float]) -> Iterator[Finding]:
+def _nodes(skews: Mapping[str, float]) -> Iterator[DoctorFinding]:
     wrong = {name: skew for name, skew in skews.items() if skew}
     if wrong:
         most = max(wrong.values(), key=abs)
-        whose = f"{counted(len(wrong), 'node')} ({some(wrong)})"
+        whose = f"{counted(len(wrong), 'node')} ({join_some(wrong)})"
         what = f"the clocks of {whose} are off, by up to {_off(most)} the API server"
-        yield Finding(AREA, Verdict.FAIL, what, _MEND)
+        yield DoctorFinding(AREA, Verdict.FAIL, what, _MEND)
 
 
 def skew_of(node: Node, leases: Mapping[str, LeaseFacts], healths: Mapping[str, HealthFacts], now: float) -> float:

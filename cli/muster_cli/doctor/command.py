@@ -11,7 +11,7 @@ import msgspec
 
 from muster_checks.base.vocabulary import severity
 from muster_cli.cluster.client import add_kubeconfig, call
-from muster_cli.doctor.findings import Finding, exit_code
+from muster_cli.doctor.findings import DoctorFinding, exit_code
 from muster_cli.report.columns import print_table
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from muster_cli.doctor.bounded_reads import Look
+    from muster_cli.doctor.bounded_reads import BoundedReader
     from muster_cli.doctor.collector import examine
 
     async def work(client: KubeClient, _config: ClusterConfig) -> int:
         await client.get("/version")  # nothing can be said of a cluster that does not answer
-        found = ordered(await examine(Look(client), arguments.namespace))
+        found = ordered(await examine(BoundedReader(client), arguments.namespace))
         if arguments.json:
             print(msgspec.json.format(msgspec.json.encode({"findings": found})).decode())
         else:
@@ -44,19 +44,19 @@ def main(arguments: argparse.Namespace) -> int:
     return call(arguments, work)
 
 
-def ordered(found: Iterable[Finding]) -> list[Finding]:
+def ordered(found: Iterable[DoctorFinding]) -> list[DoctorFinding]:
     """The worst first; areas stay together within a verdict."""
     return sorted(found, key=lambda finding: -severity(finding.verdict))
 
 
-def rows(found: Iterable[Finding]) -> Iterable[tuple[str, str, str]]:
+def rows(found: Iterable[DoctorFinding]) -> Iterable[tuple[str, str, str]]:
     for finding in found:
         yield finding.area, finding.verdict.value, finding.what
         if finding.mend:
             yield finding.area, "mend:", finding.mend
 
 
-def summary(found: Iterable[Finding]) -> str:
+def summary(found: Iterable[DoctorFinding]) -> str:
     numbers = dict.fromkeys(("FAIL", "WARN", "UNKNOWN"), 0)
     for finding in found:
         if finding.verdict.value in numbers:

@@ -8,23 +8,23 @@ from muster_kube.controller.lease import LeaseSpec
 from muster_kube.nodehealth import NodeHealthStatus
 
 
-class Toleration(Api, frozen=True):
+class WorkloadToleration(Api, frozen=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
 
 
-class Template(Api, frozen=True):
+class WorkloadPodSpec(Api, frozen=True):
     """A pod's spec, of a workload."""
 
     service_account_name: str = "default"
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[WorkloadToleration, ...] = ()
 
 
 class _PodTemplate(Api, frozen=True):
-    spec: Template = Template()
+    spec: WorkloadPodSpec = WorkloadPodSpec()
 
 
 class _WorkloadSpec(Api, frozen=True):
@@ -46,23 +46,23 @@ class Workload(Api, frozen=True):
     status: _WorkloadStatus = _WorkloadStatus()
 
 
-class Waiting(Api, frozen=True):
+class ContainerWaiting(Api, frozen=True):
     reason: str = ""
     message: str = ""
 
 
-class Ended(Api, frozen=True):
+class ContainerTerminated(Api, frozen=True):
     reason: str = ""
     message: str = ""
     exit_code: int = 0
 
 
 class _State(Api, frozen=True):
-    waiting: Waiting | None = None
-    terminated: Ended | None = None
+    waiting: ContainerWaiting | None = None
+    terminated: ContainerTerminated | None = None
 
 
-class ContainerStatus(Api, frozen=True):
+class ContainerFacts(Api, frozen=True):
     name: str
     ready: bool = False
     restart_count: int = 0
@@ -75,8 +75,8 @@ class _PodStatus(Api, frozen=True):
     reason: str = ""
     message: str = ""
     conditions: tuple[NodeCondition, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerFacts, ...] = ()
+    container_statuses: tuple[ContainerFacts, ...] = ()
 
     @property
     def ready(self) -> bool:
@@ -159,14 +159,14 @@ class HealthFacts(Api, frozen=True):
     status: NodeHealthStatus = NodeHealthStatus()
 
 
-class TextMap(Api, frozen=True):
+class DataMap(Api, frozen=True):
     """A ConfigMap, or a Secret."""
 
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Account(Api, frozen=True):
+class AccountFacts(Api, frozen=True):
     metadata: Metadata
 
 
@@ -242,7 +242,7 @@ class _CrdStatus(Api, frozen=True):
     stored_versions: tuple[str, ...] = ()
 
 
-class Definition(Api, frozen=True):
+class CrdFacts(Api, frozen=True):
     """A CustomResourceDefinition."""
 
     metadata: Metadata

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict, severity, worst
-from muster_cli.report.fleet_answer import GOOD, SHOWN_GOOD, age, plural, told
+from muster_cli.report.fleet_answer import GOOD, SHOWN_GOOD, age, describe_hidden, plural
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
@@ -107,7 +107,7 @@ def shown(rows: Sequence[NodeRow], *, every: bool) -> tuple[list[NodeRow], str]:
     hidden: set[str] = set()
     if not every and len(good) > SHOWN_GOOD:
         hidden |= {row.node for row in good}
-    said = told(len(hidden), [row.verdict for row in good if row.verdict])
+    said = describe_hidden(len(hidden), [row.verdict for row in good if row.verdict])
     if not every and len(others) > SHOWN_GOOD:
         hidden |= {row.node for row in others}
     return [row for row in rows if row.node not in hidden], said

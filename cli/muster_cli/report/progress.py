@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import TextIO
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.report.fleet_answer import GOOD, Answers, line_of, plural
+from muster_cli.report.fleet_answer import GOOD, FleetAnswers, line_of, plural
 
 RENEWED_S = 0.2
 
 
-class Waiting:
+class FleetProgress:
     """``total``: nodes that are asked, None while that is not known."""
 
     def __init__(
         self,
-        answers: Answers,
+        answers: FleetAnswers,
         *,
         total: int | None = None,
         file: TextIO | None = None,

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from muster_cli.sandbox.node_table import Row, changes, live, rows
+from muster_cli.sandbox.node_table import SandboxRow, describe_changes, render_table, sandbox_rows
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector
@@ -14,7 +14,7 @@ from muster_kube.nodehealth import PATH, NodeHealth
 REDRAW_S = 0.2  # a burst of changes is drawn once
 
 
-class View:
+class FleetView:
     """Watches Nodes and NodeHealths and keeps the rows; says so when one changes."""
 
     def __init__(self, client: KubeClient, first: str) -> None:
@@ -26,11 +26,11 @@ class View:
     def _on_change(self, *_: object) -> None:
         self.changed.set()
 
-    def rows(self) -> list[Row]:
-        return rows(self.nodes.store, self.healths.store, self.first)
+    def rows(self) -> list[SandboxRow]:
+        return sandbox_rows(self.nodes.store, self.healths.store, self.first)
 
 
-async def show(view: View, caption: str, *, terminal: bool, say: Callable[[str], None]) -> None:
+async def show_fleet(view: FleetView, caption: str, *, terminal: bool, say: Callable[[str], None]) -> None:
     """Draw until cancelled."""
     await view.nodes.wait_synced()
     await view.healths.wait_synced()
@@ -40,24 +40,24 @@ async def show(view: View, caption: str, *, terminal: bool, say: Callable[[str],
         await _print(view, say)
 
 
-async def _draw(view: View, caption: str) -> None:
+async def _draw(view: FleetView, caption: str) -> None:
     from rich.console import Console
     from rich.live import Live
 
     with Live(console=Console(file=sys.stdout), auto_refresh=False, transient=False) as screen:
         while True:
             view.changed.clear()
-            screen.update(live(view.rows(), caption), refresh=True)
+            screen.update(render_table(view.rows(), caption), refresh=True)
             await view.changed.wait()
             await asyncio.sleep(REDRAW_S)
 
 
-async def _print(view: View, say: Callable[[str], None]) -> None:
-    known: dict[str, Row] = {}
+async def _print(view: FleetView, say: Callable[[str], None]) -> None:
+    known: dict[str, SandboxRow] = {}
     while True:
         view.changed.clear()
         now = view.rows()
-        for line in changes(known, now):
+        for line in describe_changes(known, now):
             say(f"{time.strftime('%H:%M:%S')} {line}")
         known = {row.node: row for row in now}
         await view.changed.wait()

@@ -16,7 +16,7 @@ NOT_OURS = ("node.kubernetes.io/",)  # taints of Kubernetes itself
 STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "UNKNOWN": "magenta", "SKIP": "dim"}
 
 
-class Row(msgspec.Struct, frozen=True):
+class SandboxRow(msgspec.Struct, frozen=True):
     node: str
     verdict: str
     message: str
@@ -25,12 +25,14 @@ class Row(msgspec.Struct, frozen=True):
     """Why a taint that is wanted is not set."""
 
 
-def rows(nodes: Mapping[str, Node], healths: Mapping[str, NodeHealth], first: str) -> list[Row]:
+def sandbox_rows(nodes: Mapping[str, Node], healths: Mapping[str, NodeHealth], first: str) -> list[SandboxRow]:
     """One row a Node, ``first`` (this machine) on top, then by name."""
-    return [row(nodes[name], healths.get(name)) for name in sorted(nodes, key=lambda name: (name != first, name))]
+    return [
+        sandbox_row(nodes[name], healths.get(name)) for name in sorted(nodes, key=lambda name: (name != first, name))
+    ]
 
 
-def row(node: Node, health: NodeHealth | None) -> Row:
+def sandbox_row(node: Node, health: NodeHealth | None) -> SandboxRow:
     taints = tuple(
         f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
         for taint in node.spec.taints
@@ -38,14 +40,14 @@ def row(node: Node, health: NodeHealth | None) -> Row:
     )
     withheld = withheld_of(node)
     if health is None or not health.status.verdict:
-        return Row(node.metadata.name, "UNKNOWN", "no word from its agent yet", taints, withheld)
+        return SandboxRow(node.metadata.name, "UNKNOWN", "no word from its agent yet", taints, withheld)
     findings = [finding for check in health.status.checks for finding in check.findings]
     message = findings[0].message if findings else health.status.message
     more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
-    return Row(node.metadata.name, health.status.verdict, message + more, taints, withheld)
+    return SandboxRow(node.metadata.name, health.status.verdict, message + more, taints, withheld)
 
 
-def changes(before: Mapping[str, Row], now: list[Row]) -> list[str]:
+def describe_changes(before: Mapping[str, SandboxRow], now: list[SandboxRow]) -> list[str]:
     """One line for each row that is new or differs."""
     lines = []
     for current in now:
@@ -62,7 +64,7 @@ def changes(before: Mapping[str, Row], now: list[Row]) -> list[str]:
     return lines
 
 
-def live(now: list[Row], caption: str) -> "Table":
+def render_table(now: list[SandboxRow], caption: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
@@ -81,7 +83,7 @@ def live(now: list[Row], caption: str) -> "Table":
     return table
 
 
-def _withheld(row: Row) -> str:
+def _withheld(row: SandboxRow) -> str:
     """Below its taints."""
     if not row.withheld:
         return ""

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from muster_cli.commands.explain import POLICY_KEY, POLICY_MAP
-from muster_cli.sandbox.display import View, show
+from muster_cli.sandbox.display import FleetView, show_fleet
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.process.command_line import EXIT_UNKNOWN
@@ -24,14 +24,14 @@ from muster_sandbox.build.binaries import NoControlPlane
 from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, OPERATOR, PROXY, TAINTER, install
-from muster_sandbox.processes import ComponentDied, Keeper
+from muster_sandbox.processes import ProcessDied, ProcessReaper
 from muster_sandbox.session import parts
 from muster_sandbox.session.agent_service import publish_agents
-from muster_sandbox.session.folder import Claim, Sandbox, SandboxNode, folder
+from muster_sandbox.session.folder import SandboxFolder, SandboxNode, SandboxRecord, sandbox_folder
 from muster_sandbox.session.reboot import new_boot
 from muster_sandbox.simulation.agents import create_agent_pods
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import NODES, SIMULATED, Fleet, NodeShape, node_object
+from muster_sandbox.simulation.nodes import NODES, SIMULATED, NodeShape, SimulatedNodes, node_object
 
 Say = Callable[[str], None]
 DEVICE = Path("/dev/kmsg")
@@ -39,7 +39,7 @@ SIMULATED_SHAPE = NodeShape(labels={parts.IPU_LABEL: parts.IPU_LABEL_VALUE})
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SandboxOptions:
     """policy: the tainter's rules, or its own. terminal: a live table. for_s: end by itself after so many seconds."""
 
     policy: Path | None
@@ -48,12 +48,12 @@ class Wishes:
     simulated: int
 
 
-def up(wishes: Wishes) -> int:
+def up(wishes: SandboxOptions) -> int:
     """0 after Ctrl-C or ``for_s``. Raises NoSandbox where one runs already."""
     try:
-        with Claim(folder()) as claim, interruptible():
+        with SandboxFolder(sandbox_folder()) as claim, interruptible():
             return _up(wishes, claim)
-    except (NoControlPlane, ComponentDied, TimeoutError) as error:
+    except (NoControlPlane, ProcessDied, TimeoutError) as error:
         say(f"muster: {error}")
         return EXIT_UNKNOWN
     except KeyboardInterrupt:
@@ -89,10 +89,10 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _up(wishes: Wishes, claim: Claim) -> int:
+def _up(wishes: SandboxOptions, claim: SandboxFolder) -> int:
     binaries = find_or_build(say)
     say("starting etcd, API server, controller-manager and scheduler on loopback …")
-    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as keeper:
         install(plane.admin)
         (claim.path / "admin.kubeconfig").symlink_to(plane.kubeconfig)
         asyncio.run(_live(wishes, claim, plane, keeper))
@@ -100,7 +100,7 @@ def _up(wishes: Wishes, claim: Claim) -> int:
     return 0
 
 
-async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keeper) -> None:
+async def _live(wishes: SandboxOptions, claim: SandboxFolder, plane: ControlPlane, keeper: ProcessReaper) -> None:
     config = load_config(claim.path / "admin.kubeconfig")
     async with KubeClient(config, user_agent="muster-sandbox") as client, Kubelets(client):
         if wishes.policy is not None:
@@ -113,25 +113,25 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
         if alone := await publish_agents(client, by_node):
             say(alone)
         uids = await create_agent_pods(client, ready_urls, ready_urls=ready_urls)
-        running = parts.Running(keeper, claim.path, say)
+        running = parts.PartSupervisor(keeper, claim.path, say)
         try:
             tainter = plane.kubeconfig_for(TAINTER, NAMESPACE)
-            running.start(parts.tainter(kubeconfig=tainter, port=page, policy=wishes.policy))
+            running.start(parts.tainter_command(kubeconfig=tainter, port=page, policy=wishes.policy))
             agent_kubeconfig = plane.kubeconfig_for(AGENT, NAMESPACE)
             for node, port in zip(nodes, ports, strict=True):
                 running.start(
-                    parts.agent(
+                    parts.agent_command(
                         node, kubeconfig=agent_kubeconfig, port=port, pod_uid=uids[node.name], folder=claim.path
                     )
                 )
-            running.start(parts.vipu_simulator(port=simulator, folder=claim.path))
+            running.start(parts.vipu_simulator_command(port=simulator, folder=claim.path))
             running.start(
-                parts.vipu_proxy(
+                parts.vipu_proxy_command(
                     kubeconfig=plane.kubeconfig_for(PROXY, NAMESPACE), port=proxy, controller=f"127.0.0.1:{simulator}"
                 )
             )
             running.start(
-                parts.operator(
+                parts.operator_command(
                     kubeconfig=plane.kubeconfig_for(OPERATOR, NAMESPACE),
                     port=operator,
                     metrics_port=metrics,
@@ -139,7 +139,9 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
                     proxy=f"127.0.0.1:{proxy}",
                 )
             )
-            claim.publish(Sandbox(pid=os.getpid(), kubeconfig=str(claim.path / "admin.kubeconfig"), nodes=tuple(nodes)))
+            claim.publish(
+                SandboxRecord(pid=os.getpid(), kubeconfig=str(claim.path / "admin.kubeconfig"), nodes=tuple(nodes))
+            )
             await _watch(wishes, client, running, nodes, claim.path, plane.server_version, ports[0], page)
         finally:
             await running.stop()
@@ -164,7 +166,7 @@ async def _make_nodes(client: KubeClient, simulated: int, place: Path) -> list[S
     name = this_machine()
     await client.create(NODES, this_node(name))
     nodes = [SandboxNode(name=name, kmsg=str(DEVICE), root="/", simulated=False)]
-    for sim in await Fleet(client).create(simulated, prefix="sim", first=1, shape=SIMULATED_SHAPE):
+    for sim in await SimulatedNodes(client).create(simulated, prefix="sim", first=1, shape=SIMULATED_SHAPE):
         root = place / sim
         new_boot(root)
         nodes.append(SandboxNode(name=sim, kmsg=str(root / "dev/kmsg"), root=str(root), simulated=True))
@@ -186,16 +188,16 @@ def this_machine() -> str:
 
 
 async def _watch(
-    wishes: Wishes,
+    wishes: SandboxOptions,
     client: KubeClient,
-    running: parts.Running,
+    running: parts.PartSupervisor,
     nodes: list[SandboxNode],
     place: Path,
     version: str,
     port: int,
     page: int,
 ) -> None:
-    view = View(client, first=nodes[0].name)
+    view = FleetView(client, first=nodes[0].name)
     hints = [
         f"Kubernetes {version} on loopback; {nodes[0].name} is this machine. In another terminal:",
         f"  export KUBECONFIG={place / 'admin.kubeconfig'}",
@@ -215,7 +217,7 @@ async def _watch(
                 view.nodes.run(),
                 view.healths.run(),
                 running.keep(),
-                show(view, caption, terminal=wishes.terminal, say=print_line),
+                show_fleet(view, caption, terminal=wishes.terminal, say=print_line),
             )
 
 

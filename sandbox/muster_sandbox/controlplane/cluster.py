@@ -21,11 +21,18 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from muster_sandbox.build.binaries import NoControlPlane
-from muster_sandbox.controlplane.admin import Admin
+from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.audit import POLICY, AuditLog
-from muster_sandbox.controlplane.certificates import Authority, KeyPair, new_key, private_pem, public_pem, write_private
+from muster_sandbox.controlplane.certificates import (
+    Authority,
+    IssuedCertificate,
+    new_key,
+    private_pem,
+    public_pem,
+    write_private,
+)
 from muster_sandbox.controlplane.kubeconfig import bearer_user, certificate_user, write_kubeconfig
-from muster_sandbox.processes import Component, ComponentDied, Keeper, wait_for
+from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made in it
 SHARED_MEMORY_LEAST = 2 << 30  # bytes: 10,000 nodes with their history and audit log take about half of it
@@ -43,7 +50,7 @@ class ControlPlane:
     enter: put before every component's command line, to run it elsewhere (``nsenter …``); must not fork
     ports: of etcd and API server on 127.0.0.1 here and where they run, which somebody connects; default: free ones
 
-    Raises ComponentDied or TimeoutError, with the tail of the log that says why.
+    Raises ProcessDied or TimeoutError, with the tail of the log that says why.
     """
 
     def __init__(
@@ -67,9 +74,9 @@ class ControlPlane:
         self._enter = list(enter)
         self._ports = ports
         self._minor = 0
-        self._keeper: Keeper | None = None
-        self._components: dict[str, Component] = {}
-        self._admin: Admin | None = None
+        self._keeper: ProcessReaper | None = None
+        self._components: dict[str, ManagedProcess] = {}
+        self._admin: AdminClient | None = None
         self._authority: Authority | None = None
         self._data: Path | None = None
         self._port = 0
@@ -88,7 +95,7 @@ class ControlPlane:
         for attempt in range(1, START_TRIES + 1):
             try:
                 self._start_once()
-            except ComponentDied as error:
+            except ProcessDied as error:
                 self.stop()
                 if "address already in use" not in str(error) or attempt == START_TRIES:
                     raise
@@ -139,7 +146,7 @@ class ControlPlane:
         return self.data / "admin.kubeconfig"
 
     @property
-    def admin(self) -> Admin:
+    def admin(self) -> AdminClient:
         """A connected client with an administrator's rights."""
         if self._admin is None:
             raise RuntimeError("the control plane is not running")
@@ -202,7 +209,7 @@ class ControlPlane:
             component.start()
             try:
                 self._wait_for_apiserver()
-            except ComponentDied as error:
+            except ProcessDied as error:
                 component.kill()
                 # a stranger's outgoing connection may hold the port for a moment
                 if "address already in use" not in str(error) or time.monotonic() > deadline:
@@ -214,7 +221,7 @@ class ControlPlane:
     # -- how it comes up
 
     def _start_once(self) -> None:
-        self._keeper = Keeper()
+        self._keeper = ProcessReaper()
         self._data = self._make_data_dir()
         if self._given_dir is None:
             self._keeper.remove_at_end(self._data)
@@ -222,7 +229,7 @@ class ControlPlane:
         pki = self._write_pki(self._authority)
         etcd_port, self._port = self._ports or free_ports(2)
         self._write_kubeconfigs(self._authority)
-        self._admin = Admin(self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"))
+        self._admin = AdminClient(self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"))
 
         etcd = self._run("etcd", self._etcd_args(etcd_port))
         wait_for(lambda: _etcd_healthy(etcd_port), alive=[etcd], timeout_s=self._timeout_s, what="etcd")
@@ -246,11 +253,11 @@ class ControlPlane:
             parent = str(SHARED_MEMORY)
         return Path(tempfile.mkdtemp(prefix="muster-testbed-", dir=parent))
 
-    def _run(self, name: str, arguments: Sequence[str]) -> Component:
+    def _run(self, name: str, arguments: Sequence[str]) -> ManagedProcess:
         if self._keeper is None:
             raise RuntimeError("the control plane is not running")
         command = [*self._enter, str(self._binaries / name), *arguments, *self._extra_args.get(name, ())]
-        component = Component(name, command, self.data / f"{name}.log", self._keeper)
+        component = ManagedProcess(name, command, self.data / f"{name}.log", self._keeper)
         self._components[name] = component
         component.start()
         return component
@@ -358,7 +365,7 @@ class ControlPlane:
 
     def _write_kubeconfigs(self, authority: Authority) -> None:
         pki = self.data / "pki"
-        admin = KeyPair((pki / "admin.crt").read_bytes(), (pki / "admin.key").read_bytes())
+        admin = IssuedCertificate((pki / "admin.crt").read_bytes(), (pki / "admin.key").read_bytes())
         self._write_kubeconfig("admin", _user_of(admin), "default")
         for component in ("controller-manager", "scheduler"):
             pair = authority.client(f"system:kube-{component}")
@@ -371,7 +378,7 @@ class ControlPlane:
 
     def _ping(self, user_agent: str) -> None:
         pki = self.data / "pki"
-        with Admin(
+        with AdminClient(
             self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"), user_agent=user_agent
         ) as admin:
             admin.get("/version")
@@ -417,10 +424,10 @@ def _output(program: Path, argument: str) -> str:
     return done.stdout + done.stderr
 
 
-def _write_pair(pki: Path, name: str, pair: KeyPair) -> None:
+def _write_pair(pki: Path, name: str, pair: IssuedCertificate) -> None:
     (pki / f"{name}.crt").write_bytes(pair.certificate)
     write_private(pki / f"{name}.key", pair.key)
 
 
-def _user_of(pair: KeyPair) -> dict[str, str]:
+def _user_of(pair: IssuedCertificate) -> dict[str, str]:
     return certificate_user(pair.certificate, pair.key)

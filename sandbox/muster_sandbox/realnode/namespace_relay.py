@@ -26,15 +26,15 @@ async def main(arguments: argparse.Namespace) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}", namespace.name)
-    servers = [await asyncio.start_server(Copier(port), sock=listener) for port, listener in here.items()]
+    servers = [await asyncio.start_server(LoopbackRelay(port), sock=listener) for port, listener in here.items()]
     if arguments.service:
         address, port, leads_to = re.split("[:=]", arguments.service)
-        servers.append(await asyncio.start_server(Copier(int(leads_to)), address, int(port)))
+        servers.append(await asyncio.start_server(LoopbackRelay(int(leads_to)), address, int(port)))
     print(READY, flush=True)
     await asyncio.gather(*(server.serve_forever() for server in servers))
 
 
-class Copier:
+class LoopbackRelay:
     """Serves one connection: all that comes goes on to 127.0.0.1:``port``, and back."""
 
     def __init__(self, port: int) -> None:
@@ -43,11 +43,11 @@ class Copier:
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
-            await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
+            await asyncio.gather(copy_stream(reader, far_writer), copy_stream(far_reader, writer))
         writer.close()
 
 
-async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """All that comes from ``reader`` until its end."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(_CHUNK):

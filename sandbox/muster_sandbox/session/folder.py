@@ -12,7 +12,7 @@ from typing import IO
 
 import msgspec
 
-MARK = ".muster-sandbox"  # in every folder that a sandbox made: no other one is ever cleared away
+MARKER = ".muster-sandbox"  # in every folder that a sandbox made: no other one is ever cleared away
 
 
 class NoSandbox(Exception):
@@ -28,7 +28,7 @@ class SandboxNode(msgspec.Struct, frozen=True):
     simulated: bool
 
 
-class Sandbox(msgspec.Struct, frozen=True):
+class SandboxRecord(msgspec.Struct, frozen=True):
     pid: int
     kubeconfig: str
     nodes: tuple[SandboxNode, ...]
@@ -40,19 +40,19 @@ class Sandbox(msgspec.Struct, frozen=True):
         raise NoSandbox(f"no node {name!r} in the sandbox; there are: {', '.join(n.name for n in self.nodes)}")
 
 
-def folder() -> Path:
+def sandbox_folder() -> Path:
     """``$MUSTER_SANDBOX``, else a folder of this user's in the temporary directory."""
     return Path(os.environ.get("MUSTER_SANDBOX") or Path(tempfile.gettempdir()) / f"muster-sandbox-{os.getuid()}")
 
 
-class Claim:
+class SandboxFolder:
     """The folder, held by a lock for as long as the sandbox runs; removed with everything in it at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[str] | None = None
 
-    def __enter__(self) -> "Claim":
+    def __enter__(self) -> "SandboxFolder":
         """Raises NoSandbox where one runs already, or where the folder cannot be a sandbox's."""
         lock_path = self.path.with_name(self.path.name + ".lock")
         try:
@@ -78,18 +78,18 @@ class Claim:
             if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
                 raise NoSandbox(f"{self.path} is no folder; name another one by $MUSTER_SANDBOX")
             if self.path.exists() and any(self.path.iterdir()):
-                if not (self.path / MARK).exists():
+                if not (self.path / MARKER).exists():
                     raise NoSandbox(
                         f"{self.path} holds files that no sandbox made: it is left as it is; remove it, or name "
                         "another folder by $MUSTER_SANDBOX"
                     )
                 shutil.rmtree(self.path)
             self.path.mkdir(mode=0o700, exist_ok=True)
-            (self.path / MARK).touch()
+            (self.path / MARKER).touch()
         except OSError as error:
             raise NoSandbox(f"{self.path}: {error.strerror}; name another folder by $MUSTER_SANDBOX") from error
 
-    def publish(self, sandbox: Sandbox) -> None:
+    def publish(self, sandbox: SandboxRecord) -> None:
         draft = self.path / "sandbox.json.new"
         draft.write_bytes(msgspec.json.encode(sandbox))
         draft.rename(self.path / "sandbox.json")
@@ -104,10 +104,10 @@ class Claim:
             self._lock.close()
 
 
-def running(path: Path) -> Sandbox:
+def find_running(path: Path) -> SandboxRecord:
     """The sandbox that runs now. Raises NoSandbox where none does."""
     try:
-        sandbox = msgspec.json.decode((path / "sandbox.json").read_bytes(), type=Sandbox)
+        sandbox = msgspec.json.decode((path / "sandbox.json").read_bytes(), type=SandboxRecord)
         os.kill(sandbox.pid, 0)
     except (FileNotFoundError, ProcessLookupError):
         raise NoSandbox("no sandbox is running: start one with `make sandbox` in another terminal") from None

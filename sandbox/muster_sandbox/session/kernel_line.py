@@ -8,25 +8,25 @@ from muster_sandbox.session.folder import SandboxNode
 RECORD_LIMIT_BYTES = 992  # the kernel refuses more than LOG_LINE_MAX (1,024) with its prefix: EINVAL
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """The line cannot be written; the text says why."""
 
 
-def check(line: str) -> str:
-    """``line`` as one record. Raises Refused for an empty one, one with line breaks, or one that is too long."""
+def check_record(line: str) -> str:
+    """``line`` as one record. Raises ActionRefused for an empty one, one with line breaks, or one that is too long."""
     text = line.strip("\n")
     if not text.strip():
-        raise Refused("the line is empty")
+        raise ActionRefused("the line is empty")
     if "\n" in text:
-        raise Refused("a record is one line; inject the others one by one")
+        raise ActionRefused("a record is one line; inject the others one by one")
     if (size := len(text.encode())) > RECORD_LIMIT_BYTES:
-        raise Refused(f"the line has {size} bytes; the kernel takes at most {RECORD_LIMIT_BYTES}")
+        raise ActionRefused(f"the line has {size} bytes; the kernel takes at most {RECORD_LIMIT_BYTES}")
     return text
 
 
-def inject(node: SandboxNode, line: str) -> None:
+def inject_line(node: SandboxNode, line: str) -> None:
     """Write ``line`` as the kernel would show it. This machine's own log gets it from user space (facility 1)."""
-    text = check(line)
+    text = check_record(line)
     if not node.simulated:
         # opened anew for each record: /dev/kmsg limits the rate of each open file silently (printk_devkmsg=ratelimit)
         with Path(node.kmsg).open("wb", buffering=0) as device:

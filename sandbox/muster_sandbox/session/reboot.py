@@ -10,16 +10,18 @@ import uuid
 from pathlib import Path
 
 from muster_sandbox.session.folder import SandboxNode
-from muster_sandbox.session.kernel_line import Refused
+from muster_sandbox.session.kernel_line import ActionRefused
 
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 PID_FILE = "agent.pid"
 
 
 def reboot(node: SandboxNode) -> int:
-    """Raises Refused for this machine itself."""
+    """Raises ActionRefused for this machine itself."""
     if not node.simulated:
-        raise Refused(f"{node.name} is this machine: the sandbox does not reboot it; `muster clear` closes its faults")
+        raise ActionRefused(
+            f"{node.name} is this machine: the sandbox does not reboot it; `muster clear` closes its faults"
+        )
     root = Path(node.root)
     new_boot(root)
     # after it: an agent that comes up meanwhile either is the one ended here, or has seen the new boot id

@@ -11,7 +11,7 @@ from muster_checks.registry import registry
 from muster_cli.__main__ import main
 from muster_cli.commands.policy import how, what
 from muster_cli.report.columns import as_page
-from muster_cli.report.policy_rows import Row, rows
+from muster_cli.report.policy_rows import PolicyRow, policy_rows
 from muster_cli.report.policy_warnings import notes, warnings
 from muster_tainter.policy.file import load_policy, parse_policy
 
@@ -23,8 +23,8 @@ def doubts(text: str) -> list[str]:
     return list(warnings(parse_policy(text), CHECKS))
 
 
-def rows_of(text: str | None = None) -> list[Row]:
-    return rows(load_policy(None) if text is None else parse_policy(text), load_catalogue(None), CHECKS)
+def rows_of(text: str | None = None) -> list[PolicyRow]:
+    return policy_rows(load_policy(None) if text is None else parse_policy(text), load_catalogue(None), CHECKS)
 
 
 def test_the_built_in_policy_is_beyond_doubt(capsys: Any) -> None:

@@ -6,8 +6,8 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import agents, clocks
-from muster_cli.doctor.facts import EventFacts, HealthFacts, LeaseFacts, PodFacts, Toleration, Workload
-from muster_cli.doctor.findings import Finding
+from muster_cli.doctor.facts import EventFacts, HealthFacts, LeaseFacts, PodFacts, Workload, WorkloadToleration
+from muster_cli.doctor.findings import DoctorFinding
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
 
@@ -46,7 +46,7 @@ def health(node: str, *, verdict: str = "PASS", uid: str = "u", ahead: float = 0
     return msgspec.convert(body, type=HealthFacts)
 
 
-def judge(nodes: list[Node], pods: list[PodFacts], healths: list[HealthFacts], **given: Any) -> list[Finding]:
+def judge(nodes: list[Node], pods: list[PodFacts], healths: list[HealthFacts], **given: Any) -> list[DoctorFinding]:
     known = {each.metadata.name: each for each in healths}
     events: list[EventFacts] = given.get("events", [])
     return agents.judge(nodes, given.get("daemon", daemon()), pods, events, known, NOW)
@@ -134,18 +134,18 @@ def test_agents_without_a_daemonset_are_judged_all_the_same() -> None:
 
 def test_what_a_toleration_covers() -> None:
     taint = Taint(key="k", value="v", effect="NoSchedule")
-    assert agents.tolerated(taint, [Toleration(operator="Exists")])
-    assert agents.tolerated(taint, [Toleration(key="k", value="v")])
-    assert not agents.tolerated(taint, [Toleration(key="k", value="w")])
-    assert not agents.tolerated(taint, [Toleration(key="k", operator="Exists", effect="NoExecute")])
-    assert agents.tolerated(Taint(key="k", effect="PreferNoSchedule"), [])
+    assert agents.is_tolerated(taint, [WorkloadToleration(operator="Exists")])
+    assert agents.is_tolerated(taint, [WorkloadToleration(key="k", value="v")])
+    assert not agents.is_tolerated(taint, [WorkloadToleration(key="k", value="w")])
+    assert not agents.is_tolerated(taint, [WorkloadToleration(key="k", operator="Exists", effect="NoExecute")])
+    assert agents.is_tolerated(Taint(key="k", effect="PreferNoSchedule"), [])
 
 
 def lease(node: str, ahead: float) -> LeaseFacts:
     return msgspec.convert({"metadata": {"name": node}, "spec": {"renewTime": rfc3339(NOW + ahead)}}, type=LeaseFacts)
 
 
-def of_clocks(here: float, *skews: tuple[str, float], ready: bool = True, **said: float) -> list[Finding]:
+def of_clocks(here: float, *skews: tuple[str, float], ready: bool = True, **said: float) -> list[DoctorFinding]:
     """skews: of the kubelets' Leases; said: of the agents' last words."""
     conditions = (NodeCondition(type="Ready", status="True" if ready else "Unknown"),)
     names = sorted({name for name, _ in skews} | set(said))

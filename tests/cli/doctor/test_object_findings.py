@@ -11,15 +11,15 @@ import yaml
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import crds, rights, webhooks
-from muster_cli.doctor.facts import Definition, EndpointSlice, TextMap, WebhookConfiguration
-from muster_cli.doctor.findings import Finding, Unseen
-from muster_cli.doctor.parts import parts_of
+from muster_cli.doctor.facts import CrdFacts, DataMap, EndpointSlice, WebhookConfiguration
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure
+from muster_cli.doctor.parts import find_parts
 from muster_kube.api.objects import Metadata
 from muster_kube.webhook.key_pairs import DAY_S, VALID_S, KeyPairSet, make
 from muster_sandbox.controlplane.install import crd_directory
 
 NOW = 1_800_000_000.0
-UNSEEN = Unseen("/x", "Forbidden: no", forbidden=True)
+UNSEEN = ReadFailure("/x", "Forbidden: no", forbidden=True)
 
 
 def body() -> dict[str, Any]:
@@ -27,14 +27,14 @@ def body() -> dict[str, Any]:
     return found
 
 
-def definition(given: Mapping[str, Any]) -> Definition:
-    return msgspec.json.decode(msgspec.json.encode(given), type=Definition)
+def definition(given: Mapping[str, Any]) -> CrdFacts:
+    return msgspec.json.decode(msgspec.json.encode(given), type=CrdFacts)
 
 
 NAME = "nodehealths.muster.dev"
 
 
-def of_crd(given: Definition | Unseen | None) -> list[Finding]:
+def of_crd(given: CrdFacts | ReadFailure | None) -> list[DoctorFinding]:
     return crds.judge({NAME: definition(body())}, {NAME: given})
 
 
@@ -93,9 +93,9 @@ def configuration(bundle: bytes, *, policy: str = "Ignore", service: bool = True
     return msgspec.convert({"metadata": {"name": "muster-own-node"}, "webhooks": [hook]}, type=WebhookConfiguration)
 
 
-def secret(kept: KeyPairSet) -> TextMap:
+def secret(kept: KeyPairSet) -> DataMap:
     data = {name: base64.b64encode(value).decode() for name, value in kept.data().items() if value is not None}
-    return TextMap(metadata=Metadata(name="muster-own-node"), data=data)
+    return DataMap(metadata=Metadata(name="muster-own-node"), data=data)
 
 
 def slices(*ready: bool) -> list[EndpointSlice]:
@@ -107,10 +107,10 @@ KEPT = KeyPairSet(make(["a.svc"], NOW))
 
 
 def of_hook(
-    found: WebhookConfiguration, kept: TextMap | Unseen | None = None, *, ready: Any = None, now: float = NOW
-) -> list[Finding]:
+    found: WebhookConfiguration, kept: DataMap | ReadFailure | None = None, *, ready: Any = None, now: float = NOW
+) -> list[DoctorFinding]:
     there = slices(True) if ready is None else ready
-    behind = webhooks.Behind("autopilot", kept if kept is not None else secret(KEPT), there)
+    behind = webhooks.WebhookBackend("autopilot", kept if kept is not None else secret(KEPT), there)
     return [
         each for each in webhooks.judge({KEY: found}, {KEY: behind}, [KEY], now) if each.verdict is not Verdict.PASS
     ]
@@ -144,7 +144,7 @@ def test_a_bundle_that_is_empty_or_nonsense_is_wrong() -> None:
 
 
 def test_a_secret_that_is_no_certificate_is_wrong_and_one_that_may_not_be_read_is_unknown() -> None:
-    nonsense = TextMap(metadata=Metadata(name="s"), data={"tls.crt": "bm9uZQ=="})
+    nonsense = DataMap(metadata=Metadata(name="s"), data={"tls.crt": "bm9uZQ=="})
     assert "tls.crt is no certificate" in of_hook(configuration(KEPT.bundle), nonsense)[0].what
     assert [each.verdict for each in of_hook(configuration(KEPT.bundle), UNSEEN)] == [Verdict.UNKNOWN]
 
@@ -167,8 +167,8 @@ def test_a_configuration_that_is_missing_is_told() -> None:
 
 # rights
 
-PARTS = parts_of([], [("muster", "muster-tainter"), ("muster", "muster-agent")])
-RIGHTS = rights.rights_of(PARTS)
+PARTS = find_parts([], [("muster", "muster-tainter"), ("muster", "muster-agent")])
+RIGHTS = rights.list_rights(PARTS)
 
 
 def test_rights_that_are_all_there_are_counted() -> None:
@@ -203,7 +203,9 @@ def test_the_operators_rights_bear_the_names_of_its_release() -> None:
     }
     from muster_cli.doctor.facts import Workload
 
-    named = {each.name for each in rights.rights_of(parts_of([msgspec.convert(body, type=Workload)], [])) if each.name}
+    named = {
+        each.name for each in rights.list_rights(find_parts([msgspec.convert(body, type=Workload)], [])) if each.name
+    }
     assert named == {"gc-ipu-operator-webhook"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.browser.fleet_server import Stand
-from tests.browser.sample_fleet import LINK_DOWN, MadeFleet, make_fleet, xid79
+from tests.browser.sample_fleet import LINK_DOWN, SampleFleet, make_fleet, xid79
 
 from muster_tainter.app import listen
 from muster_tainter.budgets.incidents import Incident
@@ -322,7 +322,7 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_others_are_served(monk
                 assert stand.feed.listeners == 1
 
 
-def _storm(stand: Stand, fleet: MadeFleet) -> None:
+def _storm(stand: Stand, fleet: SampleFleet) -> None:
     for name in list(fleet.nodes)[:200]:
         fleet.break_node(name, "dmesg", xid79())
         stand.change(name)
