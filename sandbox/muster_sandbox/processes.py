@@ -1,7 +1,7 @@
 """The components' processes, and the promise that none of them outlives us.
 
 Each component leads its own process group, so that Ctrl-C at the terminal does not end etcd under a test that is still
-cleaning up. What ends them when we are killed outright is the keeper: a small process that holds the other end of a
+cleaning up. What ends them when we are killed outright is the reaper: a small process that holds the other end of a
 pipe and, when that closes, kills the groups that were announced on it and removes the data directory. PR_SET_PDEATHSIG
 would be shorter, but it fires when the *thread* that forked ends, and a test bed may be started from a worker thread.
 """
@@ -92,20 +92,20 @@ class ProcessReaper:
 
 def spawn(
     command: Sequence[str],
-    keeper: ProcessReaper,
+    reaper: ProcessReaper,
     *,
     output: IO[bytes] | int,
     cwd: Path,
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` in a process group of its own that the keeper ends if we cannot.
+    """Start ``command`` in a process group of its own that the reaper ends if we cannot.
 
-    The shell writes its process id to the keeper and only then becomes the program: there is no moment in which the
+    The shell writes its process id to the reaper and only then becomes the program: there is no moment in which the
     program runs and nobody would end it.
     """
     return subprocess.Popen(
         ["/bin/sh", "-c", 'echo "+$$" >&0; exec "$@" </dev/null', "sh", *command],
-        stdin=keeper.descriptor,
+        stdin=reaper.descriptor,
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -117,11 +117,11 @@ def spawn(
 class ManagedProcess:
     """One running program of the control plane, its output in ``log``."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, keeper: ProcessReaper) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, reaper: ProcessReaper) -> None:
         self.name = name
         self._command = list(command)
         self._log = log
-        self._keeper = keeper
+        self._reaper = reaper
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -135,7 +135,7 @@ class ManagedProcess:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = spawn(self._command, self._keeper, output=log, cwd=self._log.parent)
+            self._process = spawn(self._command, self._reaper, output=log, cwd=self._log.parent)
 
     def require_alive(self) -> None:
         """Raises ProcessDied, with the tail of the log."""
@@ -175,7 +175,7 @@ class ManagedProcess:
         # its group may hold a child that has outlived it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._keeper.forget(self._process.pid)
+        self._reaper.forget(self._process.pid)
         self._process = None
 
 

@@ -109,7 +109,7 @@ class Prometheus:
         self._write(scraped)
 
     def __enter__(self) -> Self:
-        self._keeper = ProcessReaper()
+        self._reaper = ProcessReaper()
         log = self._folder / "prometheus.log"
         command = [
             str(self._found.prometheus),
@@ -117,7 +117,7 @@ class Prometheus:
             f"--storage.tsdb.path={self._folder / 'data'}",
             "--web.listen-address=127.0.0.1:0",
         ]
-        self._component = ManagedProcess("prometheus", command, log, self._keeper)
+        self._component = ManagedProcess("prometheus", command, log, self._reaper)
         self._http = httpx2.Client(timeout=LIMIT_S, trust_env=False)
         try:
             self._component.start()
@@ -137,7 +137,7 @@ class Prometheus:
     def close(self) -> None:
         self._http.close()
         self._component.stop()
-        self._keeper.close()
+        self._reaper.close()
 
     @property
     def log(self) -> str:

@@ -40,14 +40,14 @@ class BenchAgent:
     """settings: those of its file; JSON is YAML, too."""
 
     def __init__(
-        self, plane: ControlPlane, keeper: ProcessReaper, folder: Path, node: str, settings: Mapping[str, object]
+        self, plane: ControlPlane, reaper: ProcessReaper, folder: Path, node: str, settings: Mapping[str, object]
     ) -> None:
         config, self._log = folder / "agent.yaml", folder / "agent.log"
         config.write_text(json.dumps(settings))
         command = [sys.executable, "-m", "muster_agent", "--port", "0", "--host", "127.0.0.1", "--node", node]
         command += ["--kubeconfig", str(plane.kubeconfig_for(AGENT, NAMESPACE)), "--config", str(config)]
         command += ["--state-dir", str(folder / "state"), "--pod-uid", "bench"]
-        self.process = ManagedProcess("agent", command, self._log, keeper)
+        self.process = ManagedProcess("agent", command, self._log, reaper)
         self.port = 0
 
     @property

@@ -59,17 +59,17 @@ class Round:
 
 
 def measure(binaries: Path, rounds: int) -> list[Round]:
-    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
         done = []
         with _cores_apart(plane):
             for number in range(rounds + 1):
                 say(f"burst: {FAULTS} faults, round {number} of {rounds}")
-                done.append(asyncio.run(_round(plane, keeper, number)))
+                done.append(asyncio.run(_round(plane, reaper, number)))
         return done[1:]  # the first one meets caches that are still empty
 
 
-async def _round(plane: ControlPlane, keeper: ProcessReaper, number: int) -> Round:
+async def _round(plane: ControlPlane, reaper: ProcessReaper, number: int) -> Round:
     account = plane.kubeconfig_for(TAINTER, NAMESPACE)
     async with KubeClient(load_config(plane.kubeconfig), user_agent="muster-bench", timeout_s=60) as api:
         fleet = SimulatedNodes(api)
@@ -81,7 +81,7 @@ async def _round(plane: ControlPlane, keeper: ProcessReaper, number: int) -> Rou
         since = plane.audit.mark()
         await asyncio.to_thread(_by_threads, account, threads)
         await _by_coroutines(account, coroutines)
-        with tainter(keeper, account, NO_BUDGET):
+        with tainter(reaper, account, NO_BUDGET):
             await _until_patched(plane.data / "audit.log", since, faulty)
         when = _answered(plane.data / "audit.log", since)
         await fleet.delete()
@@ -153,7 +153,7 @@ async def _by_coroutines(kubeconfig: Path, names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def tainter(keeper: ProcessReaper, kubeconfig: Path, policy: str) -> Iterator[ManagedProcess]:
+def tainter(reaper: ProcessReaper, kubeconfig: Path, policy: str) -> Iterator[ManagedProcess]:
     """Runs, with the account of ``kubeconfig``; ``policy``: the file's text, empty for the built-in one."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
         file = Path(place) / "policy.yaml"
@@ -161,7 +161,7 @@ def tainter(keeper: ProcessReaper, kubeconfig: Path, policy: str) -> Iterator[Ma
         command = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
         command += ["--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
         command += ["--policy", str(file)] if policy else []
-        running = ManagedProcess("tainter", command, Path(place) / "tainter.log", keeper)
+        running = ManagedProcess("tainter", command, Path(place) / "tainter.log", reaper)
         try:
             running.start()
             yield running

@@ -55,14 +55,14 @@ class Outcome:
 def measure(binaries: Path, lasting_s: float) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(ProcessReaper()) as keeper,
+        contextlib.closing(ProcessReaper()) as reaper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
         install(plane.admin)
         plane.admin.create(HEALTHS, health_object(NODE))
         # the light checks run as ever: a kernel in trouble does not stop them
         settings = {"checks": {"dmesg": {"parameters": {"start": "now"}}}}
-        agent = BenchAgent(plane, keeper, Path(place), NODE, settings)
+        agent = BenchAgent(plane, reaper, Path(place), NODE, settings)
         try:
             agent.start()
             agent.until_first_pass()

@@ -61,21 +61,21 @@ class Outcome:
 def measure(binaries: Path, window_s: float) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(ProcessReaper()) as keeper,
+        contextlib.closing(ProcessReaper()) as reaper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
         install(plane.admin)
         plane.admin.create(HEALTHS, health_object(NODE))
         # what is in this machine's kernel log already, or written there by programs, is no fault of an idle node
         quiet = {"checks": {"dmesg": {"parameters": {"start": "now", "user_lines": "refuse"}}}}
-        agent = BenchAgent(plane, keeper, Path(place), NODE, quiet)
+        agent = BenchAgent(plane, reaper, Path(place), NODE, quiet)
         exporter: ManagedProcess | None = None
         outcome = Outcome(window_s, [])
         try:
             agent.start()
             outcome.watched.append(_watched("muster agent", agent.pid, f"http://127.0.0.1:{agent.port}/metrics"))
             try:
-                exporter, url = _exporter(find_or_fetch(), keeper, Path(place))
+                exporter, url = _exporter(find_or_fetch(), reaper, Path(place))
             except NotToBeHad as error:
                 outcome.missing = str(error)
             else:
@@ -96,11 +96,11 @@ def measure(binaries: Path, window_s: float) -> Outcome:
     return outcome
 
 
-def _exporter(program: Path, keeper: ProcessReaper, folder: Path) -> tuple[ManagedProcess, str]:
+def _exporter(program: Path, reaper: ProcessReaper, folder: Path) -> tuple[ManagedProcess, str]:
     """Debian's defaults, but for the address."""
     (port,) = free_ports(1)
     exporter = ManagedProcess(
-        "node exporter", [str(program), f"--web.listen-address=127.0.0.1:{port}"], folder / "exporter.log", keeper
+        "node exporter", [str(program), f"--web.listen-address=127.0.0.1:{port}"], folder / "exporter.log", reaper
     )
     exporter.start()
     url = f"http://127.0.0.1:{port}/metrics"

@@ -24,7 +24,7 @@ import msgspec
 from footprint import Footprint
 from jobs_floor import TEMPLATE
 from progress import say
-from supervised_bed import LIMIT_S, KeptBed, until
+from supervised_bed import LIMIT_S, SupervisedBed, until
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -124,18 +124,18 @@ class Outcome:
 def measure(binaries: Path, jobs: int) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(ProcessReaper()) as keeper,
+        contextlib.closing(ProcessReaper()) as reaper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
-        keeper.remove_at_end(Path(place))
+        reaper.remove_at_end(Path(place))
         install(plane.admin)
         for space in (SPACE, FLOOR_SPACE):
             plane.admin.create("/api/v1/namespaces", {"metadata": {"name": space}})
             plane.admin.wait_until_exists(f"/api/v1/namespaces/{space}/serviceaccounts/default")
-        return asyncio.run(_measure(plane, keeper, Path(place), jobs))
+        return asyncio.run(_measure(plane, reaper, Path(place), jobs))
 
 
-async def _measure(plane: ControlPlane, keeper: ProcessReaper, place: Path, jobs: int) -> Outcome:
+async def _measure(plane: ControlPlane, reaper: ProcessReaper, place: Path, jobs: int) -> Outcome:
     config = load_config(plane.kubeconfig)
     async with (
         KubeClient(config, user_agent="muster-bench", timeout_s=120) as api,
@@ -145,7 +145,7 @@ async def _measure(plane: ControlPlane, keeper: ProcessReaper, place: Path, jobs
         fleet = SimulatedNodes(api)
         shape = NodeShape(labels={SELECTOR[0]: SELECTOR[1]}, pods=PODS_A_NODE, gpus=0)
         await fleet.create(-(-(jobs + 2) * (WORKERS + 1) // PODS_A_NODE) + 4, prefix="ipu", shape=shape)
-        bed = KeptBed(api, plane, kubelets, fleet, place, SPACE, keeper=keeper)
+        bed = SupervisedBed(api, plane, kubelets, fleet, place, SPACE, reaper=reaper)
         onlooker = Onlooker()
         looking: Reflector[_Seen] = Reflector(api, f"/apis/{API_VERSION}/{PLURAL}", _Seen, on_change=onlooker.note)
         task = asyncio.create_task(looking.run())
@@ -165,7 +165,7 @@ async def _measure(plane: ControlPlane, keeper: ProcessReaper, place: Path, jobs
 
 
 class _Run:
-    def __init__(self, bed: KeptBed, onlooker: Onlooker, jobs: int) -> None:
+    def __init__(self, bed: SupervisedBed, onlooker: Onlooker, jobs: int) -> None:
         self.bed = bed
         self.onlooker = onlooker
         self.keys = [f"{SPACE}/job-{number}" for number in range(jobs)]

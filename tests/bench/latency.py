@@ -54,11 +54,11 @@ def percentile(values: list[float], percent: int) -> float:
 
 
 def measure(binaries: Path, fleet: int, rounds: int) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
         say(f"fleet of {fleet}: making nodes")
         asyncio.run(make_nodes(plane.kubeconfig, fleet))
-        with parts(plane, keeper):
+        with parts(plane, reaper):
             asyncio.run(until_settled(plane.kubeconfig))
             return take_turns(plane, fleet, rounds)
 
@@ -85,7 +85,7 @@ async def make_nodes(kubeconfig: Path, fleet: int) -> None:
 
 
 @contextlib.contextmanager
-def parts(plane: ControlPlane, keeper: ProcessReaper) -> Iterator[None]:
+def parts(plane: ControlPlane, reaper: ProcessReaper) -> Iterator[None]:
     """The tainter and the agent of :data:`BENCH_NODE`, as their own accounts."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
         folder = Path(place)
@@ -99,8 +99,8 @@ def parts(plane: ControlPlane, keeper: ProcessReaper) -> Iterator[None]:
         agent += ["--kubeconfig", str(plane.kubeconfig_for(AGENT, NAMESPACE)), "--config", str(config)]
         agent += ["--state-dir", str(folder / "state"), "--pod-uid", "bench"]
         running = [
-            ManagedProcess("tainter", tainter, folder / "tainter.log", keeper),
-            ManagedProcess("agent", agent, folder / "agent.log", keeper),
+            ManagedProcess("tainter", tainter, folder / "tainter.log", reaper),
+            ManagedProcess("agent", agent, folder / "agent.log", reaper),
         ]
         try:
             for component in running:

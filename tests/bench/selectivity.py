@@ -49,12 +49,12 @@ class Outcome:
 
 
 def measure(binaries: Path, fleet: int = FLEET, fatals: int = FATALS, harmlesses: int = HARMLESSES) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
-        return asyncio.run(_measure(plane, keeper, fleet, fatals, harmlesses))
+        return asyncio.run(_measure(plane, reaper, fleet, fatals, harmlesses))
 
 
-async def _measure(plane: ControlPlane, keeper: ProcessReaper, fleet: int, fatals: int, harmlesses: int) -> Outcome:
+async def _measure(plane: ControlPlane, reaper: ProcessReaper, fleet: int, fatals: int, harmlesses: int) -> Outcome:
     account = plane.kubeconfig_for(TAINTER, NAMESPACE)
     async with KubeClient(load_config(plane.kubeconfig), user_agent="muster-bench", timeout_s=60) as api:
         say(f"selectivity: making {fleet} nodes")
@@ -63,7 +63,7 @@ async def _measure(plane: ControlPlane, keeper: ProcessReaper, fleet: int, fatal
         fatal, harmless = chosen[:fatals], chosen[fatals:]
         said = finding_of_each(fatal, FATAL) | finding_of_each(harmless, HARMLESS)
         order = random.Random(8).sample(chosen, len(chosen))
-        with tainter(keeper, account, ""):
+        with tainter(reaper, account, ""):
             await _until_it_leads(api)
             async with recording(api, names) as seen:
                 say(f"selectivity: {fatals} fatal findings among {harmlesses} harmless ones")

@@ -1,5 +1,5 @@
 """The operator, the proxy and a simulated V-IPU controller as the tests start them, but ended with the bench, however
-that ends: the keeper kills what is left."""
+that ends: the reaper kills what is left."""
 
 import asyncio
 import re
@@ -30,7 +30,7 @@ async def until(done: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 @dataclass
-class _Kept(Program):
+class _SupervisedProgram(Program):
     component: ManagedProcess | None = None
 
     async def stop(self, number: int = 0) -> int:
@@ -40,10 +40,10 @@ class _Kept(Program):
 
 
 @dataclass
-class KeptBed(Bed):
+class SupervisedBed(Bed):
     """Its programs end with this process, however that ends."""
 
-    keeper: ProcessReaper | None = None
+    reaper: ProcessReaper | None = None
 
     async def _start(
         self,
@@ -52,12 +52,12 @@ class KeptBed(Bed):
         expected: tuple[str, ...] = ("listening",),
         environ: Mapping[str, str] | None = None,
     ) -> Program:
-        assert self.keeper is not None
+        assert self.reaper is not None
         assert not environ
         log = self.folder / f"{name}.log"
-        running = ManagedProcess(name, [sys.executable, "-m", MODULES[words[0]], *words[1:]], log, self.keeper)
+        running = ManagedProcess(name, [sys.executable, "-m", MODULES[words[0]], *words[1:]], log, self.reaper)
         running.start()
-        program = _Kept(None, log, {}, running)  # type: ignore[arg-type]  # its process is the component's
+        program = _SupervisedProgram(None, log, {}, running)  # type: ignore[arg-type]  # its process is the component's
         self.programs.append(program)
 
         async def listens() -> bool:
@@ -69,7 +69,7 @@ class KeptBed(Bed):
         return program
 
     def footprint(self, program: Program | None) -> Footprint:
-        assert isinstance(program, _Kept)
+        assert isinstance(program, _SupervisedProgram)
         assert program.component is not None
         program.component.require_alive()
         assert program.component.pid is not None

@@ -41,13 +41,13 @@ class Outcome:
 
 
 def measure(binaries: Path, nodes: int) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
         kubeconfig = plane.kubeconfig_for(TAINTER, NAMESPACE)
-        empty, _, _, _ = _run(kubeconfig, keeper, 0)
+        empty, _, _, _ = _run(kubeconfig, reaper, 0)
         say(f"sync: making {nodes} nodes")
         asyncio.run(_make(plane.kubeconfig, nodes))
-        synced, rest, wall_s, requests = _run(kubeconfig, keeper, nodes)
+        synced, rest, wall_s, requests = _run(kubeconfig, reaper, nodes)
         return Outcome(nodes, empty, synced, rest, wall_s, requests)
 
 
@@ -68,12 +68,12 @@ async def _make(kubeconfig: Path, nodes: int) -> None:
         await for_each(range(nodes), at_rest)
 
 
-def _run(kubeconfig: Path, keeper: ProcessReaper, nodes: int) -> tuple[Footprint, Footprint, float, float]:
+def _run(kubeconfig: Path, reaper: ProcessReaper, nodes: int) -> tuple[Footprint, Footprint, float, float]:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
         log = Path(place) / "tainter.log"
         command = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
         tainter = ManagedProcess(
-            "tainter", [*command, "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE], log, keeper
+            "tainter", [*command, "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE], log, reaper
         )
         began = time.monotonic()
         tainter.start()

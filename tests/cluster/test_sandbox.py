@@ -22,8 +22,8 @@ from tests.cluster.running_sandbox import (
     sandbox,
 )
 
-from muster_cli.sandbox.up import this_machine
 from muster_sandbox.controlplane.audit import AuditedRequest, AuditLog
+from muster_sandbox.session.nodes import machine_name
 
 SETTLE_S = 20.0  # what the tests before caused has been written: Events that repeat are counted up every 10 s at most
 IDLE_S = 300.0 if os.environ.get("CI") else 30.0
@@ -46,7 +46,7 @@ def box(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bo
 @pytest.fixture
 def here(box: Box) -> Iterator[str]:
     """This machine's node, without faults before and after."""
-    name = this_machine()
+    name = machine_name()
     yield name
     box.muster("clear", name)
     box.until(lambda: not box.taints(name) and not box.findings(name), "this machine is clear again")

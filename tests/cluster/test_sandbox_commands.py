@@ -24,8 +24,8 @@ from tests.cluster.sandbox_terminal import TYPED_BY, SandboxTerminal, StartedPar
 from tests.cluster.test_curl_commands import curl
 from tests.docs.command_list import commands_of_test
 
-from muster_cli.sandbox.up import this_machine
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
+from muster_sandbox.session.nodes import machine_name
 from muster_sandbox.simulation.agents import pod_name
 from muster_sandbox.simulation.nodes import NODES
 from muster_tainter.agents.webhook import PATH as OWN_NODE
@@ -92,7 +92,7 @@ def test_the_tests_of_this_file_type_all_of_its_lines() -> None:
 @covers(PLAIN)
 def test_make_sandbox_is_a_real_control_plane_this_machine_and_seven_nodes(desk: SandboxTerminal) -> None:
     nodes = {node["metadata"]["name"] for node in desk.box.admin.get(NODES)["items"]}
-    assert nodes == {this_machine(), *(f"sim-{number}" for number in range(1, 8))}
+    assert nodes == {machine_name(), *(f"sim-{number}" for number in range(1, 8))}
     programs = " ".join(processes_of(desk.box.data))
     assert all(name in programs for name in ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager"))
     rows = re.findall(r"^\d\d:\d\d:\d\d (\S+) ", desk.out(), re.MULTILINE)

@@ -22,7 +22,8 @@ def test_every_command_of_a_document_has_its_place_and_no_other_has_one() -> Non
 def test_a_test_that_is_named_asks_for_its_lines_and_a_script_has_them() -> None:
     for name, lines in command_list()["typed"].items():
         text = (ROOT / name).read_text()
-        assert "commands_of_test(__file__)" in text if name.endswith(".py") else set(lines) <= set(text.splitlines()), name
+        asks = "commands_of_test(__file__)" in text if name.endswith(".py") else set(lines) <= set(text.splitlines())
+        assert asks, name
 
 
 def test_what_is_only_named_has_nothing_to_be_typed_with() -> None:

@@ -87,9 +87,9 @@ def _up(arguments: argparse.Namespace) -> int:
         except PolicyError as error:
             print(error, file=sys.stderr)
             return EXIT_USAGE
-    from muster_cli.sandbox.up import SandboxOptions, up
+    from muster_cli.sandbox.up import SandboxOptions, run_sandbox
 
-    return up(
+    return run_sandbox(
         SandboxOptions(
             policy=arguments.policy.resolve() if arguments.policy else None,
             terminal=sys.stdout.isatty() and not arguments.plain,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from muster_cli.report.colours import VERDICT_STYLES
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.desired_state import withheld_of
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NOT_OURS = ("node.kubernetes.io/",)  # taints of Kubernetes itself
-STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "UNKNOWN": "magenta", "SKIP": "dim"}
 
 
 class SandboxRow(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def render_table(now: list[SandboxRow], caption: str) -> "Table":
     for current in now:
         table.add_row(
             current.node,
-            Text(current.verdict, style=STYLES.get(current.verdict, "")),
+            Text(current.verdict, style=VERDICT_STYLES.get(current.verdict, "")),
             Text("\n".join(current.taints), style="red").append(_withheld(current), style="yellow"),
             Text(current.message),
         )

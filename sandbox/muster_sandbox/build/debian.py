@@ -62,10 +62,10 @@ def build(
             remove_tree(stale)
         _require_space(cache)
         work = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
-        keeper = ProcessReaper()
+        reaper = ProcessReaper()
         try:
-            keeper.remove_at_end(work)
-            _Build(work, keeper, say, again_after_s).run([each for programs in lacking.values() for each in programs])
+            reaper.remove_at_end(work)
+            _Build(work, reaper, say, again_after_s).run([each for programs in lacking.values() for each in programs])
             for name, programs in lacking.items():
                 result = work / name
                 result.mkdir()
@@ -74,7 +74,7 @@ def build(
                 remove_tree(cache / name)
                 result.rename(cache / name)
         finally:
-            keeper.close()
+            reaper.close()
             remove_tree(work)
         say(f"done: {', '.join(str(cache / name) for name in lacking)}")
 
@@ -91,9 +91,9 @@ class _Clock:
 
 
 class _Build:
-    def __init__(self, work: Path, keeper: ProcessReaper, say: _Clock, again_after_s: Sequence[float]) -> None:
+    def __init__(self, work: Path, reaper: ProcessReaper, say: _Clock, again_after_s: Sequence[float]) -> None:
         self._work = work
-        self._keeper = keeper
+        self._reaper = reaper
         self._say = say
         self._again_after_s = again_after_s
         self._log = work / "log"
@@ -229,7 +229,7 @@ class _Build:
         """Run one command to its end. Raises NoControlPlane with the end of its output."""
         self._say(what)
         with self._log.open("wb") as log:
-            process = spawn(command, self._keeper, output=log, cwd=cwd or self._work, environ=environ)
+            process = spawn(command, self._reaper, output=log, cwd=cwd or self._work, environ=environ)
         deadline = time.monotonic() + STEP_LIMIT_S
         try:
             while True:
@@ -245,7 +245,7 @@ class _Build:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            self._keeper.forget(process.pid)
+            self._reaper.forget(process.pid)
         if code:
             tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
             raise NoControlPlane(f"{what}: {Path(command[0]).name} ended with {code}; {ALTERNATIVE}\n{tail}")

@@ -144,12 +144,12 @@ def _hierarchies() -> list[Path]:
 class NestedMachine:
     """data: a folder for all its files. runtime: the unpacked packages of containerd (``packages.RUNTIME``)."""
 
-    def __init__(self, data: Path, runtime: Path, keeper: ProcessReaper) -> None:
+    def __init__(self, data: Path, runtime: Path, reaper: ProcessReaper) -> None:
         self.data = data
         self.group = ControlGroup(f"muster-{os.getpid()}-{next(_numbers)}")
         self._runtime = runtime
-        self._keeper = keeper
-        self._first = ManagedProcess("machine", [*_unshare(), "sh", "-c", _FIRST], data / "machine.log", keeper)
+        self._reaper = reaper
+        self._first = ManagedProcess("machine", [*_unshare(), "sh", "-c", _FIRST], data / "machine.log", reaper)
         self._containerd: ManagedProcess | None = None
 
     def start(self, limit_s: float) -> None:
@@ -202,7 +202,7 @@ class NestedMachine:
             )
         )
         command = [*self.inside, "containerd", "--config", str(self.data / "containerd.toml")]
-        self._containerd = ManagedProcess("containerd", command, self.data / "containerd.log", self._keeper)
+        self._containerd = ManagedProcess("containerd", command, self.data / "containerd.log", self._reaper)
         self._containerd.start()
         wait_for(
             lambda: self._ctr("version").returncode == 0, alive=[self._containerd], timeout_s=limit_s, what="containerd"

@@ -19,7 +19,7 @@ from typing import Any, Self
 import yaml
 
 from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
-from muster_sandbox.controlplane.cluster import ControlPlane, free_ports, minor_version
+from muster_sandbox.controlplane.cluster import ControlPlane, Placement, free_ports, minor_version
 from muster_sandbox.image.layers import Image
 from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
 from muster_sandbox.realnode import namespace_relay, services
@@ -65,7 +65,7 @@ class RealNode:
         self._runtime = runtime
         self._images = images
         self._limit_s = limit_s
-        self._keeper: ProcessReaper | None = None
+        self._reaper: ProcessReaper | None = None
         self._components: list[ManagedProcess] = []
         self._machine: NestedMachine | None = None
         self._plane: ControlPlane | None = None
@@ -116,11 +116,11 @@ class RealNode:
         return "".join(each.tail() for each in self._components if each.name == "kubelet")
 
     def _start(self) -> None:
-        self._keeper = ProcessReaper()
+        self._reaper = ProcessReaper()
         roomy = os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= SHARED_MEMORY_LEAST
         self._data = Path(tempfile.mkdtemp(prefix="muster-node-", dir=SHARED_MEMORY if roomy else None))
-        self._keeper.remove_at_end(self._data)
-        self._machine = NestedMachine(self._data, self._runtime, self._keeper)
+        self._reaper.remove_at_end(self._data)
+        self._machine = NestedMachine(self._data, self._runtime, self._reaper)
         self._machine.start(self._limit_s)
         with ThreadPoolExecutor(1) as pool:
             containers = pool.submit(self._start_containers, self._machine)
@@ -138,8 +138,7 @@ class RealNode:
         self._open_passage("way-in", [*_PASSAGE, service, str(machine.pid), str(etcd), str(api)])
         plane = ControlPlane(
             self._binaries,
-            enter=machine.on_its_network,
-            ports=(etcd, api),
+            placement=Placement(enter=machine.on_its_network, ports=(etcd, api)),
             # names of nodes are in no DNS
             # and webhooks are called at their pods, as there is no kube-proxy
             extra_args={
@@ -221,9 +220,9 @@ class RealNode:
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def _component(self, name: str, command: Sequence[str]) -> ManagedProcess:
-        if self._keeper is None:
+        if self._reaper is None:
             raise ProcessDied("the node is not running")
-        component = ManagedProcess(name, command, self.data / f"{name}.log", self._keeper)
+        component = ManagedProcess(name, command, self.data / f"{name}.log", self._reaper)
         self._components.append(component)
         component.start()
         return component
@@ -241,9 +240,9 @@ class RealNode:
             if self._plane is not None:
                 self._plane.stop()
                 self._plane = None
-            if self._keeper is not None:
-                self._keeper.close()
-                self._keeper = None
+            if self._reaper is not None:
+                self._reaper.close()
+                self._reaper = None
             if self._data is not None:
                 shutil.rmtree(self._data, ignore_errors=True)
                 self._data = None

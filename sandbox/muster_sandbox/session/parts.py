@@ -77,14 +77,14 @@ def operator_command(*, kubeconfig: Path, port: int, metrics_port: int, webhook_
 class PartSupervisor:
     """Parts that run; none outlives this process, however it ends (see muster_sandbox.processes)."""
 
-    def __init__(self, keeper: ProcessReaper, folder: Path, say: Callable[[str], None]) -> None:
-        self._keeper = keeper
+    def __init__(self, reaper: ProcessReaper, folder: Path, say: Callable[[str], None]) -> None:
+        self._reaper = reaper
         self._folder = folder
         self._say = say
         self._parts: list[tuple[PartCommand, ManagedProcess]] = []
 
     def start(self, part: PartCommand) -> None:
-        component = ManagedProcess(part.name, part.command, self._folder / f"{part.name}.log", self._keeper)
+        component = ManagedProcess(part.name, part.command, self._folder / f"{part.name}.log", self._reaper)
         self._parts.append((part, component))
         self._start(part, component)
 
@@ -95,7 +95,7 @@ class PartSupervisor:
             draft.write_text(f"{component.pid}\n")
             draft.replace(part.pid_file)  # whole at every moment: a reboot may be reading it
 
-    async def keep(self) -> None:
+    async def supervise(self) -> None:
         """Start again what ended, forever. Raises ProcessDied for what ends by itself twice within a short time."""
         ended_at: dict[str, float] = {}
         while True:
