@@ -26,7 +26,7 @@ def say(line: str) -> None:
 
 def fill(folder: Path, wheel: Path, home: Path) -> None:
     """``folder`` must not be there. Raises NoPackages, Refused."""
-    version = product.version()
+    version = product.project_version()
     (folder / "images").mkdir(parents=True)
     (folder / "wheels").mkdir()
     for name in ("README.md", "LICENSE"):
@@ -76,7 +76,7 @@ def sums(folder: Path) -> str:
 
 
 def main() -> int:
-    target = ROOT / "build" / f"muster-v{product.version()}"
+    target = ROOT / "build" / f"muster-v{product.project_version()}"
     try:
         with tempfile.TemporaryDirectory(prefix="muster-package-") as place:
             work = Path(place)

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         if node:
             unpack_tree(RUNTIME, say)
             root_layer(say)
-            product.prepare(say)
+            product.prepare_layers(say)
     except (NoControlPlane, NoPackages) as error:
         print(f"muster: {error}", file=sys.stderr)
         return 1

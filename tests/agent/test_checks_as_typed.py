@@ -18,7 +18,7 @@ from tests.docs.document_commands import ROOT
 
 from muster_checks.base.declaration import Cost
 from muster_checks.registry import registry
-from muster_sandbox.image.product import setuptools
+from muster_sandbox.image.product import fetch_setuptools
 
 CHECKS = Path(__file__).parents[1] / "checks"
 LIGHT = {name for name, check in registry(plug_ins=[]).items() if check.cost is Cost.LIGHT}
@@ -132,7 +132,7 @@ def test_a_package_is_found_where_it_is_installed(machine: Machine) -> None:
     search = machine.node.environment["PYTHONPATH"]
     # built with what is here already, and put beside Muster
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    builder = {"PYTHONPATH": os.pathsep.join([str(setuptools(print)), search]), "PIP_TARGET": str(site)}
+    builder = {"PYTHONPATH": os.pathsep.join([str(fetch_setuptools(print)), search]), "PIP_TARGET": str(site)}
     machine.type("pip install .", 0, folder=package, **offline, **builder)
     said = machine.type("muster check loadavg", PYTHONPATH=os.pathsep.join([str(site), search]))
     assert re.match(r"loadavg  (PASS|WARN)\n +\1     host load5 [\d.]+ \(limit 1000\)\n", said), said

@@ -19,7 +19,7 @@ from tests.cluster.cluster_network import API_SERVER, DNS
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_sandbox.realnode.cluster_dns import ServiceNames, parse_query, reply
+from muster_sandbox.realnode.cluster_dns import ServiceNames, build_reply, parse_query
 
 _CLONE_NEWNET = 0x40000000  # setns(2)
 _CHUNK = 1 << 16
@@ -78,7 +78,7 @@ class Names(asyncio.DatagramProtocol):
 
     async def _answer(self, query: bytes, asker: tuple[str, int]) -> None:
         if (question := parse_query(query)) is not None:
-            self._transport.sendto(reply(query, question, await self._names.addresses(question.name)), asker)
+            self._transport.sendto(build_reply(query, question, await self._names.addresses(question.name)), asker)
 
 
 async def main(namespace: str, kubeconfig: Path) -> None:

@@ -93,7 +93,7 @@ async def test_a_pod_runs_becomes_ready_and_ends_as_its_script_says(
     key = f"{namespace}/job"
     passed_s = 0.0
     async with Kubelets(api, clock=lambda: time.monotonic() + passed_s) as kubelets:
-        await kubelets.wait_for(key, lambda each: each is not None and each.ready)
+        await kubelets.wait_for(key, lambda each: each is not None and each.status.ready)
         running = await api.get(f"{path}/job")
         assert running["status"]["phase"] == "Running"
         assert running["status"]["podIP"].startswith("127.")
@@ -111,9 +111,9 @@ async def test_a_test_ends_a_pod_and_says_whether_it_is_ready(
     await fleet.create(1)
     path, key = f"/api/v1/namespaces/{namespace}/pods", f"{namespace}/service"
     await api.create(path, pod("service"))
-    await kubelets.wait_for(key, lambda each: each is not None and each.ready)
+    await kubelets.wait_for(key, lambda each: each is not None and each.status.ready)
     kubelets.set_ready(key, False)
-    await kubelets.wait_for(key, lambda each: each is not None and not each.ready)
+    await kubelets.wait_for(key, lambda each: each is not None and not each.status.ready)
     kubelets.finish(key, exit_code=1)
     await kubelets.wait_for(key, lambda each: each is not None and each.status.phase == "Failed")
 
@@ -124,7 +124,7 @@ async def test_a_deleted_pod_goes_although_no_kubelet_runs_it(
     await fleet.create(1)
     path, key = f"/api/v1/namespaces/{namespace}/pods", f"{namespace}/leaving"
     await api.create(path, pod("leaving"))
-    await kubelets.wait_for(key, lambda each: each is not None and each.ready)
+    await kubelets.wait_for(key, lambda each: each is not None and each.status.ready)
     await api.delete(f"{path}/leaving")
     await kubelets.wait_for(key, lambda each: each is None)
     with pytest.raises(NotFound):
@@ -156,9 +156,9 @@ async def test_agent_pods_follow_their_probe(
             assert sorted(uids) == names
             keys = {name: f"{NAMESPACE}/{pod_name(name)}" for name in names}
             for key in keys.values():
-                await kubelets.wait_for(key, lambda each: each is not None and each.ready)
+                await kubelets.wait_for(key, lambda each: each is not None and each.status.ready)
             answers["node-1"] = False
-            await kubelets.wait_for(keys["node-1"], lambda each: each is not None and not each.ready)
+            await kubelets.wait_for(keys["node-1"], lambda each: each is not None and not each.status.ready)
             assert kubelets.pods[keys["node-0"]].ready
         finally:
             await delete_agent_pods(api, names)
@@ -190,7 +190,9 @@ async def test_idle_kubelets_ask_nothing_and_write_nothing(
         try:
             await create_agent_pods(api, names)
             for name in names:
-                await kubelets.wait_for(f"{NAMESPACE}/{pod_name(name)}", lambda each: each is not None and each.ready)
+                await kubelets.wait_for(
+                    f"{NAMESPACE}/{pod_name(name)}", lambda each: each is not None and each.status.ready
+                )
             start = control_plane.audit.mark()
             await asyncio.sleep(3)  # real time: the server's log is what is measured
             end = control_plane.audit.mark()

@@ -441,7 +441,7 @@ def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
     clean: Cluster, typist: CommandRunner
 ) -> None:
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
-    assert images(clean) == {f"registry.invalid/muster:{product.version()}"}
+    assert images(clean) == {f"registry.invalid/muster:{product.project_version()}"}
     installed = clean.objects()
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
     assert rest(clean.objects()) == rest(installed)
@@ -457,7 +457,7 @@ def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
         assert (namespace, each["metadata"]["annotations"]["grafana_folder"]) == ("monitoring", "Muster")
 
     typist.type("helm upgrade muster muster-0.1.0.tgz --install")
-    assert images(clean) == {f"localhost:5000/muster:{product.version()}"}
+    assert images(clean) == {f"localhost:5000/muster:{product.project_version()}"}
     (listed,) = clean.helm.run("ls", "--namespace", "default").splitlines()[1:]
     assert listed.split()[:3] == ["muster", "default", "4"]
     clean.admin.delete("/api/v1/namespaces/monitoring")

@@ -32,7 +32,7 @@ from muster_sandbox.realnode.node import RealNode
 
 pytestmark = pytest.mark.kmsg
 FAULTY = "muster.dev/faulty"
-IMAGE = f"localhost:5000/muster:{product.version()}"
+IMAGE = f"localhost:5000/muster:{product.project_version()}"
 AUTOPILOT = "autopilot"
 IMPORT = "ctr -n k8s.io images import images/muster-0.1.0.tar"
 IPUJOBS = "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs"

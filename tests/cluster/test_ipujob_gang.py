@@ -36,7 +36,7 @@ class LaunchersWait:
         if not launcher or self.kubelets is None or pod.status.phase == "Running":
             return PodScript()
         pods = self.kubelets.pods.items()
-        ready = sum(key.startswith(f"{job}-worker-") and each.ready for key, each in pods)
+        ready = sum(key.startswith(f"{job}-worker-") and each.status.ready for key, each in pods)
         if ready == int(pod.metadata.annotations.get(WORKERS, 0)):
             return PodScript()
         age_s = time.monotonic() - self._seen.setdefault(pod.metadata.uid, time.monotonic())

@@ -17,7 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from muster_sandbox.build.apt import SUITE, debian_mirrors
-from muster_sandbox.build.packages import NoPackages, PackageTree, fetch_packages, make_once, step, unpack, unpack_tree
+from muster_sandbox.build.packages import (
+    NoPackages,
+    PackageTree,
+    fetch_packages,
+    make_once,
+    run_step,
+    unpack,
+    unpack_tree,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "debian:bookworm-slim"
@@ -134,7 +142,7 @@ def slim(progress: Callable[[str], None]) -> Path:
         for deb in debs:
             deb.rename(root / "debs" / deb.name)
         result.mkdir()
-        step([*_UNSHARED, "sh", "-c", _CONFIGURE, "sh", str(root), str(result / _ARCHIVE)], work)
+        run_step([*_UNSHARED, "sh", "-c", _CONFIGURE, "sh", str(root), str(result / _ARCHIVE)], work)
         return result
 
     digest = hashlib.blake2b(repr((SLIM.digest, _CONFIGURE, _SLIM_FILES)).encode(), digest_size=6).hexdigest()

@@ -120,7 +120,7 @@ def test_make_image_builds_with_the_engine_that_answers(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "calls").read_text().splitlines() == [
         "info",
-        f"build --file release/Containerfile --label {VERSION}={product.version()} --tag registry/muster:v1 .",
+        f"build --file release/Containerfile --label {VERSION}={product.project_version()} --tag registry/muster:v1 .",
     ]
 
 

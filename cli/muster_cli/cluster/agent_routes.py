@@ -18,12 +18,12 @@ PROXY_TRIES = 3  # each goes to another agent, by chance
 
 @dataclass(frozen=True)
 class AgentRoute:
-    """config: whom to call, and as whom; path: of an agent's ``/status`` there; told: for people; tries: how often
-    an answer that no agent gave is worth another one"""
+    """config: whom to call, and as whom; path: of an agent's ``/status`` there; description: for people; tries: how
+    often an answer that no agent gave is worth another one"""
 
     config: ClusterConfig
     path: str
-    told: str
+    description: str
     tries: int = 1
     cluster: bool = False  # ``config`` is the API server's
 
@@ -55,14 +55,14 @@ def find_route(arguments: argparse.Namespace, load: Callable[[Path | None], Clus
         if arguments.force and not arguments.token_file:
             raise UsageError(f"--force: agents want a token for it (--token-file FILE), or a port-forward: {forward}")
         server = f"http://{arguments.service}.{arguments.namespace}.svc:{PORT}"
-        told = f"agents' Service {server}, from this pod"
-        return AgentRoute(ClusterConfig("in-cluster", server, credentials=credentials), "/status", told)
+        description = f"agents' Service {server}, from this pod"
+        return AgentRoute(ClusterConfig("in-cluster", server, credentials=credentials), "/status", description)
     if arguments.force or arguments.token_file:
         flag = "--force" if arguments.force else "--token-file"
         raise UsageError(f"{flag}: the API server's proxy hands no token on to agents; use a port-forward: {forward}")
     place = f"/api/v1/namespaces/{arguments.namespace}/services/http:{arguments.service}:{PORT}/proxy/status"
-    told = f"agents' Service {arguments.namespace}/{arguments.service} through the API server {config.server}"
-    return AgentRoute(config, place, f"{told}, from {config.origin}", PROXY_TRIES, cluster=True)
+    description = f"agents' Service {arguments.namespace}/{arguments.service} through the API server {config.server}"
+    return AgentRoute(config, place, f"{description}, from {config.origin}", PROXY_TRIES, cluster=True)
 
 
 def _base(url: str) -> str:

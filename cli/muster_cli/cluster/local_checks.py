@@ -10,7 +10,7 @@ from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, P
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Finding, Result, Verdict, shorten, worst
 
-TOLD_AFTER_S = 2.0  # what ends sooner needs no word on the way
+ANNOUNCED_AFTER_S = 2.0  # what ends sooner needs no word on the way
 
 
 async def run_checks(checks: Sequence[Check], node: NodeView, parameters: Mapping[str, Parameters]) -> list[Result]:
@@ -20,10 +20,10 @@ async def run_checks(checks: Sequence[Check], node: NodeView, parameters: Mappin
     running = CheckProgress(sys.stderr.isatty())
 
     async def one(check: Check) -> None:
-        with running.of(check):
+        with running.track(check):
             results[check.name] = await run_check(check, node, parameters[check.name])
 
-    watcher = asyncio.create_task(running.tell())
+    watcher = asyncio.create_task(running.show())
     try:
         async with asyncio.TaskGroup() as group:
             for check in light:
@@ -83,22 +83,22 @@ class CheckProgress:
     def __init__(self, terminal: bool) -> None:
         self._terminal = terminal
         self._since: dict[str, tuple[float, Check]] = {}
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
 
-    def of(self, check: Check) -> "_RunningCheck":
+    def track(self, check: Check) -> "_RunningCheck":
         return _RunningCheck(self._since, check)
 
-    async def tell(self) -> None:
+    async def show(self) -> None:
         """Until cancelled."""
         while True:
             await asyncio.sleep(0.5)
-            long = {n: at for n, (at, _) in self._since.items() if time.monotonic() - at >= TOLD_AFTER_S}
+            long = {n: at for n, (at, _) in self._since.items() if time.monotonic() - at >= ANNOUNCED_AFTER_S}
             if self._terminal:
                 text = ", ".join(f"{name} {time.monotonic() - at:.0f} s" for name, at in long.items())
                 print(f"\r\x1b[2K{f'running: {text}' if text else ''}"[:160], end="", file=sys.stderr, flush=True)
                 continue
-            for name in long.keys() - self._told:
-                self._told.add(name)
+            for name in long.keys() - self._announced:
+                self._announced.add(name)
                 limit = self._since[name][1].timeout_s
                 print(f"{name}: still running (at most {limit:g} s)", file=sys.stderr, flush=True)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from muster_cli.cluster.client import add_kubeconfig, call, node_name
+from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
 from muster_cli.cluster.node_snapshot import read_node_state
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -56,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"muster: {arguments.node} was written by others {TRIES} times meanwhile: try again", file=sys.stderr)
         return EXIT_UNKNOWN
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
 async def write_clear(client: KubeClient, health: NodeHealth, new: tuple[ClearEntry, ...]) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from muster_cli.cluster.client import add_kubeconfig, call, node_name
+from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_namespace
-from muster_cli.commands.explain_ipujob import KIND, explain_job, job_name, jobs_of_node
-from muster_cli.report.paragraphs import page
+from muster_cli.commands.explain_ipujob import KIND, explain_job, job_name, read_jobs_of_node
+from muster_cli.report.paragraphs import fold_lines
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, NotFound
@@ -62,14 +62,16 @@ def main(arguments: argparse.Namespace) -> int:
             policy = load_policy(None)
             notes.append("rules are told by the built-in policy: the one in force may differ (--policy FILE)")
         told = story(state.node, state.health, policy, time.time(), paused=maps.paused)
-        told = msgspec.structs.replace(told, notes=(*told.notes, *notes, *await jobs_of_node(client, arguments.node)))
+        told = msgspec.structs.replace(
+            told, notes=(*told.notes, *notes, *await read_jobs_of_node(client, arguments.node))
+        )
         if arguments.json:
             print(msgspec.json.format(msgspec.json.encode(told)).decode())
         else:
-            print("\n".join(page(lines(told))))
+            print("\n".join(fold_lines(lines(told))))
         return exit_code(state.health.status.verdict if state.health else "")
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
 class _Maps(msgspec.Struct):

@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 
-from muster_cli.cluster.client import add_kubeconfig, call
+from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_namespace
 from muster_cli.report.fleet_answer import age
 from muster_kube.api.client import KubeClient
@@ -62,7 +62,7 @@ def main(arguments: argparse.Namespace) -> int:
         print("no new taint, drain or repair begins; recovery goes on; `muster resume` ends it")
         return 0
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
 def current_user(config: ClusterConfig) -> str:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from muster_cli.cluster.client import add_kubeconfig, call, node_name
+from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_leader, find_namespace
 from muster_cli.commands.pause import current_user, read_pause
 from muster_cli.commands.release_nodes import NodeRelease, ReleaseTarget, find_targets
@@ -19,7 +19,7 @@ from muster_tainter.pause import describe
 
 EXIT_DECLINED = 1
 HEAD = ("NODE", "CARRIED", "FAULTS", "RESULT")
-TOLD_EVERY_S = 2.0
+PRINTED_EVERY_S = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
         if not targets:
             _show([], as_document=arguments.json)
             return 0
-        if not arguments.yes and not _agreed(_question(targets, leader, paused)):
+        if not arguments.yes and not _confirm(_question(targets, leader, paused)):
             print("nothing was released", file=sys.stderr)
             return EXIT_DECLINED
         release = NodeRelease(client, current_user(config), progress=ReleaseProgress(sys.stderr.isatty()))
@@ -59,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
         _show(results, as_document=arguments.json)
         return 0 if all(target.done for target in results) else EXIT_UNKNOWN
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
 async def _state(client: KubeClient, config: ClusterConfig, given: str | None) -> tuple[str, str]:
@@ -88,7 +88,7 @@ def _question(targets: list[ReleaseTarget], leader: str, paused: str) -> str:
     return "\n".join(lines) + f"\nrelease {plural(len(targets), 'node')}? [y/N] "
 
 
-def _agreed(question: str) -> bool:
+def _confirm(question: str) -> bool:
     try:
         return input(question).strip().lower() in ("y", "yes")
     except EOFError:
@@ -101,14 +101,14 @@ class ReleaseProgress:
     def __init__(self, terminal: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._terminal = terminal
         self._clock = clock
-        self._told_at = clock()
+        self._printed_at = clock()
 
     def __call__(self, done: int, of: int) -> None:
         if self._terminal:
             end = "\n" if done == of else ""
             print(f"\r\x1b[2Kreleased {done} of {of}", end=end, file=sys.stderr, flush=True)
-        elif self._clock() - self._told_at >= TOLD_EVERY_S:
-            self._told_at = self._clock()
+        elif self._clock() - self._printed_at >= PRINTED_EVERY_S:
+            self._printed_at = self._clock()
             print(f"released {done} of {of}", file=sys.stderr, flush=True)
 
 

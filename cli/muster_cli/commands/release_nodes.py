@@ -72,7 +72,7 @@ class ReleaseTarget:
         return bool(self.taints or self.faults)
 
 
-def target_of(node: Node, failing: int) -> ReleaseTarget | None:
+def make_target(node: Node, failing: int) -> ReleaseTarget | None:
     """None: there is nothing of ours on it. failing: FAIL findings in its NodeHealth."""
     memory = read_memory(node)
     taints = tuple(show(taint) for taint in node.spec.taints if is_ours(taint, memory))
@@ -91,7 +91,7 @@ async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[
     if names is not None:
         for name in dict.fromkeys(names):
             node = await client.get(f"{NODES}/{name}", type=Node)
-            target = target_of(node, _fails(await _health(client, name)))
+            target = make_target(node, _fails(await _health(client, name)))
             found += [] if target is None else [target]
         return found
     failing: dict[str, int] = {}
@@ -102,7 +102,7 @@ async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[
     except NotFound:
         pass  # its CRD is gone: what is left on the nodes goes all the same
     async for node in _pages(client, NODES, Node):
-        target = target_of(node, failing.get(node.metadata.name, 0))
+        target = make_target(node, failing.get(node.metadata.name, 0))
         found += [] if target is None else [target]
     return sorted(found, key=lambda target: target.name)
 
@@ -261,7 +261,7 @@ class NodeRelease:
                 node = await self._node(target, again=attempt > 0)
                 if target.heavy:
                     closed = max(closed, await self._clear(node, await _health(self._client, target.name)))
-                decision = hands_off(node, self._now())
+                decision = decide_hands_off(node, self._now())
                 if decision.writes:
                     node = await self._patch(node, decision.patch(node.metadata.resource_version))
                 if any(condition.type == CONDITION for condition in node.status.conditions):
@@ -329,7 +329,7 @@ def _has_lost(node: Node, memory: Memory) -> bool:
 _NO_RULES = Policy.model_validate({"rules": ()})
 
 
-def hands_off(node: Node, now: float) -> Decision:
+def decide_hands_off(node: Node, now: float) -> Decision:
     """What the tainter itself does about a node that is not its own any more: everything comes off."""
     labels = {**node.metadata.labels, MANAGED_LABEL: "false"}
     metadata = msgspec.structs.replace(node.metadata, labels=labels)

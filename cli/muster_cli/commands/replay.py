@@ -78,7 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
         policy = load_policy(None if str(arguments.policy) == "-" else arguments.policy)
         catalogue = load_catalogue(arguments.catalogue)
         nodes = _nodes(arguments.nodes) if arguments.nodes is not None else []
-        with utc():
+        with assume_utc():
             outcome, read = replay_logs(policy, find_sources(arguments.log), nodes, catalogue, year=arguments.year)
     except (PolicyError, CatalogueError, UsageError, NoKernelLog) as error:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
@@ -94,7 +94,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def utc() -> Iterator[None]:
+def assume_utc() -> Iterator[None]:
     """Local times without a zone are UTC's, on whichever machine this runs, unless $TZ says otherwise."""
     if "TZ" in os.environ:
         yield
@@ -127,7 +127,7 @@ def find_sources(words: list[str]) -> list[LogSource]:
         if not node and is_tainter_log(path):
             sources.append(LogSource(path, None))
             continue
-        node = node or _named(path)
+        node = node or _node_of(path)
         if node in owner:
             raise UsageError(
                 f"--log {word}: {owner[node]} is the log of {node} already: expected NODE=FILE, one file a node"
@@ -137,7 +137,7 @@ def find_sources(words: list[str]) -> list[LogSource]:
     return sorted(sources, key=lambda source: (source.node or "", str(source.path)))
 
 
-def _named(path: Path) -> str:
+def _node_of(path: Path) -> str:
     name = path.name
     while (stem := next((name.removesuffix(end) for end in _SUFFIXES if name.endswith(end)), name)) and stem != name:
         name = stem
@@ -184,12 +184,12 @@ def replay_logs(
     simulated = Replay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)])
     kernel = [SavedKernelLog(each.node, each.path, catalogue, year=year) for each in sources if each.node is not None]
     tainters = [_TainterLog(each.path) for each in sources if each.node is None]
-    told = merge(
-        *(log.told() for log in kernel),
+    reports = merge(
+        *(log.reports() for log in kernel),
         *([_read_transitions(tainters)] if tainters else []),
         key=lambda each: (each[0], each[1].metadata.name),
     )
-    for at, health in told:
+    for at, health in reports:
         simulated.take(at, health)
     outcome = simulated.finish(max((log.end for log in kernel), default=0.0))
     lines = [*(log.lines for log in kernel), *(log.lines for log in tainters)]
@@ -208,7 +208,7 @@ class _TainterLog:
         self.lines = LogLines(path)
         self.malformed = 0
 
-    def told(self) -> Iterator[dict[str, object]]:
+    def transitions(self) -> Iterator[dict[str, object]]:
         for raw in self.lines:
             try:
                 fields = transition_in(raw)
@@ -222,7 +222,9 @@ class _TainterLog:
 def _read_transitions(tainters: list[_TainterLog]) -> Iterator[tuple[float, NodeHealth]]:
     """Two replicas' logs are one story."""
     retelling = Retelling()
-    for fields in merge(*(log.told() for log in tainters), key=lambda fields: (str(fields["at"]), str(fields["node"]))):
+    for fields in merge(
+        *(log.transitions() for log in tainters), key=lambda fields: (str(fields["at"]), str(fields["node"]))
+    ):
         yield from retelling.take(fields)
     yield from retelling.finish()
     tainters[0].malformed += retelling.bad

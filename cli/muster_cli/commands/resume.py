@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 
-from muster_cli.cluster.client import add_kubeconfig, call
+from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_namespace
 from muster_cli.commands.pause import describe_pause, resume
 from muster_kube.api.client import KubeClient
@@ -32,4 +32,4 @@ def main(arguments: argparse.Namespace) -> int:
         print("it was not paused" if known is None else f"resumed; was {describe_pause(known, time.time())}")
         return 0
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)

@@ -71,9 +71,9 @@ def _seconds(text: str) -> float:
 def main(arguments: argparse.Namespace) -> int:
     try:
         query = query_of(arguments)
-        way = agent_routes.find_route(arguments)
-        print(f"muster: asking the {way.told}", file=sys.stderr)
-        return asyncio.run(_Run(way, query, arguments).run())
+        route = agent_routes.find_route(arguments)
+        print(f"muster: asking the {route.description}", file=sys.stderr)
+        return asyncio.run(_Run(route, query, arguments).run())
     except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -114,18 +114,18 @@ def query_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 class _Run:
-    def __init__(self, way: AgentRoute, query: dict[str, str], arguments: argparse.Namespace) -> None:
-        self._way = way
+    def __init__(self, route: AgentRoute, query: dict[str, str], arguments: argparse.Namespace) -> None:
+        self._route = route
         self._query = query
         self._arguments = arguments
         self._answers = FleetAnswers()
         hosts = query.get("host")
-        self._waiting = FleetProgress(self._answers, total=len(hosts.split(",")) if hosts else None)
+        self._progress = FleetProgress(self._answers, total=len(hosts.split(",")) if hosts else None)
         self._written = 0
 
     async def run(self) -> int:
         """The exit code. Raises ApiError where no agent has answered anything."""
-        telling = asyncio.create_task(self._waiting.tell())
+        showing = asyncio.create_task(self._progress.show())
         late = ""
         try:
             async with asyncio.timeout(self._arguments.timeout):
@@ -133,18 +133,18 @@ class _Run:
         except TimeoutError:
             late = f"not all have answered within {self._arguments.timeout:g} s"
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
-            self._waiting.clear()
-        self._tell(late)
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
+            self._progress.clear()
+        self._report(late)
         return exit_code(self._answers.verdict())
 
     async def _ask(self) -> str:
         """Take the answer to its end. What broke it off, where something has; raises ApiError before the first line."""
-        async with KubeClient(self._way.config, user_agent="muster-cli", timeout_s=10.0) as client:
+        async with KubeClient(self._route.config, user_agent="muster-cli", timeout_s=10.0) as client:
             counting = asyncio.create_task(self._count(client))
             try:
-                for left in reversed(range(self._way.tries)):
+                for left in reversed(range(self._route.tries)):
                     try:
                         return await self._take(client)
                     except ApiError as error:
@@ -160,23 +160,23 @@ class _Run:
 
     async def _take(self, client: KubeClient) -> str:
         params = {**self._query, "format": "jsonl"}
-        async with client.stream(self._way.path, params, silence_s=None) as batches:
+        async with client.stream(self._route.path, params, silence_s=None) as batches:
             async for batch in batches:
                 for line in batch:
                     node = self._answers.take(line)
                     if node is not None:
-                        self._waiting.took(node.node)
+                        self._progress.print_bad(node.node)
                         if self._arguments.json:
                             self._write(line)
         return ""
 
     async def _count(self, client: KubeClient) -> None:
         """How many nodes there are, where all are asked and the cluster may be: for the progress alone."""
-        if not self._way.cluster or {"host", "job", "nodelabel"} & self._query.keys():
+        if not self._route.cluster or {"host", "job", "nodelabel"} & self._query.keys():
             return
         try:
             page: dict[str, Any] = await client.get(PATH, params={"limit": 1})
-            self._waiting.total = len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
+            self._progress.total = len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
         except (ApiError, ConfigError, KeyError, TypeError, ValueError):
             return
 
@@ -185,7 +185,7 @@ class _Run:
         print("," if self._written else '{"nodes":[', line.decode("utf-8", "replace").strip(), sep="\n", flush=True)
         self._written += 1
 
-    def _tell(self, late: str) -> None:
+    def _report(self, late: str) -> None:
         answers = self._answers
         trouble = answers.trouble()
         if late and answers.ending is None:

@@ -38,20 +38,23 @@ def judge(
     alone = [node.metadata.name for node in nodes if not is_managed(node)]
     by_node = {pod.node: pod for pod in sorted(pods, key=lambda pod: pod.status.ready)}  # a ready one counts
     groups: dict[str, list[str]] = defaultdict(list)
-    told: dict[str, AgentTrouble] = {}
+    troubles: dict[str, AgentTrouble] = {}
     well = 0
     for node in nodes:
         name = node.metadata.name
         if name in alone:
             continue
-        if ailment := _find_trouble(node, by_node.get(name), daemon, events, healths.get(name), now):
-            groups[ailment.why].append(name)
-            told.setdefault(ailment.why, ailment)
+        if trouble := _find_trouble(node, by_node.get(name), daemon, events, healths.get(name), now):
+            groups[trouble.why].append(name)
+            troubles.setdefault(trouble.why, trouble)
         else:
             well += 1
     found = [
         DoctorFinding(
-            AREA, told[why].verdict, f"{counted(len(names), 'node')} ({join_some(names)}): {why}", told[why].mend
+            AREA,
+            troubles[why].verdict,
+            f"{counted(len(names), 'node')} ({join_some(names)}): {why}",
+            troubles[why].mend,
         )
         for why, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]

@@ -35,7 +35,7 @@ class BoundedReader:
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
-    async def one(self, path: str, kind: type[T]) -> T | ReadFailure | None:
+    async def read(self, path: str, kind: type[T]) -> T | ReadFailure | None:
         """None: it is not there."""
         try:
             return await self._client.get(path, type=kind, timeout_s=CALL_S)
@@ -44,7 +44,7 @@ class BoundedReader:
         except ApiError as error:
             return read_failure(path, error)
 
-    async def all(
+    async def list(
         self, path: str, kind: type[L], params: Mapping[str, str | int] | None = None
     ) -> list[L] | ReadFailure:
         """What cannot be decoded is left out: it is nobody's to judge here."""
@@ -66,7 +66,7 @@ class BoundedReader:
         except TimeoutError:
             return ReadFailure(path, f"not all of it came within {LIST_S:g} s")
 
-    async def text(self, path: str) -> str | ReadFailure:
+    async def read_text(self, path: str) -> str | ReadFailure:
         """The first lines of an answer that is no JSON. Raises nothing; of a 503 its words, as ``ReadFailure``."""
         lines: list[str] = []
         try:
@@ -81,14 +81,14 @@ class BoundedReader:
             return ReadFailure(path, f"no answer within {CALL_S:g} s")
         return "\n".join(lines)
 
-    async def ask(self, path: str, body: object, kind: type[msgspec.Struct]) -> msgspec.Struct | ReadFailure:
+    async def post(self, path: str, body: object, kind: type[msgspec.Struct]) -> msgspec.Struct | ReadFailure:
         """A question that is sent by POST and changes nothing."""
         try:
             return await self._client.create(path, body, type=kind, timeout_s=CALL_S)
         except ApiError as error:
             return read_failure(path, error)
 
-    async def may(self, user: str, attributes: Mapping[str, str]) -> bool | ReadFailure:
+    async def is_allowed(self, user: str, attributes: Mapping[str, str]) -> bool | ReadFailure:
         """What a service account is allowed, asked without being it (SubjectAccessReview)."""
         namespace = user.split(":")[2]
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
@@ -98,12 +98,12 @@ class BoundedReader:
             "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        answer = await self.ask(path, body, _Review)
+        answer = await self.post(path, body, _Review)
         if isinstance(answer, ReadFailure):
             return answer
         return isinstance(answer, _Review) and answer.status.allowed
 
-    async def date(self) -> str:
+    async def server_date(self) -> str:
         """What the API server's clock says; empty where no answer bore a date."""
         try:
             return await self._client.date("/version", timeout_s=CALL_S)

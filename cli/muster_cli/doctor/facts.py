@@ -2,9 +2,8 @@
 
 import msgspec
 
-from muster_kube.api.objects import Api, Metadata, NodeCondition
+from muster_kube.api.objects import Api, Metadata, NodeCondition, PodSpec, PodStatus
 from muster_kube.api.times import seconds
-from muster_kube.controller.lease import LeaseSpec
 from muster_kube.nodehealth import NodeHealthStatus
 
 
@@ -70,17 +69,11 @@ class ContainerFacts(Api, frozen=True):
     last_state: _State = _State()
 
 
-class _PodStatus(Api, frozen=True):
-    phase: str = ""
+class _PodStatus(PodStatus, frozen=True):
     reason: str = ""
     message: str = ""
-    conditions: tuple[NodeCondition, ...] = ()
     init_container_statuses: tuple[ContainerFacts, ...] = ()
     container_statuses: tuple[ContainerFacts, ...] = ()
-
-    @property
-    def ready(self) -> bool:
-        return any(each.type == "Ready" and each.status == "True" for each in self.conditions)
 
 
 class _Selected(Api, frozen=True):
@@ -105,8 +98,7 @@ class _Affinity(Api, frozen=True):
     node_affinity: _NodeAffinity = _NodeAffinity()
 
 
-class _PodSpec(Api, frozen=True):
-    node_name: str = ""
+class _PodSpec(PodSpec, frozen=True):
     affinity: _Affinity = _Affinity()
 
 
@@ -145,11 +137,6 @@ class EventFacts(Api, frozen=True):
     def at(self) -> float:
         """Seconds since the epoch; 0 where nobody knows."""
         return seconds(self.last_timestamp or self.event_time or self.first_timestamp or "")
-
-
-class LeaseFacts(Api, frozen=True):
-    metadata: Metadata
-    spec: LeaseSpec = LeaseSpec()
 
 
 class HealthFacts(Api, frozen=True):

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor.facts import LeaseFacts
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
 from muster_cli.doctor.parts import OPERATOR, TAINTER, InstalledPart
 from muster_cli.report.fleet_answer import age
 from muster_kube.api.times import seconds
+from muster_kube.controller.lease import Lease
 from muster_tainter.pause import PauseMap, describe
 
 LEADERS, PAUSE = "leaders", "pause"
@@ -21,7 +21,7 @@ LASTS_S = 12.0  # a Lease lasts ten: whose clock is off is looked at for so long
 class ObservedLease:
     """A Lease. moved: it was renewed while we looked, which proves a leader whatever its clock says."""
 
-    lease: LeaseFacts
+    lease: Lease
     moved: bool = False
 
     @property
@@ -29,7 +29,7 @@ class ObservedLease:
         return seconds(self.lease.spec.renew_time or "")
 
 
-def is_fresh(lease: LeaseFacts, now: float) -> bool:
+def is_fresh(lease: Lease, now: float) -> bool:
     """Needs no second look. now: by the API server's clock."""
     return not lease.spec.holder_identity or abs(now - ObservedLease(lease).renewed) <= FRESH_S
 

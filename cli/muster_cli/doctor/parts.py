@@ -135,13 +135,13 @@ def _state(container: ContainerFacts) -> str:
     waiting, ended = container.state.waiting, container.state.terminated or container.last_state.terminated
     parts = []
     if waiting is not None and waiting.reason not in ("", "PodInitializing", "ContainerCreating"):
-        parts.append(_said(waiting.reason, waiting.message))
+        parts.append(_describe(waiting.reason, waiting.message))
     if ended is not None and (ended.exit_code or ended.reason not in ("", "Completed")):
-        parts.append(_said(f"{ended.reason or 'Error'}, exit code {ended.exit_code}", ended.message))
+        parts.append(_describe(f"{ended.reason or 'Error'}, exit code {ended.exit_code}", ended.message))
     return f"container {container.name}: {'; '.join(parts)}" if parts else ""
 
 
-def _said(word: str, message: str) -> str:
+def _describe(word: str, message: str) -> str:
     return f"{word}: {message}" if message else word
 
 

@@ -30,16 +30,22 @@ class WebhookBackend:
 
 
 def judge(
-    found: Mapping[str, WebhookConfiguration], behind: Mapping[str, WebhookBackend], expected: Sequence[str], now: float
+    found: Mapping[str, WebhookConfiguration],
+    backends: Mapping[str, WebhookBackend],
+    expected: Sequence[str],
+    now: float,
 ) -> list[DoctorFinding]:
-    """found, behind: by ``Kind/name``; expected: likewise, those that the installed parts serve. now: the server's."""
+    """found, backends: by ``Kind/name``; expected: likewise, those that the installed parts serve.
+
+    now: the server's.
+    """
     findings: list[DoctorFinding] = []
     for missing in sorted(set(expected) - set(found)):
         what = f"{missing} is missing: nobody is asked"
         findings.append(DoctorFinding(WEBHOOKS, Verdict.FAIL, what, "helm upgrade brings it back"))
     for key, configuration in sorted(found.items()):
-        findings += _trust(key, configuration, behind.get(key, WebhookBackend()), now)
-        findings += _answering(key, configuration, behind.get(key, WebhookBackend()))
+        findings += _judge_trust(key, configuration, backends.get(key, WebhookBackend()), now)
+        findings += _judge_endpoints(key, configuration, backends.get(key, WebhookBackend()))
     called = sorted(key for key, configuration in found.items() if _service(configuration) is not None)
     for area, keys, said in (
         (CERTIFICATES, sorted(found), "trusted, and not near their end"),
@@ -50,12 +56,12 @@ def judge(
     return findings
 
 
-def _trust(
-    key: str, configuration: WebhookConfiguration, behind: WebhookBackend, now: float
+def _judge_trust(
+    key: str, configuration: WebhookConfiguration, backend: WebhookBackend, now: float
 ) -> Iterator[DoctorFinding]:
     name = configuration.metadata.name
     bundles = {webhook.client_config.ca_bundle for webhook in configuration.webhooks}
-    namespace = behind.namespace
+    namespace = backend.namespace
     anew = f"kubectl -n {namespace} delete secret {name}: a new one is made within a minute (or ask cert-manager)"
     if "" in bundles:
         what = f"{key}: its caBundle is empty: the API server trusts nobody there"
@@ -69,14 +75,14 @@ def _trust(
             what = f"{key}: its caBundle holds no certificate: {shorten(str(error))}"
             yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, anew)
             return
-    yield from _until(f"{key}: what its caBundle trusts", [_end(each) for each in authorities], now, anew)
-    if isinstance(behind.secret, ReadFailure):
-        yield from read_failures(CERTIFICATES, behind.secret)
-    elif behind.secret is not None:
-        yield from _served(f"Secret {namespace}/{name}", behind.secret, authorities, now, anew)
+    yield from _judge_expiry(f"{key}: what its caBundle trusts", [_end(each) for each in authorities], now, anew)
+    if isinstance(backend.secret, ReadFailure):
+        yield from read_failures(CERTIFICATES, backend.secret)
+    elif backend.secret is not None:
+        yield from _judge_certificate(f"Secret {namespace}/{name}", backend.secret, authorities, now, anew)
 
 
-def _served(
+def _judge_certificate(
     where: str, secret: DataMap, authorities: Sequence[x509.Certificate], now: float, mend: str
 ) -> Iterator[DoctorFinding]:
     try:
@@ -86,9 +92,11 @@ def _served(
             CERTIFICATES, Verdict.FAIL, f"{where}: {CERTIFICATE} is no certificate: {shorten(str(error))}", mend
         )
         return
-    yield from _until(f"{where}: {CERTIFICATE}", [_end(certificate)], now, mend)
+    yield from _judge_expiry(f"{where}: {CERTIFICATE}", [_end(certificate)], now, mend)
     chain = [*authorities, *_more(secret)]
-    if not any(_signed(each, certificate) for each in authorities) and not _by_way(certificate, authorities, chain):
+    if not any(_is_signed(each, certificate) for each in authorities) and not _is_signed_indirectly(
+        certificate, authorities, chain
+    ):
         what = f"{where}: what is served is signed by nobody whom the caBundle trusts"
         yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, mend)
 
@@ -104,16 +112,16 @@ def _more(secret: DataMap) -> list[x509.Certificate]:
     return found
 
 
-def _by_way(
+def _is_signed_indirectly(
     certificate: x509.Certificate, trusted: Sequence[x509.Certificate], between: Sequence[x509.Certificate]
 ) -> bool:
     for each in between:
-        if each != certificate and _signed(each, certificate) and any(_signed(root, each) for root in trusted):
+        if each != certificate and _is_signed(each, certificate) and any(_is_signed(root, each) for root in trusted):
             return True
     return False
 
 
-def _signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+def _is_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
@@ -125,7 +133,7 @@ def _end(certificate: x509.Certificate) -> datetime:
     return certificate.not_valid_after_utc
 
 
-def _until(what: str, ends: Sequence[datetime], now: float, mend: str) -> Iterator[DoctorFinding]:
+def _judge_expiry(what: str, ends: Sequence[datetime], now: float, mend: str) -> Iterator[DoctorFinding]:
     """The latest counts: a bundle holds former authorities, too."""
     end = max(ends).timestamp()
     if end <= now:
@@ -140,14 +148,14 @@ def _service(configuration: WebhookConfiguration) -> ServiceReference | None:
     return next((each.client_config.service for each in configuration.webhooks if each.client_config.service), None)
 
 
-def _answering(key: str, configuration: WebhookConfiguration, behind: WebhookBackend) -> Iterator[DoctorFinding]:
+def _judge_endpoints(key: str, configuration: WebhookConfiguration, backend: WebhookBackend) -> Iterator[DoctorFinding]:
     place = _service(configuration)
     if place is None:
         return
-    if isinstance(behind.slices, ReadFailure):
-        yield from read_failures(WEBHOOKS, behind.slices)
+    if isinstance(backend.slices, ReadFailure):
+        yield from read_failures(WEBHOOKS, backend.slices)
         return
-    if behind.slices is None or not sum(each.ready for each in behind.slices):
+    if backend.slices is None or not sum(each.ready for each in backend.slices):
         refused = any(webhook.failure_policy == "Fail" for webhook in configuration.webhooks)
         then = "what it judges is refused until then" if refused else "what it judges goes through unjudged"
         service = f"Service {place.namespace}/{place.name}"

@@ -68,7 +68,7 @@ class FleetAnswers:
             self.garbage.append(f"{shorten(found.node)} has answered twice")
             return None
         self.verdicts[found.node] = found.verdict
-        self.rows[found.node] = rows_of(found)
+        self.rows[found.node] = answer_rows(found)
         return found
 
     def count(self, verdict: Verdict) -> int:
@@ -109,7 +109,7 @@ def describe_hidden(hidden: int, verdicts: Iterable[Verdict]) -> str:
     return f"{hidden} nodes are fine{without} (--all shows them)"
 
 
-def rows_of(answer: NodeAnswer) -> list[AnswerRow]:
+def answer_rows(answer: NodeAnswer) -> list[AnswerRow]:
     """At least one; the worst check first."""
     if answer.error:
         reason = answer.results[0].reason if answer.results else ""
@@ -162,7 +162,7 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def line_of(rows: Sequence[AnswerRow]) -> str:
+def worst_line(rows: Sequence[AnswerRow]) -> str:
     """The worst thing on a node, in one line."""
     row = rows[0]
     return f"{row.node} {row.verdict} {row.check + ': ' if row.check else ''}{row.says}".rstrip()

@@ -102,7 +102,7 @@ def tell_story(known: JobFacts, now: float) -> JobStory:
     if "HealthDegraded" in true and state in ("Running", "Pending"):
         said = f"{said}; {true['HealthDegraded'].message}" if said else true["HealthDegraded"].message
     events = list(_of_events(known.events))
-    chapters = sorted([*events, *_not_in(events, _of_status(job))], key=lambda chapter: seconds(chapter.at))
+    chapters = sorted([*events, *_without_repeats(events, _of_status(job))], key=lambda chapter: seconds(chapter.at))
     return JobStory(
         job=f"{job.metadata.namespace}/{job.metadata.name}",
         state=state,
@@ -163,7 +163,7 @@ def _of_status(job: IPUJob) -> Iterator[JobChapter]:
         yield JobChapter(status.completion_time, "ended", status.last_message)
 
 
-def _not_in(events: Sequence[JobChapter], chapters: Iterable[JobChapter]) -> Iterator[JobChapter]:
+def _without_repeats(events: Sequence[JobChapter], chapters: Iterable[JobChapter]) -> Iterator[JobChapter]:
     """Events say more: what the status says of the same moment adds nothing."""
     for chapter in chapters:
         beside = (each for each in events if each.word == chapter.word)
@@ -195,7 +195,7 @@ def _notes(known: JobFacts, now: float) -> Iterator[str]:
         yield f"it is being deleted, for {age(now - seconds(job.metadata.deletion_timestamp))}"
 
 
-def lines(told: JobStory) -> Iterator[str]:
+def format_story(told: JobStory) -> Iterator[str]:
     """For people."""
     yield f"{told.job} {told.state.upper()}  {shorten(told.why, 400)}"
     width = max((len(chapter.word) for chapter in told.chapters), default=0)
@@ -211,7 +211,7 @@ def lines(told: JobStory) -> Iterator[str]:
     yield from told.notes
 
 
-def on_node(node: str, jobs: Iterable[IPUJob], pods: Iterable[Pod]) -> list[str]:
+def list_jobs_on_node(node: str, jobs: Iterable[IPUJob], pods: Iterable[Pod]) -> list[str]:
     """A line for each IPUJob that runs, or ran, on a node, and for each that left it."""
     here: dict[tuple[str, str], list[str]] = {}
     for pod in pods:

@@ -86,8 +86,8 @@ class LogLines:
 class SavedKernelLog:
     """``node``'s log in ``path``. year: of lines that name none (syslog's old form).
 
-    Known after the last of :meth:`told`: ``end``, seconds since the epoch, until when the log reaches; ``undated``: its
-    lines name no date (times since boot, or no year), and are taken from 1970 on.
+    Known after the last of :meth:`reports`: ``end``, seconds since the epoch, until when the log reaches; ``undated``:
+    its lines name no date (times since boot, or no year), and are taken from 1970 on.
     """
 
     def __init__(self, node: str, path: Path, catalogue: Catalogue, *, year: int = 1970) -> None:
@@ -118,7 +118,7 @@ class SavedKernelLog:
     def _new_judge(self) -> Judge:
         return Judge(self._catalogue, clock=self._timeline.now)
 
-    def told(self) -> Iterator[ReportedHealth]:
+    def reports(self) -> Iterator[ReportedHealth]:
         """NodeHealths in the order of their times. Raises NoKernelLog, OSError."""
         is_log, marked = False, (0, 0.0)
         for raw in self.lines:

@@ -12,7 +12,7 @@ _LINE_LIMIT = 4096
 _HANG = " " * 11  # below a link's text
 
 
-def page(lines: Iterable[str]) -> list[str]:
+def fold_lines(lines: Iterable[str]) -> list[str]:
     """Lines as wide as a terminal, with the first words in colour; whole ones for what reads a pipe."""
     clean = [shorten(line, _LINE_LIMIT) if line.strip() else "" for line in lines]
     if not sys.stdout.isatty():

@@ -45,10 +45,10 @@ class PolicyRow:
             "rule": "" if self.rule is None else self.rule.name,
             "action": self.action,
         }
-        return row if self.rule is None or not self.rule.opens else row | outcome(self.rule, self, policy)
+        return row if self.rule is None or not self.rule.opens else row | rule_outcome(self.rule, self, policy)
 
 
-def outcome(rule: Rule, row: PolicyRow, policy: Policy) -> dict[str, Any]:
+def rule_outcome(rule: Rule, row: PolicyRow, policy: Policy) -> dict[str, Any]:
     """What a rule does with a fault that it opens. Times in seconds."""
     proof = rule.proof_of(row.check, row.fault_class)
     base = policy.hold_down.base if rule.hold_down is None else rule.hold_down

@@ -52,14 +52,14 @@ def _row(spell: Spell) -> tuple[str, ...]:
     return (
         since,
         spell.node,
-        lasted(spell.until - spell.since),
+        format_duration(spell.until - spell.since),
         spell.rules,
         spell.why,
         spell.ended or "still, at the end",
     )
 
 
-def lasted(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """``45s``, ``12m``, ``5h 3m``, ``3d 4h``."""
     whole = int(seconds)
     if whole < 120:

@@ -167,14 +167,14 @@ def fetch_packages(
 def _fetched_from(mirror: str, tree: PackageTree, work: Path, progress: Callable[[str], None]) -> list[Path]:
     apt = apt_get(work / "apt", mirror)
     progress(f"[{tree.name}] fetching {', '.join(tree.versions)} from {mirror}")
-    step([*apt, "update"], work)
+    run_step([*apt, "update"], work)
     archives = work / "apt/cache/archives"
     if tree.whole:
         # nothing counts as installed, so all that it needs comes along
         options = ["-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true", "--yes", "--download-only"]
-        step([*apt, *options, "install", *tree.versions], work)
+        run_step([*apt, *options, "install", *tree.versions], work)
     else:
-        step([*apt, "download", *tree.versions], archives)
+        run_step([*apt, "download", *tree.versions], archives)
     debs = sorted(archives.glob("*.deb"))
     for package, expected in tree.versions.items():
         found = [each.name for each in debs if each.name.startswith(f"{package}_")]
@@ -224,14 +224,14 @@ def _add_python(packages: Sequence[str], folder: Path, work: Path) -> None:
     )
     folder.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    step([*pip, *WHEELS, "--target", str(folder), "--constraint", str(constraints), *packages], work)
+    run_step([*pip, *WHEELS, "--target", str(folder), "--constraint", str(constraints), *packages], work)
 
 
 def _pins(packages: Sequence[str]) -> list[str]:
     return [f"{package}=={importlib.metadata.version(package)}" for package in packages]
 
 
-def step(command: Sequence[str], cwd: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+def run_step(command: Sequence[str], cwd: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
     """environ: more of the environment. Raises NoPackages, with the end of what ``command`` printed."""
     try:
         done = subprocess.run(

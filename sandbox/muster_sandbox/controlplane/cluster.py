@@ -97,7 +97,7 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> Self:
-        self._minor = minor_version(self._binaries / "kube-apiserver")
+        self._minor = read_minor_version(self._binaries / "kube-apiserver")
         for attempt in range(1, START_TRIES + 1):
             try:
                 self._start_once()
@@ -379,7 +379,7 @@ class ControlPlane:
             admin.get("/version")
 
 
-def minor_version(apiserver: Path) -> int:
+def read_minor_version(apiserver: Path) -> int:
     """The Y of Kubernetes 1.Y. Raises NoControlPlane for a program that does not say, or is too old."""
     try:
         said = _output(apiserver, "--version")

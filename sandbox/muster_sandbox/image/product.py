@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from configparser import ConfigParser
 from pathlib import Path
 
-from muster_sandbox.build.packages import WHEELS, NoPackages, PackageTree, make_once, step, unpack_tree
+from muster_sandbox.build.packages import WHEELS, NoPackages, PackageTree, make_once, run_step, unpack_tree
 from muster_sandbox.image import oci
 from muster_sandbox.image.layers import PACKAGES, PATH, Layer, digest_of, make_layer, pack
 
@@ -58,32 +58,32 @@ def debian_packages(root: Path = ROOT) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def version(root: Path = ROOT) -> str:
+def project_version(root: Path = ROOT) -> str:
     return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
 
 
 def build_image(progress: Callable[[str], None], wheel: Path, names: Sequence[str] = ()) -> oci.OciImage:
     """The image with Muster from ``wheel``. names: by default the chart's. Raises NoPackages."""
     return oci.OciImage(
-        names=tuple(names) or (f"localhost:5000/muster:{version()}",),
+        names=tuple(names) or (f"localhost:5000/muster:{project_version()}",),
         layers=(_debian(progress), _python(progress), oci.pack_layer(muster_code_layer(wheel))),
         entrypoint=ENTRYPOINT,
         user=USER,
         environment=ENVIRONMENT,
-        labels=LABELS | {"org.opencontainers.image.version": version()},
+        labels=LABELS | {"org.opencontainers.image.version": project_version()},
     )
 
 
-def prepare(progress: Callable[[str], None]) -> None:
+def prepare_layers(progress: Callable[[str], None]) -> None:
     """Have the layers that are kept. Raises NoPackages."""
     _debian(progress)
     _python(progress)
-    setuptools(progress)
+    fetch_setuptools(progress)
 
 
 def build_wheel(folder: Path, progress: Callable[[str], None]) -> Path:
     """Muster's wheel of this checkout, in ``folder``; the same bytes for the same files. Raises NoPackages."""
-    tools = setuptools(progress)
+    tools = fetch_setuptools(progress)
     with tempfile.TemporaryDirectory(prefix="muster-wheel-") as place:
         # a copy: setuptools leaves folders where it builds, and takes up what lies in them the next time
         source = Path(place)
@@ -93,7 +93,7 @@ def build_wheel(folder: Path, progress: Callable[[str], None]) -> Path:
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
         command = [*pip, "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
-        step(command, source, {"PYTHONPATH": str(tools), "SOURCE_DATE_EPOCH": _EPOCH})
+        run_step(command, source, {"PYTHONPATH": str(tools), "SOURCE_DATE_EPOCH": _EPOCH})
     (wheel,) = folder.glob("passmuster-*.whl")
     return wheel
 
@@ -142,7 +142,7 @@ def _programs(entry_points: str) -> dict[str, bytes]:
 def _debian(progress: Callable[[str], None]) -> oci.PackedLayer:
     packages = (*debian_packages(), *_SLIM)
     tree = PackageTree("image-debian", dict.fromkeys(packages, "") | {"python3": "3.11"}, whole=True, without=WITHOUT)
-    return _kept(unpack_tree(tree, progress, finish=_finish))
+    return _cache_folder(unpack_tree(tree, progress, finish=_finish))
 
 
 def _finish(root: Path, result: Path) -> None:
@@ -183,10 +183,10 @@ def _python(progress: Callable[[str], None]) -> oci.PackedLayer:
         return result
 
     digest = _digest([project["dependencies"], constraints.read_text(), WHEELS])
-    return _kept(make_once("image-python", digest, make, progress))
+    return _cache_folder(make_once("image-python", digest, make, progress))
 
 
-def setuptools(progress: Callable[[str], None]) -> Path:
+def fetch_setuptools(progress: Callable[[str], None]) -> Path:
     """What the wheel is built with, so that no build asks PyPI again."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
 
@@ -200,7 +200,7 @@ def setuptools(progress: Callable[[str], None]) -> Path:
 
 def _pip_install(target: Path, work: Path, words: Sequence[str]) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    step([*pip, "--target", str(target), *words], work)
+    run_step([*pip, "--target", str(target), *words], work)
 
 
 def _compile(folder: Path, place: str) -> None:
@@ -226,7 +226,7 @@ def _keep(root: Path, result: Path) -> None:
     plain.unlink()
 
 
-def _kept(folder: Path) -> oci.PackedLayer:
+def _cache_folder(folder: Path) -> oci.PackedLayer:
     return oci.PackedLayer(oci.read_blob(folder / _PACKED), (folder / "diff_id").read_text())
 
 

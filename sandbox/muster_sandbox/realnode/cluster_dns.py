@@ -50,7 +50,7 @@ def parse_query(query: bytes) -> DnsQuestion | None:
     return DnsQuestion(number, flags, ".".join(labels).lower(), kind, at + 5)
 
 
-def reply(query: bytes, question: DnsQuestion, addresses: list[str] | None) -> bytes:
+def build_reply(query: bytes, question: DnsQuestion, addresses: list[str] | None) -> bytes:
     """``addresses``: of the Service that was asked for; None: there is no such name."""
     code = NO_SUCH_NAME if addresses is None else NO_ERROR
     found = [bytes(map(int, address.split("."))) for address in addresses or ()] if question.type == A else []

@@ -19,7 +19,7 @@ from typing import Any, Self
 import yaml
 
 from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
-from muster_sandbox.controlplane.cluster import ControlPlane, Placement, free_ports, minor_version
+from muster_sandbox.controlplane.cluster import ControlPlane, Placement, free_ports, read_minor_version
 from muster_sandbox.image.layers import Image
 from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
 from muster_sandbox.realnode import namespace_relay, services
@@ -153,7 +153,7 @@ class RealNode:
 
     def _start_kubelet(self, machine: NestedMachine) -> None:
         config = self.data / "kubelet.yaml"
-        minor = minor_version(self._kubelet)
+        minor = read_minor_version(self._kubelet)
         config.write_text(yaml.safe_dump(self._kubelet_config(machine, minor)))
         command = [
             *machine.inside,

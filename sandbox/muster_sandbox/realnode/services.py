@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError
-from muster_sandbox.realnode.cluster_dns import ServiceNames, parse_query, reply
+from muster_sandbox.realnode.cluster_dns import ServiceNames, build_reply, parse_query
 from muster_sandbox.realnode.namespace_relay import copy_stream
 
 READY = "services are served"
@@ -134,7 +134,7 @@ class DnsServer(asyncio.DatagramProtocol):
     async def _answer(self, query: bytes, asker: tuple[str, int]) -> None:
         if (question := parse_query(query)) is not None:
             with contextlib.suppress(ApiError):  # who asks asks again
-                self._transport.sendto(reply(query, question, await self._names.addresses(question.name)), asker)
+                self._transport.sendto(build_reply(query, question, await self._names.addresses(question.name)), asker)
 
 
 async def main(kubeconfig: Path, dns: str, namespace: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.api.objects import Api, Metadata, NodeCondition
+from muster_kube.api.objects import Api, Container, Metadata, PodStatus
 
 SCRIPT = "testbed.muster.dev/script"  # annotation: a Script as JSON
 READY_URL = "testbed.muster.dev/readyz"  # annotation: readiness is what this URL answers
@@ -33,8 +33,7 @@ class PodScript(msgspec.Struct, frozen=True):
     stop_after_s: float = 0.0
 
 
-class SimulatedContainer(Api, frozen=True):
-    name: str
+class SimulatedContainer(Container, frozen=True):
     image: str = ""
 
 
@@ -43,10 +42,7 @@ class SimulatedPodSpec(Api, frozen=True):
     containers: tuple[SimulatedContainer, ...] = ()
 
 
-class SimulatedPodStatus(Api, frozen=True):
-    phase: str = ""
-    conditions: tuple[NodeCondition, ...] = ()
-    pod_ip: str = msgspec.field(default="", name="podIP")
+class SimulatedPodStatus(PodStatus, frozen=True):
     start_time: str = ""
 
 
@@ -64,10 +60,6 @@ class SimulatedPod(Api, frozen=True):
     @property
     def path(self) -> str:
         return f"/api/v1/namespaces/{self.metadata.namespace}/pods/{self.metadata.name}"
-
-    @property
-    def ready(self) -> bool:
-        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
 
 
 class BadScript(ValueError):
@@ -139,7 +131,7 @@ def status_patch(pod: SimulatedPod, want: DesiredPodState, *, exit_code: int, ad
     """A strategic merge patch of pods/status, or None where the pod says so already. ``now``: RFC 3339."""
     if want.phase not in ("Running", *LAST_PHASES):
         return None  # the API server made it Pending
-    if pod.status.phase == want.phase and pod.ready == want.ready:
+    if pod.status.phase == want.phase and pod.status.ready == want.ready:
         return None
     reason = {} if want.ready else {"reason": "PodCompleted" if want.phase == "Succeeded" else "ContainersNotReady"}
     ready = {"status": "True" if want.ready else "False", "lastTransitionTime": now, **reason}

@@ -6,10 +6,11 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import agents, clocks
-from muster_cli.doctor.facts import EventFacts, HealthFacts, LeaseFacts, PodFacts, Workload, WorkloadToleration
+from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Workload, WorkloadToleration
 from muster_cli.doctor.findings import DoctorFinding
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
+from muster_kube.controller.lease import Lease
 
 NOW = 1_800_000_000.0
 OLD = rfc3339_whole(NOW - 3600)
@@ -141,8 +142,8 @@ def test_what_a_toleration_covers() -> None:
     assert agents.is_tolerated(Taint(key="k", effect="PreferNoSchedule"), [])
 
 
-def lease(node: str, ahead: float) -> LeaseFacts:
-    return msgspec.convert({"metadata": {"name": node}, "spec": {"renewTime": rfc3339(NOW + ahead)}}, type=LeaseFacts)
+def lease(node: str, ahead: float) -> Lease:
+    return msgspec.convert({"metadata": {"name": node}, "spec": {"renewTime": rfc3339(NOW + ahead)}}, type=Lease)
 
 
 def of_clocks(here: float, *skews: tuple[str, float], ready: bool = True, **said: float) -> list[DoctorFinding]:

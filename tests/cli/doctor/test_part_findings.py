@@ -12,13 +12,13 @@ from muster_cli.doctor.facts import (
     DataMap,
     EventFacts,
     GroupVersion,
-    LeaseFacts,
     PodFacts,
     Workload,
 )
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, exit_code
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
+from muster_kube.controller.lease import Lease
 from muster_operator.job.partition_api import Query
 from muster_tainter.pause import PauseMap
 
@@ -124,7 +124,7 @@ def test_two_releases_side_by_side_are_told() -> None:
 
 def lease(*, renewed: float, holder: str = "a", moved: bool = False) -> leaders.ObservedLease:
     spec = {"holderIdentity": holder, "renewTime": rfc3339_whole(renewed)}
-    return leaders.ObservedLease(msgspec.convert({"metadata": {"name": "l"}, "spec": spec}, type=LeaseFacts), moved)
+    return leaders.ObservedLease(msgspec.convert({"metadata": {"name": "l"}, "spec": spec}, type=Lease), moved)
 
 
 TAINTER = parts.find_parts([workload("tainter", "muster-tainter")], [])

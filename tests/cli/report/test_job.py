@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from muster_cli.commands.explain_ipujob import job_name
-from muster_cli.report.job import JobFacts, lines, on_node, tell_story
+from muster_cli.report.job import JobFacts, format_story, list_jobs_on_node, tell_story
 from muster_kube.api.objects import Event, Pod
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
@@ -115,7 +115,7 @@ def test_bad_hardware_under_a_running_job_stands_in_its_first_line_and_beside_it
         {"metadata": {"name": "n1"}, "status": {"verdict": "FAIL", "message": "off the bus"}}, type=NodeHealth
     )
     told = tell_story(JobFacts(ill, [], [pod("train-worker-0", "n1")], {"n1": health}), NOW)
-    assert next(iter(lines(told))) == "team/train RUNNING  attempt 1, 0 of 3 restarts: rank 0: Xid79"
+    assert next(iter(format_story(told))) == "team/train RUNNING  attempt 1, 0 of 3 restarts: rank 0: Xid79"
     assert told.places == ("n1: worker-0 Running; the node is FAIL: off the bus",)
     assert told.code == 1
 
@@ -134,11 +134,11 @@ def test_what_could_not_be_read_is_said_and_the_rest_is_told() -> None:
 
 def test_a_node_tells_of_the_jobs_that_run_there_and_that_left_it() -> None:
     left = job(lastMove=MOVE, moves=1)
-    assert on_node("n1", [left], [pod("other-worker-0", "n1", owner="other")]) == [
+    assert list_jobs_on_node("n1", [left], [pod("other-worker-0", "n1", owner="other")]) == [
         "IPUJob team/other: worker-0 Running",
         f"IPUJob team/train moved away from here at {DAY}07:20:00Z: worker-0 on n1: Xid79",
     ]
-    assert on_node("n2", [left], []) == []
+    assert list_jobs_on_node("n2", [left], []) == []
 
 
 @pytest.mark.parametrize("text", ["", "a/b/c", "a/", "a/../b", "a b", "a\x1b"])
