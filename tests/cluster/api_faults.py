@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterator
 
 import httpx2
-from tests.cluster.embedded_operator import Fate, Send
+from tests.cluster.embedded_operator import ProcessFate, Send
 
 READS = ("GET", "HEAD")
 # 409 and a lost answer are about writes; everything else meets reads as well
@@ -14,7 +14,7 @@ FAULTS = ("409", "429", "500", "hangs", "breaks", "loses answers", "ends watches
 
 
 class _Watch(httpx2.AsyncByteStream):
-    """An answer that breaks off when the weather says so."""
+    """An answer that breaks off when the faults say so."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, ends: asyncio.Event) -> None:
         self._inner = inner
@@ -97,16 +97,16 @@ class ApiFaults:
         return hit
 
 
-class FaultyFate(Fate):
-    """A process out in that weather."""
+class ExposedProcess(ProcessFate):
+    """A process whose calls meet these faults."""
 
-    def __init__(self, weather: ApiFaults) -> None:
+    def __init__(self, faults: ApiFaults) -> None:
         super().__init__()
-        self._weather = weather
+        self._faults = faults
 
     async def pass_on(self, request: httpx2.Request, send: Send) -> httpx2.Response:
         async def reach(asked: httpx2.Request) -> httpx2.Response:
-            return await self._weather.meet(asked, send)
+            return await self._faults.meet(asked, send)
 
         return await super().pass_on(request, reach)
 

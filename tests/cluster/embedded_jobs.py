@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.cluster.embedded_operator import CALL_S, Fate, Installation, a_vipu
+from tests.cluster.embedded_operator import CALL_S, Installation, ProcessFate, make_vipu
 from tests.cluster.ipujob_watcher import IPUJobWatcher, watch_ipujobs
 
 from muster_kube.api.client import KubeClient
@@ -37,7 +37,7 @@ class EmbeddedJob:
     config: ClusterConfig
     api: KubeClient
     kubelets: Kubelets
-    onlooker: IPUJobWatcher
+    watcher: IPUJobWatcher
     namespace: str
     runs: Installation
 
@@ -63,14 +63,14 @@ class EmbeddedJob:
 
     async def until(self, holds: Any, what: str = "") -> None:
         """Raises AssertionError with what is seen of it."""
-        await self.onlooker.until(holds, lambda: f"{what} of {self.namespace}; seen: {self.look()}")
+        await self.watcher.until(holds, lambda: f"{what} of {self.namespace}; seen: {self.look()}")
 
     # what is seen of it
 
     def is_at_rest(self) -> bool:
         """Nothing is on its way."""
-        pods = self.onlooker.pods(self.namespace).values()
-        entries = self.onlooker.tracker(self.namespace)
+        pods = self.watcher.pods(self.namespace).values()
+        entries = self.watcher.tracker(self.namespace)
         held = {each.name for each in self.runs.vipu.keeper.fleet.partitions}
         return (
             not any(pod.metadata.deletion_timestamp or pod.status.phase == "Pending" for pod in pods)
@@ -79,19 +79,19 @@ class EmbeddedJob:
         )
 
     def status(self) -> Status:
-        job = self.onlooker.job(self.namespace, JOB)
+        job = self.watcher.job(self.namespace, JOB)
         return Status() if job is None else job.status
 
     def look(self) -> Look:
         """All but times, uids, and how many of its workers were counted last."""
-        job = self.onlooker.job(self.namespace, JOB)
+        job = self.watcher.job(self.namespace, JOB)
         held = self.runs.vipu.keeper.fleet.partitions
         return (
             sorted((n, p.status.phase, p.metadata.labels["muster.dev/attempt"], bool(p.metadata.deletion_timestamp))
-                   for n, p in self.onlooker.pods(self.namespace).items()),
-            self.onlooker.small(self.namespace),
+                   for n, p in self.watcher.pods(self.namespace).items()),
+            self.watcher.small(self.namespace),
             sorted((n.replace(self.namespace, "NS"), e.state, e.attempt, e.message)
-                   for n, e in self.onlooker.tracker(self.namespace).items()),
+                   for n, e in self.watcher.tracker(self.namespace).items()),
             sorted((each.name.replace(self.namespace, "NS"), each.state) for each in held),
             None if job is None else _standing(job, self.namespace),
         )  # fmt: skip
@@ -105,26 +105,26 @@ def _standing(job: IPUJob, namespace: str) -> Look:
     return said.launcher_status, line, counts, conditions, job.metadata.finalizers
 
 
-def nothing_is_left(life: EmbeddedJob) -> bool:
+def is_empty(life: EmbeddedJob) -> bool:
     pods, small, entries, held, job = life.look()
     return not (pods or small or entries or held or job)
 
 
 @dataclass
-class JobGround:
+class JobTestBed:
     """namespaces: those that are free."""
 
     config: ClusterConfig
     api: KubeClient
     kubelets: Kubelets
-    onlooker: IPUJobWatcher
+    watcher: IPUJobWatcher
     namespaces: "asyncio.Queue[str]" = field(default_factory=asyncio.Queue)
 
     @asynccontextmanager
-    async def life(
+    async def run_job(
         self,
-        operator_fate: Fate | None = None,
-        proxy_fate: Fate | None = None,
+        operator_fate: ProcessFate | None = None,
+        proxy_fate: ProcessFate | None = None,
         *,
         operators: int = 1,
         timeout_s: float = CALL_S,
@@ -134,26 +134,26 @@ class JobGround:
         runs = Installation(
             self.config,
             namespace,
-            a_vipu(),
+            make_vipu(),
             setup=setup,
-            operator_fate=operator_fate or Fate(),
-            proxy_fate=proxy_fate or Fate(),
+            operator_fate=operator_fate or ProcessFate(),
+            proxy_fate=proxy_fate or ProcessFate(),
             operators=operators,
             timeout_s=timeout_s,
         )
         async with runs.running():
-            yield EmbeddedJob(self.config, self.api, self.kubelets, self.onlooker, namespace, runs)
+            yield EmbeddedJob(self.config, self.api, self.kubelets, self.watcher, namespace, runs)
         with suppress(NotFound):
             await self.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/{TRACKER}")
         self.namespaces.put_nowait(namespace)
 
     def made_twice(self) -> dict[tuple[str, str, str, str], int]:
         """Pods that were made more than once in one attempt."""
-        return {found: number for found, number in self.onlooker.made.items() if number > 1}
+        return {found: number for found, number in self.watcher.made.items() if number > 1}
 
 
-@pytest.fixture(name="ground")
-async def ground_fixture(control_plane: ControlPlane, fleet: SimulatedNodes) -> AsyncIterator[JobGround]:
+@pytest.fixture(name="job_bed")
+async def job_bed_fixture(control_plane: ControlPlane, fleet: SimulatedNodes) -> AsyncIterator[JobTestBed]:
     """Connections of their own for who acts, who runs pods and who looks on."""
     config = load_config(control_plane.kubeconfig)
     number = next(_numbers)
@@ -162,17 +162,17 @@ async def ground_fixture(control_plane: ControlPlane, fleet: SimulatedNodes) -> 
     async with (
         KubeClient(config, user_agent="muster-test", timeout_s=120.0) as api,
         KubeClient(config, user_agent="muster-test-kubelets", timeout_s=120.0) as theirs,
-        KubeClient(config, user_agent="muster-test-onlooker", timeout_s=120.0) as looks,
+        KubeClient(config, user_agent="muster-test-watcher", timeout_s=120.0) as looks,
         Kubelets(theirs) as kubelets,
-        watch_ipujobs(looks) as onlooker,
+        watch_ipujobs(looks) as watcher,
     ):
-        ground = JobGround(config, api, kubelets, onlooker)
+        job_bed = JobTestBed(config, api, kubelets, watcher)
         names = [f"lives{number}x{place}" for place in range(SIDE_BY_SIDE)]
         for name in names:
             control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
         for name in names:
             control_plane.admin.wait_until_exists(f"/api/v1/namespaces/{name}/serviceaccounts/default")
-            ground.namespaces.put_nowait(name)
-        yield ground
+            job_bed.namespaces.put_nowait(name)
+        yield job_bed
         for name in names:
             control_plane.admin.delete(f"/api/v1/namespaces/{name}")

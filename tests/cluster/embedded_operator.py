@@ -1,9 +1,9 @@
 """Operator and V-IPU proxy inside the test's process, on the real API server: their own controllers, hands, clients and
 HTTP, but ended in a millisecond instead of started in seconds, and exactly where a test wants it.
 
-A :class:`Fate` stands between each of them and the world. What it has ended gets nothing done any more and is told
-nothing: what was on its way to the server has arrived, what was not never will. Whoever comes after it begins with
-nothing but what is in the cluster.
+A :class:`ProcessFate` stands between each of them and the world. A process that it has ended gets nothing done any more
+and hears nothing: what was on its way to the server has arrived, what was not never will. The process that follows
+begins with nothing but what is in the cluster.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _READS = ("GET", "HEAD")
 Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 
-class Fate:
+class ProcessFate:
     """Of one process. dies_at: the write after which it is no more, counted from one; 0: none. unanswered: the answers
     to all its writes are lost on their way, while it lives on. written: so far, as ``METHOD path``."""
 
@@ -86,7 +86,7 @@ class Fate:
             await asyncio.Event().wait()
 
 
-class Through(httpx2.AsyncBaseTransport):
+class GatedTransport(httpx2.AsyncBaseTransport):
     """A transport whose requests a function lets through, or not."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Through(httpx2.AsyncBaseTransport):
 class Vipu:
     """What the proxy reaches of a simulated controller: as long as it lives. Changes are writes."""
 
-    def __init__(self, inner: InProcess, fate: Fate) -> None:
+    def __init__(self, inner: InProcess, fate: ProcessFate) -> None:
         self.address = inner.address
         self._inner = inner
         self._fate = fate
@@ -161,7 +161,7 @@ class EmbeddedProxy:
         config: ClusterConfig,
         namespace: str,
         vipu: InProcess,
-        fate: Fate,
+        fate: ProcessFate,
         *,
         pace: Pace = PACE,
         timeout_s: float = CALL_S,
@@ -198,7 +198,7 @@ class EmbeddedProxy:
         await self._stack.aclose()
 
 
-class Line(httpx2.AsyncBaseTransport):
+class ProxyTransport(httpx2.AsyncBaseTransport):
     """From the operator to whichever proxy runs now; calls to one that ends break off."""
 
     def __init__(self) -> None:
@@ -227,8 +227,8 @@ class EmbeddedOperator:
         self,
         config: ClusterConfig,
         scope: tuple[str, ...],
-        line: Line,
-        fate: Fate,
+        line: ProxyTransport,
+        fate: ProcessFate,
         *,
         setup: Setup,
         timeout_s: float = CALL_S,
@@ -292,9 +292,9 @@ class Installation:
         vipu: InProcess,
         *,
         setup: Setup,
-        operator_fate: Fate,
-        proxy_fate: Fate,
-        fate: Callable[[], Fate] = Fate,
+        operator_fate: ProcessFate,
+        proxy_fate: ProcessFate,
+        fate: Callable[[], ProcessFate] = ProcessFate,
         operators: int = 1,
         timeout_s: float = CALL_S,
     ) -> None:
@@ -308,7 +308,7 @@ class Installation:
         self._fate = fate
         self._operators = operators
         self._timeout_s = timeout_s
-        self._line = Line()
+        self._line = ProxyTransport()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -361,7 +361,7 @@ def _leave_to_the_kernel() -> None:
         gc.collect()
 
 
-async def _ended(fate: Fate, parts: list[asyncio.Task[None]]) -> None:
+async def _ended(fate: ProcessFate, parts: list[asyncio.Task[None]]) -> None:
     """Raises what ended one of its parts."""
     dead = asyncio.create_task(fate.dead.wait())
     try:
@@ -374,14 +374,14 @@ async def _ended(fate: Fate, parts: list[asyncio.Task[None]]) -> None:
         await _cancelled([dead])
 
 
-def a_vipu(ipus: int = 32, delay_s: float = 0.0) -> InProcess:
+def make_vipu(ipus: int = 32, delay_s: float = 0.0) -> InProcess:
     return InProcess(Fleet(ipus=ipus, delay_s=delay_s), time.monotonic, VIPU)
 
 
 def _around(
     pass_on: Callable[[httpx2.Request, Send], Awaitable[httpx2.Response]],
 ) -> Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport]:
-    return lambda inner: Through(inner, pass_on)
+    return lambda inner: GatedTransport(inner, pass_on)
 
 
 async def _cancelled(tasks: "list[asyncio.Task[Any]]") -> None:

@@ -125,11 +125,11 @@ class IPUJobWatcher:
 
 @asynccontextmanager
 async def watch_ipujobs(client: KubeClient) -> AsyncIterator[IPUJobWatcher]:
-    onlooker = IPUJobWatcher(client)
-    running = asyncio.create_task(onlooker.run())
+    watcher = IPUJobWatcher(client)
+    running = asyncio.create_task(watcher.run())
     try:
-        await onlooker.wait_synced()
-        yield onlooker
+        await watcher.wait_synced()
+        yield watcher
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -27,7 +27,7 @@ CHANGE_LIMIT_S = 120.0
 TOLD = re.compile(r"node `\S+` (has|is rid of) ")  # as an agent logs a finding that comes or goes
 
 
-class Box:
+class RunningSandbox:
     """A running sandbox and the commands a person types beside it."""
 
     def __init__(self, folder: Path, process: "subprocess.Popen[str]") -> None:
@@ -110,9 +110,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def sandbox(
+def start_sandbox(
     folder: Path, binaries: Path, *, command: Sequence[str] = COMMAND, checkout: Path = REPOSITORY
-) -> Iterator[Box]:
+) -> Iterator[RunningSandbox]:
     """A sandbox whose nodes are all PASS; ended by Ctrl-C. At the end nothing of it is left."""
     output = folder.with_name(folder.name + ".out")
     with output.open("w") as out:
@@ -132,7 +132,7 @@ def sandbox(
             assert process.poll() is None, output.read_text()
             assert time.monotonic() < deadline, output.read_text()
             time.sleep(0.1)
-        box = stack.enter_context(contextlib.closing(Box(folder, process)))
+        box = stack.enter_context(contextlib.closing(RunningSandbox(folder, process)))
         names = [node["name"] for node in json.loads((folder / "sandbox.json").read_text())["nodes"]]
         box.until(lambda: all(box.status(name).get("verdict") == "PASS" for name in names), "all nodes PASS")
         assert len(names) == 8

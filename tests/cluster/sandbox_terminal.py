@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.cluster.running_sandbox import CHANGE_LIMIT_S, FAULTY, REPOSITORY, XID_79, Box, sandbox
-from tests.cluster.tour import Terminal, made
+from tests.cluster.running_sandbox import CHANGE_LIMIT_S, FAULTY, REPOSITORY, XID_79, RunningSandbox, start_sandbox
+from tests.cluster.tour import Terminal, make_command
 from tests.docs.command_runner import CommandRunner
 
 from muster_sandbox.session.folder import find_running
@@ -49,11 +49,11 @@ class SandboxTerminal:
         checkout.mkdir()
         (checkout / ".venv").symlink_to(sys.prefix)
         shutil.copytree(REPOSITORY / "examples", checkout / "examples")
-        command = made(shlex.join(CommandRunner({line}, {}, {}).words(line)))
-        self._sandbox = sandbox(checkout.parent / "box", binaries, command=command, checkout=checkout)
+        command = make_command(shlex.join(CommandRunner({line}, {}, {}).words(line)))
+        self._sandbox = start_sandbox(checkout.parent / "box", binaries, command=command, checkout=checkout)
 
     def __enter__(self) -> "SandboxTerminal":
-        self.box: Box = self._sandbox.__enter__()
+        self.box: RunningSandbox = self._sandbox.__enter__()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "KUBE"))}
         self.environment = kept | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # as in an activated environment
@@ -163,7 +163,7 @@ class SandboxTerminal:
 
 
 class StartedPart:
-    def __init__(self, terminal: Terminal, box: Box) -> None:
+    def __init__(self, terminal: Terminal, box: RunningSandbox) -> None:
         self.terminal, self._box = terminal, box
 
     def address(self, what: str = "listening") -> str:

@@ -91,7 +91,7 @@ async def test_a_job_costs_its_objects_its_status_changes_and_its_partitions_int
     }
     assert intents == 2  # creating, active
 
-    # each write of the status has changed it: there are as many as an onlooker sees, and the one before the first
+    # each write of the status has changed it: there are as many as a watcher sees, and the one before the first
     await statuses.until(changes + 1)
     await statuses.stop()
     assert len(statuses.seen) == changes + 1

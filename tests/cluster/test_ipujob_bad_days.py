@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import httpx2
 import pytest
-from tests.cluster.api_faults import FAULTS, ApiFaults, FaultyFate
+from tests.cluster.api_faults import FAULTS, ApiFaults, ExposedProcess
 from tests.cluster.embedded_jobs import (
     JOB,
     EmbeddedJob,
-    JobGround,
-    ground_fixture,  # noqa: F401 - the fixture
-    nothing_is_left,
+    JobTestBed,
+    is_empty,
+    job_bed_fixture,  # noqa: F401 - the fixture
 )
-from tests.cluster.embedded_operator import Fate, Send
+from tests.cluster.embedded_operator import ProcessFate, Send
 from tests.cluster.operator_bed import inference, training
 
 from muster_operator.act.event_recorder import BURST, REFILL_S
@@ -38,32 +38,32 @@ def runs(life: EmbeddedJob, attempt: int = 0, instances: int = 1) -> Callable[[]
 
 async def ends_well(life: EmbeddedJob) -> None:
     await life.delete()
-    await life.until(lambda: nothing_is_left(life), "nothing is left")
+    await life.until(lambda: is_empty(life), "nothing is left")
 
 
 async def test_58_whatever_the_api_server_answers_nothing_is_made_twice(
-    ground: JobGround, monkeypatch: pytest.MonkeyPatch
+    job_bed: JobTestBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("muster_kube.controller.reflector.LIST_SILENCE_S", GIVEN_UP_S)  # a minute otherwise
 
     async def live(storm: str) -> None:
-        weather = ApiFaults(storm, MET)
-        async with ground.life(FaultyFate(weather), FaultyFate(weather), timeout_s=GIVEN_UP_S) as life:
+        faults = ApiFaults(storm, MET)
+        async with job_bed.run_job(ExposedProcess(faults), ExposedProcess(faults), timeout_s=GIVEN_UP_S) as life:
             await life.submit(training())
             await life.until(runs(life), f"it runs in spite of: {storm}")
-            assert weather.met == (0 if storm == "ends watches" else MET)
-            weather.left = MET
-            weather.end_watches()
+            assert faults.met == (0 if storm == "ends watches" else MET)
+            faults.left = MET
+            faults.end_watches()
             await life.end_pod("launcher", 0)
             await life.until(lambda: life.status().launcher_status == "Completed", f"it ends in spite of: {storm}")
             await ends_well(life)
 
     await for_each(FAULTS, live)
-    assert ground.made_twice() == {}
+    assert job_bed.made_twice() == {}
 
 
-async def test_58_two_operators_that_both_believe_they_lead_make_nothing_twice(ground: JobGround) -> None:
-    async with ground.life(operators=2) as life:
+async def test_58_two_operators_that_both_believe_they_lead_make_nothing_twice(job_bed: JobTestBed) -> None:
+    async with job_bed.run_job(operators=2) as life:
         await life.submit(inference(restartPolicy={"type": "OnFailure"}))
         await life.until(runs(life), "it runs")
         await life.scale(3)
@@ -74,10 +74,10 @@ async def test_58_two_operators_that_both_believe_they_lead_make_nothing_twice(g
         await life.until(runs(life, attempt=1), "it runs again")
         assert life.status().restart_count == 1
         await ends_well(life)
-    assert ground.made_twice() == {}
+    assert job_bed.made_twice() == {}
 
 
-class Counted(Fate):
+class Counted(ProcessFate):
     """by: requests that write, by method and resource."""
 
     def __init__(self) -> None:
@@ -92,9 +92,9 @@ class Counted(Fate):
         return answer
 
 
-async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few_events(ground: JobGround) -> None:
+async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few_events(job_bed: JobTestBed) -> None:
     fate, begun = Counted(), time.monotonic()
-    async with ground.life(fate) as life:
+    async with job_bed.run_job(fate) as life:
         await life.submit(training(restartPolicy={"type": "OnFailure", "backOffLimit": 1000}))
         for attempt in range(STORM_OF_RESTARTS):
             # workers die of it, too, in turn with the launcher
@@ -108,28 +108,28 @@ async def test_a_launcher_that_exits_at_once_costs_each_restart_its_pods_and_few
         assert fate.by["PATCH ipujobs"] <= 6 * (STORM_OF_RESTARTS + 1)
         assert life.status().restart_count == STORM_OF_RESTARTS
         await ends_well(life)
-    assert ground.made_twice() == {}
+    assert job_bed.made_twice() == {}
 
 
-async def test_a_node_that_flaps_costs_few_writes_moves_no_pod_and_lets_a_waiting_job_be(ground: JobGround) -> None:
+async def test_a_node_that_flaps_costs_few_writes_moves_no_pod_and_lets_a_waiting_job_be(job_bed: JobTestBed) -> None:
     running, waiting = Counted(), Counted()
-    async with ground.life(running) as here, ground.life(waiting) as there:
+    async with job_bed.run_job(running) as here, job_bed.run_job(waiting) as there:
         await here.submit(inference())
         await there.submit(training(ipus=64))
         await here.until(runs(here), "it runs")
         await there.until(lambda: "room for 0 of 1" in there.status().last_message, "it waits")
         before, begun = (Counter(running.by), Counter(waiting.by)), time.monotonic()
-        pod = here.onlooker.pods(here.namespace)[f"{JOB}-worker-0"]
+        pod = here.watcher.pods(here.namespace)[f"{JOB}-worker-0"]
         for status in ("False", "True") * 20:
             body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
-            await ground.api.patch(f"{NODES}/{pod.spec.node_name}/status", body, kind="strategic")
+            await job_bed.api.patch(f"{NODES}/{pod.spec.node_name}/status", body, kind="strategic")
 
         def is_over() -> bool:
             said = {each.type: each.reason for each in here.status().conditions}
             return said.get(DEGRADED) == RESTORED
 
         await here.until(is_over, "what was bad is good again")
-        assert here.onlooker.pods(here.namespace)[f"{JOB}-worker-0"].metadata.uid == pod.metadata.uid
+        assert here.watcher.pods(here.namespace)[f"{JOB}-worker-0"].metadata.uid == pod.metadata.uid
         # that it is bad, and, OVER_S later by the whole seconds of times in conditions, that it is good
         lasted_s = time.monotonic() - begun
         assert (running.by - before[0])["PATCH ipujobs"] <= 2 * (1 + lasted_s // (OVER_S - 1))

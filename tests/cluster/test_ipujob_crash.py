@@ -12,12 +12,12 @@ import pytest
 from tests.cluster.embedded_jobs import (
     SIDE_BY_SIDE,
     EmbeddedJob,
-    JobGround,
+    JobTestBed,
     Look,
-    ground_fixture,  # noqa: F401 - the fixture
-    nothing_is_left,
+    is_empty,
+    job_bed_fixture,  # noqa: F401 - the fixture
 )
-from tests.cluster.embedded_operator import Fate
+from tests.cluster.embedded_operator import ProcessFate
 from tests.cluster.operator_bed import inference, training
 
 from muster_sandbox.simulation.nodes import for_each
@@ -48,14 +48,14 @@ def _runs(attempt: int = 0, instances: int = 1) -> Callable[[EmbeddedJob], bool]
 
 def _scaled(instances: int) -> Step:
     def holds(life: EmbeddedJob) -> bool:
-        return _runs(0, instances)(life) and len(life.onlooker.tracker(life.namespace)) == instances
+        return _runs(0, instances)(life) and len(life.watcher.tracker(life.namespace)) == instances
 
     return lambda life: life.scale(instances), holds
 
 
 TRAINING = training(restartPolicy={"type": "OnFailure", "backOffLimit": 1})
 INFERENCE = inference()
-DELETED: Step = (lambda life: life.delete(), nothing_is_left)
+DELETED: Step = (lambda life: life.delete(), is_empty)
 FAILS: Step = (lambda life: life.end_pod("launcher", 137), _runs(1))
 LIVES: dict[str, list[Step]] = {
     "with a launcher": [(lambda life: life.submit(TRAINING), _runs()), FAILS, DELETED],
@@ -69,16 +69,16 @@ class Lived:
     written: list[str]
 
 
-async def live(ground: JobGround, steps: list[Step], accident: Accident, expected: list[Look] | None = None) -> Lived:
+async def live(job_bed: JobTestBed, steps: list[Step], accident: Accident, expected: list[Look] | None = None) -> Lived:
     """expected: what is to be seen after each step; None: what its own condition says."""
-    fate = Fate(dies_at=accident.at, unanswered=accident.unanswered)
+    fate = ProcessFate(dies_at=accident.at, unanswered=accident.unanswered)
     fates = (fate, None) if accident.who == "operator" else (None, fate)
     looks: list[Look] = []
-    async with ground.life(*fates) as life:
+    async with job_bed.run_job(*fates) as life:
         for number, (act, holds) in enumerate(steps):
             await act(life)
             wanted = None if expected is None else expected[number]
-            await ground.onlooker.until(
+            await job_bed.watcher.until(
                 lambda holds=holds, wanted=wanted: (
                     holds(life) and life.is_at_rest() if wanted is None else life.look() == wanted
                 ),
@@ -94,10 +94,10 @@ async def live(ground: JobGround, steps: list[Step], accident: Accident, expecte
 @pytest.mark.timeout(1800)  # dozens of lives, on however slow a machine
 @pytest.mark.parametrize("steps", LIVES.values(), ids=LIVES)
 async def test_59_whoever_ends_after_any_write_is_followed_by_the_same_end(
-    ground: JobGround, steps: list[Step]
+    job_bed: JobTestBed, steps: list[Step]
 ) -> None:
-    without = await live(ground, steps, Accident("operator"))
-    proxys = await live(ground, steps, Accident("proxy"), without.looks)
+    without = await live(job_bed, steps, Accident("operator"))
+    proxys = await live(job_bed, steps, Accident("proxy"), without.looks)
     accidents = [
         *(Accident("operator", at) for at in range(1, len(without.written) + 1)),
         *(Accident("proxy", at) for at in range(1, len(proxys.written) + 1)),
@@ -107,7 +107,7 @@ async def test_59_whoever_ends_after_any_write_is_followed_by_the_same_end(
     missed: list[Accident] = []
 
     async def lived(accident: Accident) -> None:
-        found = await live(ground, steps, accident, without.looks)
+        found = await live(job_bed, steps, accident, without.looks)
         if accident.at > len(found.written):
             missed.append(accident)
 
@@ -115,4 +115,4 @@ async def test_59_whoever_ends_after_any_write_is_followed_by_the_same_end(
     # how often its status is written is not quite the same in each life
     first = {"operator": len(without.written), "proxy": len(proxys.written)}
     assert [late for late in missed if late.at < first[late.who] - SPARE] == []
-    assert ground.made_twice() == {}
+    assert job_bed.made_twice() == {}

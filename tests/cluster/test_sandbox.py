@@ -17,9 +17,9 @@ from tests.cluster.running_sandbox import (
     PLACE,
     REPOSITORY,
     XID_79,
-    Box,
+    RunningSandbox,
     processes_of,
-    sandbox,
+    start_sandbox,
 )
 
 from muster_sandbox.controlplane.audit import AuditedRequest, AuditLog
@@ -38,13 +38,13 @@ def kernel_says(line: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def box(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    with sandbox(tmp_path_factory.mktemp("sandbox") / "box", binaries) as running:
+def box(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSandbox]:
+    with start_sandbox(tmp_path_factory.mktemp("sandbox") / "box", binaries) as running:
         yield running
 
 
 @pytest.fixture
-def here(box: Box) -> Iterator[str]:
+def here(box: RunningSandbox) -> Iterator[str]:
     """This machine's node, without faults before and after."""
     name = machine_name()
     yield name
@@ -53,7 +53,7 @@ def here(box: Box) -> Iterator[str]:
 
 
 @needs_kmsg
-def test_a_gpu_off_the_bus_taints_this_machine_and_the_scheduler_goes_elsewhere(box: Box, here: str) -> None:
+def test_a_gpu_off_the_bus_taints_this_machine_and_the_scheduler_goes_elsewhere(box: RunningSandbox, here: str) -> None:
     kernel_says(XID_79)
     box.until(lambda: box.taints(here) == [FAULTY], "this machine is tainted")
     node = box.node(here)
@@ -72,7 +72,7 @@ def test_a_gpu_off_the_bus_taints_this_machine_and_the_scheduler_goes_elsewhere(
 
 
 @needs_kmsg
-def test_a_cleared_fault_stays_closed_until_the_line_comes_anew(box: Box, here: str) -> None:
+def test_a_cleared_fault_stays_closed_until_the_line_comes_anew(box: RunningSandbox, here: str) -> None:
     kernel_says(XID_79)
     box.until(lambda: box.taints(here) == [FAULTY], "tainted")
     assert box.muster("clear", here).returncode == 0
@@ -87,7 +87,7 @@ def test_a_cleared_fault_stays_closed_until_the_line_comes_anew(box: Box, here: 
 
 
 @needs_kmsg
-def test_application_errors_taint_nothing(box: Box, here: str) -> None:
+def test_application_errors_taint_nothing(box: RunningSandbox, here: str) -> None:
     kernel_says(f"NVRM: Xid (PCI:{PLACE}:00): 31, pid=99, name=train.py, MMU Fault")
     kernel_says(f"NVRM: Xid (PCI:{PLACE}:00): 45, pid=99, name=train.py, Ch 00000010")
     box.until(lambda: box.findings(here) == {"Xid31": "WARN", "Xid45": "WARN"}, "both are WARN")
@@ -96,14 +96,14 @@ def test_application_errors_taint_nothing(box: Box, here: str) -> None:
 
 
 @needs_kmsg
-def test_an_unused_xid_is_a_warning_with_an_event(box: Box, here: str) -> None:
+def test_an_unused_xid_is_a_warning_with_an_event(box: RunningSandbox, here: str) -> None:
     kernel_says(f"NVRM: Xid ({PLACE}:00): 14, Channel 00000001")
     box.until(lambda: box.findings(here) == {"Xid14": "WARN"}, "WARN")
     box.until(lambda: any("Xid 14" in message for message in box.events(here)), "an Event")
     assert box.taints(here) == []
 
 
-def test_a_simulated_node_is_tainted_and_a_reboot_gives_it_back(box: Box) -> None:
+def test_a_simulated_node_is_tainted_and_a_reboot_gives_it_back(box: RunningSandbox) -> None:
     assert box.muster("sandbox", "inject", "sim-2", XID_79).returncode == 0
     box.until(lambda: box.taints("sim-2") == [FAULTY], "tainted")
     assert box.muster("sandbox", "reboot", "sim-2").returncode == 0
@@ -111,7 +111,7 @@ def test_a_simulated_node_is_tainted_and_a_reboot_gives_it_back(box: Box) -> Non
     box.until(lambda: box.status("sim-2")["verdict"] == "PASS", "PASS")
 
 
-def test_reboots_in_a_row_do_not_end_the_sandbox(box: Box) -> None:
+def test_reboots_in_a_row_do_not_end_the_sandbox(box: RunningSandbox) -> None:
     for _ in range(4):
         assert box.muster("sandbox", "reboot", "sim-4").returncode == 0
     assert box.muster("sandbox", "inject", "sim-4", XID_79).returncode == 0
@@ -121,7 +121,7 @@ def test_reboots_in_a_row_do_not_end_the_sandbox(box: Box) -> None:
     assert box.process.poll() is None
 
 
-def test_a_second_sandbox_and_an_unknown_node_are_refused(box: Box) -> None:
+def test_a_second_sandbox_and_an_unknown_node_are_refused(box: RunningSandbox) -> None:
     second = box.muster("sandbox")
     assert second.returncode == 3
     assert "runs already" in second.stderr
@@ -131,7 +131,7 @@ def test_a_second_sandbox_and_an_unknown_node_are_refused(box: Box) -> None:
 
 
 @pytest.mark.timeout(IDLE_TRIES * (IDLE_S + SETTLE_S) + 300)
-def test_an_idle_sandbox_makes_no_list_and_no_write(box: Box) -> None:
+def test_an_idle_sandbox_makes_no_list_and_no_write(box: RunningSandbox) -> None:
     """Counted from the API server's audit log, lease renewals aside (and what this test's own client does)."""
     audit = AuditLog(box.data / "audit.log", box.ping)
     for _ in range(IDLE_TRIES):
@@ -154,7 +154,7 @@ def of_muster(request: AuditedRequest) -> bool:
     return request.user.startswith("system:serviceaccount:muster:") or request.user_agent.startswith("muster")
 
 
-def _standing(box: Box, path: str) -> tuple[int, str, str]:
+def _standing(box: RunningSandbox, path: str) -> tuple[int, str, str]:
     """How often it has moved, and the condition HealthDegraded."""
     status = box.admin.get(path)["status"]
     found = [each for each in status["conditions"] if each["type"] == "HealthDegraded"]
@@ -163,7 +163,9 @@ def _standing(box: Box, path: str) -> tuple[int, str, str]:
 
 @needs_kmsg
 @pytest.mark.timeout(900)
-def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(box: Box, tmp_path: Path) -> None:
+def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(
+    box: RunningSandbox, tmp_path: Path
+) -> None:
     """Its template allows three nodes; two of them are tainted. Then one is good again, and its own goes bad (63)."""
     for node in ("sim-5", "sim-6"):
         assert box.muster("sandbox", "inject", node, XID_79).returncode == 0
@@ -210,7 +212,7 @@ def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(b
 
 def test_a_killed_sandbox_leaves_no_process(binaries: Path, tmp_path: Path) -> None:
     folder = tmp_path / "box"
-    with pytest.raises(AssertionError, match="left"), sandbox(folder, binaries) as box:  # noqa: PT012
+    with pytest.raises(AssertionError, match="left"), start_sandbox(folder, binaries) as box:  # noqa: PT012
         folders = (box.folder, box.data)
         box.process.kill()
         box.process.wait(timeout=10)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.cluster.tour import PAGE, walking
+from tests.cluster.tour import PAGE, start_tour
 from tests.cluster.tour_page import BadPage, Step, steps, written
 from tests.docs.command_list import commands_of_test
 from tests.docs.document_commands import commands
@@ -16,7 +16,7 @@ def test_a_newcomers_tour_prints_what_the_page_says(binaries: Path) -> None:
     assert commands_of_test(__file__) <= {" ".join(each.words) for each in commands(PAGE)}, (
         "the page types all of its commands"
     )
-    with walking(binaries, compare=True) as walk:
+    with start_tour(binaries, compare=True) as walk:
         for step in typed:
             walk.step(step)
         assert not list(walk.temporary.glob("muster-sandbox-*")), "the sandbox's folder is left behind"

@@ -111,7 +111,7 @@ class Terminal:
                 self._process.wait()
 
 
-class Walk:
+class TourWalk:
     """Types the steps. compare: what is printed has to be what the page says."""
 
     def __init__(self, place: Path, binaries: Path, *, compare: bool) -> None:
@@ -158,7 +158,7 @@ class Walk:
         if not step.background:
             return lambda: self._as_everywhere(self._shell.run(step.command))
         output = self.place / "terminal.txt"
-        self._terminal = Terminal(made(step.command), self.folder, self._environment, output)
+        self._terminal = Terminal(make_command(step.command), self.folder, self._environment, output)
         self._stack.callback(self._terminal.close)
 
         def shown() -> str:
@@ -176,7 +176,7 @@ class Walk:
         self._stack.close()
 
 
-def made(command: str) -> list[str]:
+def make_command(command: str) -> list[str]:
     """What `make TARGET ARGS=…` types last, by the Makefile: the virtual environment is there."""
     program, target, *variables = shlex.split(command)
     assert program == "make", command
@@ -188,16 +188,16 @@ def made(command: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def walking(binaries: Path, *, compare: bool) -> Iterator[Walk]:
+def start_tour(binaries: Path, *, compare: bool) -> Iterator[TourWalk]:
     with tempfile.TemporaryDirectory(prefix="muster-tour-", ignore_cleanup_errors=True) as place:
-        walk = Walk(Path(place).resolve(), binaries, compare=compare)
+        walk = TourWalk(Path(place).resolve(), binaries, compare=compare)
         with contextlib.closing(walk):
             yield walk
 
 
 def main() -> int:
     page = PAGE.read_text()
-    with walking(find_or_build(print), compare=False) as walk:
+    with start_tour(find_or_build(print), compare=False) as walk:
         printed = {}
         for step in steps(page):
             print(f"$ {step.command}", flush=True)
