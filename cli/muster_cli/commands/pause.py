@@ -6,7 +6,7 @@ import time
 
 from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_namespace
-from muster_cli.report.fleet_answer import age
+from muster_cli.report.quantities import age
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import AlreadyExists, NotFound

@@ -11,7 +11,7 @@ from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_lea
 from muster_cli.commands.pause import current_user, read_pause
 from muster_cli.commands.release_nodes import NodeRelease, ReleaseTarget, find_targets
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import plural
+from muster_cli.report.quantities import plural
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE

@@ -15,8 +15,9 @@ from muster_cli.cluster.agent_routes import AgentRoute
 from muster_cli.cluster.client import add_kubeconfig, node_name
 from muster_cli.cluster.node_snapshot import exit_code
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import HEAD, FleetAnswers, plural
+from muster_cli.report.fleet_answer import HEAD, FleetAnswers
 from muster_cli.report.progress import FleetProgress
+from muster_cli.report.quantities import plural
 from muster_cli.usage import UsageError
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Workload, WorkloadPodSpec, WorkloadToleration
-from muster_cli.doctor.findings import DoctorFinding, counted, join_some
+from muster_cli.doctor.findings import DoctorFinding, join_some
 from muster_cli.doctor.parts import INSTALL, describe_trouble
+from muster_cli.report.quantities import plural
 from muster_kube.api.objects import Node, Taint
 from muster_kube.api.times import seconds
 from muster_tainter.faults.desired_state import MANAGED_LABEL, is_managed
@@ -53,16 +54,14 @@ def judge(
         DoctorFinding(
             AREA,
             troubles[why].verdict,
-            f"{counted(len(names), 'node')} ({join_some(names)}): {why}",
+            f"{plural(len(names), 'node')} ({join_some(names)}): {why}",
             troubles[why].mend,
         )
         for why, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     found += _of_the_set(daemon, events, bool(pods))
-    left = f"; {counted(len(alone), 'node')} left alone ({MANAGED_LABEL}=false)" if alone else ""
-    return found or [
-        DoctorFinding(AREA, Verdict.PASS, f"{counted(well, 'node')}: each has an agent that reports{left}")
-    ]
+    left = f"; {plural(len(alone), 'node')} left alone ({MANAGED_LABEL}=false)" if alone else ""
+    return found or [DoctorFinding(AREA, Verdict.PASS, f"{plural(well, 'node')}: each has an agent that reports{left}")]
 
 
 def _find_trouble(

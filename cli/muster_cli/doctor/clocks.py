@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.facts import HealthFacts
-from muster_cli.doctor.findings import DoctorFinding, counted, join_some
+from muster_cli.doctor.findings import DoctorFinding, join_some
+from muster_cli.report.quantities import plural
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.controller.lease import Lease
@@ -44,7 +45,7 @@ def _nodes(skews: Mapping[str, float]) -> Iterator[DoctorFinding]:
     wrong = {name: skew for name, skew in skews.items() if skew}
     if wrong:
         most = max(wrong.values(), key=abs)
-        whose = f"{counted(len(wrong), 'node')} ({join_some(wrong)})"
+        whose = f"{plural(len(wrong), 'node')} ({join_some(wrong)})"
         what = f"the clocks of {whose} are off, by up to {_off(most)} the API server"
         yield DoctorFinding(AREA, Verdict.FAIL, what, _MEND)
 

@@ -56,7 +56,3 @@ def join_some(names: Iterable[str]) -> str:
     known: Sequence[str] = sorted(set(names))
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
     return ", ".join(known[:_NAMED]) + more
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

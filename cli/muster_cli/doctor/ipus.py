@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import DataMap
-from muster_cli.doctor.findings import DoctorFinding, ReadFailure, counted, read_failures
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
 from muster_cli.doctor.parts import InstalledPart
+from muster_cli.report.quantities import plural
 from muster_operator.job.partition_api import Query
 from muster_operator.proxy.controllers.list_syntax import read_list
 
@@ -59,5 +60,5 @@ def judge(vipu: VipuState | None) -> list[DoctorFinding]:
         mend = f"{edit} (is the address right?); is the network open from the proxy's node? {logs}"
         found.append(DoctorFinding(AREA, verdict, f"V-IPU does not answer: {shorten(vipu.answer.message)}", mend))
     if not found and vipu.answer is not None:
-        found.append(DoctorFinding(AREA, Verdict.PASS, f"{counted(number, 'controller')} answered"))
+        found.append(DoctorFinding(AREA, Verdict.PASS, f"{plural(number, 'controller')} answered"))
     return found

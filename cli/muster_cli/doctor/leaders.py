@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
 from muster_cli.doctor.parts import OPERATOR, TAINTER, InstalledPart
-from muster_cli.report.fleet_answer import age
+from muster_cli.report.quantities import age
 from muster_kube.api.times import seconds
 from muster_kube.controller.lease import Lease
 from muster_tainter.pause import PauseMap, describe

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import ContainerFacts, EventFacts, PodFacts, Workload
-from muster_cli.doctor.findings import DoctorFinding, counted
+from muster_cli.doctor.findings import DoctorFinding
+from muster_cli.report.quantities import plural
 
 AREA = "parts"
 AGENT, TAINTER, OPERATOR, PROXY = "agent", "tainter", "operator", "vipu-proxy"
@@ -93,7 +94,7 @@ def judge(
             verdict = Verdict.WARN if ready else Verdict.FAIL
             mend = f"kubectl -n {part.namespace} describe deployment,pods -l app=muster-{part.kind}"
             found.append(
-                DoctorFinding(AREA, verdict, f"{where}: {ready} of {counted(wanted, 'pod')} ready: {why}", mend)
+                DoctorFinding(AREA, verdict, f"{where}: {ready} of {plural(wanted, 'pod')} ready: {why}", mend)
             )
     odd = {f"{part.kind} {part.version}" for part in parts if part.version and part.version != version}
     if odd:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import ApiGroups, DataMap
-from muster_cli.doctor.findings import DoctorFinding, ReadFailure, counted, read_failures
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
 from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, InstalledPart
+from muster_cli.report.quantities import plural
 from muster_tainter.policy.file import PolicyError, parse_policy
 
 POLICY, APIS = "policy", "apis"
@@ -48,7 +49,7 @@ def judge_policy(namespace: str, policy: DataMap | ReadFailure | None) -> list[D
         return [
             DoctorFinding(POLICY, Verdict.FAIL, what, f"{show}; muster policy check p.yaml; then mend tainter.policy")
         ]
-    return [DoctorFinding(POLICY, Verdict.PASS, f"{namespace}/{MAP}: {counted(len(parsed.rules), 'rule')}")]
+    return [DoctorFinding(POLICY, Verdict.PASS, f"{namespace}/{MAP}: {plural(len(parsed.rules), 'rule')}")]
 
 
 def judge_apis(parts: Sequence[InstalledPart], groups: ApiGroups | ReadFailure) -> list[DoctorFinding]:

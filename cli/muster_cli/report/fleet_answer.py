@@ -8,6 +8,7 @@ import msgspec
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
 from muster_agent.query.schema import Ending
 from muster_checks.base.vocabulary import Verdict, severity, shorten, worst
+from muster_cli.report.quantities import age, plural
 
 GOOD = (Verdict.PASS, Verdict.SKIP)
 FINDINGS_SHOWN = 3  # of one check on one node
@@ -148,18 +149,6 @@ def _age(result: CheckAnswer) -> str:
         why = f"{result.refused}: {result.why}" if result.why else result.refused
         return f"{age(result.age_seconds)} old, {why}" if result.age_seconds else f"not run, {why}"
     return f"{age(result.age_seconds)} old" if result.age_seconds else ""
-
-
-def age(seconds: float) -> str:
-    """``45s``, ``12m``, ``5h``, ``3d``: one unit, as kubectl shows it."""
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{max(0, int(seconds // unit))}{name}"
-    return f"{int(seconds // 86_400)}d"
-
-
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def worst_line(rows: Sequence[AnswerRow]) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict, severity, worst
-from muster_cli.report.fleet_answer import GOOD, SHOWN_GOOD, age, describe_hidden, plural
+from muster_cli.report.fleet_answer import GOOD, SHOWN_GOOD, describe_hidden
+from muster_cli.report.quantities import age, plural
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth

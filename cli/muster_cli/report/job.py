@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UnsetType
 
 from muster_checks.base.vocabulary import shorten
-from muster_cli.report.fleet_answer import age
+from muster_cli.report.quantities import age
 from muster_kube.api.objects import Event, Pod
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import NodeHealth

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from muster_checks.base.vocabulary import severity, shorten
 from muster_cli.cluster.node_snapshot import NodeState
-from muster_cli.report.fleet_answer import age
 from muster_cli.report.fleet_rows import NodeRow, parse_verdict
+from muster_cli.report.quantities import age
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth, ReportedCheck, ReportedFinding
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.report.fleet_answer import GOOD, FleetAnswers, plural, worst_line
+from muster_cli.report.fleet_answer import GOOD, FleetAnswers, worst_line
+from muster_cli.report.quantities import plural
 
 RENEWED_S = 0.2
 

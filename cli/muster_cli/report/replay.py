@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import plural
+from muster_cli.report.quantities import format_duration, plural
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.budgets.incidents import FLEET
 from muster_tainter.explain.replay import Outcome, Spell
@@ -57,17 +57,6 @@ def _row(spell: Spell) -> tuple[str, ...]:
         spell.why,
         spell.ended or "still, at the end",
     )
-
-
-def format_duration(seconds: float) -> str:
-    """``45s``, ``12m``, ``5h 3m``, ``3d 4h``."""
-    whole = int(seconds)
-    if whole < 120:
-        return f"{whole}s"
-    if whole < 7200:
-        return f"{whole // 60}m"
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}h {minutes}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
 
 
 def hours(seconds: float) -> float:
