@@ -21,7 +21,7 @@ from tests.cluster.scraped_fleet import scraped_fleet  # noqa: E402
 
 from muster_kube.api.client import KubeClient  # noqa: E402
 from muster_kube.api.config import load_config  # noqa: E402
-from muster_sandbox.build.binaries import find_or_build  # noqa: E402
+from muster_sandbox.build.programs import find_or_build  # noqa: E402
 from muster_sandbox.controlplane.cluster import ControlPlane  # noqa: E402
 from muster_sandbox.controlplane.install import install  # noqa: E402
 from muster_sandbox.prometheus import Prometheus, PrometheusSeries, find_programs  # noqa: E402

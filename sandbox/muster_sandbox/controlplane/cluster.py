@@ -57,7 +57,7 @@ class Placement:
 class ControlPlane:
     """Started and stopped as a context manager, or by :meth:`start` and :meth:`stop`.
 
-    binaries: the folder that :func:`muster_sandbox.build.binaries.find_or_build` names
+    binaries: the folder that :func:`muster_sandbox.build.programs.find_or_build` names
     audit: write every request into the audit log
     extra_args: more arguments by component (``etcd``, ``kube-apiserver``, ...)
     placement: where the components run; default: here
