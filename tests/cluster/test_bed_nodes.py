@@ -159,7 +159,7 @@ async def test_agent_pods_follow_their_probe(
                 await kubelets.wait_for(key, lambda each: each is not None and each.status.ready)
             answers["node-1"] = False
             await kubelets.wait_for(keys["node-1"], lambda each: each is not None and not each.status.ready)
-            assert kubelets.pods[keys["node-0"]].ready
+            assert kubelets.pods[keys["node-0"]].status.ready
         finally:
             await delete_agent_pods(api, names)
 
