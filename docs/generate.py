@@ -11,6 +11,7 @@ import alerts
 import api
 import chart
 import chart_rights
+import house
 import reference
 import yaml
 
@@ -198,6 +199,7 @@ MAKERS: tuple[Callable[[], dict[Path, str]], ...] = (
     lambda: {chart_rights.FILE: chart_rights.text()},
     dashboards.files,
     alerts.files,
+    house.files,
 )
 
 

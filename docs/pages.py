@@ -33,13 +33,14 @@ CHAPTERS = {
     "For users of jobs": ("ipujob", "debugging", "ipujob-fields", "vipu"),
     "For authors of checks": ("plugins",),
     "Reference": ("agent", "checks", "kernel-log", "metrics", "api", "settings"),
-    "Inside": ("design", "decisions"),
+    "Inside": ("architecture", "decisions"),
 }
 CHART = "helm/muster/README"
 BESIDE = (
     "examples",
     "grafana/*.*",
     "docs/**/*.png",
+    "docs/**/*.svg",
     "LICENSE",
     "agent/muster_agent/query/schema.py",
     "helm/muster/files/policy.yaml",
@@ -67,6 +68,7 @@ def pages() -> list[Path]:
     return [
         Path(f"{START}.md"),
         Path(f"{CHART}.md"),
+        Path("CONTRIBUTING.md"),
         *sorted(page.relative_to(ROOT) for page in (ROOT / "docs").glob("**/*.md")),
     ]
 
@@ -88,7 +90,7 @@ def stage(place: Path) -> None:
         if names:
             more = (f"docs/{name}" for name in names)
             trees += ["", "```{toctree}", ":hidden:", f":caption: {title}", "", *more]
-            trees += [CHART, "```"] if title == "Reference" else ["```"]
+            trees += [*{"Reference": [CHART], "Inside": ["CONTRIBUTING"]}.get(title, []), "```"]
     with (place / f"{START}.md").open("a") as front:
         front.write("\n".join(trees) + "\n")
 

@@ -37,8 +37,14 @@ from muster_kube.api.errors import ConfigError
 from muster_kube.api.reviews import Reviews
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import PATH, NodeHealth
-from muster_kube.process.address import bind
-from muster_kube.process.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends, version
+from muster_kube.process.address import bind_socket
+from muster_kube.process.lifetime import (
+    QuietServer,
+    package_version,
+    print_address,
+    stop_on_signals,
+    wait_until_one_ends,
+)
 from muster_kube.process.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -93,7 +99,7 @@ class _Wired:
         self._kubelet = kubelet
         self._settings = settings
         self._cluster = cluster
-        self._version = version()
+        self._version = package_version()
         self._metrics = Metrics(settings.node, self._version)
         self._state = StateFile(settings.state_directory, settings.node)
         self._peers = (
@@ -158,12 +164,12 @@ class _Wired:
         tasks = [asyncio.create_task(job) for job in jobs]
         http = asyncio.create_task(server.serve(sockets=[listener]))
         cluster = asyncio.create_task(self._speak_to_cluster(agent, client, stop)) if client is not None else None
-        tell_address("listening", listener)
+        print_address("listening", listener)
         gc.collect()
         gc.freeze()  # what is there now stays: no need to look through it again and again
         asyncio.get_running_loop().call_later(AFTER_START_S, give_back)
         try:
-            return await until_one_ends("agent", [*tasks, http, *([cluster] if cluster else [])], stop)
+            return await wait_until_one_ends("agent", [*tasks, http, *([cluster] if cluster else [])], stop)
         finally:
             stop.set()
             await self._shut_down(tasks, cluster, http, server, saver, agent)
@@ -377,7 +383,7 @@ def _server(app: "Starlette") -> "uvicorn.Server":
 def _listen(host: str, port: int) -> socket.socket:
     """Raises SettingsError naming the address."""
     try:
-        listener = bind(host, port)
+        listener = bind_socket(host, port)
         listener.listen(256)
     except OSError as error:
         raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error.strerror or error}") from error

@@ -41,7 +41,7 @@ class RequestWriter:
     async def ask(self, health: NodeHealth, requests: Collection[CheckRequest], label: str = "true") -> None:
         """``requests``: all of ours from now on."""
         past = health.metadata.annotations.get(self._asker.annotation, "")
-        self._observe(await self._apply(health, self._applied(health, past, requests, label)))
+        self._observe(await self._apply(health, self._apply_body(health, past, requests, label)))
 
     async def delete(
         self,
@@ -56,16 +56,16 @@ class RequestWriter:
         asker = self._asker
         kept = {request.id for request in keep}
         forgotten = not past and asker.annotation in health.metadata.annotations
-        if self._left(health, kept) and clear is None and not forgotten:
-            answer = await self._apply(health, self._applied(health, past, keep))
+        if self._remaining(health, kept) and clear is None and not forgotten:
+            answer = await self._apply(health, self._apply_body(health, past, keep))
             if not any(asker.is_ours(request) and request.id not in kept for request in answer.spec.requests):
                 self._observe(answer)
                 return
             # somebody else's manager owns the entry as well: seen where an object was created with an empty spec
             health = answer
-        self._observe(await self._patch(health, self._without(health, past, self._left(health, kept), clear)))
+        self._observe(await self._patch(health, self._patch_body(health, past, self._remaining(health, kept), clear)))
 
-    def _left(self, health: NodeHealth, kept: Collection[str]) -> list[CheckRequest]:
+    def _remaining(self, health: NodeHealth, kept: Collection[str]) -> list[CheckRequest]:
         return [each for each in health.spec.requests if each.id in kept or not self._asker.is_ours(each)]
 
     async def _apply(self, health: NodeHealth, body: dict[str, Any]) -> NodeHealth:
@@ -76,7 +76,7 @@ class RequestWriter:
         params = {"fieldManager": self._asker.manager}
         return await self._client.patch(_path(health), body, type=NodeHealth, params=params)
 
-    def _applied(
+    def _apply_body(
         self, health: NodeHealth, past: str, requests: Collection[CheckRequest], label: str = "true"
     ) -> dict[str, Any]:
         """All that is ours in the object. The uid keeps an apply from making an object that is gone."""
@@ -90,7 +90,7 @@ class RequestWriter:
             body["spec"] = {"requests": msgspec.to_builtins(list(requests))}
         return body
 
-    def _without(
+    def _patch_body(
         self, health: NodeHealth, past: str, left: list[CheckRequest], clear: Collection[ClearEntry] | None
     ) -> dict[str, Any]:
         metadata: dict[str, Any] = {"resourceVersion": health.metadata.resource_version}

@@ -7,7 +7,6 @@ node.
 
 import asyncio
 import contextlib
-import hashlib
 import secrets
 import time
 from collections.abc import Callable
@@ -17,17 +16,15 @@ import msgspec
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Forbidden, NotFound
-from muster_kube.api.objects import Api, Event, Metadata, NodeCondition
+from muster_kube.api.objects import Api, Event, Metadata
 from muster_kube.api.times import seconds
 from muster_kube.controller.reflector import Reflector
+from muster_kube.volume_trial_objects import LABEL, TrialPod, VolumeClaim, make_claim, make_pod, node_mark
 
-LABEL = "muster.dev/trial"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 CLEAN_UP_S = 20.0
 LEFT_BEHIND_S = 1800.0  # older than the longest trial can be
 _SPARE_S = 60  # the pod's own deadline lies so far behind ours
-# writes twice 4 MiB, flushed, and compares: a volume that takes writes and loses them is no volume
-_WRITE = "head -c 4194304 /dev/urandom > /trial/a && sync && cp /trial/a /trial/b && sync && cmp /trial/a /trial/b"
 _NOT_STORAGE = ("ErrImage", "ImagePull", "InvalidImage", "CreateContainer", "RunContainer", "CrashLoop", "StartError")
 _MOUNT_EVENTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 
@@ -53,66 +50,7 @@ class VolumeTrial(msgspec.Struct, frozen=True, kw_only=True, rename=_WIRE):
     said: str = ""
 
 
-class _ClaimSpec(Api, frozen=True):
-    storage_class_name: str = ""
-    volume_name: str = ""
-
-
-class _ClaimStatus(Api, frozen=True):
-    phase: str = ""
-
-
-class VolumeClaim(Api, frozen=True):
-    metadata: Metadata
-    spec: _ClaimSpec = _ClaimSpec()
-    status: _ClaimStatus = _ClaimStatus()
-
-
-class _Waiting(Api, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _Terminated(Api, frozen=True):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _State(Api, frozen=True):
-    waiting: _Waiting | None = None
-    running: dict[str, str] | None = None
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(Api, frozen=True):
-    name: str
-    state: _State = _State()
-
-
-class _PodStatus(Api, frozen=True):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[NodeCondition, ...] = ()
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-
-
-class _PodSpec(Api, frozen=True):
-    node_name: str = ""
-
-
-class TrialPod(Api, frozen=True):
-    metadata: Metadata
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-    @property
-    def state(self) -> _State:
-        return self.status.container_statuses[0].state if self.status.container_statuses else _State()
-
-
-class _Made(Api, frozen=True):
+class _LabelledObject(Api, frozen=True):
     metadata: Metadata
 
 
@@ -153,15 +91,15 @@ class VolumeTrialRunner:
                 return VolumeTrial(stage="no-class", said="the cluster has no default StorageClass, and none was named")
             await self._sweep(node)
             deadline_s = int(bind_timeout_s + write_timeout_s) + _SPARE_S
-            claim = await self._made(self._claims, claim_body(name, node, storage_class, size_mib), VolumeClaim)
-            pod = await self._made(self._pods, pod_body(name, node, image, deadline_s), TrialPod)
+            claim = await self._create(self._claims, make_claim(name, node, storage_class, size_mib), VolumeClaim)
+            pod = await self._create(self._pods, make_pod(name, node, image, deadline_s), TrialPod)
             return await self._watch(pod, claim, bind_timeout_s, write_timeout_s)
         except ApiError as error:
             return VolumeTrial(stage="refused", storage_class=storage_class, said=str(error))
         finally:
             await asyncio.shield(self._delete(name))
 
-    async def _made(self, path: str, body: object, kind: type[T]) -> T:
+    async def _create(self, path: str, body: object, kind: type[T]) -> T:
         """Made, or known not to be, also when the trial is called off meanwhile: else it might come to be behind its
         own deletion."""
         making = asyncio.create_task(self._client.create(path, body, type=kind))
@@ -203,7 +141,7 @@ class VolumeTrialRunner:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-        stage, said = stage_of(pod, bound=bound_after_s is not None)
+        stage, said = find_stage(pod, bound=bound_after_s is not None)
         if stage in ("unbound", "unmounted", "unplaced") and (told := await self._events(pod, claim)):
             failed = [event for event in told if event.reason in _MOUNT_EVENTS]
             said = (failed or told)[-1].message or said
@@ -229,7 +167,7 @@ class VolumeTrialRunner:
 
     async def _has_default_class(self) -> bool:
         try:
-            page = await self._client.list_page("/apis/storage.k8s.io/v1/storageclasses", _Made)
+            page = await self._client.list_page("/apis/storage.k8s.io/v1/storageclasses", _LabelledObject)
         except ApiError:
             return True  # whether there is one is not known: the claim will tell
         return any(item.metadata.annotations.get(DEFAULT_CLASS) == "true" for item in page.items)
@@ -238,7 +176,9 @@ class VolumeTrialRunner:
         """Delete what a trial on this node left behind whose process died."""
         old = self._wall() - LEFT_BEHIND_S
         for path in (self._pods, self._claims):
-            page = await self._client.list_page(path, _Made, params={"labelSelector": f"{LABEL}={_mark(node)}"})
+            page = await self._client.list_page(
+                path, _LabelledObject, params={"labelSelector": f"{LABEL}={node_mark(node)}"}
+            )
             for made in page.items:
                 if seconds(made.metadata.creation_timestamp) < old:
                     await self._delete(made.metadata.name)
@@ -258,7 +198,7 @@ class VolumeTrialRunner:
             left.pop(0)
 
 
-def stage_of(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
+def find_stage(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
     """How far it came, and the pod's own words about it."""
     state, status = pod.state, pod.status
     if status.phase == "Succeeded":
@@ -280,68 +220,3 @@ def stage_of(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
     if status.phase == "Failed":
         return "not-started", f"{status.reason}: {status.message}".strip(": ")
     return "unmounted", waiting.message if waiting is not None else ""
-
-
-def pod_body(name: str, node: str, image: str, deadline_s: int) -> dict[str, object]:
-    """A pod for exactly this node, whatever its taints, through the scheduler (which volume binding waits for)."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {LABEL: _mark(node)}},
-        "spec": {
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": deadline_s,
-            "terminationGracePeriodSeconds": 0,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "tolerations": [{"operator": "Exists"}],
-            "affinity": {
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [
-                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-                        ]
-                    }
-                }
-            },
-            "containers": [
-                {
-                    "name": "write",
-                    "image": image,
-                    "command": ["sh", "-c", _WRITE],
-                    "resources": {
-                        "requests": {"cpu": "10m", "memory": "16Mi"},
-                        "limits": {"cpu": "500m", "memory": "64Mi"},
-                    },
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "capabilities": {"drop": ["ALL"]},
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    "volumeMounts": [{"name": "trial", "mountPath": "/trial"}],
-                }
-            ],
-            "volumes": [{"name": "trial", "persistentVolumeClaim": {"claimName": name}}],
-        },
-    }
-
-
-def claim_body(name: str, node: str, storage_class: str, size_mib: int) -> dict[str, object]:
-    """The claim. Without a class the cluster's default is taken."""
-    spec: dict[str, object] = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": f"{size_mib}Mi"}},
-    }
-    if storage_class:
-        spec["storageClassName"] = storage_class
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "labels": {LABEL: _mark(node)}},
-        "spec": spec,
-    }
-
-
-def _mark(node: str) -> str:
-    """A label value for any node name, which may be longer than a label value."""
-    return f"pvc-{hashlib.sha256(node.encode()).hexdigest()[:16]}"

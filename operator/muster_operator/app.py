@@ -21,9 +21,16 @@ from muster_kube.api.credentials import FileToken
 from muster_kube.api.reviews import Reviews
 from muster_kube.controller.fencing import LeaderClient
 from muster_kube.controller.lease import LeaderElector
-from muster_kube.process.address import bind
-from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
-from muster_kube.webhook.certificates import CertificateFiles
+from muster_kube.process.address import bind_socket
+from muster_kube.process.lifetime import (
+    QuietServer,
+    cancel_tasks,
+    package_version,
+    print_address,
+    stop_on_signals,
+    wait_until_one_ends,
+)
+from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_operator.act.proxy_client import Proxy
 from muster_operator.admission.server import Place, prepared
 from muster_operator.admission.unadmitted import SecondLook
@@ -47,7 +54,7 @@ async def run(settings: Settings) -> int:
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
     metrics = Metrics()
-    agent = f"muster-operator/{version()}"
+    agent = f"muster-operator/{package_version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
         # its own connections: a burst of jobs must not hold up the renewal
@@ -91,18 +98,18 @@ async def run(settings: Settings) -> int:
         leadership = asyncio.create_task(elector.run(operator.lead))
         parts = _started(operator.watch(), certificate.run(), admission)
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers]
-        tell_address("listening", health)
-        tell_address("metrics", measured)
+        print_address("listening", health)
+        print_address("metrics", measured)
         gc.collect()
         gc.freeze()  # what is there now stays
         try:
-            return await until_one_ends("operator", [leadership, *parts, *serving], stop)
+            return await wait_until_one_ends("operator", [leadership, *parts, *serving], stop)
         finally:
-            await end(leadership)  # releases the lease while everything it needs is still there
+            await cancel_tasks(leadership)  # releases the lease while everything it needs is still there
             for server, _ in servers:
                 server.should_exit = True
             await asyncio.wait(serving, timeout=STOP_S)
-            await end(*parts, *serving)
+            await cancel_tasks(*parts, *serving)
 
 
 def _proxy(settings: Settings, config: ClusterConfig, elector: LeaderElector, metrics: Metrics) -> Proxy:
@@ -136,7 +143,7 @@ def _server(app: Starlette, certificate: OwnCertificate | CertificateFiles | Non
 
 @contextlib.asynccontextmanager
 async def _listening(host: str, port: int) -> AsyncIterator[socket.socket]:
-    with contextlib.closing(bind(host, port)) as bound:
+    with contextlib.closing(bind_socket(host, port)) as bound:
         bound.listen(128)
         yield bound
 

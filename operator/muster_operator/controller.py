@@ -17,13 +17,13 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict
 from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.token_bucket import TokenBuckets
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_operator.act.event_recorder import Telling
 from muster_operator.act.executor import Hands
 from muster_operator.act.leader_check import Confirming
 from muster_operator.act.orphans import Orphans
 from muster_operator.act.proxy_client import Proxy
-from muster_operator.act.rate_limit import Allowance
 from muster_operator.act.refusal_cache import FREEING, TAKING, Memory
 from muster_operator.job.partition_api import Entry, Refusal
 from muster_operator.job.pod_outcome import bounded
@@ -133,7 +133,7 @@ class Operator:
         self._wake: asyncio.TimerHandle | None = None
         self._woken_at = float("-inf")
         self._status_at: dict[str, float] = {}  # by job uid, while only its numbers may be held back
-        self._lines = Allowance(LINES, LINE_S, clock)
+        self._lines = TokenBuckets(LINES, LINE_S, clock)
         metrics.watch(self.world.jobs, self._entries, lambda: len(self._queue) if self._queue is not None else 0, now)
 
     async def watch(self) -> None:

@@ -6,7 +6,6 @@ made here and kept nowhere: whoever asks is not shown who answers, unless cert_d
 """
 
 import asyncio
-import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -20,7 +19,8 @@ from starlette.routing import Route
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Reviews
-from muster_kube.webhook.key_pairs import VALID_S, make
+from muster_kube.webhook.key_pairs import VALID_S, make_key_pair
+from muster_kube.webhook.served_certificate import load_key_pair
 
 PATH = "/metrics"
 RENEWED_S = VALID_S / 2
@@ -44,14 +44,8 @@ class OwnCertificate:
         self.renew()
 
     def renew(self) -> None:
-        pair = make([self._host], self._clock())
-        number = os.memfd_create("certificate")  # ssl reads files only; no key lies on any disk
-        try:
-            with os.fdopen(os.dup(number), "wb") as file:
-                file.write(pair.certificate + b"\n" + pair.key)
-            self.ssl_context.load_cert_chain(f"/proc/self/fd/{number}")
-        finally:
-            os.close(number)
+        pair = make_key_pair([self._host], self._clock())
+        load_key_pair(self.ssl_context, pair.certificate, pair.key)
 
     async def run(self) -> None:
         """For ever."""

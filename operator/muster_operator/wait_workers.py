@@ -19,11 +19,12 @@ from pathlib import Path
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ConfigError
+from muster_kube.api.pods import ContainerStatus
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
 from muster_kube.process.logs import configure_logging
 from muster_operator.job import names
-from muster_operator.job.snapshot import ContainerStatus, JobPod
+from muster_operator.job.snapshot import JobPod
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,15 @@ from muster_kube.api.reviews import Reviews
 from muster_kube.api.times import seconds
 from muster_kube.controller.fencing import LeaderClient
 from muster_kube.controller.lease import LeaderElector
-from muster_kube.process.address import bind
-from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
+from muster_kube.process.address import bind_socket
+from muster_kube.process.lifetime import (
+    QuietServer,
+    cancel_tasks,
+    package_version,
+    print_address,
+    stop_on_signals,
+    wait_until_one_ends,
+)
 from muster_kube.volume_trial import VolumeTrialRunner
 from muster_tainter.controller import Tainter
 from muster_tainter.events.recorder import tell_policy
@@ -53,7 +60,7 @@ async def run(settings: Settings) -> int:
     log.info("cluster %s, from %s", config.server, config.origin)
     policy = LivePolicy(settings.policy)
     metrics = Metrics()
-    agent = f"muster-tainter/{version()}"
+    agent = f"muster-tainter/{package_version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
         # its own connections: a burst of taints must not hold up the renewal
@@ -129,18 +136,18 @@ async def run(settings: Settings) -> int:
             *webhook,
         )
         http = asyncio.create_task(server.serve(sockets=[listener]))
-        tell_address("listening", listener)
+        print_address("listening", listener)
         gc.collect()
         gc.freeze()  # what is there now stays
         try:
-            return await until_one_ends("tainter", [leadership, *parts, http], stop)
+            return await wait_until_one_ends("tainter", [leadership, *parts, http], stop)
         finally:
-            await end(leadership)  # releases the lease while everything it needs is still there
+            await cancel_tasks(leadership)  # releases the lease while everything it needs is still there
             await trials.stop()
             feed.close()
             server.should_exit = True
             await asyncio.wait([http], timeout=STOP_S)
-            await end(*parts, http)
+            await cancel_tasks(*parts, http)
 
 
 def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
@@ -208,7 +215,7 @@ async def follow_policy(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    listener = bind(host, port)
+    listener = bind_socket(host, port)
     listener.listen(256)
     # of its connections: one that takes nothing of what is sent is closed, for a page that nobody reads any more
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)

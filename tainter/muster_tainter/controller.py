@@ -51,7 +51,6 @@ URGENT_WORKERS = 24
 ROUTINE_WORKERS = 4
 CONFLICT_TRIES = 8
 IN_HAND_RETRY_S = 0.005
-PAGE_SIZE = 500
 
 
 class Tainter:
@@ -229,14 +228,9 @@ class Tainter:
 
     async def all_nodes(self) -> AsyncIterator[Node]:
         """As they are now, with all that the policy looks at."""
-        params: dict[str, str | int | bool] = {"limit": PAGE_SIZE}
-        while True:
-            page = await self._client.list_page(NODES_PATH, Node, params=params, transform=self._slim)
+        async for page in self._client.list_pages(NODES_PATH, Node, transform=self._slim):
             for node in page.items:
                 yield node
-            if not page.continue_:
-                return
-            params = {"limit": PAGE_SIZE, "continue": page.continue_}
 
     @property
     def nodes_known(self) -> Mapping[str, Node]:

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError, NotFound
-from muster_kube.webhook.certificates import mutating, validating
+from muster_kube.webhook.certificate_secret import mutating_webhook_path, validating_webhook_path
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH, Called, configurations
 from muster_operator.admission.server import Place, prepared
 from muster_operator.job.types import API_VERSION, KIND, collection
@@ -27,7 +27,7 @@ from muster_sandbox.controlplane.install import NAMESPACE
 
 SAMPLES = Path(__file__).parents[1] / "operator" / "samples"
 NAME = "ipujob-test"
-CONFIGURATIONS = (mutating(NAME), validating(NAME))
+CONFIGURATIONS = (mutating_webhook_path(NAME), validating_webhook_path(NAME))
 NOBODY = "https://127.0.0.1:1"
 WAIT_S = 120.0
 MINOR = 20  # of the API server that is built here; what a newer one is told instead is tested without one

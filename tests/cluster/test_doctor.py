@@ -14,7 +14,7 @@ from tests.cluster.test_chart_install import CRDS, HEALTHS, Cluster, until
 
 from muster_cli.__main__ import main
 from muster_kube.api.times import rfc3339
-from muster_kube.webhook.key_pairs import VALID_S, KeyPairSet, make
+from muster_kube.webhook.key_pairs import VALID_S, KeyPairSet, make_key_pair
 
 cluster = chart.cluster  # a fixture
 
@@ -119,7 +119,7 @@ def _break(cluster: Cluster) -> None:
     admin.patch(NODEHEALTHS, {"spec": definition["spec"]})
     admin.delete(f"{RBAC}/clusterrolebindings/muster-tainter")
     admin.create(LEASES, {"metadata": {"name": "muster-tainter"}, "spec": {"holderIdentity": ""}})
-    kept = KeyPairSet(make(["gc-ipu-operator-webhook.default.svc"], time.time() - VALID_S - 3600))
+    kept = KeyPairSet(make_key_pair(["gc-ipu-operator-webhook.default.svc"], time.time() - VALID_S - 3600))
     bundle = base64.b64encode(kept.bundle).decode()
     webhooks = admin.get(HOOK)["webhooks"]
     for each in webhooks:

@@ -26,7 +26,7 @@ SERVICE = "autopilot-healthchecks"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES, BINDINGS = f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings"
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
-SAMPLE = TESTS / "agent/samples/status_pciebw.txt"
+SAMPLE = TESTS / "agent/query/samples/status_pciebw.txt"
 
 
 class FleetBench:

@@ -32,7 +32,7 @@ from tests.cluster.ipujob_webhooks import (  # noqa: F401 - some are fixtures
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Invalid, NotFound
-from muster_kube.webhook.key_pairs import make
+from muster_kube.webhook.key_pairs import make_key_pair
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
 from muster_operator.admission.server import Place
 from muster_operator.admission.validation import Limits
@@ -465,7 +465,7 @@ async def test_jobs_outside_the_scope_are_not_judged(
 
 def put(folder: Path) -> tuple[bytes, bytes]:
     """A new pair of files, as cert-manager's Secret is mounted; its authority and its certificate, PEM."""
-    pair = make(["127.0.0.1"], time.time())
+    pair = make_key_pair(["127.0.0.1"], time.time())
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
     return pair.authority, pair.certificate

@@ -13,7 +13,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.credentials import StaticToken
 from muster_kube.api.objects import ManagedNode, Node, Taint
-from muster_kube.controller.lease import LeaderElector
+from muster_kube.controller.lease import LeaderElector, LeaseTiming
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import PATH, AgentIdentity, NodeHealth, NodeHealthStatus, ReportedCheck, ReportedFinding
 
@@ -206,8 +206,8 @@ async def test_a_reflector_lists_more_than_a_page(client):
 async def test_two_electors_hand_over_a_real_lease(client, control_plane):
     # tests run on busy machines: long times, and a clean hand-over does not wait for them
     name = f"kube-{uuid4().hex[:8]}"
-    times = {"lease_s": 60.0, "renew_deadline_s": 40.0, "retry_s": 0.2}
-    one, two = (LeaderElector(client, "default", name, identity, **times) for identity in ("one", "two"))
+    timing = LeaseTiming(duration_s=60.0, renew_deadline_s=40.0, retry_s=0.2)
+    one, two = (LeaderElector(client, "default", name, identity, timing=timing) for identity in ("one", "two"))
     led = []
 
     def lead(identity):

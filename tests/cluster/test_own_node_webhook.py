@@ -22,7 +22,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import StaticToken
 from muster_kube.api.errors import ApiError, Forbidden, NotFound
-from muster_kube.webhook.certificates import validating
+from muster_kube.webhook.certificate_secret import validating_webhook_path
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
 from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods, pod_name
@@ -31,7 +31,7 @@ from muster_tainter.agents.webhook import PATH
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 NAME = "muster-own-node"
-CONFIGURATION = validating(NAME)
+CONFIGURATION = validating_webhook_path(NAME)
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 TOKENS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{AGENT}/token"
 TRIED = {"dryRun": "All"}  # admission is asked, nothing is written

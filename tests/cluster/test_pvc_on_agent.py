@@ -18,7 +18,7 @@ from tests.cluster.test_pvc import volume  # noqa: F401 - a fixture
 from tests.cluster.test_tainter_end_to_end import Replica, Tainters, tainters, until  # noqa: F401 - one is a fixture
 
 from muster_kube.api.client import KubeClient
-from muster_kube.volume_trial import LABEL
+from muster_kube.volume_trial_objects import LABEL
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER
 from muster_sandbox.simulation.agents import PODS, create_agent_pods, delete_agent_pods, pod_name

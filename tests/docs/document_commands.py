@@ -24,6 +24,7 @@ class Command:
 def documents() -> list[Path]:
     return [
         ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
         ROOT / "helm" / "muster" / "README.md",
         *sorted((ROOT / "docs").glob("**/*.md")),
     ]

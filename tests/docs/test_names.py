@@ -139,3 +139,20 @@ def test_a_kubectl_line_finds_what_the_chart_makes(rendered: Rendered) -> None:
 )
 def test_a_line_that_finds_nothing_is_found(rendered: Rendered, line: str, why: str) -> None:
     assert why in wrong(Command(tuple(line.split()), "here"), rendered)
+
+
+def test_a_file_that_a_page_names_is_there() -> None:
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    named = [
+        (page.relative_to(ROOT), path)
+        for page in documents()
+        for path in re.findall(r"`([\w-]+/[\w./-]+\.(?:py|yaml|json|md|csv))`", page.read_text())
+        if path.partition("/")[0] in folders
+    ]
+    assert len(named) > 40
+    in_the_guide = {"checks/muster_checks/hugepages", "tests/checks/hugepages"}  # what CONTRIBUTING.md has people write
+    assert not [
+        f"{page}: {path}"
+        for page, path in named
+        if not (ROOT / path).exists() and path.rpartition("/")[0] not in in_the_guide
+    ]

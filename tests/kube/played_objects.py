@@ -11,10 +11,10 @@ import msgspec
 
 from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from muster_kube.api.list_decoder import ListPage
-from muster_kube.webhook.certificates import validating
+from muster_kube.webhook.certificate_secret import validating_webhook_path
 
 SECRET = "/api/v1/namespaces/muster/secrets/own-node"
-CONFIGURATION = validating("own-node")
+CONFIGURATION = validating_webhook_path("own-node")
 
 
 async def nothing() -> None:
@@ -104,11 +104,13 @@ class Cluster:
             raise NotFound(404, "NotFound", "no such object", path)
         return _decoded(self.objects[path], type)
 
-    async def list_page(self, path: str, type: type[Any], *, params: dict[str, Any], **_: Any) -> ListPage[Any]:
+    async def list_pages(
+        self, path: str, type: type[Any], *, params: dict[str, Any], **_: Any
+    ) -> AsyncIterator[ListPage[Any]]:
         path = _selected(path, params)
         await self._others("LIST", path)
         items = [_decoded(self.objects[path], type)] if path in self.objects else []
-        return ListPage(items, str(self._version))
+        yield ListPage(items, str(self._version))
 
     @asynccontextmanager
     async def watch(self, path: str, params: dict[str, Any], **_: Any) -> AsyncIterator[AsyncIterator[list[bytes]]]:

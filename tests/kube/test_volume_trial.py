@@ -5,7 +5,8 @@ import json
 import msgspec
 import pytest
 
-from muster_kube.volume_trial import TrialPod, claim_body, pod_body, stage_of
+from muster_kube.volume_trial import find_stage
+from muster_kube.volume_trial_objects import TrialPod, make_claim, make_pod
 
 NO_ROOM = "0/3 nodes are available: 3 Insufficient cpu."
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
@@ -51,11 +52,11 @@ def unscheduled(message: str) -> dict[str, object]:
     ],
 )
 def test_the_stage_is_the_first_thing_that_stands_in_the_way(status, node, bound, expected):
-    assert stage_of(pod(status, node), bound=bound) == expected
+    assert find_stage(pod(status, node), bound=bound) == expected
 
 
 def test_the_pod_goes_to_its_node_whatever_taints_that_has_and_gets_no_token():
-    spec = pod_body("p", "node-7", "busybox", 100)["spec"]
+    spec = make_pod("p", "node-7", "busybox", 100)["spec"]
     assert spec["tolerations"] == [{"operator": "Exists"}]
     assert "node-7" in json.dumps(spec["affinity"])
     assert spec["automountServiceAccountToken"] is False
@@ -63,10 +64,10 @@ def test_the_pod_goes_to_its_node_whatever_taints_that_has_and_gets_no_token():
 
 
 def test_a_label_holds_the_longest_node_name():
-    (value,) = pod_body("p", "n" * 253, "busybox", 100)["metadata"]["labels"].values()
+    (value,) = make_pod("p", "n" * 253, "busybox", 100)["metadata"]["labels"].values()
     assert len(value) <= 63
 
 
 def test_without_a_class_the_claim_names_none_so_that_the_default_is_taken():
-    assert "storageClassName" not in claim_body("p", "n1", "", 16)["spec"]
-    assert claim_body("p", "n1", "fast", 16)["spec"]["storageClassName"] == "fast"
+    assert "storageClassName" not in make_claim("p", "n1", "", 16)["spec"]
+    assert make_claim("p", "n1", "fast", 16)["spec"]["storageClassName"] == "fast"

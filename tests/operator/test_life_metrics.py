@@ -7,8 +7,9 @@ import pytest
 from tests.operator.edge.operator_world import a_job
 
 from muster_kube.api.objects import Metadata
+from muster_kube.api.pods import ContainerState, ContainerStatus, ContainerTerminated, PodProgress
 from muster_kube.api.times import rfc3339_whole
-from muster_operator.job.snapshot import ContainerState, ContainerStatus, JobPod, JobPodStatus, Terminated
+from muster_operator.job.snapshot import JobPod
 from muster_operator.job.types import Condition, IPUJob, Move, Status
 from muster_operator.life_metrics import Counted, counted
 from muster_operator.metrics import Metrics
@@ -40,9 +41,9 @@ def count(
 
 
 def failed_pod(reason: str = "", init: bool = False, **ended: Any) -> JobPod:
-    state = (ContainerStatus(name="c", state=ContainerState(terminated=Terminated(**ended))),) if ended else ()
+    state = (ContainerStatus(name="c", state=ContainerState(terminated=ContainerTerminated(**ended))),) if ended else ()
     kind = "init_container_statuses" if init else "container_statuses"
-    return JobPod(metadata=Metadata(name="p"), status=JobPodStatus(phase="Failed", reason=reason, **{kind: state}))
+    return JobPod(metadata=Metadata(name="p"), status=PodProgress(phase="Failed", reason=reason, **{kind: state}))
 
 
 def test_54_a_job_waits_for_partitions_once() -> None:
@@ -86,8 +87,8 @@ def test_57_a_restart_has_a_cause(pods: list[JobPod], cause: str) -> None:
 
 
 def test_57_out_of_memory_is_a_cause_of_its_own() -> None:
-    ended = Terminated(exit_code=137, reason="OOMKilled")
-    status = JobPodStatus(
+    ended = ContainerTerminated(exit_code=137, reason="OOMKilled")
+    status = PodProgress(
         phase="Failed", container_statuses=(ContainerStatus(name="c", state=ContainerState(terminated=ended)),)
     )
     pod = JobPod(metadata=Metadata(name="p"), status=status)

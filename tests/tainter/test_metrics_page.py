@@ -4,7 +4,7 @@ from tests.metrics_page import registered, written
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_kube.webhook.certificates import Certificates
+from muster_kube.webhook.certificate_secret import CertificateSecret
 from muster_tainter.agents.webhook import count_reviews, tell_certificate
 from muster_tainter.controller import Tainter
 from muster_tainter.metrics import Metrics
@@ -18,7 +18,7 @@ def test_the_page_names_exactly_the_families_of_a_replica_with_every_part_of_it(
     Tainter(client, lambda: policy, metrics, may_write=lambda: False, agents=("muster", "app=agent"))
     Pause(client, "muster", on_change=lambda: None, registry=metrics.registry)
     count_reviews(metrics.registry)
-    tell_certificate(metrics.registry, Certificates(client, "n", "s", ["h"]))
+    tell_certificate(metrics.registry, CertificateSecret(client, "n", "s", ["h"]))
     exist = registered([metrics.registry])
     assert written("The tainter's") == exist
     assert all(name.startswith("muster_tainter_") for name in exist)

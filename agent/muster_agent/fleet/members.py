@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT_S = 5.0  # a script that asks node by node makes one list of it; a new agent is seen on the next call
-PAGE = 500  # items; a server that answers from its cache sends them all at once and says so by no `continue`
 SILENCE_S = 10.0  # of the API server in the middle of a list
 TAINTER_S = 10.0
 SHOWN = 20  # names in an error
@@ -261,17 +260,12 @@ class Fleet:
     async def _all(self, path: str, kind: type[T], params: Params) -> list[T]:
         """All items from the server's cache (resourceVersion 0): a moment old, and free of charge for etcd."""
         items: list[T] = []
-        more: Params = {"resourceVersion": "0"}
-        while True:
-            page = await self._client.list_page(
-                path, kind, params={**params, **more, "limit": PAGE}, timeout_s=SILENCE_S
-            )
+        cached: Params = {**params, "resourceVersion": "0"}
+        async for page in self._client.list_pages(path, kind, params=cached, timeout_s=SILENCE_S):
             items += page.items
             for broken in page.undecodable:
                 log.warning("%s %s is left out: %s", path, broken.key or "(no name)", broken.error)
-            if not page.continue_:
-                return items
-            more = {"continue": page.continue_}
+        return items
 
 
 def addresses(slices: Iterable[Slice]) -> dict[str, Peer]:

@@ -26,7 +26,6 @@ SLICES = 4  # of up to 100 endpoints each, as Kubernetes makes them: at 8 a minu
 AGAIN_S, AGAIN_AT_MOST_S = 60.0, 3600.0  # between two looks at one slice
 # who finds fewer slices is there before the others: all are looked for again, each time after twice as long, for a day
 SETTLED_S = 64_000.0
-PAGE = 500
 SILENCE_S = 10.0
 CONNECTED_S = 10.0  # from the agent's start until it speaks to its cluster
 
@@ -148,13 +147,10 @@ class PeersForPing:
                 del drawn[min(drawn, key=self._draw)]
             return Slice(metadata=each.metadata)
 
-        more: dict[str, str] = {"resourceVersion": "0"}
-        while True:
-            asked: Params = {**params, **more, "limit": PAGE}
-            page = await client.list_page(path, Slice, params=asked, transform=keep, timeout_s=SILENCE_S)
-            if not page.continue_:
-                return drawn
-            more = {"continue": page.continue_}
+        cached: Params = {**params, "resourceVersion": "0"}
+        async for _ in client.list_pages(path, Slice, params=cached, transform=keep, timeout_s=SILENCE_S):
+            pass  # `keep` has taken what is wanted of it
+        return drawn
 
     def _draw(self, name: str) -> bytes:
         return blake2b(f"{self._node}/{name}".encode(), digest_size=8).digest()

@@ -8,21 +8,21 @@ what a client owes is to take what has been sent.
 import asyncio
 from typing import Any
 
-import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from muster_agent.http.size_limit import HEAD_LIMIT, RequestSize
+from muster_kube.process.slow_clients import GuardedProtocol
 
 REQUEST_S = 10.0  # from connecting, or from the last answer's keep-alive, until a request is there in whole
 ANSWER_S = 60.0  # between two looks at whether the client takes its answer
 TAKEN_BYTES = 64 << 10  # it has to take so much between two looks, or all there is
 
 
-class Impatient(H11Protocol):
+class Impatient(GuardedProtocol):
     """Drops a connection whose client takes too long to ask or to take its answer, or asks for too much."""
 
+    head_limit = HEAD_LIMIT
     request_s = REQUEST_S
     answer_s = ANSWER_S
 
@@ -34,19 +34,16 @@ class Impatient(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn = h11.Connection(h11.SERVER, HEAD_LIMIT)
         self._size = RequestSize()
         self._refused = False
-        self._patience: asyncio.TimerHandle | None = None
         self._left = 0  # bytes not taken at the last look
         self._drained = False  # since the last look
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base does
         super().connection_made(transport)
-        self._wait(self.request_s)
+        self.arm_timer(self.request_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait(None)
         self._size.done()
         super().connection_lost(exc)
 
@@ -79,18 +76,13 @@ class Impatient(H11Protocol):
         self._size.done()
         super().on_response_complete()
         if not self.transport.is_closing() or self.transport.get_write_buffer_size():
-            self._wait(self.timeout_keep_alive + self.request_s)
+            self.arm_timer(self.timeout_keep_alive + self.request_s)
 
-    def _wait(self, seconds: float | None) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience = None if seconds is None else self.loop.call_later(seconds, self._look)
-
-    def _look(self) -> None:
+    def timer_expired(self) -> None:
         if self._gets_on():
-            self._wait(self.answer_s)
+            self.arm_timer(self.answer_s)
         else:
-            self.transport.abort()
+            super().timer_expired()
 
     def _gets_on(self) -> bool:
         cycle = self.cycle

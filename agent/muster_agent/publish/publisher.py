@@ -16,17 +16,18 @@ import msgspec
 from muster_agent.checks.health_status import change_signature, claim_patch, merge_patch, same_but_for_time
 from muster_agent.metrics.agent_metrics import Metrics
 from muster_agent.publish.node_claim import GRACE_S, Claim, Do
-from muster_agent.publish.rate_limit import Pace
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
 from muster_kube.api.times import rfc3339
 from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.token_bucket import TokenBucket
 from muster_kube.nodehealth import PATH, Metadata, NodeHealth, NodeHealthStatus
 
 log = logging.getLogger(__name__)
 
 RIDE_ALONG_S = 600.0  # counts and measurements alone are written so often at most
 PEACE_S = 600.0  # after so long without an edit by others, the next one is healed at once again
+BURST, REFILL_S = 10, 1.0  # writes, whatever happens on the node: so many at once, then one each so many seconds
 RELEASE_TIMEOUT_S = 4.0  # app.STOP_S is a little longer
 
 
@@ -70,7 +71,7 @@ class Publisher:
         self._noticed_at: float | None = None  # when the oldest change not yet written was noticed
         self._unpublished_since: float | None = None
         self._last_write = float("-inf")
-        self._pace = Pace()
+        self._rate_limit = TokenBucket(BURST, REFILL_S)
         self._retry = Backoff(base_s=0.1, cap_s=10.0)
         self._failures = 0
         self._error = ""
@@ -206,11 +207,9 @@ class Publisher:
         return self._last_write + RIDE_ALONG_S
 
     async def _paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
-        """Write ``desired``, or with None the claim alone, when the pace allows it."""
-        wait_s = self._pace.wait_s(now)
-        if wait_s > 0:
+        """Write ``desired``, or with None the claim alone, when the rate limit allows it."""
+        if wait_s := self._rate_limit.take(now):
             return wait_s
-        self._pace.spend(now)
         version = health.metadata.resource_version
         if desired is None:
             own = self._desired()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from muster_checks.base.user_yaml import shown
+from muster_checks.base.user_yaml import field_path, shown
 
 FILE_BYTES = 1 << 20
 _NOT_IN_A_REASON = re.compile(r"[^A-Za-z0-9_:,]")
@@ -85,7 +85,7 @@ def is_of_windows(path: str) -> bool:
 def first_error(error: ValidationError) -> str:
     """The first thing wrong, as ``rules[0].timeout: "5x": expected …``."""
     first = error.errors(include_url=False, include_context=False)[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    path = field_path(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{path}: missing"

@@ -2,6 +2,7 @@
 
 import json
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -31,3 +32,18 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, (str, int, float)):
         return json.dumps(value, ensure_ascii=False)[:200]
     return _SHORT.repr(value)[:200]
+
+
+def yaml_problem(error: Exception) -> str:
+    """What :func:`load_yaml` raised, for a message: ``line 3: mapping values are not allowed here; expected YAML``."""
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}: " if mark is not None else ""
+    return f"{where}{getattr(error, 'problem', None) or error}; expected YAML"
+
+
+def field_path(location: Iterable[int | str]) -> str:
+    """Where a validation error is, as people write it: ``rules[0].timeout``."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

@@ -20,7 +20,7 @@ from muster_checks.base.commands import AFTER_KILL_S, Output
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.execution import ToolMissing
 from muster_checks.base.npd_json import FILE_BYTES, FileRefused, first_error
-from muster_checks.base.user_yaml import load_yaml
+from muster_checks.base.user_yaml import load_yaml, yaml_problem
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict, shorten
 from muster_checks.plugins.perfdata import read_figures, split_output
 
@@ -80,9 +80,7 @@ def read_nagios(path: Path) -> NagiosFile:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         if isinstance(error, FileRefused):
             raise
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        raise FileRefused(f"{where}{getattr(error, 'problem', None) or error}; expected YAML") from None
+        raise FileRefused(yaml_problem(error)) from None
 
 
 def _told(error: ValidationError) -> str:

@@ -19,7 +19,6 @@ from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, collection
 
 KIND = "ipujob"
 LIST_S = 10.0
-PAGE = 500
 _NODES_LIMIT = 64  # of one job are asked for their health
 
 T = TypeVar("T")
@@ -85,17 +84,11 @@ async def read_jobs_of_node(client: KubeClient, node: str) -> list[str]:
 
 async def _list_all(client: KubeClient, path: str, kind: type[T], params: dict[str, str], blind: list[str]) -> list[T]:
     items: list[T] = []
-    more = ""
-    while True:
-        asked: dict[str, str | int | bool] = {"limit": PAGE, **params, **({"continue": more} if more else {})}
-        try:
-            page = await client.list_page(path, kind, params=asked, timeout_s=LIST_S)
-        except NotFound:
-            return []
-        except ApiError as error:
-            blind.append(f"not looked at: {error}")
-            return items
-        items += page.items
-        more = page.continue_
-        if not more:
-            return items
+    try:
+        async for page in client.list_pages(path, kind, params=params, timeout_s=LIST_S):
+            items += page.items
+    except NotFound:
+        return []
+    except ApiError as error:
+        blind.append(f"not looked at: {error}")
+    return items

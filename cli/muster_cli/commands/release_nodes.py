@@ -42,7 +42,6 @@ from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY, Policy
 NODES = "/api/v1/nodes"
 MANAGER = "muster-cli"
 AT_ONCE = 24  # nodes: more only queue in the API server
-PAGE = 500
 SILENCE_S = 30.0  # of a list of a large fleet
 TRIES = 8  # another writer of the same object between reading and writing
 PATIENCE_S = 60.0  # without any node becoming free
@@ -108,14 +107,9 @@ async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[
 
 
 async def _pages(client: KubeClient, path: str, kind: type[T]) -> AsyncIterator[T]:
-    params: dict[str, str | int | bool] = {"limit": PAGE}
-    while True:
-        page = await client.list_page(path, kind, params=params, timeout_s=SILENCE_S)
+    async for page in client.list_pages(path, kind, timeout_s=SILENCE_S):
         for item in page.items:
             yield item
-        if not page.continue_:
-            return
-        params = {"limit": PAGE, "continue": page.continue_}
 
 
 def _fails(health: NodeHealth | None) -> int:
@@ -185,14 +179,9 @@ class NodeRelease:
 
     async def _labelled(self) -> set[str]:
         """Nodes whose label says that a taint of ours is there; few, and the label goes in the same write."""
-        names: set[str] = set()
-        params: dict[str, str | int | bool] = {"limit": PAGE, "labelSelector": FAULTY_LABEL}
-        while True:
-            page = await self._client.list_page(NODES, Node, params=params, timeout_s=SILENCE_S)
-            names.update(node.metadata.name for node in page.items)
-            if not page.continue_:
-                return names
-            params["continue"] = page.continue_
+        faulty = {"labelSelector": FAULTY_LABEL}
+        pages = self._client.list_pages(NODES, Node, params=faulty, timeout_s=SILENCE_S)
+        return {node.metadata.name async for page in pages for node in page.items}
 
     async def _each(
         self,

@@ -29,7 +29,6 @@ from muster_kube.api.objects import Metadata, Node, Object
 from muster_kube.nodehealth import PATH, NodeHealth, NodeHealthStatus
 from muster_kube.process.command_line import EXIT_UNKNOWN
 
-PAGE = 500
 SILENCE_S = 30.0
 
 T = TypeVar("T", bound=Object)
@@ -105,16 +104,10 @@ async def _list(client: KubeClient, path: str, kind: type[T]) -> tuple[list[T], 
     """All of them; and by name, why some cannot be read, which is told."""
     items: list[T] = []
     broken: dict[str, str] = {}
-    more = ""
-    while True:
-        page = await client.list_page(
-            path, kind, params={"limit": PAGE, **({"continue": more} if more else {})}, timeout_s=SILENCE_S
-        )
+    async for page in client.list_pages(path, kind, timeout_s=SILENCE_S):
         items += page.items
         for each in page.undecodable:
             print(f"muster: {path}/{shorten(each.key or '(no name)')}: {shorten(each.error)}", file=sys.stderr)
             if each.key:
                 broken[each.key] = each.error
-        more = page.continue_
-        if not more:
-            return items, broken
+    return items, broken

@@ -14,7 +14,6 @@ from muster_kube.api.objects import Api, Object
 
 CALL_S = 5.0
 LIST_S = 20.0  # all pages together
-PAGE = 500
 _LINES = 64  # of an answer in plain text
 
 T = TypeVar("T", bound=Api)
@@ -49,16 +48,12 @@ class BoundedReader:
     ) -> list[L] | ReadFailure:
         """What cannot be decoded is left out: it is nobody's to judge here."""
         items: list[L] = []
-        more = ""
         try:
             async with asyncio.timeout(LIST_S):
-                while True:
-                    asked = {"limit": PAGE, **(params or {}), **({"continue": more} if more else {})}
-                    page = await self._client.list_page(path, kind, params=asked, timeout_s=CALL_S)
+                pages = self._client.list_pages(path, kind, params=params, timeout_s=CALL_S)
+                async for page in pages:
                     items += page.items
-                    more = page.continue_
-                    if not more:
-                        return items
+                return items
         except NotFound:
             return []
         except ApiError as error:

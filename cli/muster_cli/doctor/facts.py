@@ -2,7 +2,8 @@
 
 import msgspec
 
-from muster_kube.api.objects import Api, Metadata, NodeCondition, PodSpec, PodStatus
+from muster_kube.api.objects import Api, Metadata, NodeCondition
+from muster_kube.api.pods import ContainerState, ContainerStatus, PodPlacement, PodProgress
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealthStatus
 
@@ -45,35 +46,19 @@ class Workload(Api, frozen=True):
     status: _WorkloadStatus = _WorkloadStatus()
 
 
-class ContainerWaiting(Api, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class ContainerTerminated(Api, frozen=True):
-    reason: str = ""
-    message: str = ""
-    exit_code: int = 0
-
-
-class _State(Api, frozen=True):
-    waiting: ContainerWaiting | None = None
-    terminated: ContainerTerminated | None = None
-
-
-class ContainerFacts(Api, frozen=True):
-    name: str
-    ready: bool = False
+class ContainerFacts(ContainerStatus, frozen=True):
     restart_count: int = 0
-    state: _State = _State()
-    last_state: _State = _State()
+    last_state: ContainerState = ContainerState()
 
 
-class _PodStatus(PodStatus, frozen=True):
-    reason: str = ""
-    message: str = ""
+class _PodStatus(PodProgress, frozen=True):
+    phase: str = ""
     init_container_statuses: tuple[ContainerFacts, ...] = ()
     container_statuses: tuple[ContainerFacts, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.conditions)
 
 
 class _Selected(Api, frozen=True):
@@ -98,7 +83,7 @@ class _Affinity(Api, frozen=True):
     node_affinity: _NodeAffinity = _NodeAffinity()
 
 
-class _PodSpec(PodSpec, frozen=True):
+class _PodSpec(PodPlacement, frozen=True):
     affinity: _Affinity = _Affinity()
 
 

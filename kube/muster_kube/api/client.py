@@ -39,6 +39,8 @@ _JSON = "application/json"
 _ANSWER_LIMIT = 16 << 20  # bytes of one answer that is no list; etcd takes objects of 1.5 MB
 _LINE_LIMIT = 16 << 20  # bytes of one watch event
 _GET_TRIES = 3
+_KEEPALIVE_S = 60.0  # of a connection that is not used
+PAGE_SIZE = 500  # items
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
@@ -72,7 +74,6 @@ class KubeClient:
         user_agent: str = "muster",
         timeout_s: float = 3.5,
         max_connections: int = 32,
-        keepalive_s: float = 60.0,
         around: Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport] = lambda transport: transport,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
@@ -82,7 +83,7 @@ class KubeClient:
         self._around = around
         self._user_agent = user_agent
         self._limits = httpx2.Limits(
-            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=keepalive_s
+            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=_KEEPALIVE_S
         )
         self._transport: httpx2.AsyncBaseTransport | None = None
 
@@ -188,7 +189,7 @@ class KubeClient:
         silence_s = self.timeout_s if timeout_s is None else timeout_s
         for attempt in range(_GET_TRIES):
             try:
-                async with self._opened("GET", path, params, silence_s) as response:
+                async with self._open("GET", path, params, silence_s) as response:
                     reader = PageReader(type, path, transform=transform)
                     async for chunk in self._chunks(response, path, silence_s):
                         reader.feed(chunk)
@@ -197,6 +198,29 @@ class KubeClient:
                 await self._wait_to_retry(error, attempt, silence_s)
         raise AssertionError("unreachable: the last attempt raises")  # pragma: no cover
 
+    async def list_pages(
+        self,
+        path: str,
+        type: type[T],
+        *,
+        params: Params | None = None,
+        transform: Callable[[T], T] | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[ListPage[T]]:
+        """All pages, each as :meth:`list_page` returns it; what fails in the middle is raised there, ``Gone`` too.
+
+        params: labelSelector, fieldSelector; resourceVersion goes with the first page only, as a continue token has its
+        own. At version 0 a server that has a cache ignores the page size and sends all in one page.
+        """
+        asked: dict[str, str | int | bool] = {**(params or {}), "limit": PAGE_SIZE}
+        while True:
+            page = await self.list_page(path, type, params=asked, transform=transform, timeout_s=timeout_s)
+            yield page
+            if not page.continue_:
+                return
+            asked.pop("resourceVersion", None)
+            asked["continue"] = page.continue_
+
     @asynccontextmanager
     async def watch(self, path: str, params: Params, *, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         """An open watch: batches of whole lines, each one event's JSON. Ends when the server ends it.
@@ -204,7 +228,7 @@ class KubeClient:
         A line cut off by the end is dropped: the next watch brings it again. Unreachable after ``silence_s`` seconds
         without a byte.
         """
-        async with self._opened("GET", path, {**params, "watch": "1"}, self.timeout_s) as response:
+        async with self._open("GET", path, {**params, "watch": "1"}, self.timeout_s) as response:
             yield self._lines(response, path, silence_s)
 
     @asynccontextmanager
@@ -216,12 +240,12 @@ class KubeClient:
         A line cut off by the end is dropped. Unreachable after ``silence_s`` seconds without a byte, those until the
         first one included; None: no limit.
         """
-        async with self._opened("GET", path, params, silence_s) as response:
+        async with self._open("GET", path, params, silence_s) as response:
             yield self._lines(response, path, silence_s)
 
     async def date(self, path: str, *, timeout_s: float | None = None) -> str:
         """The server's clock, in whole seconds: the ``Date`` header of an answer to GET; empty without one."""
-        async with self._opened("GET", path, None, self.timeout_s if timeout_s is None else timeout_s) as response:
+        async with self._open("GET", path, None, self.timeout_s if timeout_s is None else timeout_s) as response:
             return response.headers.get("date", "")
 
     async def _lines(self, response: httpx2.Response, path: str, silence_s: float | None) -> AsyncIterator[list[bytes]]:
@@ -252,7 +276,7 @@ class KubeClient:
         tries = _GET_TRIES if method == "GET" else 1
         for attempt in range(tries):
             try:
-                async with _bounded(ends - time.monotonic(), limit_s, path):
+                async with _limit_time(ends - time.monotonic(), limit_s, path):
                     raw = await self._exchange(method, path, params, content, content_type)
             except (TooManyRequests, Unreachable) as error:
                 await self._wait_to_retry(error, attempt if tries > 1 else _GET_TRIES, ends - time.monotonic())
@@ -277,7 +301,7 @@ class KubeClient:
         self, method: str, path: str, params: Params | None, content: bytes, content_type: str
     ) -> bytearray:
         raw = bytearray()
-        async with self._opened(method, path, params, None, content, content_type) as response:
+        async with self._open(method, path, params, None, content, content_type) as response:
             async for chunk in self._chunks(response, path, None):
                 raw += chunk
                 if len(raw) > _ANSWER_LIMIT:
@@ -285,7 +309,7 @@ class KubeClient:
         return raw
 
     @asynccontextmanager
-    async def _opened(
+    async def _open(
         self,
         method: str,
         path: str,
@@ -299,8 +323,8 @@ class KubeClient:
         while True:
             header = await self.config.credentials.header()
             request = self._request(method, path, params, content, content_type, header)
-            async with _bounded(timeout_s, timeout_s, path), _transport_errors(path, self.config.server):
-                response = await self._opened_transport().handle_async_request(request)
+            async with _limit_time(timeout_s, timeout_s, path), _transport_errors(path, self.config.server):
+                response = await self._get_transport().handle_async_request(request)
                 if response.status_code >= 300:
                     body = await _first_bytes(response)
             try:
@@ -331,7 +355,7 @@ class KubeClient:
             extensions["sni_hostname"] = self.config.tls_server_name
         return httpx2.Request(method, url, headers=headers, content=content, extensions=extensions)
 
-    def _opened_transport(self) -> httpx2.AsyncBaseTransport:
+    def _get_transport(self) -> httpx2.AsyncBaseTransport:
         if self._transport is None:
             raise RuntimeError("KubeClient is used outside of its `async with`")
         return self._transport
@@ -342,7 +366,7 @@ class KubeClient:
         chunks = stream.__aiter__()
         while True:
             try:
-                async with _bounded(silence_s, silence_s, path), _transport_errors(path, self.config.server):
+                async with _limit_time(silence_s, silence_s, path), _transport_errors(path, self.config.server):
                     chunk = await chunks.__anext__()
             except StopAsyncIteration:
                 return
@@ -380,7 +404,7 @@ async def _transport_errors(path: str, server: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _bounded(left_s: float | None, limit_s: float | None, path: str) -> AsyncIterator[None]:
+async def _limit_time(left_s: float | None, limit_s: float | None, path: str) -> AsyncIterator[None]:
     """Unreachable after ``left_s`` seconds; ``limit_s`` is the whole limit, for the message."""
     if left_s is None:
         yield

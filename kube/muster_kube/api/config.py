@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from muster_kube.api.credentials import Credentials, FileToken, NoToken, StaticToken
 from muster_kube.api.errors import ConfigError
-from muster_kube.api.kubeconfig import Selected, read_kubeconfigs
+from muster_kube.api.kubeconfig import KubeconfigContext, read_kubeconfigs
 
 __all__ = ["SERVICE_ACCOUNT_DIR", "ClusterConfig", "ConfigError", "load_config"]
 
@@ -128,7 +128,7 @@ def _in_cluster(environ: Mapping[str, str], folder: Path) -> ClusterConfig:
     )
 
 
-def _from_kubeconfig(selected: Selected, origin: str) -> ClusterConfig:
+def _from_kubeconfig(selected: KubeconfigContext, origin: str) -> ClusterConfig:
     cluster, user = selected.cluster, selected.user
     server = cluster.text("server")
     if server is None:

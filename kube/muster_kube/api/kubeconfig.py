@@ -35,13 +35,13 @@ class KubeconfigEntry:
         if value is None or value == "":
             return None
         if not isinstance(value, str):
-            raise ConfigError(f"{self.where(key)}: found {_shown(value)}, expected a text")
+            raise ConfigError(f"{self.where(key)}: found {_show(value)}, expected a text")
         return value
 
     def flag(self, key: str) -> bool:
         value = self.body.get(key, False)
         if not isinstance(value, bool):
-            raise ConfigError(f"{self.where(key)}: found {_shown(value)}, expected true or false")
+            raise ConfigError(f"{self.where(key)}: found {_show(value)}, expected true or false")
         return value
 
     def path(self, key: str) -> Path | None:
@@ -66,7 +66,7 @@ class KubeconfigEntry:
 
 
 @dataclass(frozen=True)
-class Selected:
+class KubeconfigContext:
     """The current context: its cluster, its user (None: anonymous), its namespace."""
 
     context: KubeconfigEntry
@@ -75,7 +75,7 @@ class Selected:
     namespace: str
 
 
-def read_kubeconfigs(files: Sequence[Path], *, skip_missing: bool = False) -> Selected:
+def read_kubeconfigs(files: Sequence[Path], *, skip_missing: bool = False) -> KubeconfigContext:
     """The current context of ``files`` merged. Raises ConfigError naming file and key."""
     documents = [(file, _read(file)) for file in files if not (skip_missing and not file.exists())]
     if not documents:
@@ -83,7 +83,7 @@ def read_kubeconfigs(files: Sequence[Path], *, skip_missing: bool = False) -> Se
     shown = ", ".join(str(file) for file, _ in documents)
     current = next((d["current-context"] for _, d in documents if d.get("current-context")), None)
     if not isinstance(current, str):
-        raise ConfigError(f"{shown}: current-context: found {_shown(current)}, expected the name of a context")
+        raise ConfigError(f"{shown}: current-context: found {_show(current)}, expected the name of a context")
     context = _find(documents, "context", current, shown, "current-context")
     cluster_name = context.text("cluster")
     if cluster_name is None:
@@ -91,7 +91,7 @@ def read_kubeconfigs(files: Sequence[Path], *, skip_missing: bool = False) -> Se
     cluster = _find(documents, "cluster", cluster_name, shown, context.where("cluster"))
     user_name = context.text("user")
     user = None if user_name is None else _find(documents, "user", user_name, shown, context.where("user"))
-    return Selected(context, cluster, user, context.text("namespace") or "default")
+    return KubeconfigContext(context, cluster, user, context.text("namespace") or "default")
 
 
 def _read(file: Path) -> Mapping:
@@ -108,7 +108,7 @@ def _read(file: Path) -> Mapping:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ConfigError(f"kubeconfig {file}: found {_shown(document)}, expected a mapping with kind: Config")
+        raise ConfigError(f"kubeconfig {file}: found {_show(document)}, expected a mapping with kind: Config")
     return document
 
 
@@ -117,7 +117,7 @@ def _find(documents: list[tuple[Path, Mapping]], kind: str, name: str, shown: st
     for file, document in documents:
         entries = document.get(f"{kind}s") or []
         if not isinstance(entries, list):
-            raise ConfigError(f"{file}: {kind}s: found {_shown(entries)}, expected a list")
+            raise ConfigError(f"{file}: {kind}s: found {_show(entries)}, expected a list")
         for number, entry in enumerate(entries):
             if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
                 raise ConfigError(f"{file}: {kind}s[{number}]: expected a mapping with a name")
@@ -125,13 +125,13 @@ def _find(documents: list[tuple[Path, Mapping]], kind: str, name: str, shown: st
             if entry["name"] == name:
                 body = entry.get(kind) or {}
                 if not isinstance(body, dict):
-                    raise ConfigError(f"{file}: {kind}s[{name}].{kind}: found {_shown(body)}, expected a mapping")
+                    raise ConfigError(f"{file}: {kind}s[{name}].{kind}: found {_show(body)}, expected a mapping")
                 return KubeconfigEntry(f"{kind}s", name, body, file)
     allowed = ", ".join(repr(k) for k in known) or f"none: there are no {kind}s"
     raise ConfigError(f"{shown}: {asked_by}: found {name!r}, expected one of the {kind}s: {allowed}")
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """A wrong value as people see it; long ones are cut, so that no key or token is printed whole."""
     if value is None:
         return "nothing"

@@ -30,7 +30,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True)
-class Undecodable:
+class UndecodableObject:
     """An item whose fields are not what its type says. key: its name (``namespace/name``), where that can be read."""
 
     key: str | None
@@ -43,7 +43,7 @@ class ListPage(Generic[T]):
     items: list[T]
     resource_version: str
     continue_: str = ""
-    undecodable: list[Undecodable] = field(default_factory=list)
+    undecodable: list[UndecodableObject] = field(default_factory=list)
 
 
 class _Lenient(msgspec.Struct):
@@ -64,11 +64,11 @@ class _Rest(msgspec.Struct):
 _rest = msgspec.json.Decoder(_Rest)
 
 
-def key_of(namespace: str, name: str) -> str:
+def object_key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def undecodable(raw: bytes | memoryview, error: Exception) -> Undecodable:
+def as_undecodable(raw: bytes | memoryview, error: Exception) -> UndecodableObject:
     """``raw`` with what can still be read of it: its key, for telling people which object is meant."""
     key = None
     try:
@@ -77,8 +77,8 @@ def undecodable(raw: bytes | memoryview, error: Exception) -> Undecodable:
         metadata = {}
     name, namespace = metadata.get("name"), metadata.get("namespace", "")
     if isinstance(name, str) and name and isinstance(namespace, str):
-        key = key_of(namespace, name)
-    return Undecodable(key, bytes(raw), str(error))
+        key = object_key(namespace, name)
+    return UndecodableObject(key, bytes(raw), str(error))
 
 
 class PageReader(Generic[T]):
@@ -102,7 +102,7 @@ class PageReader(Generic[T]):
         self._buffer = bytearray()
         self._head: bytes | None = None  # everything up to and with `"items":[`
         self._items: list[T] = []
-        self._undecodable: list[Undecodable] = []
+        self._undecodable: list[UndecodableObject] = []
         self._worth_cutting = worth_cutting
         self._next_cut = worth_cutting
 
@@ -136,11 +136,11 @@ class PageReader(Generic[T]):
         ends = [found.start() + 1 for found in _BOUNDARY.finditer(self._buffer)]
         for end in ends:
             # a copy, as a Raw field would keep the buffer from being shortened
-            if self._whole(bytes(memoryview(self._buffer)[start:end])):
+            if self._keep_if_whole(bytes(memoryview(self._buffer)[start:end])):
                 start = end + 1
         del self._buffer[:start]
 
-    def _whole(self, piece: bytes) -> bool:
+    def _keep_if_whole(self, piece: bytes) -> bool:
         """Take ``piece`` if it is one whole JSON value."""
         try:
             self._keep(self._decoder.decode(piece))
@@ -149,7 +149,7 @@ class PageReader(Generic[T]):
                 _any_json.decode(piece)
             except msgspec.DecodeError:
                 return False
-            self._undecodable.append(undecodable(piece, error))
+            self._undecodable.append(as_undecodable(piece, error))
         except msgspec.DecodeError:
             return False
         return True
@@ -161,4 +161,4 @@ class PageReader(Generic[T]):
         try:
             self._keep(self._decoder.decode(raw))
         except msgspec.ValidationError as error:
-            self._undecodable.append(undecodable(raw, error))
+            self._undecodable.append(as_undecodable(raw, error))

@@ -13,7 +13,7 @@ from typing import Any
 
 from muster_kube.api.credentials import REREAD_S, Credentials, NoToken
 from muster_kube.api.errors import ConfigError
-from muster_kube.api.kubeconfig import Selected
+from muster_kube.api.kubeconfig import KubeconfigContext
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LoginToken:
         return True
 
 
-def log_in(selected: Selected) -> LoginAnswer:
+def log_in(selected: KubeconfigContext) -> LoginAnswer:
     """Run the login of ``selected``'s user once. Raises ConfigError when the package is missing or the login fails."""
     user = selected.user
     if user is None:
@@ -107,7 +107,7 @@ def log_in(selected: Selected) -> LoginAnswer:
     return LoginAnswer(LoginToken(current, anew))
 
 
-def _document(selected: Selected) -> dict[str, Any]:
+def _document(selected: KubeconfigContext) -> dict[str, Any]:
     """A kubeconfig of one context, as the package reads it; the command of a plug-in keeps its file's folder."""
     user = dict(selected.user.body) if selected.user else {}
     plugin = user.get("exec")

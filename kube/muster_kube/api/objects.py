@@ -176,11 +176,11 @@ class Event(Api, frozen=True, omit_defaults=False):
     reporting_instance: str = ""
 
 
-def _interned(values: dict[str, str]) -> dict[str, str]:
+def _intern_values(values: dict[str, str]) -> dict[str, str]:
     return {sys.intern(key): sys.intern(value) if len(value) <= 64 else value for key, value in values.items()}
 
 
-def _interned_condition(condition: NodeCondition) -> NodeCondition:
+def _intern_condition(condition: NodeCondition) -> NodeCondition:
     """Heartbeats change every few minutes and say nothing a part uses: left out of the cache."""
     return NodeCondition(
         type=sys.intern(condition.type),
@@ -207,7 +207,7 @@ def intern_node(node: Node) -> Node:
             resource_version=meta.resource_version,
             creation_timestamp=meta.creation_timestamp,
             deletion_timestamp=meta.deletion_timestamp,
-            labels=_interned(meta.labels),
+            labels=_intern_values(meta.labels),
             annotations={
                 sys.intern(key): value
                 for key, value in meta.annotations.items()
@@ -217,7 +217,7 @@ def intern_node(node: Node) -> Node:
         ),
         spec=node.spec,
         status=NodeStatus(
-            conditions=tuple(_interned_condition(c) for c in node.status.conditions),
-            allocatable=_interned(node.status.allocatable),
+            conditions=tuple(_intern_condition(c) for c in node.status.conditions),
+            allocatable=_intern_values(node.status.allocatable),
         ),
     )

@@ -81,8 +81,8 @@ class Reviews:
 
     def __init__(self, client: KubeClient, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
-        self._tokens: _Kept[Identity | None] = _Kept(clock)
-        self._access: _Kept[bool] = _Kept(clock)
+        self._tokens: _AnswerCache[Identity | None] = _AnswerCache(clock)
+        self._access: _AnswerCache[bool] = _AnswerCache(clock)
 
     async def who(self, token: str, audience: str = "") -> Identity | None:
         """Whose token it is; None where it is nobody's, or is not meant for ``audience`` (empty: the API server)."""
@@ -120,13 +120,13 @@ class Reviews:
             "namespace": namespace,
             "name": name,
         }
-        return await self._allowed(identity, {"resourceAttributes": attributes})
+        return await self._check_access(identity, {"resourceAttributes": attributes})
 
     async def may_ask(self, identity: Identity, verb: str, path: str) -> bool:
         """Whether they may ``verb`` (get, post …) a path that is no resource, ``/metrics`` for example."""
-        return await self._allowed(identity, {"nonResourceAttributes": {"verb": verb, "path": path}})
+        return await self._check_access(identity, {"nonResourceAttributes": {"verb": verb, "path": path}})
 
-    async def _allowed(self, identity: Identity, attributes: dict[str, dict[str, str]]) -> bool:
+    async def _check_access(self, identity: Identity, attributes: dict[str, dict[str, str]]) -> bool:
         spec = {
             "user": identity.user,
             "uid": identity.uid,
@@ -143,7 +143,7 @@ class Reviews:
         return allowed
 
 
-class _Kept(Generic[V]):
+class _AnswerCache(Generic[V]):
     """Answers, each until its time is over. Of too many the oldest goes: it only has to be asked again."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

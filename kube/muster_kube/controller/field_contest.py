@@ -34,19 +34,19 @@ class FieldContest:
             self._value, self._writes, self._next, self._told = value, 0, 0.0, False
         return max(0.0, self._next - now)
 
-    def is_news(self) -> bool:
+    def should_warn(self) -> bool:
         """Whether it is to be told: once each time that it comes to a wait."""
         was_told, self._told = self._told, True
         return not was_told
 
-    def wrote(self, now: float) -> None:
+    def note_write(self, now: float) -> None:
         self._at = now
         self._writes += 1
         late = self._writes - AT_ONCE
         self._next = now + (BACKOFF.delay_s(late, self._rng) if late >= 0 else 0.0)
 
 
-def writers(entries: Iterable[ManagedFields], field: str) -> tuple[str, ...]:
+def find_writers(entries: Iterable[ManagedFields], field: str) -> tuple[str, ...]:
     """The managers that own ``field`` (``caBundle``) of an object, wherever it stands in there."""
     return tuple(dict.fromkeys(entry.manager for entry in entries if _owns(entry.fields, f"f:{field}")))
 

@@ -7,16 +7,16 @@ may follow. CLOCK_BOOTTIME counts while a machine is suspended, so one that wake
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound
 from muster_kube.api.objects import Api, Metadata
+from muster_kube.api.times import rfc3339_micro
+from muster_kube.controller.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,26 @@ class Lease(Api, frozen=True):
 
 
 @dataclass(frozen=True)
+class LeaseTiming:
+    """duration_s: for which a lease holds; renew_deadline_s: after the start of the last good renewal its holder stops;
+    retry_s: between two tries.
+
+    Raises ValueError where these leave no room.
+    """
+
+    duration_s: float = 10.0
+    renew_deadline_s: float = 6.0
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.retry_s * 1.5 < self.renew_deadline_s < self.duration_s:
+            raise ValueError(
+                f"lease: lease_s={self.duration_s}, renew_deadline_s={self.renew_deadline_s}, retry_s={self.retry_s}: "
+                "expected 1.5 * retry < renew deadline < lease"
+            )
+
+
+@dataclass(frozen=True)
 class _Observed:
     """A record and when, on our clock, we first saw it like that."""
 
@@ -49,14 +69,13 @@ def boottime() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+_SINCE_BOOT = Clock(monotonic=boottime)
 
 
 class LeaderElector:
     """One candidate for one Lease. ``identity`` must be unique (pod name and a random part).
 
-    Raises ValueError when the times do not leave room: a call in flight at the deadline must end before the lease does.
+    Raises ValueError when ``client`` is too patient: a call in flight at the deadline must end before the lease does.
     """
 
     def __init__(
@@ -66,22 +85,13 @@ class LeaderElector:
         name: str,
         identity: str,
         *,
-        lease_s: float = 10.0,
-        renew_deadline_s: float = 6.0,
-        retry_s: float = 2.0,
-        clock: Callable[[], float] = boottime,
-        utc_now: Callable[[], datetime] = _utc_now,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        rng: random.Random | None = None,
-        on_change: Callable[[bool], None] | None = None,
+        timing: LeaseTiming = LeaseTiming(),
+        clock: Clock = _SINCE_BOOT,
     ) -> None:
-        if not retry_s * 1.5 < renew_deadline_s < lease_s:
+        room_s = timing.duration_s - timing.renew_deadline_s
+        if client.timeout_s > room_s:
             raise ValueError(
-                f"lease: {lease_s=}, {renew_deadline_s=}, {retry_s=}: expected 1.5 * retry < renew deadline < lease"
-            )
-        if client.timeout_s > lease_s - renew_deadline_s:
-            raise ValueError(
-                f"lease: client timeout of {client.timeout_s} s, expected at most {lease_s - renew_deadline_s} s "
+                f"lease: client timeout of {client.timeout_s} s, expected at most {room_s} s "
                 "(lease minus renew deadline)"
             )
         self._client = client
@@ -89,14 +99,8 @@ class LeaderElector:
         self._path = f"{self._collection}/{name}"
         self._name = name
         self._identity = identity
-        self._lease_s = lease_s
-        self._renew_deadline_s = renew_deadline_s
-        self._retry_s = retry_s
+        self._timing = timing
         self._clock = clock
-        self._utc_now = utc_now
-        self._sleep = sleep
-        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._on_change = on_change
         self._observed: _Observed | None = None
         self._renewed_at: float | None = None  # start of the last call that gave us the lease; None: not ours
         self._error = ""
@@ -106,7 +110,9 @@ class LeaderElector:
 
     def leading(self) -> bool:
         """May we write now? False as soon as the renew deadline has passed, even if nothing of ours runs meanwhile."""
-        return self._renewed_at is not None and self._clock() < self._renewed_at + self._renew_deadline_s
+        return (
+            self._renewed_at is not None and self._clock.monotonic() < self._renewed_at + self._timing.renew_deadline_s
+        )
 
     @property
     def holder(self) -> str:
@@ -128,10 +134,9 @@ class LeaderElector:
                 await self._release()
 
     async def _acquire(self) -> None:
-        while not await self._try():
+        while not await self._try_once():
             await self._pause()
         log.info("%s leads (lease %s)", self._identity, self._name)
-        self._tell(True)
 
     async def _lead_while_renewing(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """True: ``lead`` ended by itself. False: the lease was lost."""
@@ -146,9 +151,8 @@ class LeaderElector:
             log.error("%s no longer leads (lease %s): %s", self._identity, self._name, self._error or "it is lost")
             return False
         finally:
-            self._tell(False)
-            await _end(renewing)
-            await _end(work)
+            await _cancel(renewing)
+            await _cancel(work)
 
     async def _renew(self) -> None:
         """Until the lease is lost."""
@@ -158,24 +162,24 @@ class LeaderElector:
                 return
             with suppress(TimeoutError):  # the deadline cuts a call short: `lead` must not outlive it
                 async with asyncio.timeout(self._left_s()):
-                    if not await self._try() and self._renewed_at is None:
+                    if not await self._try_once() and self._renewed_at is None:
                         return  # somebody else has it
 
     async def _pause(self) -> None:
         # after Kubernetes' own electors: so that standbys do not ask in step
-        pause_s = self._retry_s * self._rng.uniform(1.0, 1.2)
+        pause_s = self._timing.retry_s * self._clock.rng.uniform(1.0, 1.2)
         if self._renewed_at is not None:
             # not past the deadline, as who leads must stop in time; 10 ms keep tiny rests from spinning
             pause_s = max(0.01, min(pause_s, self._left_s()))
-        await self._sleep(pause_s)
+        await self._clock.sleep(pause_s)
 
     def _left_s(self) -> float:
         """Seconds until the renew deadline; 0 when it has passed or the lease is not ours."""
         if self._renewed_at is None:
             return 0.0
-        return max(0.0, self._renewed_at + self._renew_deadline_s - self._clock())
+        return max(0.0, self._renewed_at + self._timing.renew_deadline_s - self._clock.monotonic())
 
-    async def _try(self) -> bool:
+    async def _try_once(self) -> bool:
         """One attempt to take or keep the lease. Never raises for what the server says."""
         try:
             return await self._take_or_keep()
@@ -190,7 +194,7 @@ class LeaderElector:
             return False
 
     async def _take_or_keep(self) -> bool:
-        started = self._clock()
+        started = self._clock.monotonic()
         try:
             lease = await self._client.get(self._path, type=Lease)
         except NotFound:
@@ -202,13 +206,13 @@ class LeaderElector:
                 "spec": made,
             }
             answer = await self._client.create(self._collection, body, type=Lease)
-            return self._ours(answer, started)
-        self._look(lease.spec)
+            return self._note_renewal(answer, started)
+        self._note_record(lease.spec)
         spec = lease.spec
         mine = spec.holder_identity == self._identity
         if not mine:
             self._renewed_at = None
-            if spec.holder_identity and not self._expired():
+            if spec.holder_identity and not self._has_expired():
                 return False
         if not mine or (self._led and self._renewed_at is None):
             self.led_until, self._led = spec.renew_time, False
@@ -223,35 +227,35 @@ class LeaderElector:
             "spec": record,
         }
         # a merge patch keeps the labels and owners that others have put on it; the resourceVersion makes it ours or 409
-        return self._ours(await self._client.patch(self._path, body, type=Lease), started)
+        return self._note_renewal(await self._client.patch(self._path, body, type=Lease), started)
 
-    def _ours(self, answer: Lease, started: float) -> bool:
-        self._look(answer.spec)
+    def _note_renewal(self, answer: Lease, started: float) -> bool:
+        self._note_record(answer.spec)
         self._renewed_at = started
         self._led = True
         self._error = ""
         return True
 
     def _record(self, *, transitions: int, acquired: str | None) -> LeaseSpec:
-        now = self._utc_now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = rfc3339_micro(self._clock.wall())
         return LeaseSpec(
             holder_identity=self._identity,
-            lease_duration_seconds=max(1, round(self._lease_s)),
+            lease_duration_seconds=max(1, round(self._timing.duration_s)),
             acquire_time=acquired or now,
             renew_time=now,
             lease_transitions=transitions,
         )
 
-    def _look(self, spec: LeaseSpec) -> None:
+    def _note_record(self, spec: LeaseSpec) -> None:
         if self._observed is None or self._observed.spec != spec:
-            self._observed = _Observed(spec, self._clock())
+            self._observed = _Observed(spec, self._clock.monotonic())
 
-    def _expired(self) -> bool:
+    def _has_expired(self) -> bool:
         if self._observed is None:
             return False
         asked_s = float(self._observed.spec.lease_duration_seconds or 0)
-        lasts_s = max(self._lease_s, min(asked_s, _LONGEST * self._lease_s))
-        return self._clock() >= self._observed.at + lasts_s
+        lasts_s = max(self._timing.duration_s, min(asked_s, _LONGEST * self._timing.duration_s))
+        return self._clock.monotonic() >= self._observed.at + lasts_s
 
     async def _release(self) -> None:
         """Give the lease back, so that a successor need not wait. Best effort: it runs out by itself."""
@@ -267,15 +271,11 @@ class LeaderElector:
                 "metadata": {"resourceVersion": lease.metadata.resource_version},
                 "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
             }
-            self._look((await self._client.patch(self._path, body, type=Lease)).spec)
+            self._note_record((await self._client.patch(self._path, body, type=Lease)).spec)
             log.info("%s released lease %s", self._identity, self._name)
 
-    def _tell(self, leads: bool) -> None:
-        if self._on_change is not None:
-            self._on_change(leads)
 
-
-async def _end(task: "asyncio.Future[None]") -> None:
+async def _cancel(task: "asyncio.Future[None]") -> None:
     """Cancel ``task`` and wait until it has ended, however long its clean-up takes; its error is nobody's any more."""
     if not task.done():
         task.cancel()
@@ -285,4 +285,4 @@ async def _end(task: "asyncio.Future[None]") -> None:
         log.debug("ended with %r", task.exception())
 
 
-__all__ = ["LeaderElector", "Lease", "LeaseSpec", "boottime"]
+__all__ = ["LeaderElector", "Lease", "LeaseSpec", "LeaseTiming", "boottime"]

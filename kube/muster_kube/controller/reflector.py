@@ -7,9 +7,7 @@ each time, until a watch has lived for a while; a watch that stays silent beyond
 
 import asyncio
 import logging
-import random
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -17,9 +15,10 @@ import msgspec
 
 from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ApiFailure, BadAnswer, ConfigError, Gone, TooManyRequests
-from muster_kube.api.list_decoder import ListPage, Undecodable, key_of
+from muster_kube.api.list_decoder import ListPage, UndecodableObject, object_key
 from muster_kube.api.objects import Object
 from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
 from muster_kube.controller.watch_events import Bookmark, EventReader, ObjectChanged, ObjectRemoved
 
 T = TypeVar("T", bound=Object)
@@ -29,7 +28,6 @@ OnUndecodable = Callable[[str | None, bytes, str], None]
 
 log = logging.getLogger(__name__)
 
-PAGE_SIZE = 500
 WATCH_S = (300.0, 600.0)  # asked of the server, a random time between
 SILENCE_MARGIN_S = 30.0  # beyond it, a watch that said nothing is dead
 HEALTHY_S = 30.0  # a watch that lived so long starts the back-off anew
@@ -51,7 +49,7 @@ class Reflector(Generic[T]):
     Keys are ``name``, or ``namespace/name``.
     """
 
-    def __init__(
+    def __init__(  # what is watched, who is told, and how: client-go's reflector takes the same; most have defaults
         self,
         client: KubeClient,
         path: str,
@@ -62,9 +60,7 @@ class Reflector(Generic[T]):
         params: Params | None = None,
         transform: Callable[[T], T] | None = None,
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        rng: random.Random | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._path = path
@@ -76,8 +72,6 @@ class Reflector(Generic[T]):
         self._transform = transform
         self._backoff = backoff
         self._clock = clock
-        self._sleep = sleep
-        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._objects: dict[str, T] = {}
         self._version = _ANY_VERSION  # where the watch goes on
         self._listed = False
@@ -115,39 +109,39 @@ class Reflector(Generic[T]):
         """Forever; cancel to stop."""
         try:
             while True:
-                await self._sleep(await self._once())
+                await self._clock.sleep(await self._list_and_watch())
         finally:
             self._connected = False
 
-    async def _once(self) -> float:
+    async def _list_and_watch(self) -> float:
         """List if need be, watch until that ends; returns the seconds to wait before the next try."""
         opened_at = None
         wait_at_least_s = 0.0
         try:
             if not self._listed:
                 await self._list()
-            opened_at = self._clock()
+            opened_at = self._clock.monotonic()
             await self._watch()
-            if self._clock() - opened_at >= HEALTHY_S:
+            if self._clock.monotonic() - opened_at >= HEALTHY_S:
                 # the server ends every watch after a while: nothing is wrong, and `connected` does not flap
                 self._failures = 0
-                return self._rng.uniform(0.0, 0.1)
-            self._note("the server closed it at once")
+                return self._clock.rng.uniform(0.0, 0.1)
+            self._log_error("the server closed it at once")
         except Gone as error:
             # our place is too old: only a new list helps, and not one from a cache that may be as old
             self._listed, self._list_newest = False, True
-            self._note(str(error))
+            self._log_error(str(error))
         except (ApiError, ConfigError) as error:
             if isinstance(error, ApiError) and error.reason == "ResourceVersionTooLarge":
                 # this server's cache is behind what we have seen, or etcd was restored from the past
                 self._listed, self._list_newest = False, True
             if isinstance(error, TooManyRequests):
                 wait_at_least_s = error.retry_after_s
-            self._note(str(error))
+            self._log_error(str(error))
         self._connected = False
-        if opened_at is not None and self._clock() - opened_at >= HEALTHY_S:
+        if opened_at is not None and self._clock.monotonic() - opened_at >= HEALTHY_S:
             self._failures = 0
-        delay_s = self._backoff.delay_s(self._failures, self._rng)
+        delay_s = self._backoff.delay_s(self._failures, self._clock.rng)
         self._failures += 1
         return max(delay_s, wait_at_least_s)
 
@@ -162,38 +156,35 @@ class Reflector(Generic[T]):
         if version is None or not self.synced:
             return
         known = self._objects.get(key)
-        if version <= max(self._seen(), (known and _number(known.metadata.resource_version)) or 0):
+        if version <= max(self._newest_version(), (known and _number(known.metadata.resource_version)) or 0):
             return
-        self._put(key, self._transformed(obj))
+        self._put(key, self._transform_object(obj))
 
     async def _list(self) -> None:
         """Fill the store from a list, telling of what changed, what is new and what is gone."""
-        page_params: dict[str, str | int | bool] = {**self._params, "limit": PAGE_SIZE}
+        params = dict(self._params)
         if not self._list_newest:
             # From the cache, which sends all at once and ignores the limit; a server without a cache heeds it. Any
             # other version beside a limit would mean exactly that version, and 410 after a compaction.
-            page_params["resourceVersion"] = _ANY_VERSION
+            params["resourceVersion"] = _ANY_VERSION
         newest = self._list_newest
-        page = await self._page(page_params)
-        pages = [page]
-        while page.continue_:
-            page_params = {**self._params, "limit": PAGE_SIZE, "continue": page.continue_}
-            page = await self._page(page_params)
-            pages.append(page)
-        self._take_in(pages, newest)
+        listed = self._client.list_pages(
+            self._path,
+            self._type,
+            params=params,
+            transform=self._transform,
+            timeout_s=LIST_SILENCE_S,
+        )
+        pages = [page async for page in listed]
+        self._store_list(pages, newest)
         self._listed, self._list_newest = True, False
         self._synced.set()
 
-    async def _page(self, params: Params) -> ListPage[T]:
-        return await self._client.list_page(
-            self._path, self._type, params=params, transform=self._transform, timeout_s=LIST_SILENCE_S
-        )
-
-    def _take_in(self, pages: list[ListPage[T]], newest: bool) -> None:
+    def _store_list(self, pages: list[ListPage[T]], newest: bool) -> None:
         version = pages[-1].resource_version
         at = _number(version)
         # a quorum read older than what we have seen: etcd was restored from a backup, and what we hold never was
-        history_changed = newest and at is not None and at < self._seen()
+        history_changed = newest and at is not None and at < self._newest_version()
         listed: set[str] = set()
         for page in pages:
             for obj in page.items:
@@ -206,7 +197,7 @@ class Reflector(Generic[T]):
             for item in page.undecodable:
                 if item.key is not None:
                     listed.add(item.key)  # it is there, if unreadable: not gone
-                self._tell_undecodable(item)
+                self._report_undecodable(item)
         for key in sorted(self._unreadable - listed - self._objects.keys()):
             self._drop(key)
         for key in [key for key in self._objects if key not in listed]:
@@ -217,7 +208,7 @@ class Reflector(Generic[T]):
         self._version = version
 
     async def _watch(self) -> None:
-        timeout_s = round(self._rng.uniform(*WATCH_S))
+        timeout_s = round(self._clock.rng.uniform(*WATCH_S))
         params: dict[str, str | int | bool] = {
             **self._params,
             "resourceVersion": self._version,
@@ -229,9 +220,9 @@ class Reflector(Generic[T]):
             self._error = ""
             async for lines in batches:
                 for line in lines:
-                    self._take(line)
+                    self._handle_line(line)
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             event = self._events.read(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -239,17 +230,17 @@ class Reflector(Generic[T]):
             raise BadAnswer(200, f"no watch event: {error}: {line[:120]!r}", self._path) from error
         match event:
             case ObjectChanged():
-                self._change(event)
+                self._handle_change(event)
             case Bookmark():
                 self._version = event.resource_version
             case ApiFailure():
-                self._fail(event)
-            case Undecodable():
-                self._tell_undecodable(event)
+                self._raise_failure(event)
+            case UndecodableObject():
+                self._report_undecodable(event)
             case ObjectRemoved():
                 self._drop(event.key)
 
-    def _change(self, event: ObjectChanged[T]) -> None:
+    def _handle_change(self, event: ObjectChanged[T]) -> None:
         obj = event.object
         key = self._key(obj)
         self._version = obj.metadata.resource_version
@@ -260,12 +251,12 @@ class Reflector(Generic[T]):
             if known is not None or key in self._unreadable:
                 self._drop(key)
         else:
-            self._put(key, self._transformed(obj))
+            self._put(key, self._transform_object(obj))
 
-    def _transformed(self, obj: T) -> T:
+    def _transform_object(self, obj: T) -> T:
         return obj if self._transform is None else self._transform(obj)
 
-    def _fail(self, failure: ApiFailure) -> None:
+    def _raise_failure(self, failure: ApiFailure) -> None:
         message = failure.message or "no message"
         if failure.code == 410 or failure.reason in ("Gone", "Expired"):
             raise Gone(410, failure.reason or "Expired", message, self._path)
@@ -284,7 +275,7 @@ class Reflector(Generic[T]):
         self._unreadable.discard(key)
         self._on_change(key, self._objects.pop(key, None), None)
 
-    def _tell_undecodable(self, item: Undecodable) -> None:
+    def _report_undecodable(self, item: UndecodableObject) -> None:
         if item.key is not None:
             self._unreadable.add(item.key)
         if self._on_undecodable is not None:
@@ -292,17 +283,17 @@ class Reflector(Generic[T]):
         else:
             log.warning("%s: object %s cannot be read: %s", self._path, item.key or "without a name", item.error)
 
-    def _note(self, text: str) -> None:
+    def _log_error(self, text: str) -> None:
         if text != self._error:  # once for each new reason, not for each try
             log.warning("watch of %s is down: %s", self._path, text)
         self._error = text
 
-    def _seen(self) -> int:
+    def _newest_version(self) -> int:
         return _number(self._version) or 0
 
     @staticmethod
     def _key(obj: T) -> str:
-        return key_of(obj.metadata.namespace, obj.metadata.name)
+        return object_key(obj.metadata.namespace, obj.metadata.name)
 
     @staticmethod
     def _is_older(obj: T, known: T | None) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from muster_kube.api.errors import ApiFailure, read_failure
-from muster_kube.api.list_decoder import Undecodable, undecodable
+from muster_kube.api.list_decoder import UndecodableObject, as_undecodable
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class EventReader(Generic[T]):
         typed: Any = msgspec.defstruct(name, [("type", str), ("object", kind)])
         self._typed: msgspec.json.Decoder[Any] = msgspec.json.Decoder(typed)
 
-    def read(self, line: bytes) -> ObjectChanged[T] | ObjectRemoved | Bookmark | ApiFailure | Undecodable:
+    def read(self, line: bytes) -> ObjectChanged[T] | ObjectRemoved | Bookmark | ApiFailure | UndecodableObject:
         """A Failure is the server's ERROR event; Undecodable a changed object that does not fit.
 
         Raises msgspec.MsgspecError when ``line`` is no event at all: then nobody knows what was lost.
@@ -77,13 +77,13 @@ class EventReader(Generic[T]):
         return self._read_raw(line, ValueError(f"event type {event.type!r}"))
 
     @staticmethod
-    def _read_raw(line: bytes, error: Exception) -> ObjectRemoved | Bookmark | ApiFailure | Undecodable:
+    def _read_raw(line: bytes, error: Exception) -> ObjectRemoved | Bookmark | ApiFailure | UndecodableObject:
         event = _raw_event.decode(line)
         if event.type == "BOOKMARK":
             return Bookmark(_bookmark.decode(event.object).metadata.resource_version)
         if event.type == "ERROR":
             return read_failure(memoryview(event.object)) or ApiFailure(message=str(error))
-        item = undecodable(memoryview(event.object), error)
+        item = as_undecodable(memoryview(event.object), error)
         if event.type == "DELETED" and item.key is not None:
             return ObjectRemoved(item.key)
         return item

@@ -33,14 +33,14 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
-async def until_one_ends(part: str, tasks: Iterable["asyncio.Task[Any]"], stop: asyncio.Event) -> int:
+async def wait_until_one_ends(part: str, tasks: Iterable["asyncio.Task[Any]"], stop: asyncio.Event) -> int:
     """The exit code: 0 once ``stop`` is set, EXIT_FAILED where one of ``tasks`` has ended by itself, which is logged.
     The tasks are left as they are: in which order they stop is for the part to say."""
     stopping = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await end(stopping)
+        await cancel_tasks(stopping)
     if stop.is_set():
         return 0
     for task in done:
@@ -49,20 +49,20 @@ async def until_one_ends(part: str, tasks: Iterable["asyncio.Task[Any]"], stop: 
     return EXIT_FAILED
 
 
-async def end(*tasks: "asyncio.Task[Any]") -> None:
+async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
     """Cancelled, and waited for; what they raise is dropped."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def tell_address(what: str, listener: socket.socket) -> None:
+def print_address(what: str, listener: socket.socket) -> None:
     """``WHAT on HOST:PORT`` on stdout: whoever started this may have left the port to the system."""
     host, port = listener.getsockname()[:2]
     print(f"{what} on {host}:{port}", flush=True)
 
 
-def version() -> str:
+def package_version() -> str:
     """Of the installed package; "unknown" from a mere checkout."""
     try:
         return metadata.version("passmuster")

@@ -10,7 +10,7 @@ from muster_kube.api.times import rfc3339
 _OURS = frozenset(("time", "level", "logger", "message"))
 
 
-class OneLine(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
     """``2026-01-02T03:04:05.678Z WARNING message key=value``, or the same as a JSON object.
 
     The keys come with the record: ``log.info(…, extra={"fields": {…}})``; those in ``json_fields`` say apart what the
@@ -39,7 +39,7 @@ class OneLine(logging.Formatter):
 def configure_logging(log_format: str, level: int = logging.INFO) -> None:
     """All loggers to standard error. ``log_format``: text or json."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine(as_json=log_format == "json"))
+    handler.setFormatter(OneLineFormatter(as_json=log_format == "json"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -54,7 +54,7 @@ def load_settings(
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explain(error, places, model, nested))) from error
+        raise SettingsError("\n".join(_explain_all(error, places, model, nested))) from error
 
 
 def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[str]:
@@ -65,7 +65,14 @@ def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[
     ]
 
 
-def _explain(
+def explain_briefly(error: ValidationError, place: str, model: type[BaseModel], *, limit: int = 5) -> str:
+    """The first ``limit`` of them in one line, and how many more there are."""
+    lines = explain(error, place, model)
+    more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
+    return "; ".join(lines[:limit] + more)
+
+
+def _explain_all(
     error: ValidationError, places: Mapping[str, str], model: type[BaseModel], nested: Mapping[str, type[BaseModel]]
 ) -> list[str]:
     lines = []
@@ -84,10 +91,10 @@ def _line(where: str, kind: str, found: object, allowed: str, model: type[BaseMo
     allowed = allowed.removeprefix("Value error, ")
     if not where:  # of no one key: the rest says which
         return allowed
-    return f"{where}: {allowed}" if kind == "missing" else f"{where}: {_shown(found)}: {allowed}"
+    return f"{where}: {allowed}" if kind == "missing" else f"{where}: {_show(found)}: {allowed}"
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:119] + "…"
 
@@ -111,5 +118,5 @@ def _read(file: Path) -> dict[str, object]:
     if document is None:
         return {}
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise SettingsError(f"{file}: {_shown(document)}: expected a mapping of settings")
+        raise SettingsError(f"{file}: {_show(document)}: expected a mapping of settings")
     return document

@@ -80,50 +80,50 @@ class KeyPairSet:
         }
 
 
-def renewed(kept: KeyPairSet | None, hosts: Collection[str], now: float, *, trusted: bool) -> KeyPairSet:
+def renew_key_pairs(kept: KeyPairSet | None, hosts: Collection[str], now: float, *, trusted: bool) -> KeyPairSet:
     """What is to be stored now: ``kept`` itself where it will do.
 
     trusted: whether whoever calls the server has the whole bundle of ``kept``.
     """
     if kept is None:
-        return KeyPairSet(make(hosts, now))
+        return KeyPairSet(make_key_pair(hosts, now))
     current, following = kept.current, kept.next
     if following is not None and not following.serves(hosts, now):
         following = None
     if not current.serves(hosts, now):
         # nobody can call it like this: waiting would help nobody
-        return _taken_over(kept, following or make(_together(current.hosts, hosts), now), now)
+        return _take_over(kept, following or make_key_pair(_merge_hosts(current.hosts, hosts), now), now)
     if following is not None and trusted and now >= following.made + OVERLAP_S:
-        return _taken_over(kept, following, now)
+        return _take_over(kept, following, now)
     if following is None and current.ends - now < RENEW_S:
-        former = tuple(pem for pem in kept.former if end_of(pem) > now)
-        return KeyPairSet(current, make(_together(current.hosts, hosts), now), former)
+        former = tuple(pem for pem in kept.former if expiry_of(pem) > now)
+        return KeyPairSet(current, make_key_pair(_merge_hosts(current.hosts, hosts), now), former)
     return kept if following is kept.next else replace(kept, next=None)
 
 
-def next_due(kept: KeyPairSet) -> float:
+def next_renewal(kept: KeyPairSet) -> float:
     """Until then :func:`renewed` has no other answer than ``kept`` for the names it serves; seconds since the epoch."""
     if kept.next is None:
         return kept.current.ends - RENEW_S
     return min(kept.current.ends, kept.next.ends, kept.next.made + OVERLAP_S)
 
 
-def _taken_over(kept: KeyPairSet, pair: KeyPair, now: float) -> KeyPairSet:
+def _take_over(kept: KeyPairSet, pair: KeyPair, now: float) -> KeyPairSet:
     trusted = (kept.current.authority, *kept.former)
-    return KeyPairSet(pair, former=tuple(pem for pem in trusted if end_of(pem) > now))
+    return KeyPairSet(pair, former=tuple(pem for pem in trusted if expiry_of(pem) > now))
 
 
-def _together(known: Collection[str], hosts: Collection[str]) -> Collection[str]:
+def _merge_hosts(known: Collection[str], hosts: Collection[str]) -> Collection[str]:
     """Replicas of two versions, each with names of its own, would otherwise renew each other's pair for ever."""
     union = set(known) | set(hosts)
     return union if len(union) <= HOSTS_LIMIT else hosts
 
 
-def make(hosts: Collection[str], now: float) -> KeyPair:
+def make_key_pair(hosts: Collection[str], now: float) -> KeyPair:
     """A new pair for a server that is called by ``hosts`` (DNS names or addresses, at least one)."""
     if not hosts:
         raise ValueError("a server needs a name that it is called by")
-    begins, ends = _moment(now - BACKDATED_S), _moment(now + VALID_S)
+    begins, ends = _datetime(now - BACKDATED_S), _datetime(now + VALID_S)
     signer, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     number = x509.random_serial_number()
     # its name is its own: who verifies must not take one authority of the bundle for another
@@ -161,20 +161,20 @@ def make(hosts: Collection[str], now: float) -> KeyPair:
     )
 
 
-def read_kept(data: Mapping[str, bytes]) -> KeyPairSet | None:
+def read_key_pairs(data: Mapping[str, bytes]) -> KeyPairSet | None:
     """What :meth:`KeyPairSet.data` has written; None where nothing is there. Raises UnusableKeyPair."""
     if not any(data.get(name) for name in NAMES):
         return None
-    authorities = _certificates(data, AUTHORITIES)
-    current = _pair(data, CERTIFICATE, KEY, authorities)
-    following = _pair(data, NEXT_CERTIFICATE, NEXT_KEY, authorities) if data.get(NEXT_CERTIFICATE) else None
+    authorities = _read_certificates(data, AUTHORITIES)
+    current = _read_pair(data, CERTIFICATE, KEY, authorities)
+    following = _read_pair(data, NEXT_CERTIFICATE, NEXT_KEY, authorities) if data.get(NEXT_CERTIFICATE) else None
     used = {current.authority, following.authority if following else b""}
     former = [each.public_bytes(Encoding.PEM) for each in authorities]
     return KeyPairSet(current, following, tuple(pem for pem in former if pem not in used))
 
 
-def _pair(data: Mapping[str, bytes], name: str, key_name: str, authorities: list[x509.Certificate]) -> KeyPair:
-    certificate = _certificates(data, name)[0]
+def _read_pair(data: Mapping[str, bytes], name: str, key_name: str, authorities: list[x509.Certificate]) -> KeyPair:
+    certificate = _read_certificates(data, name)[0]
     try:
         key = load_pem_private_key(data.get(key_name, b""), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -197,7 +197,7 @@ def _pair(data: Mapping[str, bytes], name: str, key_name: str, authorities: list
     )
 
 
-def _certificates(data: Mapping[str, bytes], name: str) -> list[x509.Certificate]:
+def _read_certificates(data: Mapping[str, bytes], name: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(data.get(name, b""))
     except ValueError as error:
@@ -220,7 +220,7 @@ def _hosts_of(certificate: x509.Certificate) -> frozenset[str]:
     return frozenset([*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))])
 
 
-def end_of(pem: bytes) -> float:
+def expiry_of(pem: bytes) -> float:
     """Seconds since the epoch. Of a chain the first one's, which is the server's. Raises ValueError."""
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
 
@@ -246,5 +246,5 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _moment(seconds: float) -> datetime:
+def _datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC)

@@ -94,7 +94,7 @@ def read_review(raw: bytes | bytearray) -> tuple[ReviewedRequest, AdmissionReque
     return ReviewedRequest(review.request.uid, review.api_version), review.request
 
 
-def request_at_the_head(raw: bytes | bytearray) -> ReviewedRequest | None:
+def read_request_head(raw: bytes | bytearray) -> ReviewedRequest | None:
     """Of a review of which only the beginning is there; None where it does not begin like one."""
     match = _HEAD.match(raw)
     return ReviewedRequest(match[2].decode(), match[1].decode()) if match else None

@@ -14,16 +14,16 @@ from urllib.parse import parse_qs
 import uvicorn
 
 from muster_kube.process.lifetime import QuietServer
-from muster_kube.webhook.certificates import ServerCertificates
 from muster_kube.webhook.review import (
     AdmissionRequest,
     BadReview,
     ReviewAnswer,
     ReviewedRequest,
+    read_request_head,
     read_review,
-    request_at_the_head,
     write_review,
 )
+from muster_kube.webhook.served_certificate import CertificateSource
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ SHARE = 0.75  # of the API server's patience: an answer has to get back to it
 STOP_S = 5
 
 
-class Webhooks:
+class WebhookApp:
     """The ASGI application. reviewers: by path. What a reviewer raises becomes an HTTP 500, and then the webhook's
     failurePolicy decides."""
 
@@ -74,13 +74,13 @@ class Webhooks:
         self, reviewer: Reviewer, scope: _Message, receive: Callable[[], Awaitable[_Message]]
     ) -> tuple[int, bytes]:
         """HTTP status and body."""
-        limit_s = SHARE * patience_s(scope["query_string"])
-        held = _Held()
+        limit_s = SHARE * review_timeout_s(scope["query_string"])
+        held = _ReviewBody()
         asked: ReviewedRequest | None = None
         try:
             async with asyncio.timeout(limit_s):
                 await self._read(receive, held)
-                asked = request_at_the_head(held.content)
+                asked = read_request_head(held.content)
                 if held.left_out:
                     return _too_large(asked, held)
                 asked, request = read_review(held.content)
@@ -93,12 +93,12 @@ class Webhooks:
             return 200, write_review(asked, ReviewAnswer(False, 503, "ServiceUnavailable", message))
         except BadReview as error:
             return 400, f"{error}\n".encode()
-        except _TooMuch as error:
+        except _TooManyBytes as error:
             return 503, f"{error}\n".encode()
         finally:
             self._held -= len(held.content)
 
-    async def _read(self, receive: Callable[[], Awaitable[_Message]], held: "_Held") -> None:
+    async def _read(self, receive: Callable[[], Awaitable[_Message]], held: "_ReviewBody") -> None:
         """To the end, also of what is too large: a client that is not heard out does not listen."""
         more = True
         while more:
@@ -109,17 +109,17 @@ class Webhooks:
             more = message.get("more_body", False)
             taken = chunk[: REVIEW_LIMIT - len(held.content)]
             if self._held + len(taken) > HELD_LIMIT:
-                raise _TooMuch(f"reviews of {HELD_LIMIT} bytes are under way, which is the most at once")
+                raise _TooManyBytes(f"reviews of {HELD_LIMIT} bytes are under way, which is the most at once")
             self._held += len(taken)
             held.content += taken
             held.left_out += len(chunk) - len(taken)
 
 
-class _TooMuch(Exception):
+class _TooManyBytes(Exception):
     pass
 
 
-class _Held:
+class _ReviewBody:
     """A request's body as far as it has come."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class _Held:
         self.left_out = 0
 
 
-def _too_large(asked: ReviewedRequest | None, held: _Held) -> tuple[int, bytes]:
+def _too_large(asked: ReviewedRequest | None, held: _ReviewBody) -> tuple[int, bytes]:
     # Told apart from a failure: else whoever writes enough could have a failurePolicy of Ignore let it through
     message = f"a review of {len(held.content) + held.left_out} bytes: expected at most {REVIEW_LIMIT}"
     if asked is None:
@@ -135,14 +135,14 @@ def _too_large(asked: ReviewedRequest | None, held: _Held) -> tuple[int, bytes]:
     return 200, write_review(asked, ReviewAnswer(False, 413, "RequestEntityTooLarge", message))
 
 
-def patience_s(query: bytes) -> float:
+def review_timeout_s(query: bytes) -> float:
     """How long the API server waits: it says so in the query, ``timeout=2s``, as of the webhook's timeoutSeconds."""
     said = parse_qs(query.decode("latin-1")).get("timeout", [""])[0]
     match = re.fullmatch(r"([1-9]\d?)s", said, re.ASCII)
     return float(match[1]) if match else DEFAULT_S
 
 
-async def serve(webhooks: Webhooks, certificates: ServerCertificates, bound: socket.socket) -> None:
+async def serve_webhooks(webhooks: WebhookApp, certificates: CertificateSource, bound: socket.socket) -> None:
     """Until cancelled. ``bound``: a socket that does not listen yet: until there is a certificate, who calls is to be
     refused at once rather than kept waiting."""
     caring = asyncio.create_task(certificates.run())

@@ -13,8 +13,8 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from muster_kube.api.objects import Event, EventMetadata, EventSource, ObjectReference
 from muster_kube.api.times import rfc3339_whole
+from muster_kube.controller.token_bucket import TokenBuckets
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_operator.act.rate_limit import Allowance
 from muster_operator.job.names import MANAGER
 from muster_operator.job.snapshot import Tell
 from muster_operator.job.types import API_VERSION, KIND, IPUJob
@@ -44,7 +44,7 @@ class Telling:
         self._now = now
         self._note = note
         self._told: OrderedDict[str, None] = OrderedDict()
-        self._allowed = Allowance(BURST, REFILL_S, clock)
+        self._allowed = TokenBuckets(BURST, REFILL_S, clock)
         self._waiting: dict[str, tuple[str, Event]] = {}
         self._queue: WorkQueue[str] = WorkQueue()
 

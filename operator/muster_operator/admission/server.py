@@ -17,9 +17,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_kube.process.address import bind
-from muster_kube.webhook.certificates import CertificateFiles, Certificates, ServerCertificates, mutating, validating
-from muster_kube.webhook.server import Webhooks, serve
+from muster_kube.process.address import bind_socket
+from muster_kube.webhook.certificate_files import CertificateFiles
+from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path, validating_webhook_path
+from muster_kube.webhook.served_certificate import CertificateSource
+from muster_kube.webhook.server import WebhookApp, serve_webhooks
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
 from muster_operator.admission.review import Reviewers
 from muster_operator.admission.validation import Limits
@@ -60,23 +62,23 @@ async def prepared(
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves both webhooks until it is cancelled. Prints ``webhooks on HOST:PORT``. Raises ConfigError, OSError.
 
-    Rights, without a cert_dir: as :class:`Certificates` says, on the Secret and on both webhook configurations.
+    Rights, without a cert_dir: as :class:`CertificateSecret` says, on the Secret and on both webhook configurations.
     """
     # connections of its own: whoever submits a job waits for nothing that the operator does
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
-        certificates: ServerCertificates
+        certificates: CertificateSource
         if place.cert_dir is not None:
             certificates = CertificateFiles(place.cert_dir)
         else:
-            trusting = [mutating(place.name), validating(place.name)]
-            certificates = Certificates(client, place.namespace, place.name, called_by(place), trusting=trusting)
-        bound = bind(place.host, place.port)
+            trusting = [mutating_webhook_path(place.name), validating_webhook_path(place.name)]
+            certificates = CertificateSecret(client, place.namespace, place.name, called_by(place), trusting=trusting)
+        bound = bind_socket(place.host, place.port)
         with closing(bound):
             yield _serve(place, certificates, bound, registry)
 
 
 async def _serve(
-    place: Place, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
+    place: Place, certificates: CertificateSource, bound: socket.socket, registry: CollectorRegistry
 ) -> None:
     reviews = count_reviews(registry)
     tell_certificate(registry, certificates)
@@ -85,8 +87,8 @@ async def _serve(
     print(f"webhooks on {host}:{port}", flush=True)
     if place.scope:
         log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(place.scope))
-    webhooks = Webhooks({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
-    await serve(webhooks, certificates, bound)
+    webhooks = WebhookApp({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
+    await serve_webhooks(webhooks, certificates, bound)
 
 
 def count_reviews(registry: CollectorRegistry) -> Counter:
@@ -103,6 +105,6 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
     return reviews
 
 
-def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+def tell_certificate(registry: CollectorRegistry, certificates: CertificateSource) -> None:
     gauge = Gauge("muster_operator_certificate_left_seconds", "Until the webhooks' certificate ends", registry=registry)
     gauge.set_function(lambda: certificates.left_s)

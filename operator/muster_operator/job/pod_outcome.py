@@ -4,7 +4,8 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from muster_operator.job.snapshot import ContainerStatus, JobPod, Terminated
+from muster_kube.api.pods import ContainerStatus, ContainerTerminated
+from muster_operator.job.snapshot import JobPod
 
 LIMIT = 1024  # characters of a message, as mpi-operator cuts its own
 FAILED = "Failed"
@@ -70,7 +71,7 @@ def _has_failed(status: ContainerStatus) -> bool:
 
 
 def _container(what: str, status: ContainerStatus) -> str:
-    ended = status.state.terminated or Terminated()
+    ended = status.state.terminated or ContainerTerminated()
     text = f"{what} {status.name} ended with exit code {ended.exit_code}"
     number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
     if number:

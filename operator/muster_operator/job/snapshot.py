@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Literal
 
-from muster_kube.api.objects import Api, Metadata, NodeCondition
+from muster_kube.api.objects import Api, Metadata
+from muster_kube.api.pods import PodPlacement, PodProgress
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job.partition_api import Entry, Refusal
 from muster_operator.job.types import Status
@@ -13,48 +14,12 @@ from muster_operator.job.types import Status
 # --- what is there
 
 
-class Terminated(Api, frozen=True):
-    exit_code: int = 0
-    signal: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class Waiting(Api, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class ContainerState(Api, frozen=True):
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
-
-
-class ContainerStatus(Api, frozen=True):
-    name: str = ""
-    ready: bool = False
-    state: ContainerState = ContainerState()
-
-
-class JobPodStatus(Api, frozen=True):
-    phase: str = "Pending"
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[NodeCondition, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
-
-
-class JobPodSpec(Api, frozen=True):
-    node_name: str = ""
-
-
 class JobPod(Api, frozen=True):
     """A launcher or worker of ours, by its labels (:mod:`muster_operator.job.names`)."""
 
     metadata: Metadata
-    spec: JobPodSpec = JobPodSpec()
-    status: JobPodStatus = JobPodStatus()
+    spec: PodPlacement = PodPlacement()
+    status: PodProgress = PodProgress()
 
 
 class OwnedObject(Api, frozen=True):

@@ -15,8 +15,15 @@ from muster_kube.api.config import load_config
 from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.reviews import Reviews
 from muster_kube.controller.reflector import Reflector
-from muster_kube.process.address import bind
-from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
+from muster_kube.process.address import bind_socket
+from muster_kube.process.lifetime import (
+    QuietServer,
+    cancel_tasks,
+    package_version,
+    print_address,
+    stop_on_signals,
+    wait_until_one_ends,
+)
 from muster_operator.proxy.controllers.list_source import Listing
 from muster_operator.proxy.controllers.reachable import Make
 from muster_operator.proxy.core import Core
@@ -46,7 +53,7 @@ async def run(settings: Settings) -> int:
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
     namespace = settings.namespace or config.namespace
-    product = f"muster-vipu-proxy/{version()}"
+    product = f"muster-vipu-proxy/{package_version()}"
     async with contextlib.AsyncExitStack() as stack:
 
         async def connected(number: int) -> KubeClient:
@@ -73,7 +80,7 @@ async def run(settings: Settings) -> int:
             on_change=lambda _key, _old, new: core.quarantine({} if new is None else new.data),
             params={"fieldSelector": f"metadata.name={settings.quarantine}"},
         )
-        listener = bind(settings.host, settings.port)
+        listener = bind_socket(settings.host, settings.port)
         listener.listen(BACKLOG)  # who reads that we listen may ask at once
         stack.callback(listener.close)
         server = _server(settings, app)
@@ -81,14 +88,14 @@ async def run(settings: Settings) -> int:
         parts = [core.store.run(watching), there.run(), _first(core, there), *followed]
         tasks = [asyncio.create_task(part) for part in parts]
         http = asyncio.create_task(server.serve(sockets=[listener]))
-        tell_address("listening", listener)
+        print_address("listening", listener)
         try:
-            return await until_one_ends("proxy", [*tasks, http], stop)
+            return await wait_until_one_ends("proxy", [*tasks, http], stop)
         finally:
             server.should_exit = True
             await core.stop()
             await asyncio.wait([http], timeout=STOP_S)
-            await end(*tasks, http)
+            await cancel_tasks(*tasks, http)
 
 
 async def _first(core: Core, there: Reflector[QuarantineMap]) -> None:

@@ -10,12 +10,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-HEAD_LIMIT = 64 << 10  # bytes; a token has some thousand
+from muster_kube.process.slow_clients import GuardedProtocol
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Limits:
     connections: int = 1024
 
 
-def timed(limits: Limits) -> type[H11Protocol]:
+def timed(limits: Limits) -> type[GuardedProtocol]:
     """The protocol for uvicorn's ``http``."""
 
     class Timed(_Timed):
@@ -37,7 +35,7 @@ def timed(limits: Limits) -> type[H11Protocol]:
     return Timed
 
 
-class _Timed(H11Protocol):
+class _Timed(GuardedProtocol):
     limits_: Limits
 
     def __init__(
@@ -48,15 +46,13 @@ class _Timed(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn = h11.Connection(h11.SERVER, HEAD_LIMIT)
-        self._timer: asyncio.TimerHandle | None = None
         self._is_idle = False
         self._last_at = 0.0  # on the loop's clock, when it was made or its last answer was complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base does
         super().connection_made(transport)
         self._last_at = self.loop.time()
-        self._arm(self.limits_.read_s)
+        self.arm_timer(self.limits_.read_s)
         if len(self.connections) > self.limits_.connections:
             silent = [each for each in self.connections if isinstance(each, _Timed) and each.asks_nothing]
             min(silent, key=lambda each: each._last_at).drop()
@@ -69,14 +65,10 @@ class _Timed(H11Protocol):
         self.connections.discard(self)  # it counts no more, though its end is told later
         self.transport.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._arm(None)
-        super().connection_lost(exc)
-
     def data_received(self, data: bytes) -> None:
         if self._is_idle:
             self._is_idle = False
-            self._arm(self.limits_.read_s)
+            self.arm_timer(self.limits_.read_s)
         before = self.cycle
         read = before is not None and not before.more_body
         super().data_received(data)
@@ -86,24 +78,15 @@ class _Timed(H11Protocol):
         self._is_idle = True
         self._last_at = self.loop.time()
         # what is still to be sent, and the next request to begin
-        self._arm(self.limits_.write_s if self.transport.is_closing() else self.limits_.idle_s)
+        self.arm_timer(self.limits_.write_s if self.transport.is_closing() else self.limits_.idle_s)
         before = self.cycle
         super().on_response_complete()
         if self.cycle is not before:  # it was there already
             self._is_idle = False
-            self._arm(self.limits_.read_s)
+            self.arm_timer(self.limits_.read_s)
             self._if_read(before_was_read=False)
 
     def _if_read(self, *, before_was_read: bool) -> None:
         cycle = self.cycle
         if not before_was_read and cycle is not None and not cycle.more_body and not cycle.response_complete:
-            self._arm(self.limits_.write_s)
-
-    def _arm(self, seconds: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if seconds is None else self.loop.call_later(seconds, self._over)
-
-    def _over(self) -> None:
-        self._timer = None
-        self.transport.abort()
+            self.arm_timer(self.limits_.write_s)

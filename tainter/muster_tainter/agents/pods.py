@@ -1,6 +1,7 @@
 """Pods of the agents, as far as the dead man looks at them: whose node they are on, and whether they are ready.
 
-A few hundred bytes each, whatever the pods carry.
+A few hundred bytes each, whatever the pods carry: one of each node is held, so these types name fewer fields than
+those of ``muster_kube.api.pods``.
 """
 
 import sys

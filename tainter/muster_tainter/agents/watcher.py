@@ -15,6 +15,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError
 from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, ObjectReference
 from muster_kube.api.times import rfc3339_whole
+from muster_kube.controller.clock import Clock
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import ClearedFault, NodeHealth, ReportedFinding
 from muster_tainter.agents.liveness import Silences
@@ -77,7 +78,7 @@ class AgentWatch:
             on_change=silences.pod_changed,
             params={"labelSelector": selector},
             transform=slim_agent_pod,
-            sleep=self._pause,
+            clock=Clock(sleep=self._pause),
         )
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "ready": ("Nodes with a ready agent", lambda: silences.ready),

@@ -16,9 +16,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_kube.process.address import bind
-from muster_kube.webhook.certificates import CertificateFiles, Certificates, ServerCertificates, validating
-from muster_kube.webhook.server import Webhooks, serve
+from muster_kube.process.address import bind_socket
+from muster_kube.webhook.certificate_files import CertificateFiles
+from muster_kube.webhook.certificate_secret import CertificateSecret, validating_webhook_path
+from muster_kube.webhook.served_certificate import CertificateSource
+from muster_kube.webhook.server import WebhookApp, serve_webhooks
 from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes
 from muster_tainter.settings import Settings
 
@@ -54,13 +56,13 @@ async def prepared(
     account, name = read_account(settings.agent_account, namespace), settings.webhook_name
     # connections of its own: agents that report wait for nothing else, and nothing waits for them
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
-        certificates: ServerCertificates
+        certificates: CertificateSource
         if settings.cert_dir is not None:
             certificates = CertificateFiles(settings.cert_dir)
         else:
             hosts = called_by(name, namespace, settings.host)
-            certificates = Certificates(client, namespace, name, hosts, trusting=[validating(name)])
-        bound = bind(settings.host, settings.webhook_port)
+            certificates = CertificateSecret(client, namespace, name, hosts, trusting=[validating_webhook_path(name)])
+        bound = bind_socket(settings.host, settings.webhook_port)
         with closing(bound):
             yield _serve(client, account, certificates, bound, registry)
 
@@ -77,7 +79,7 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
     return reviews
 
 
-def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+def tell_certificate(registry: CollectorRegistry, certificates: CertificateSource) -> None:
     gauge = Gauge("muster_tainter_certificate_left_seconds", "Until the webhook's certificate ends", registry=registry)
     gauge.set_function(lambda: certificates.left_s)
 
@@ -85,7 +87,7 @@ def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificat
 async def _serve(
     client: KubeClient,
     account: Account,
-    certificates: ServerCertificates,
+    certificates: CertificateSource,
     bound: socket.socket,
     registry: CollectorRegistry,
 ) -> None:
@@ -96,4 +98,4 @@ async def _serve(
     host, port = bound.getsockname()[:2]
     print(f"webhook listening on {host}:{port}", flush=True)
     log.info("%s may write the status of its own node's NodeHealth only", account)
-    await serve(Webhooks({PATH: rule.review}), certificates, bound)
+    await serve_webhooks(WebhookApp({PATH: rule.review}), certificates, bound)

@@ -24,7 +24,6 @@ WAITING_AT_MOST = 32
 TEXT_LIMIT = 2048  # characters of one parameter
 LABELS_LIMIT = 16  # of one parameter
 _KNOWN_LIMIT = 64
-_PAGE_SIZE = 500
 _LIST_S = 20.0
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 _NAMESPACE_LIMIT = 63
@@ -138,19 +137,15 @@ class Locator:
 
     async def _ask(self, asked: Asked) -> frozenset[str]:
         names: set[str] = set()
-        params: dict[str, str | int | bool] = {"labelSelector": asked.selector, "limit": _PAGE_SIZE}
+        params: dict[str, str | int | bool] = {"labelSelector": asked.selector}
         path = "/api/v1/nodes"
         if asked.namespace:
             path = f"/api/v1/namespaces/{asked.namespace}/pods"
             params["fieldSelector"] = _UNFINISHED
         async with asyncio.timeout(_LIST_S), self._lists:
-            while True:
-                page = await self._client.list_page(path, _Placed, params=params, transform=_slim)
+            async for page in self._client.list_pages(path, _Placed, params=params, transform=_slim):
                 for item in page.items:
                     names.add(item.spec.node_name if asked.namespace else item.metadata.name)
-                if not page.continue_:
-                    break
-                params["continue"] = page.continue_
         names.discard("")  # a pod that is not placed yet
         self._known[asked] = _Known(frozenset(names), self._clock())
         self._known.move_to_end(asked)

@@ -19,7 +19,7 @@ from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Pod
 from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.nodehealth import GROUP, PLURAL
-from muster_kube.process.settings import explain
+from muster_kube.process.settings import explain_briefly
 from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,6 @@ AUDIENCE = "muster"
 AT_ONCE = 4  # storage systems work at few claims at a time: more would slow each other and look like a bad one
 RETRY_AFTER_S = 30
 STOP_S = 5.0
-_SHOWN = 5  # mistakes of one request
 
 
 def _on_the_wire(name: str) -> str:
@@ -59,9 +58,7 @@ def read_asked(raw: bytes) -> Asked:
     try:
         return Asked.model_validate_json(raw)
     except ValidationError as error:
-        mistakes = explain(error, "body", Asked)
-        more = [f"and {len(mistakes) - _SHOWN} more"] if len(mistakes) > _SHOWN else []
-        raise Refusal(400, "BadRequest", "; ".join(mistakes[:_SHOWN] + more)) from error
+        raise Refusal(400, "BadRequest", explain_briefly(error, "body", Asked)) from error
 
 
 class Doorkeeper:

@@ -18,7 +18,7 @@ from muster_kube.api.objects import Node
 from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CLEAR_LIMIT, GROUP, PATH, PLURAL, ClearEntry, NodeHealth
-from muster_kube.process.settings import explain
+from muster_kube.process.settings import explain_briefly
 from muster_tainter.faults.manual_clear import clears, merged
 from muster_tainter.faults.node_record import read_memory
 from muster_tainter.http.volume_trials import Refusal, unauthorized
@@ -26,7 +26,6 @@ from muster_tainter.http.volume_trials import Refusal, unauthorized
 log = logging.getLogger(__name__)
 
 TRIES = 5  # another writer of the same NodeHealth between reading and writing
-_SHOWN = 5  # mistakes of one request
 
 
 class Asked(BaseModel):
@@ -43,9 +42,7 @@ def read_asked(raw: bytes) -> Asked:
     try:
         return Asked.model_validate_json(raw)
     except ValidationError as error:
-        mistakes = explain(error, "body", Asked)
-        more = [f"and {len(mistakes) - _SHOWN} more"] if len(mistakes) > _SHOWN else []
-        raise Refusal(400, "BadRequest", "; ".join(mistakes[:_SHOWN] + more)) from error
+        raise Refusal(400, "BadRequest", explain_briefly(error, "body", Asked)) from error
 
 
 class Clearing:

@@ -15,6 +15,7 @@ from inotify_simple import INotify, flags
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from muster_checks.base.user_yaml import field_path
 from muster_tainter.policy.budgets import Budget, Incidents, Rate
 from muster_tainter.policy.heavy_checks import HeavyTesting, PoolTesting
 from muster_tainter.policy.manifest_files import BadFile, with_files
@@ -104,7 +105,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def _line(detail: ErrorDetails) -> str:
-    where = _where(detail["loc"])
+    where = field_path(detail["loc"])
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "value_error" and not where.strip():
         return str(context.get("error", detail["msg"]))
@@ -129,13 +130,6 @@ def _as_json(value: object) -> str:
         return json.dumps(value, default=str)
     except (TypeError, ValueError, RecursionError):  # a date as a key, an alias for what it stands in
         return repr(value)
-
-
-def _where(loc: Sequence[str | int]) -> str:
-    text = ""
-    for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text
 
 
 def _keys_at(loc: Sequence[str | int]) -> str:

@@ -20,8 +20,6 @@ from muster_tainter.policy.rules import Policy
 
 log = logging.getLogger(__name__)
 
-PAGE_SIZE = 500
-
 
 class _Labelled(msgspec.Struct, frozen=True):
     metadata: Metadata
@@ -109,13 +107,8 @@ class LateLabels:
             meta = node.metadata
             return _Labelled(Metadata(name=meta.name, labels={k: v for k, v in meta.labels.items() if k in keys}))
 
-        params: dict[str, str | int | bool] = {"limit": PAGE_SIZE}
-        while True:
-            page = await self._client.list_page(self._path, _Labelled, params=params, transform=slim)
+        async for page in self._client.list_pages(self._path, _Labelled, transform=slim):
             for node in page.items:
                 name, labels = node.metadata.name, node.metadata.labels
                 if labels and name not in fresh:
                     self._late[name] = {**self._late.get(name, {}), **labels}
-            if not page.continue_:
-                return
-            params = {"limit": PAGE_SIZE, "continue": page.continue_}

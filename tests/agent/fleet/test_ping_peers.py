@@ -1,6 +1,6 @@
 """Whom an agent's ping asks, and what finding that out costs the API server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -14,7 +14,7 @@ from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.ping import PING, PingParameters
 from muster_checks.ping.neighbours import NodeAmongOthers
-from muster_kube.api.client import KubeClient, Page
+from muster_kube.api.client import KubeClient, ListPage
 from muster_kube.api.errors import NotFound, Unreachable
 
 SOUND = b"""--- 10.0.0.2 ping statistics ---
@@ -43,7 +43,7 @@ class Server:
         self.fails: Exception | None = None
         self.version = "v1"
 
-    async def list_page(
+    async def list_pages(
         self,
         path: str,
         _kind: type,
@@ -51,7 +51,7 @@ class Server:
         params: Mapping[str, Any],
         transform: Callable[[Slice], Slice],
         timeout_s: float,
-    ) -> Page[Slice]:
+    ) -> AsyncIterator[ListPage[Slice]]:
         assert timeout_s > 0
         assert path.endswith("/namespaces/muster/endpointslices")
         self.asked.append(params)
@@ -61,7 +61,7 @@ class Server:
             raise NotFound(404, "NotFound", "no such version", path)
         name = params.get("fieldSelector", "").removeprefix("metadata.name=")
         found = [each for each in self.slices.values() if not name or each.metadata.name == name]
-        return Page([transform(each) for each in found], "1")
+        yield ListPage([transform(each) for each in found], "1")
 
 
 class Clock:

@@ -15,7 +15,7 @@ from muster_cli.doctor.facts import CrdFacts, DataMap, EndpointSlice, WebhookCon
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure
 from muster_cli.doctor.parts import find_parts
 from muster_kube.api.objects import Metadata
-from muster_kube.webhook.key_pairs import DAY_S, VALID_S, KeyPairSet, make
+from muster_kube.webhook.key_pairs import DAY_S, VALID_S, KeyPairSet, make_key_pair
 from muster_sandbox.controlplane.install import crd_directory
 
 NOW = 1_800_000_000.0
@@ -103,7 +103,7 @@ def slices(*ready: bool) -> list[EndpointSlice]:
     return [msgspec.convert(body, type=EndpointSlice)]
 
 
-KEPT = KeyPairSet(make(["a.svc"], NOW))
+KEPT = KeyPairSet(make_key_pair(["a.svc"], NOW))
 
 
 def of_hook(
@@ -134,7 +134,7 @@ def test_a_certificate_near_its_end_that_nobody_renews_is_a_warning() -> None:
 
 
 def test_a_bundle_that_does_not_trust_what_is_served_is_wrong() -> None:
-    (found,) = of_hook(configuration(make(["b.svc"], NOW).authority))
+    (found,) = of_hook(configuration(make_key_pair(["b.svc"], NOW).authority))
     assert "signed by nobody whom the caBundle trusts" in found.what
 
 

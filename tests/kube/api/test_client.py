@@ -215,3 +215,23 @@ async def test_a_cancelled_call_gives_its_connection_back(api, config, wire):
             call.cancel()
             await asyncio.wait([call])
         assert await client.get("/x") == {}
+
+
+async def test_every_page_of_a_list_is_read_and_what_fails_in_the_middle_is_raised(api, client, wire):
+    path = "/api/v1/nodes"
+    api.on(
+        "GET",
+        path,
+        wire.Reply(200, wire.listing(10, wire.node("a", 3), more="second")),
+        wire.Reply(200, wire.listing(10, wire.node("b", 5), more="third")),
+        wire.Reply(410, wire.failure(410, "Expired")),
+    )
+    pages = client.list_pages(path, Node, params={"labelSelector": "x", "resourceVersion": "0"})
+    assert [(await anext(pages)).items[0].metadata.name for _ in range(2)] == ["a", "b"]
+    with pytest.raises(errors.Gone):
+        await anext(pages)
+    assert [asked.query for asked in api.asked] == [
+        {"labelSelector": "x", "resourceVersion": "0", "limit": "500"},
+        {"labelSelector": "x", "continue": "second", "limit": "500"},
+        {"labelSelector": "x", "continue": "third", "limit": "500"},
+    ]

@@ -8,6 +8,7 @@ import pytest
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Node, intern_node
 from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.clock import Clock
 from muster_kube.controller.reflector import HEALTHY_S, Reflector
 
 PATH = "/api/v1/nodes"
@@ -19,15 +20,14 @@ class Watched:
     def __init__(self, client, fake_time, **options):
         self.changes = []
         self.undecodable = []
-        options = {"backoff": Backoff(1.0, 30.0), "rng": random.Random(1), **options}
+        options = {"backoff": Backoff(1.0, 30.0), **options}
         self.reflector = Reflector(
             client,
             PATH,
             Node,
             on_change=lambda key, old, new: self.changes.append((key, version(old), version(new))),
             on_undecodable=lambda key, raw, error: self.undecodable.append((key, raw, error)),
-            clock=fake_time.clock,
-            sleep=fake_time.sleep,
+            clock=Clock(monotonic=fake_time.clock, sleep=fake_time.sleep, rng=random.Random(1)),
             **options,
         )
 

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from muster_kube.process.address import bind
+from muster_kube.process.address import bind_socket
 
 
 async def test_a_server_s_connections_wait_for_no_full_segment() -> None:
@@ -15,7 +15,7 @@ async def test_a_server_s_connections_wait_for_no_full_segment() -> None:
         writer.close()
         await writer.wait_closed()
 
-    bound = bind("127.0.0.1", 0)
+    bound = bind_socket("127.0.0.1", 0)
     async with await asyncio.start_server(serve, sock=bound):
         _, writer = await asyncio.open_connection(*bound.getsockname()[:2])
         assert await options == 1

@@ -9,14 +9,14 @@ import socket
 import pytest
 
 from muster_kube.process.command_line import EXIT_FAILED, EXIT_USAGE, Parser
-from muster_kube.process.lifetime import end, stop_on_signals, tell_address, until_one_ends
+from muster_kube.process.lifetime import cancel_tasks, print_address, stop_on_signals, wait_until_one_ends
 
 
 @contextlib.asynccontextmanager
 async def running():
     task = asyncio.create_task(asyncio.Event().wait())
     yield task
-    await end(task)
+    await cancel_tasks(task)
     assert task.cancelled()
 
 
@@ -26,7 +26,7 @@ async def test_told_to_stop_is_a_good_end(number: signal.Signals) -> None:
         stop = stop_on_signals()
         try:
             os.kill(os.getpid(), number)
-            assert await until_one_ends("thing", [part], stop) == 0
+            assert await wait_until_one_ends("thing", [part], stop) == 0
             assert not part.done()
         finally:
             for each in (signal.SIGTERM, signal.SIGINT):
@@ -39,7 +39,7 @@ async def test_a_part_that_ends_by_itself_is_told_with_its_error(caplog: pytest.
 
     async with running() as part:
         failing = asyncio.create_task(fails())
-        assert await until_one_ends("thing", [part, failing], asyncio.Event()) == EXIT_FAILED
+        assert await wait_until_one_ends("thing", [part, failing], asyncio.Event()) == EXIT_FAILED
     assert caplog.messages == ["a part of the thing has ended: of its own"]
 
 
@@ -51,14 +51,14 @@ async def test_what_fails_once_it_was_told_to_stop_is_a_good_end() -> None:
     stop.set()
     failing = asyncio.create_task(fails())
     await asyncio.wait([failing])
-    assert await until_one_ends("thing", [failing], stop) == 0
-    await end(failing)
+    assert await wait_until_one_ends("thing", [failing], stop) == 0
+    await cancel_tasks(failing)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_the_address_is_told_for_who_left_the_port_to_the_system(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-        tell_address("metrics", listener)
+        print_address("metrics", listener)
         assert capsys.readouterr().out == f"metrics on {host}:{listener.getsockname()[1]}\n"
 
 

@@ -13,9 +13,19 @@ from tests.kube.webhook.test_certificates import HOSTS, NOW, shake_hands
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, Unreachable
+from muster_kube.controller.clock import Clock
 from muster_kube.controller.field_contest import BACKOFF, QUIET_S
-from muster_kube.webhook.certificates import CLOCK_LOOK_S, SPREAD_S, Certificates
-from muster_kube.webhook.key_pairs import DAY_S, OVERLAP_S, RENEW_S, VALID_S, KeyPairSet, make, next_due, renewed
+from muster_kube.webhook.certificate_secret import CLOCK_LOOK_S, SPREAD_S, CertificateSecret
+from muster_kube.webhook.key_pairs import (
+    DAY_S,
+    OVERLAP_S,
+    RENEW_S,
+    VALID_S,
+    KeyPairSet,
+    make_key_pair,
+    next_renewal,
+    renew_key_pairs,
+)
 
 SECONDS = 5.0  # within which a change is made good
 REACTS_S = 2.0  # who writes another bundle than ours
@@ -32,7 +42,9 @@ class World:
         self.set_forward = 0.0
         client = cast("KubeClient", self.cluster)
         self.replicas = [
-            Certificates(client, "muster", "own-node", HOSTS, trusting=[CONFIGURATION], clock=self.clock)
+            CertificateSecret(
+                client, "muster", "own-node", HOSTS, trusting=[CONFIGURATION], clock=Clock(wall=self.clock)
+            )
             for _ in range(replicas)
         ]
 
@@ -184,7 +196,7 @@ def test_without_the_right_to_watch_it_is_served_and_renewed_all_the_same(
 def test_who_writes_another_bundle_again_and_again_is_named_once_and_met_ever_later(
     wire: Any, caplog: pytest.LogCaptureFixture, replicas: int
 ) -> None:
-    theirs = make(HOSTS, NOW).certificate
+    theirs = make_key_pair(HOSTS, NOW).certificate
 
     async def live() -> None:
         async with World(replicas).running() as world:
@@ -257,10 +269,14 @@ def test_what_is_due_and_cannot_be_done_is_not_tried_all_the_time(wire: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "kept", [KeyPairSet(make(HOSTS, NOW)), KeyPairSet(make(HOSTS, NOW), make(HOSTS, NOW + 100 * DAY_S))]
+    "kept",
+    [
+        KeyPairSet(make_key_pair(HOSTS, NOW)),
+        KeyPairSet(make_key_pair(HOSTS, NOW), make_key_pair(HOSTS, NOW + 100 * DAY_S)),
+    ],
 )
 def test_before_it_is_due_nothing_has_to_be_done(kept: KeyPairSet) -> None:
-    due = next_due(kept)
+    due = next_renewal(kept)
     for now in (NOW, NOW + 50 * DAY_S, due - 1):
-        assert renewed(kept, HOSTS, min(now, due - 1), trusted=True) is kept
-    assert renewed(kept, HOSTS, due + 1, trusted=True) is not kept
+        assert renew_key_pairs(kept, HOSTS, min(now, due - 1), trusted=True) is kept
+    assert renew_key_pairs(kept, HOSTS, due + 1, trusted=True) is not kept

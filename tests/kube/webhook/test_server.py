@@ -14,11 +14,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from muster_kube.process.address import bind
-from muster_kube.webhook.certificates import CertificateFiles
-from muster_kube.webhook.key_pairs import make
+from muster_kube.process.address import bind_socket
+from muster_kube.webhook.certificate_files import CertificateFiles
+from muster_kube.webhook.key_pairs import make_key_pair
 from muster_kube.webhook.review import ALLOWED, AdmissionRequest, ReviewAnswer
-from muster_kube.webhook.server import DEFAULT_S, HELD_LIMIT, REVIEW_LIMIT, Webhooks, patience_s, serve
+from muster_kube.webhook.server import DEFAULT_S, HELD_LIMIT, REVIEW_LIMIT, WebhookApp, review_timeout_s, serve_webhooks
 
 PATH = "/validate"
 USER = {
@@ -87,7 +87,7 @@ class Served:
 
 def put_pair(folder: Path) -> ssl.SSLContext:
     """A certificate of the server, and who trusts it."""
-    pair = make(["127.0.0.1"], time.time())
+    pair = make_key_pair(["127.0.0.1"], time.time())
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
     return ssl.create_default_context(cadata=pair.authority.decode())
@@ -96,10 +96,10 @@ def put_pair(folder: Path) -> ssl.SSLContext:
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     trust = put_pair(tmp_path)
-    reviewer, bound = Reviewer(), bind("127.0.0.1", 0)
+    reviewer, bound = Reviewer(), bind_socket("127.0.0.1", 0)
     port = bound.getsockname()[1]
     certificates = CertificateFiles(tmp_path)
-    running = asyncio.create_task(serve(Webhooks({PATH: reviewer}), certificates, bound))
+    running = asyncio.create_task(serve_webhooks(WebhookApp({PATH: reviewer}), certificates, bound))
     url = f"https://127.0.0.1:{port}"
     async with httpx2.AsyncClient(base_url=url, verify=trust, trust_env=False, timeout=60) as http:
         async with asyncio.timeout(60):
@@ -209,7 +209,7 @@ async def test_what_takes_too_long_is_refused_before_the_api_server_gives_up() -
         sent.append(message)
 
     scope = {"type": "http", "path": PATH, "method": "POST", "query_string": b"timeout=1s"}
-    await Webhooks({PATH: reviewer})(scope, receive, send)
+    await WebhookApp({PATH: reviewer})(scope, receive, send)
     assert sent[0]["status"] == 200
     answer = json.loads(sent[1]["body"])["response"]
     assert (answer["allowed"], answer["status"]["code"]) == (False, 503)
@@ -237,7 +237,7 @@ async def test_plain_http_gets_no_answer(served: Served) -> None:
 
 async def test_all_reviews_together_are_bounded() -> None:
     """Many callers that each send less than the limit, and never end."""
-    webhooks = Webhooks({PATH: Reviewer()})
+    webhooks = WebhookApp({PATH: Reviewer()})
     scope = {"type": "http", "path": PATH, "method": "POST", "query_string": b"timeout=30s"}
     chunk, endless = b"x" * (REVIEW_LIMIT - 1), asyncio.Event()
     waiting = asyncio.Semaphore(0)
@@ -283,7 +283,7 @@ async def test_all_reviews_together_are_bounded() -> None:
     ],
 )
 def test_the_api_server_says_how_long_it_waits(query: bytes, seconds: float) -> None:
-    assert patience_s(query) == seconds
+    assert review_timeout_s(query) == seconds
 
 
 async def test_a_new_certificate_drops_no_connection_and_serves_the_next(served: Served, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ async def test_a_new_certificate_drops_no_connection_and_serves_the_next(served:
     before = await ask(served.http)
     assert before is not None
     trust = put_pair(tmp_path)
-    served.certificates.look()
+    served.certificates.refresh()
     assert await ask(served.http) == before  # on the connection that was there
     url = f"https://127.0.0.1:{served.port}"
     async with httpx2.AsyncClient(base_url=url, verify=trust, trust_env=False, timeout=60) as another:
@@ -305,7 +305,7 @@ async def test_a_new_certificate_drops_no_connection_and_serves_the_next(served:
 
 async def test_an_answer_does_not_wait_for_acknowledgements(served: Served) -> None:
     """asyncio sets TCP_NODELAY only on sockets that name their protocol; without it each answer took 40 ms more."""
-    bound = bind("127.0.0.1", 0)
+    bound = bind_socket("127.0.0.1", 0)
     assert bound.proto == socket.IPPROTO_TCP
     bound.close()
 
@@ -319,8 +319,8 @@ async def test_until_there_is_a_certificate_a_caller_is_refused_at_once() -> Non
         async def run(self) -> None:
             await asyncio.Event().wait()
 
-    bound = bind("127.0.0.1", 0)
-    running = asyncio.create_task(serve(Webhooks({}), NothingYet(), bound))
+    bound = bind_socket("127.0.0.1", 0)
+    running = asyncio.create_task(serve_webhooks(WebhookApp({}), NothingYet(), bound))
     await asyncio.sleep(0)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", bound.getsockname()[1])

@@ -13,7 +13,7 @@ from tests.operator.proxy.world import FAR_S, World, called, wish
 
 from muster_kube.api.errors import Unreachable
 from muster_kube.api.reviews import Identity
-from muster_kube.process.address import bind
+from muster_kube.process.address import bind_socket
 from muster_operator.proxy.routes import BODY_LIMIT, make_app
 from muster_operator.proxy.slow_clients import Limits, timed
 from muster_operator.vipu.simulator.fleet import Faults
@@ -51,7 +51,7 @@ async def serving(limits: Limits) -> AsyncIterator[Served]:
     core = await world.start()
     accounts = Accounts()
     app = make_app(core, accounts, allowed=frozenset({("muster", "muster-operator")}), max_ipus=64)
-    listener = bind("127.0.0.1", 0)
+    listener = bind_socket("127.0.0.1", 0)
     listener.listen(64)
     address = listener.getsockname()[:2]
     server = _Server(uvicorn.Config(app, http=timed(limits), log_config=None, lifespan="off", ws="none"))

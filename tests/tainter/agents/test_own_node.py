@@ -20,7 +20,7 @@ from muster_kube.api.errors import ApiError, ConfigError, NotFound, Unreachable
 from muster_kube.api.objects import Metadata, Pod, PodSpec
 from muster_kube.api.reviews import Identity
 from muster_kube.process.settings import SettingsError
-from muster_kube.webhook.key_pairs import make
+from muster_kube.webhook.key_pairs import make_key_pair
 from muster_kube.webhook.review import AdmissionRequest, Resource
 from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes
 from muster_tainter.agents.webhook import called_by, prepared, read_account
@@ -268,7 +268,7 @@ async def test_a_certificate_folder_that_holds_none_stops_the_start(tmp_path: Pa
 
 
 async def test_files_of_others_are_served_and_no_secret_is_asked_for(tmp_path: Path) -> None:
-    pair = make(["127.0.0.1"], time.time())
+    pair = make_key_pair(["127.0.0.1"], time.time())
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
     (tmp_path / "tls.key").write_bytes(pair.key)
     trust = ssl.create_default_context(cadata=pair.authority.decode())

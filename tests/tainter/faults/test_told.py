@@ -19,7 +19,7 @@ from muster_kube.nodehealth import (
     ReportedMeasurement,
     RequestAnswer,
 )
-from muster_kube.process.logs import OneLine
+from muster_kube.process.logs import OneLineFormatter
 from muster_kube.process.settings import SettingsError
 from muster_tainter.events.recorder import condition_patch, event_name
 from muster_tainter.explain.node import lines, story
@@ -69,7 +69,7 @@ def test_a_taint_is_one_line_with_node_taint_and_rule(make: Any, caplog: Any, as
     with caplog.at_level(logging.INFO):
         tell_taints("n1", decide(make.node(), make.health(finding), POLICY, NOW), dry_run=False)
     [record] = caplog.records
-    line = OneLine(as_json=as_json).format(record)
+    line = OneLineFormatter(as_json=as_json).format(record)
     assert "\n" not in line
     if as_json:
         told = json.loads(line)

@@ -19,7 +19,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from muster_checks.base.user_yaml import FAST_LOADER, load_yaml, shown
+from muster_checks.base.user_yaml import FAST_LOADER, field_path, load_yaml, shown, yaml_problem
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.match import SET_INSTRUCTIONS, Pattern
 from muster_checks.dmesg.catalogue.templates import template_names
@@ -266,10 +266,7 @@ def _read_user_file(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise CatalogueError(f"{path.name}: not UTF-8 at byte {error.start}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise CatalogueError(f"{path.name}: {where}{problem}; expected YAML") from None
+        raise CatalogueError(f"{path.name}: {yaml_problem(error)}") from None
 
 
 def _checked(file: str, index: int, form: Mapping[str, Any]) -> RowForm:
@@ -292,7 +289,7 @@ def _tell(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
     loc = error["loc"]
     if loc[:1] == ("pattern",) and isinstance(given, Mapping) and isinstance(given.get("pattern"), str):
         loc = loc[:1]  # it was not written as a list
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    path = field_path(loc)
     message = error["msg"].removeprefix("Value error, ").replace("String should match pattern", "expected")
     if error["type"] == "extra_forbidden":
         inner: dict[str, type[Form]] = {"context": ContextForm, "after": AfterForm}

@@ -9,8 +9,8 @@ import time
 import msgspec
 import uvicorn
 
-from muster_kube.process.address import bind
-from muster_kube.process.lifetime import QuietServer, stop_on_signals, tell_address, until_one_ends
+from muster_kube.process.address import bind_socket
+from muster_kube.process.lifetime import QuietServer, print_address, stop_on_signals, wait_until_one_ends
 from muster_operator.vipu.simulator import fleet as core
 from muster_operator.vipu.simulator.clocked_fleet import Keeper
 from muster_operator.vipu.simulator.disk import StateError, StateFolder
@@ -63,9 +63,9 @@ async def _serve(keeper: Keeper, listener: socket.socket, stop: asyncio.Event) -
         )
     )
     http = asyncio.create_task(server.serve(sockets=[listener]))
-    tell_address("listening", listener)
+    print_address("listening", listener)
     try:
-        return await until_one_ends("simulator", [http], stop)
+        return await wait_until_one_ends("simulator", [http], stop)
     finally:
         server.should_exit = True
         await http
@@ -77,6 +77,6 @@ def _now() -> float:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    listener = bind(host, port)
+    listener = bind_socket(host, port)
     listener.listen(256)
     return listener

@@ -10,14 +10,9 @@ import base64
 import binascii
 import logging
 import math
-import os
-import random
 import ssl
-import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 
@@ -26,52 +21,25 @@ from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound
 from muster_kube.api.objects import Api, ManagedMetadata, Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
-from muster_kube.controller.field_contest import BACKOFF, FieldContest, writers
+from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
+from muster_kube.controller.field_contest import BACKOFF, FieldContest, find_writers
 from muster_kube.controller.reflector import Reflector
 from muster_kube.webhook.key_pairs import (
-    AUTHORITIES,
-    CERTIFICATE,
-    KEY,
     NAMES,
     KeyPairSet,
     UnusableKeyPair,
-    end_of,
-    next_due,
-    read_kept,
-    renewed,
+    next_renewal,
+    read_key_pairs,
+    renew_key_pairs,
 )
+from muster_kube.webhook.served_certificate import ServedCertificate
 
 log = logging.getLogger(__name__)
 
-FILES_LOOK_S = 60.0  # the kubelet itself takes as long to bring a mounted Secret up to date
 SPREAD_S = 1.0  # replicas are told of a change together, and should not all write at once
 CLOCK_LOOK_S = 3600.0  # renewals go by the wall clock, which may be set while a timer runs
 OVERDUE_S = 30.0  # what is due and cannot be done yet: its authority is not trusted
 TRIES = 5  # of replicas that start together; each round one of them gets on
-_FILE_LIMIT = 1 << 20  # bytes
-
-
-class ServerCertificates(Protocol):
-    """What a TLS server needs of either kind."""
-
-    @property
-    def ssl_context(self) -> ssl.SSLContext:
-        """One object for the whole life of the process; new handshakes get what was loaded last."""
-
-    @property
-    def ca_bundle(self) -> bytes:
-        """PEM of the authorities to trust; empty while unknown."""
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the one that is served ends, below 0 after that; NaN while there is none."""
-
-    @property
-    def ready(self) -> asyncio.Event:
-        """Set once there is a certificate to serve."""
-
-    async def run(self) -> None:
-        """Look after it for ever."""
 
 
 class _Secret(Api, frozen=True):
@@ -79,7 +47,7 @@ class _Secret(Api, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _Seen(Api, frozen=True):
+class _WatchedObject(Api, frozen=True):
     """Of what is watched only whether it has changed."""
 
     metadata: Metadata
@@ -101,15 +69,14 @@ class _Configuration(Api, frozen=True):
     webhooks: tuple[_Webhook, ...] = ()
 
     def trusts(self, bundle: bytes) -> bool:
-        return all(webhook.client_config.ca_bundle == _encoded(bundle) for webhook in self.webhooks)
+        return all(webhook.client_config.ca_bundle == _encode(bundle) for webhook in self.webhooks)
 
 
-class Certificates:
+class CertificateSecret:
     """Kept in the Secret ``name`` of ``namespace``, for a server that is called by ``hosts`` (DNS names or addresses).
 
     trusting: API paths of the webhook configurations whose ``caBundle`` (of all their webhooks) is ours to write; one
         that does not exist is passed over until it does
-    clock: seconds since the epoch
 
     Rights: on the Secret create, get, list, watch and patch; on each configuration get, list, watch and patch. RBAC can
     bind all but create to the names, as lists and watches are of that one name only.
@@ -124,9 +91,7 @@ class Certificates:
         hosts: Collection[str],
         *,
         trusting: Sequence[str] = (),
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        rng: random.Random | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._collection = f"/api/v1/namespaces/{namespace}/secrets"
@@ -135,11 +100,9 @@ class Certificates:
         self._hosts = frozenset(hosts)
         self._trusting = tuple(trusting)
         self._clock = clock
-        self._sleep = sleep
-        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._served = _Served()
+        self._served = ServedCertificate()
         self._due = 0.0  # seconds since the epoch, of the next look if nobody changes anything
-        self._contests = {path: FieldContest(self._rng) for path in self._trusting}
+        self._contests = {path: FieldContest(self._clock.rng) for path in self._trusting}
         self._changed = asyncio.Event()
         self.ready = self._served.ready
 
@@ -153,48 +116,47 @@ class Certificates:
 
     @property
     def left_s(self) -> float:
-        return self._served.ends - self._clock()
+        return self._served.ends - self._clock.wall()
 
     async def run(self) -> None:
         """For ever. What the API server refuses is logged once for each new reason, and tried again."""
         async with asyncio.TaskGroup() as group:
             for path in (self._path, *self._trusting):
                 group.create_task(self._watch(path).run())
-            await self._care()
+            await self._keep_fresh()
 
-    def _watch(self, path: str) -> Reflector[_Seen]:
+    def _watch(self, path: str) -> Reflector[_WatchedObject]:
         collection, _, name = path.rpartition("/")
         return Reflector(
             self._client,
             collection,
-            _Seen,
+            _WatchedObject,
             on_change=lambda *_: self._changed.set(),
             params={"fieldSelector": f"metadata.name={name}"},
-            sleep=self._sleep,
-            rng=self._rng,
+            clock=self._clock,
         )
 
-    async def _care(self) -> None:
+    async def _keep_fresh(self) -> None:
         backoff, failures, told = Backoff(base_s=0.5, cap_s=30.0), 0, ""
         while True:
             self._changed.clear()
             try:
-                await self.look()
+                await self.refresh()
             except (ApiError, ConfigError, UnusableKeyPair) as error:
                 if str(error) != told:
                     log.warning("the certificate in Secret %s: %s", self._name, error)
                 told = str(error)
-                await self._changed_within(backoff.delay_s(failures, self._rng))
+                await self._wait_for_change(backoff.delay_s(failures, self._clock.rng))
                 failures += 1
             else:
                 failures, told = 0, ""
-                while not self._changed.is_set() and (left_s := self._due - self._clock()) > 0:
-                    await self._changed_within(min(left_s, CLOCK_LOOK_S))
-            await self._sleep(self._rng.uniform(0.0, SPREAD_S))
+                while not self._changed.is_set() and (left_s := self._due - self._clock.wall()) > 0:
+                    await self._wait_for_change(min(left_s, CLOCK_LOOK_S))
+            await self._clock.sleep(self._clock.rng.uniform(0.0, SPREAD_S))
 
-    async def _changed_within(self, seconds: float) -> None:
+    async def _wait_for_change(self, seconds: float) -> None:
         """Until something has changed, at most so long."""
-        waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._sleep(seconds))]
+        waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -202,25 +164,25 @@ class Certificates:
                 each.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Read what is there, renew what is due, have it trusted, serve it.
 
         Raises ApiError, ConfigError, UnusableKeyPair.
         """
         for attempt in range(1, TRIES + 1):
             try:
-                kept, unsaid, rest_s = await self._agree()
+                kept, unsaid, rest_s = await self._agree_on_key_pairs()
             except Conflict:
                 if attempt == TRIES:
                     raise
                 continue
             self._served.load(kept.current.certificate, kept.current.key, kept.bundle)
-            self._due = min(max(next_due(kept), self._clock() + OVERDUE_S), self._clock() + rest_s)
+            self._due = min(max(next_renewal(kept), self._clock.wall() + OVERDUE_S), self._clock.wall() + rest_s)
             if unsaid is not None:
                 raise unsaid
             return
 
-    async def _agree(self) -> tuple[KeyPairSet, ApiError | None, float]:
+    async def _agree_on_key_pairs(self) -> tuple[KeyPairSet, ApiError | None, float]:
         """What all replicas serve from now on, why it could not be made known, and in how many seconds to look again
         because others write there, too. Raises Conflict: look again.
 
@@ -229,15 +191,15 @@ class Certificates:
         """
         configurations = [each for path in self._trusting if (each := await self._configuration(path)) is not None]
         secret = await self._secret()
-        before = None if secret is None else _kept_in(secret, self._path)
+        before = None if secret is None else _read_key_pair_set(secret, self._path)
         trusted = before is not None and all(each.trusts(before.bundle) for _, each in configurations)
-        kept = renewed(before, self._hosts, self._clock(), trusted=trusted)
+        kept = renew_key_pairs(before, self._hosts, self._clock.wall(), trusted=trusted)
         if kept is not before:
             await self._write(secret, kept)
         unsaid, rest_s = None, math.inf
         for path, configuration in configurations:
             try:
-                rest_s = min(rest_s, await self._make_trust(path, configuration, kept.bundle))
+                rest_s = min(rest_s, await self._write_ca_bundle(path, configuration, kept.bundle))
             except Conflict:
                 raise
             except ApiError as error:
@@ -257,7 +219,7 @@ class Certificates:
             return None
 
     async def _write(self, secret: _Secret | None, kept: KeyPairSet) -> None:
-        data = {name: None if value is None else _encoded(value) for name, value in kept.data().items()}
+        data = {name: None if value is None else _encode(value) for name, value in kept.data().items()}
         if secret is None:
             body: dict[str, Any] = {
                 "apiVersion": "v1",
@@ -279,169 +241,57 @@ class Certificates:
             following,
         )
 
-    async def _make_trust(self, path: str, configuration: _Configuration, bundle: bytes) -> float:
+    async def _write_ca_bundle(self, path: str, configuration: _Configuration, bundle: bytes) -> float:
         """In how many seconds to look again, as others have written there."""
         if configuration.trusts(bundle):
             return math.inf
         contest = self._contests[path]
-        if (rest_s := contest.wait_s(_encoded(bundle), self._clock())) > 0:
-            if contest.is_news():
+        if (rest_s := contest.wait_s(_encode(bundle), self._clock.wall())) > 0:
+            if contest.should_warn():
                 log.warning(
                     "%s: %s writes another caBundle over ours again and again: ours is written ever later, in the end "
                     "about every %g s, and without it the webhook cannot be called. Let one of the two write it: take "
                     "cert-manager's annotation off, or name its certificate here (--cert-dir)",
                     path,
-                    ", ".join(writers(configuration.metadata.managed_fields, "caBundle")) or "somebody",
+                    ", ".join(find_writers(configuration.metadata.managed_fields, "caBundle")) or "somebody",
                     BACKOFF.cap_s,
                 )
             return rest_s
         webhooks = [
-            {"name": webhook.name, "clientConfig": {"caBundle": _encoded(bundle)}} for webhook in configuration.webhooks
+            {"name": webhook.name, "clientConfig": {"caBundle": _encode(bundle)}} for webhook in configuration.webhooks
         ]
         body = {"metadata": {"resourceVersion": configuration.metadata.resource_version}, "webhooks": webhooks}
         await self._client.patch(path, body, kind="strategic", type=_Configuration)
         log.info("%s: caBundle written", path)
-        contest.wrote(self._clock())
+        contest.note_write(self._clock.wall())
         return math.inf
 
 
-class CertificateFiles:
-    """Files that somebody else keeps fresh (cert-manager's Secret, mounted): tls.crt, tls.key and, if there, ca.crt.
-
-    Whoever makes them has them trusted, too. Raises ConfigError where they cannot be served at the start; later the
-    last good ones stay.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        self._folder = folder
-        self._clock = clock
-        self._sleep = sleep
-        self._served = _Served()
-        self.ready = self._served.ready
-        self.look()
-
-    @property
-    def ssl_context(self) -> ssl.SSLContext:
-        return self._served.context
-
-    @property
-    def ca_bundle(self) -> bytes:
-        return self._served.bundle
-
-    @property
-    def left_s(self) -> float:
-        return self._served.ends - self._clock()
-
-    def look(self) -> None:
-        """Raises ConfigError."""
-        certificate, key = self._read(CERTIFICATE), self._read(KEY)
-        bundle = self._read(AUTHORITIES) if (self._folder / AUTHORITIES).exists() else b""
-        try:
-            self._served.load(certificate, key, bundle)
-        except UnusableKeyPair as error:
-            raise ConfigError(f"{self._folder}: {error}") from error
-
-    async def run(self) -> None:
-        told = ""
-        while True:
-            await self._sleep(FILES_LOOK_S)
-            try:
-                self.look()
-            except ConfigError as error:
-                # the kubelet swaps all files at once, but others write them one by one
-                if str(error) != told:
-                    log.warning("the certificate that was read last is still served: %s", error)
-                told = str(error)
-            else:
-                told = ""
-
-    def _read(self, name: str) -> bytes:
-        path = self._folder / name
-        try:
-            with path.open("rb") as opened:
-                return opened.read(_FILE_LIMIT)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-class _Served:
-    """The context of a running server, and what was loaded into it last."""
-
-    def __init__(self) -> None:
-        self.context = _server_context()
-        self.bundle = b""
-        self.ends = math.nan  # seconds since the epoch
-        self.ready = asyncio.Event()
-        self._loaded = b""
-
-    def load(self, certificate: bytes, key: bytes, bundle: bytes) -> None:
-        """Does nothing where it is loaded already. Raises UnusableKeyPair, with the old one in place."""
-        self.bundle = bundle
-        both = certificate + b"\n" + key
-        if both == self._loaded:
-            return
-        try:
-            with _as_file(both) as path:
-                _server_context().load_cert_chain(path)  # tried apart: half a pair would end every handshake
-                self.context.load_cert_chain(path)
-            self.ends = end_of(certificate)
-        except (ssl.SSLError, ValueError) as error:
-            raise UnusableKeyPair(f"no certificate with its key: {error}") from error
-        self._loaded = both
-        self.ready.set()
-        log.info("a certificate was loaded")
-
-
-def _server_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A path to read ``content`` from, as OpenSSL wants one: in memory, so that no key lies on any disk."""
-    number = os.memfd_create("certificate")
-    try:
-        with os.fdopen(os.dup(number), "wb") as file:
-            file.write(content)
-        yield f"/proc/self/fd/{number}"
-    finally:
-        os.close(number)
-
-
-def _kept_in(secret: _Secret, path: str) -> KeyPairSet | None:
+def _read_key_pair_set(secret: _Secret, path: str) -> KeyPairSet | None:
     """Raises UnusableKeyPair: it is left as it is, for it may be somebody else's."""
     data: dict[str, bytes] = {}
     try:
         for name in NAMES:
             data[name] = base64.b64decode(secret.data.get(name) or "", validate=True)
-        return read_kept(data)
+        return read_key_pairs(data)
     except (binascii.Error, ValueError, UnusableKeyPair) as error:
         raise UnusableKeyPair(
             f"{path}: {error}; it is not touched: delete it, and a new one is made, or name another"
         ) from error
 
 
-def _encoded(content: bytes) -> str:
+def _encode(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def validating(name: str) -> str:
+def validating_webhook_path(name: str) -> str:
     """The API path of a ValidatingWebhookConfiguration, for ``trusting``."""
     return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
 
 
-def mutating(name: str) -> str:
+def mutating_webhook_path(name: str) -> str:
     """The API path of a MutatingWebhookConfiguration, for ``trusting``."""
     return f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
 
 
-__all__ = ["CertificateFiles", "Certificates", "ServerCertificates", "mutating", "validating"]
+__all__ = ["CertificateSecret", "mutating_webhook_path", "validating_webhook_path"]

@@ -1,0 +1,77 @@
+"""The certificate of a server as files that somebody else keeps fresh, read again from time to time."""
+
+import logging
+import ssl
+from pathlib import Path
+
+from muster_kube.api.errors import ConfigError
+from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
+from muster_kube.webhook.key_pairs import AUTHORITIES, CERTIFICATE, KEY, UnusableKeyPair
+from muster_kube.webhook.served_certificate import ServedCertificate
+
+log = logging.getLogger(__name__)
+
+FILES_LOOK_S = 60.0  # the kubelet itself takes as long to bring a mounted Secret up to date
+_FILE_LIMIT = 1 << 20  # bytes
+
+
+class CertificateFiles:
+    """Files that somebody else keeps fresh (cert-manager's Secret, mounted): tls.crt, tls.key and, if there, ca.crt.
+
+    Whoever makes them has them trusted, too. Raises ConfigError where they cannot be served at the start; later the
+    last good ones stay.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._served = ServedCertificate()
+        self.ready = self._served.ready
+        self.refresh()
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        return self._served.context
+
+    @property
+    def ca_bundle(self) -> bytes:
+        return self._served.bundle
+
+    @property
+    def left_s(self) -> float:
+        return self._served.ends - self._clock.wall()
+
+    def refresh(self) -> None:
+        """Raises ConfigError."""
+        certificate, key = self._read(CERTIFICATE), self._read(KEY)
+        bundle = self._read(AUTHORITIES) if (self._folder / AUTHORITIES).exists() else b""
+        try:
+            self._served.load(certificate, key, bundle)
+        except UnusableKeyPair as error:
+            raise ConfigError(f"{self._folder}: {error}") from error
+
+    async def run(self) -> None:
+        told = ""
+        while True:
+            await self._clock.sleep(FILES_LOOK_S)
+            try:
+                self.refresh()
+            except ConfigError as error:
+                # the kubelet swaps all files at once, but others write them one by one
+                if str(error) != told:
+                    log.warning("the certificate that was read last is still served: %s", error)
+                told = str(error)
+            else:
+                told = ""
+
+    def _read(self, name: str) -> bytes:
+        path = self._folder / name
+        try:
+            with path.open("rb") as opened:
+                return opened.read(_FILE_LIMIT)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
