@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from floor import BareClient
+from harness.floor import BareClient
+from harness.progress import say
 from latency import bare_server
-from progress import say
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.cluster.fleet_findings import FATAL, NODES, finding_of_each, healths, publish
+from tests.cluster.tainter.fleet_findings import FATAL, NODES, finding_of_each, healths, publish
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config

@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_agent import BenchAgent, health_object
-from footprint import footprint
+from harness.bench_agent import BenchAgent, health_object
+from harness.footprint import footprint
+from harness.progress import say
 from line_to_taint import DEVICE, HEALTHS
-from progress import say
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install

@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench_agent import BenchAgent, always_on, health_object
-from footprint import Footprint, footprint
+from harness.bench_agent import BenchAgent, always_on, health_object
+from harness.footprint import Footprint, footprint
+from harness.node_exporter import VERSION, NotToBeHad, find_or_fetch
+from harness.progress import say
 from line_to_taint import HEALTHS
-from node_exporter import VERSION, NotToBeHad, find_or_fetch
-from progress import say
 
 from muster_sandbox.controlplane.audit import READS, AuditLog
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from footprint import Footprint
+from harness.footprint import Footprint
+from harness.progress import say
+from harness.supervised_bed import LIMIT_S, SupervisedBed, until
 from jobs_floor import TEMPLATE
-from progress import say
-from supervised_bed import LIMIT_S, SupervisedBed, until
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.cluster.operator_bed import SELECTOR, TRACKER, training
+from tests.cluster.ipujob.operator_bed import SELECTOR, TRACKER, training
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench_agent import health_object
-from floor import BareClient, Server
+from harness.bench_agent import health_object
+from harness.floor import BareClient, Server
+from harness.progress import say
 from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muster_round, observer
-from progress import say
 
 from muster_checks.registry import registry
 from muster_kube.api.client import KubeClient

@@ -12,14 +12,23 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_agent import health_object
 from burst import tainter
+from harness.bench_agent import health_object
+from harness.progress import say
 from latency import PASSED, percentile
-from progress import say
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.cluster.fleet_findings import FATAL, HARMLESS, HEALTHS, NODES, finding_of_each, publish, recording, status
+from tests.cluster.tainter.fleet_findings import (
+    FATAL,
+    HARMLESS,
+    HEALTHS,
+    NODES,
+    finding_of_each,
+    publish,
+    recording,
+    status,
+)
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config

@@ -10,11 +10,11 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_agent import health_object
-from footprint import Footprint, footprint
+from harness.bench_agent import health_object
+from harness.footprint import Footprint, footprint
+from harness.progress import say
 from latency import PASSED
 from line_to_taint import HEALTHS, NODES
-from progress import say
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config

@@ -15,9 +15,9 @@ sys.path.insert(0, str(ROOT))
 from tests.browser.chromium import Browser, started  # noqa: E402 - run as a script, from anywhere
 from tests.browser.dashboard_page import WIDTH, page  # noqa: E402
 from tests.browser.screenshots import save  # noqa: E402
-from tests.cluster.dashboard_queries import dashboards, filled_in  # noqa: E402
-from tests.cluster.operator_bed import Bed  # noqa: E402
-from tests.cluster.scraped_fleet import scraped_fleet  # noqa: E402
+from tests.cluster.dashboards.dashboard_queries import dashboards, filled_in  # noqa: E402
+from tests.cluster.dashboards.scraped_fleet import scraped_fleet  # noqa: E402
+from tests.cluster.ipujob.operator_bed import Bed  # noqa: E402
 
 from muster_kube.api.client import KubeClient  # noqa: E402
 from muster_kube.api.config import load_config  # noqa: E402

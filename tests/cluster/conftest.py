@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.real_node_images import images
+from tests.cluster.chart.real_node_images import images
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from tests.cluster.api_faults import FAULTS, ApiFaults, ExposedProcess
-from tests.cluster.embedded_operator import Installation, make_vipu
-from tests.cluster.ipujob_watcher import IPUJobWatcher, watch_ipujobs
-from tests.cluster.operator_bed import inference, training
+from tests.cluster.ipujob.operator_bed import inference, training
+from tests.cluster.ipujob_failures.api_faults import FAULTS, ApiFaults, ExposedProcess
+from tests.cluster.ipujob_failures.embedded_operator import Installation, make_vipu
+from tests.cluster.ipujob_failures.ipujob_watcher import IPUJobWatcher, watch_ipujobs
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
