@@ -60,7 +60,7 @@ docs: .venv/installed
 
 tour: .venv/installed
 	@$(BIN)/python -m muster_sandbox
-	@$(BIN)/python tests/cluster/tour.py
+	@$(BIN)/python tests/cluster/commands/tour.py
 
 screenshots: .venv/installed
 	@$(BIN)/python tests/browser/screenshots.py

@@ -14,7 +14,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 
-from tests.chart.charting import PROGRAM, SHA256, Helm, Rendered, checked  # noqa: E402 - tests is no package of ours
+from tests.chart.helm_render import PROGRAM, SHA256, Helm, Rendered, checked  # noqa: E402 - tests is no package of ours
 
 FILE = ROOT / "cli" / "muster_cli" / "doctor" / "rights.yaml"
 NOTE = "# made by `make generate` from the chart's roles (helm/muster/templates/*/rbac.yaml); edits are overwritten\n"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from tests.chart.charting import CHART, Helm, Object, Refused
+from tests.chart.helm_render import CHART, Helm, Object, Refused
 
 PLACE = Path("build/manifests")  # as docs/install.md calls it
 OUT = Path(__file__).resolve().parents[1] / PLACE

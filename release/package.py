@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chart.charting import CHART, Helm, Refused
+from tests.chart.helm_render import CHART, Helm, Refused
 
 from muster_sandbox.build.packages import NoPackages
 from muster_sandbox.image import oci, product
@@ -26,7 +26,7 @@ def say(line: str) -> None:
 
 def fill(folder: Path, wheel: Path, home: Path) -> None:
     """``folder`` must not be there. Raises NoPackages, Refused."""
-    version = product.version()
+    version = product.project_version()
     (folder / "images").mkdir(parents=True)
     (folder / "wheels").mkdir()
     for name in ("README.md", "LICENSE"):
@@ -38,7 +38,7 @@ def fill(folder: Path, wheel: Path, home: Path) -> None:
     shutil.copyfile(wheel, folder / "wheels" / wheel.name)
     shutil.copyfile(ROOT / "constraints.txt", folder / "wheels" / "constraints.txt")
     with (folder / "images" / f"muster-{version}.tar").open("wb") as file:
-        oci.write_archive(product.image(say, wheel), file)
+        oci.write_archive(product.build_image(say, wheel), file)
     (folder / SUMS).write_text(sums(folder))
 
 
@@ -76,7 +76,7 @@ def sums(folder: Path) -> str:
 
 
 def main() -> int:
-    target = ROOT / "build" / f"muster-v{product.version()}"
+    target = ROOT / "build" / f"muster-v{product.project_version()}"
     try:
         with tempfile.TemporaryDirectory(prefix="muster-package-") as place:
             work = Path(place)

@@ -34,14 +34,14 @@ GROUPS = {
         "agent/process/test_privileges.py",
         "checks/dmesg_reading/test_printed_logs.py",
         "checks/dmesg_reading/test_real_kmsg.py",
-        "cluster/test_agent_publishing.py",
-        "cluster/test_chart_on_node.py",
-        "cluster/test_founding_lines.py",
-        "cluster/test_lines_in_sandbox.py",
-        "cluster/test_real_node.py",
-        "cluster/test_real_node_mpi.py",
-        "cluster/test_sandbox.py",
-        "cluster/test_tour.py",
+        "cluster/agent/test_agent_publishing.py",
+        "cluster/chart/test_chart_on_node.py",
+        "cluster/chart/test_migration_commands.py",
+        "cluster/commands/test_sandbox_commands.py",
+        "cluster/chart/test_real_node.py",
+        "cluster/chart/test_real_node_mpi.py",
+        "cluster/commands/test_sandbox.py",
+        "cluster/commands/test_tour.py",
     ),
 }
 _GROUP = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
@@ -79,5 +79,5 @@ def image_archive(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Muster's image, under the name that the chart has for it."""
     archive = tmp_path_factory.mktemp("image") / "muster.tar"
     with archive.open("wb") as file:
-        oci.write_archive(product.image(print, wheel), file)
+        oci.write_archive(product.build_image(print, wheel), file)
     return archive

@@ -1,6 +1,7 @@
 """The Grafana dashboards, as Python: `docs/generate.py` writes their JSON into the chart, where grafana/ links to it.
 
-One module a dashboard. They share colours.py, the form of each kind of panel (model.py), and whole panels (shapes.py).
+One module a dashboard. They share colours.py, the form of each kind of panel (model.py), and whole panels
+(shared_panels.py).
 """
 
 import json

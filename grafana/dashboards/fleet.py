@@ -2,7 +2,7 @@
 
 from dashboards.colours import FAIL, HELD, PASS, SKIP, UNKNOWN, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Query, assemble, graph, rises, stat, table, variable
-from dashboards.shapes import budgets, lowest, new_taints, withheld, worst_first
+from dashboards.shared_panels import budgets, lowest, new_taints, withheld, worst_first
 
 T = 'namespace=~"$namespace"'
 A = 'namespace=~"$namespace",node=~"$node",check=~"$check"'

@@ -2,7 +2,7 @@
 
 from dashboards.colours import FAIL, HELD, JUST_1, PASS, PLAIN, SKIP, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Query, assemble, graph, rises, stat, table, variable
-from dashboards.shapes import events
+from dashboards.shared_panels import events
 
 S = 'namespace=~"$namespace"'
 

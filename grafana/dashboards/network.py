@@ -2,7 +2,7 @@
 
 from dashboards.colours import FAIL, PASS, SKIP, UNKNOWN, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Query, assemble, graph, stat, table, variable
-from dashboards.shapes import lowest, worst_first
+from dashboards.shared_panels import lowest, worst_first
 
 CHECKS = "nic|ib|nvlink|ping|iperf|nccl"
 A = 'namespace=~"$namespace",node=~"$node"'

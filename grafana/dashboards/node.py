@@ -2,7 +2,7 @@
 
 from dashboards.colours import FAIL, HELD, PASS, SKIP, UNKNOWN, VERDICTS, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Panel, Query, assemble, graph, rises, stat, table, timeline, variable
-from dashboards.shapes import worst_first
+from dashboards.shared_panels import worst_first
 
 N = 'node="$node"'
 C = 'node="$node",check=~"$check"'

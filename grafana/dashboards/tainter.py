@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from dashboards.colours import FAIL, HELD, JUST_1, PASS, SKIP, UNKNOWN, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Query, assemble, graph, rises, stat, table, variable
-from dashboards.shapes import budgets, events, new_taints, withheld
+from dashboards.shared_panels import budgets, events, new_taints, withheld
 
 T = 'namespace=~"$namespace"'
 HOPS = (

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from muster_sandbox.build import requirements
 from muster_sandbox.build.binaries import NoControlPlane
-from muster_sandbox.build.packages import RUNTIME, NoPackages, unpacked
+from muster_sandbox.build.packages import RUNTIME, NoPackages, unpack_tree
 from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.image import product
 from muster_sandbox.image.layers import root_layer
-from muster_sandbox.prometheus import programs
-from muster_sandbox.realnode.node import why_none
+from muster_sandbox.prometheus import find_programs
+from muster_sandbox.realnode.node import find_node_obstacle
 
 
 def say(line: str) -> None:
@@ -30,17 +30,17 @@ def main(arguments: Sequence[str]) -> int:
     if (code := requirements.main()) != 0:
         return code
     tests = node = "--node" in arguments
-    if node and (reason := why_none()):
+    if node and (reason := find_node_obstacle()):
         say(f"muster: NOTHING WILL BE TESTED ON A REAL NODE: {reason}")
         node = False
     try:
         find_or_build(say, with_kubelet=node)
         if tests:
-            programs(say)
+            find_programs(say)
         if node:
-            unpacked(RUNTIME, say)
+            unpack_tree(RUNTIME, say)
             root_layer(say)
-            product.prepare(say)
+            product.prepare_layers(say)
     except (NoControlPlane, NoPackages) as error:
         print(f"muster: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 """The components' processes, and the promise that none of them outlives us.
 
 Each component leads its own process group, so that Ctrl-C at the terminal does not end etcd under a test that is still
-cleaning up. What ends them when we are killed outright is the keeper: a small process that holds the other end of a
+cleaning up. What ends them when we are killed outright is the reaper: a small process that holds the other end of a
 pipe and, when that closes, kills the groups that were announced on it and removes the data directory. PR_SET_PDEATHSIG
 would be shorter, but it fires when the *thread* that forked ends, and a test bed may be started from a worker thread.
 """
@@ -20,7 +20,7 @@ TAIL_LINES = 25
 
 # Runs isolated (-I -S: 9 MB, 15 ms).
 # Lines: "+PID" a group to kill, "-PID" one that ended, "=DIR" a directory to remove.
-_KEEPER = """
+_REAPER = """
 import os, shutil, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
@@ -45,18 +45,18 @@ for directory in directories:
 """
 
 
-class ComponentDied(RuntimeError):
+class ProcessDied(RuntimeError):
     """A component ended by itself; the message holds the tail of its log."""
 
 
-class Keeper:
+class ProcessReaper:
     """Kills what was announced to it once this process is gone, however it went."""
 
     def __init__(self) -> None:
         reader, self._writer = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _KEEPER],
+                [sys.executable, "-I", "-S", "-c", _REAPER],
                 stdin=reader,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -92,20 +92,20 @@ class Keeper:
 
 def spawn(
     command: Sequence[str],
-    keeper: Keeper,
+    reaper: ProcessReaper,
     *,
     output: IO[bytes] | int,
     cwd: Path,
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` in a process group of its own that the keeper ends if we cannot.
+    """Start ``command`` in a process group of its own that the reaper ends if we cannot.
 
-    The shell writes its process id to the keeper and only then becomes the program: there is no moment in which the
+    The shell writes its process id to the reaper and only then becomes the program: there is no moment in which the
     program runs and nobody would end it.
     """
     return subprocess.Popen(
         ["/bin/sh", "-c", 'echo "+$$" >&0; exec "$@" </dev/null', "sh", *command],
-        stdin=keeper.descriptor,
+        stdin=reaper.descriptor,
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -114,14 +114,14 @@ def spawn(
     )
 
 
-class Component:
+class ManagedProcess:
     """One running program of the control plane, its output in ``log``."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, keeper: Keeper) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, reaper: ProcessReaper) -> None:
         self.name = name
         self._command = list(command)
         self._log = log
-        self._keeper = keeper
+        self._reaper = reaper
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -135,13 +135,13 @@ class Component:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = spawn(self._command, self._keeper, output=log, cwd=self._log.parent)
+            self._process = spawn(self._command, self._reaper, output=log, cwd=self._log.parent)
 
     def require_alive(self) -> None:
-        """Raises ComponentDied, with the tail of the log."""
+        """Raises ProcessDied, with the tail of the log."""
         if self._process is None or self._process.poll() is not None:
             code = None if self._process is None else self._process.returncode
-            raise ComponentDied(f"{self.name} ended with {code}; the end of {self._log}:\n{self.tail()}")
+            raise ProcessDied(f"{self.name} ended with {code}; the end of {self._log}:\n{self.tail()}")
 
     def tail(self) -> str:
         try:
@@ -175,12 +175,12 @@ class Component:
         # its group may hold a child that has outlived it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._keeper.forget(self._process.pid)
+        self._reaper.forget(self._process.pid)
         self._process = None
 
 
-def wait_for(ready: Callable[[], bool], *, alive: Sequence[Component], timeout_s: float, what: str) -> None:
-    """Ask ``ready`` every 30 ms. Raises ComponentDied or TimeoutError, each with the log of what it waited for."""
+def wait_for(ready: Callable[[], bool], *, alive: Sequence[ManagedProcess], timeout_s: float, what: str) -> None:
+    """Ask ``ready`` every 30 ms. Raises ProcessDied or TimeoutError, each with the log of what it waited for."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         for component in alive:

@@ -25,11 +25,11 @@ from typing import Any, Self
 import httpx2
 import yaml
 
-from muster_sandbox.build.packages import Tree, unpacked
-from muster_sandbox.processes import Component, Keeper, wait_for
+from muster_sandbox.build.packages import PackageTree, unpack_tree
+from muster_sandbox.processes import ManagedProcess, ProcessReaper, wait_for
 
 LIMIT_S = 120.0  # a guard against hanging
-PACKAGES = Tree("monitoring", {"prometheus": "2.42.", "prometheus-alertmanager": "0.25."})
+PACKAGES = PackageTree("monitoring", {"prometheus": "2.42.", "prometheus-alertmanager": "0.25."})
 _NAMES = ("prometheus", "promtool", "prometheus-alertmanager", "amtool")
 _LISTENING = re.compile(r'msg="Listening on" address=(\S+)')
 
@@ -38,7 +38,7 @@ Scrape = dict[str, Any]  # one of Prometheus' own `scrape_configs`
 
 
 @dataclass(frozen=True)
-class Programs:
+class PrometheusPrograms:
     prometheus: Path
     promtool: Path
     alertmanager: Path
@@ -46,7 +46,7 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class Sample:
+class PrometheusSample:
     """time_s: since the epoch. The name of the family is the label ``__name__``."""
 
     labels: Labels
@@ -55,7 +55,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Series:
+class PrometheusSeries:
     """points: pairs of a time in seconds since the epoch and a value."""
 
     labels: Labels
@@ -66,13 +66,13 @@ class QueryRefused(ValueError):
     """Prometheus does not take an expression; the message is its own."""
 
 
-def programs(progress: Callable[[str], None]) -> Programs:
+def find_programs(progress: Callable[[str], None]) -> PrometheusPrograms:
     """Those on PATH if all are there, else Debian's, unpacked once. Raises muster_sandbox.build.packages.NoPackages."""
     found = [shutil.which(name) for name in _NAMES]
     if all(found):
-        return Programs(*(Path(str(each)) for each in found))
-    folder = unpacked(PACKAGES, progress, finish=_finish)
-    return Programs(*(folder / name for name in _NAMES))
+        return PrometheusPrograms(*(Path(str(each)) for each in found))
+    folder = unpack_tree(PACKAGES, progress, finish=_finish)
+    return PrometheusPrograms(*(folder / name for name in _NAMES))
 
 
 def _finish(root: Path, result: Path) -> None:
@@ -80,7 +80,7 @@ def _finish(root: Path, result: Path) -> None:
         (root / "usr/bin" / name).rename(result / name)
 
 
-def scrape(job: str, *addresses: str, more: Mapping[str, Any] | None = None, **labels: str) -> Scrape:
+def scrape_config(job: str, *addresses: str, more: Mapping[str, Any] | None = None, **labels: str) -> Scrape:
     """A row of ``scrape_configs``: targets ``HOST:PORT``, with labels. ``more``: keys of such a row as Prometheus has
     them (scheme, tls_config, authorization, scrape_interval, metric_relabel_configs …)."""
     return {"job_name": job, "static_configs": [{"targets": list(addresses), "labels": labels}], **(more or {})}
@@ -91,7 +91,7 @@ class Prometheus:
 
     def __init__(
         self,
-        found: Programs,
+        found: PrometheusPrograms,
         folder: Path,
         scraped: Sequence[Scrape],
         *,
@@ -109,7 +109,7 @@ class Prometheus:
         self._write(scraped)
 
     def __enter__(self) -> Self:
-        self._keeper = Keeper()
+        self._reaper = ProcessReaper()
         log = self._folder / "prometheus.log"
         command = [
             str(self._found.prometheus),
@@ -117,7 +117,7 @@ class Prometheus:
             f"--storage.tsdb.path={self._folder / 'data'}",
             "--web.listen-address=127.0.0.1:0",
         ]
-        self._component = Component("prometheus", command, log, self._keeper)
+        self._component = ManagedProcess("prometheus", command, log, self._reaper)
         self._http = httpx2.Client(timeout=LIMIT_S, trust_env=False)
         try:
             self._component.start()
@@ -137,7 +137,7 @@ class Prometheus:
     def close(self) -> None:
         self._http.close()
         self._component.stop()
-        self._keeper.close()
+        self._reaper.close()
 
     @property
     def log(self) -> str:
@@ -169,27 +169,30 @@ class Prometheus:
         found: list[dict[str, Any]] = self._ask("alerts", {})["alerts"]
         return found
 
-    def query(self, expression: str, *, at_s: float | None = None) -> list[Sample]:
+    def query(self, expression: str, *, at_s: float | None = None) -> list[PrometheusSample]:
         """Now, or at a time. A scalar is one sample without labels. Raises QueryRefused."""
         moment = {} if at_s is None else {"time": repr(at_s)}
         answer = self._ask("query", {"query": expression, **moment})
         if answer["resultType"] == "scalar":
             time_s, value = answer["result"]
-            return [Sample({}, float(time_s), float(value))]
+            return [PrometheusSample({}, float(time_s), float(value))]
         if answer["resultType"] != "vector":
             raise QueryRefused(f"{expression}: is a {answer['resultType']}, which has no value at one time")
-        return [Sample(each["metric"], float(each["value"][0]), float(each["value"][1])) for each in answer["result"]]
+        return [
+            PrometheusSample(each["metric"], float(each["value"][0]), float(each["value"][1]))
+            for each in answer["result"]
+        ]
 
-    def query_range(self, expression: str, *, start_s: float, end_s: float, step_s: float) -> list[Series]:
+    def query_range(self, expression: str, *, start_s: float, end_s: float, step_s: float) -> list[PrometheusSeries]:
         """Raises QueryRefused."""
         bounds = {"start": repr(start_s), "end": repr(end_s), "step": repr(step_s)}
         answer = self._ask("query_range", {"query": expression, **bounds})
         return [
-            Series(each["metric"], [(float(time_s), float(value)) for time_s, value in each["values"]])
+            PrometheusSeries(each["metric"], [(float(time_s), float(value)) for time_s, value in each["values"]])
             for each in answer["result"]
         ]
 
-    def until(self, expression: str, *, limit_s: float = LIMIT_S) -> list[Sample]:
+    def until(self, expression: str, *, limit_s: float = LIMIT_S) -> list[PrometheusSample]:
         """The result of ``expression`` as soon as it has one. Raises TimeoutError, with the state of the targets."""
         deadline = time.monotonic() + limit_s
         while not (samples := self.query(expression)):

@@ -23,9 +23,9 @@ from tests.checks.os.test_os import HEALTHY as LIMITS
 from tests.checks.pcielink.machines import H100 as MODEL
 from tests.checks.pcielink.machines import NVME, ROOT_PORT, Machine
 from tests.checks.recorded import lay_out
-from tests.cluster.ipu_host import IPU, LINE
-from tests.cluster.ipu_host import SCRIPTS as GRAPHCORE
-from tests.cluster.replaying_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
+from tests.cluster.agent.ipu_host import IPU, LINE
+from tests.cluster.agent.ipu_host import SCRIPTS as GRAPHCORE
+from tests.cluster.agent.recorded_gpu_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
 
 from muster_checks.hardware.recorded_tree import tree
 from muster_checks.nvidia.smi_xml import parse

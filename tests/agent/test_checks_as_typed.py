@@ -12,13 +12,13 @@ import pytest
 from tests.agent.network_fabric import fabric
 from tests.agent.recorded_node import RecordedNode
 from tests.checks.plugins.test_folder import blocks
-from tests.docs.blocks import ROOT
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
+from tests.docs.document_commands import ROOT
 
 from muster_checks.base.declaration import Cost
 from muster_checks.registry import registry
-from muster_sandbox.image.product import setuptools
+from muster_sandbox.image.product import fetch_setuptools
 
 CHECKS = Path(__file__).parents[1] / "checks"
 LIGHT = {name for name, check in registry(plug_ins=[]).items() if check.cost is Cost.LIGHT}
@@ -40,14 +40,14 @@ class Machine:
 
     def __init__(self, node: RecordedNode) -> None:
         self.node, self.folder = node, node.folder
-        self.left = allotted(__file__)
+        self.left = commands_of_test(__file__)
         self.widget = self.folder / "widget.log"
 
     def type(self, line: str, code: int | None = None, *, folder: Path | None = None, **given: str) -> str:
         """What it prints. code: its exit code, of which any will do if there is none. given: what stands for
         placeholders, and of the environment, in capitals."""
         names = {"/tmp/widget.log": str(self.widget)} | given
-        typist = Typist(allotted(__file__), names, self.node.environment | given, folder or self.folder)
+        typist = CommandRunner(commands_of_test(__file__), names, self.node.environment | given, folder or self.folder)
         inside = self.node.inside("etc", "root/sys")
         said = typist.type(line, within=inside, judge=lambda done: code in (None, done.returncode))
         self.left &= typist.left
@@ -117,7 +117,7 @@ def test_a_folder_of_plug_ins_says_what_it_has_become(machine: Machine) -> None:
 
 
 def test_rules_for_logs_judge_a_saved_log(machine: Machine) -> None:
-    (line,) = (each for each in allotted(__file__) if "widget.json" in each)
+    (line,) = (each for each in commands_of_test(__file__) if "widget.json" in each)
     page = (ROOT / "docs/plugins.md").read_text()
     (saved,) = re.findall(r"^    \$ echo '(.*)' > /tmp/widget.log$", page, re.MULTILINE)
     machine.widget.write_text(f"{saved}\n")
@@ -132,7 +132,7 @@ def test_a_package_is_found_where_it_is_installed(machine: Machine) -> None:
     search = machine.node.environment["PYTHONPATH"]
     # built with what is here already, and put beside Muster
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    builder = {"PYTHONPATH": os.pathsep.join([str(setuptools(print)), search]), "PIP_TARGET": str(site)}
+    builder = {"PYTHONPATH": os.pathsep.join([str(fetch_setuptools(print)), search]), "PIP_TARGET": str(site)}
     machine.type("pip install .", 0, folder=package, **offline, **builder)
     said = machine.type("muster check loadavg", PYTHONPATH=os.pathsep.join([str(site), search]))
     assert re.match(r"loadavg  (PASS|WARN)\n +\1     host load5 [\d.]+ \(limit 1000\)\n", said), said

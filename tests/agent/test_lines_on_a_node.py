@@ -12,10 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.agent.network_fabric import fabric
 from tests.agent.recorded_node import RecordedNode
-from tests.docs.stages import allotted
+from tests.docs.command_list import commands_of_test
 
 LONG = "curl -G -d @nodes.txt"
-LINES = sorted(allotted(__file__) - {LONG})
+LINES = sorted(commands_of_test(__file__) - {LONG})
 LOADING = ("membw", "iperf")  # this machine itself
 # what membw says, truly, when something beside it has the processors
 DISTURBED = "UNKNOWN numa/0 Disturbed: a thread had a CPU for"
@@ -154,6 +154,6 @@ def test_a_line_is_answered_as_it_stands(node: RecordedNode, line: str) -> None:
     ids=["most names", "too many names"],
 )
 def test_a_list_of_nodes_comes_from_a_file(node: RecordedNode, names: list[str], status: int, told: str) -> None:
-    assert LONG in allotted(__file__)
+    assert LONG in commands_of_test(__file__)
     (node.folder / "nodes.txt").write_text("host=" + ",\n".join(names) + "\n")
     assert told in node.asks(f"{LONG} localhost:3333/status?check=dmesg", status)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.metrics_page import PAGE, written
 
-from muster_sandbox.prometheus import Programs, programs
+from muster_sandbox.prometheus import PrometheusPrograms, find_programs
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "helm/muster/files/alerts.yaml"
@@ -23,8 +23,8 @@ Rule = dict[str, Any]
 
 
 @pytest.fixture(scope="session")
-def tools() -> Programs:
-    return programs(print)
+def tools() -> PrometheusPrograms:
+    return find_programs(print)
 
 
 def rules() -> dict[str, Rule]:
@@ -39,7 +39,7 @@ def run(*words: str | Path) -> str:
     return ended.stdout
 
 
-def test_promtool_takes_the_rules_and_each_fires_and_resolves(tools: Programs) -> None:
+def test_promtool_takes_the_rules_and_each_fires_and_resolves(tools: PrometheusPrograms) -> None:
     assert f"{len(rules())} rules found" in run(tools.promtool, "check", "rules", RULES)
     run(tools.promtool, "test", "rules", *PROMTOOL_TESTS)
 
@@ -97,7 +97,7 @@ def test_every_command_of_muster_on_a_page_is_one_that_there_is() -> None:
 # -- where they go
 
 
-def test_alertmanager_takes_the_example_and_sends_each_severity_its_way(tools: Programs) -> None:
+def test_alertmanager_takes_the_example_and_sends_each_severity_its_way(tools: PrometheusPrograms) -> None:
     example = ROOT / "examples/alertmanager.yaml"
     assert "SUCCESS" in run(tools.amtool, "check-config", example)
     routed = {

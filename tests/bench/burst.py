@@ -21,20 +21,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from floor import BareClient
+from harness.floor import BareClient
+from harness.progress import say
 from latency import bare_server
-from saying import say
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.cluster.many_findings import FATAL, NODES, finding_of_each, healths, publish
+from tests.cluster.tainter.fleet_findings import FATAL, NODES, finding_of_each, healths, publish
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE, TAINTER, install
-from muster_sandbox.processes import Component, Keeper
-from muster_sandbox.simulation.nodes import Fleet, NodeShape, each
+from muster_sandbox.processes import ManagedProcess, ProcessReaper
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes, for_each
 from muster_tainter.controller import URGENT_WORKERS
 
 FAULTS = 500
@@ -59,20 +59,20 @@ class Round:
 
 
 def measure(binaries: Path, rounds: int) -> list[Round]:
-    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
         done = []
         with _cores_apart(plane):
             for number in range(rounds + 1):
                 say(f"burst: {FAULTS} faults, round {number} of {rounds}")
-                done.append(asyncio.run(_round(plane, keeper, number)))
+                done.append(asyncio.run(_round(plane, reaper, number)))
         return done[1:]  # the first one meets caches that are still empty
 
 
-async def _round(plane: ControlPlane, keeper: Keeper, number: int) -> Round:
+async def _round(plane: ControlPlane, reaper: ProcessReaper, number: int) -> Round:
     account = plane.kubeconfig_for(TAINTER, NAMESPACE)
     async with KubeClient(load_config(plane.kubeconfig), user_agent="muster-bench", timeout_s=60) as api:
-        fleet = Fleet(api)
+        fleet = SimulatedNodes(api)
         threads = await fleet.create(FAULTS, prefix=f"threads-{number}", shape=LEFT_ALONE)
         coroutines = await fleet.create(FAULTS, prefix=f"coroutines-{number}", shape=LEFT_ALONE)
         faulty = await fleet.create(FAULTS, prefix=f"burst-{number}")
@@ -81,7 +81,7 @@ async def _round(plane: ControlPlane, keeper: Keeper, number: int) -> Round:
         since = plane.audit.mark()
         await asyncio.to_thread(_by_threads, account, threads)
         await _by_coroutines(account, coroutines)
-        with tainter(keeper, account, NO_BUDGET):
+        with tainter(reaper, account, NO_BUDGET):
             await _until_patched(plane.data / "audit.log", since, faulty)
         when = _answered(plane.data / "audit.log", since)
         await fleet.delete()
@@ -149,11 +149,11 @@ async def _by_coroutines(kubeconfig: Path, names: Sequence[str]) -> None:
         async def patch(name: str) -> None:
             await client.patch(f"{NODES}/{name}", _body())
 
-        await each(names, patch, concurrency=URGENT_WORKERS)
+        await for_each(names, patch, concurrency=URGENT_WORKERS)
 
 
 @contextlib.contextmanager
-def tainter(keeper: Keeper, kubeconfig: Path, policy: str) -> Iterator[Component]:
+def tainter(reaper: ProcessReaper, kubeconfig: Path, policy: str) -> Iterator[ManagedProcess]:
     """Runs, with the account of ``kubeconfig``; ``policy``: the file's text, empty for the built-in one."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
         file = Path(place) / "policy.yaml"
@@ -161,7 +161,7 @@ def tainter(keeper: Keeper, kubeconfig: Path, policy: str) -> Iterator[Component
         command = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
         command += ["--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
         command += ["--policy", str(file)] if policy else []
-        running = Component("tainter", command, Path(place) / "tainter.log", keeper)
+        running = ManagedProcess("tainter", command, Path(place) / "tainter.log", reaper)
         try:
             running.start()
             yield running

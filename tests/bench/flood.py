@@ -10,14 +10,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_agent import BenchAgent, health_object
-from footprint import footprint
+from harness.bench_agent import BenchAgent, health_object
+from harness.footprint import footprint
+from harness.progress import say
 from line_to_taint import DEVICE, HEALTHS
-from saying import say
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
-from muster_sandbox.processes import Keeper
+from muster_sandbox.processes import ProcessReaper
 
 NODE = "flood-0"
 LINES_PER_S = 1600
@@ -55,14 +55,14 @@ class Outcome:
 def measure(binaries: Path, lasting_s: float) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(Keeper()) as keeper,
+        contextlib.closing(ProcessReaper()) as reaper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
         install(plane.admin)
         plane.admin.create(HEALTHS, health_object(NODE))
         # the light checks run as ever: a kernel in trouble does not stop them
         settings = {"checks": {"dmesg": {"parameters": {"start": "now"}}}}
-        agent = BenchAgent(plane, keeper, Path(place), NODE, settings)
+        agent = BenchAgent(plane, reaper, Path(place), NODE, settings)
         try:
             agent.start()
             agent.until_first_pass()

@@ -12,16 +12,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench_agent import BenchAgent, always_on, health_object
-from footprint import Footprint, footprint
+from harness.bench_agent import BenchAgent, always_on, health_object
+from harness.footprint import Footprint, footprint
+from harness.node_exporter import VERSION, NotToBeHad, find_or_fetch
+from harness.progress import say
 from line_to_taint import HEALTHS
-from node_exporter import VERSION, NotToBeHad, find_or_fetch
-from saying import say
 
 from muster_sandbox.controlplane.audit import READS, AuditLog
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, install
-from muster_sandbox.processes import Component, Keeper, wait_for
+from muster_sandbox.processes import ManagedProcess, ProcessReaper, wait_for
 
 NODE = "idle-0"
 SCRAPE_S = 15.0  # Prometheus' usual rhythm in a cluster is 15 to 60 s
@@ -61,21 +61,21 @@ class Outcome:
 def measure(binaries: Path, window_s: float) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(Keeper()) as keeper,
+        contextlib.closing(ProcessReaper()) as reaper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
         install(plane.admin)
         plane.admin.create(HEALTHS, health_object(NODE))
         # what is in this machine's kernel log already, or written there by programs, is no fault of an idle node
         quiet = {"checks": {"dmesg": {"parameters": {"start": "now", "user_lines": "refuse"}}}}
-        agent = BenchAgent(plane, keeper, Path(place), NODE, quiet)
-        exporter: Component | None = None
+        agent = BenchAgent(plane, reaper, Path(place), NODE, quiet)
+        exporter: ManagedProcess | None = None
         outcome = Outcome(window_s, [])
         try:
             agent.start()
             outcome.watched.append(_watched("muster agent", agent.pid, f"http://127.0.0.1:{agent.port}/metrics"))
             try:
-                exporter, url = _exporter(find_or_fetch(), keeper, Path(place))
+                exporter, url = _exporter(find_or_fetch(), reaper, Path(place))
             except NotToBeHad as error:
                 outcome.missing = str(error)
             else:
@@ -96,11 +96,11 @@ def measure(binaries: Path, window_s: float) -> Outcome:
     return outcome
 
 
-def _exporter(program: Path, keeper: Keeper, folder: Path) -> tuple[Component, str]:
+def _exporter(program: Path, reaper: ProcessReaper, folder: Path) -> tuple[ManagedProcess, str]:
     """Debian's defaults, but for the address."""
     (port,) = free_ports(1)
-    exporter = Component(
-        "node exporter", [str(program), f"--web.listen-address=127.0.0.1:{port}"], folder / "exporter.log", keeper
+    exporter = ManagedProcess(
+        "node exporter", [str(program), f"--web.listen-address=127.0.0.1:{port}"], folder / "exporter.log", reaper
     )
     exporter.start()
     url = f"http://127.0.0.1:{port}/metrics"

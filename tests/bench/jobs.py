@@ -2,7 +2,7 @@
 
 On the real API server with the real scheduler and webhooks, simulated kubelets, and a simulated V-IPU controller whose
 partitions take no time. Writes are counted from the API server's audit log and held against what the jobs needed:
-objects, changes of status that an onlooker saw, and intents of the tracker (each partition is meant, is there, is let
+objects, changes of status that an watcher saw, and intents of the tracker (each partition is meant, is there, is let
 go, is gone). Beside it a bare client makes the same objects, for the same scheduler and the same kubelets.
 """
 
@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from footprint import Footprint
+from harness.footprint import Footprint
+from harness.progress import say
+from harness.supervised_bed import LIMIT_S, SupervisedBed, until
 from jobs_floor import TEMPLATE
-from kept_bed import LIMIT_S, KeptBed, until
-from saying import say
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.cluster.operator_bed import SELECTOR, TRACKER, training
+from tests.cluster.ipujob.operator_bed import SELECTOR, TRACKER, training
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -41,12 +41,12 @@ from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, collection
 from muster_operator.observe.cluster import collection as place_of
 from muster_operator.plan.phases import small_objects
 from muster_operator.resources import pods
-from muster_sandbox.controlplane.audit import Request
+from muster_sandbox.controlplane.audit import AuditedRequest
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
-from muster_sandbox.processes import Keeper
+from muster_sandbox.processes import ProcessReaper
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet, NodeShape, each
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes, for_each
 
 WORKERS, IPUS = 8, 8
 FLEET_IPUS = 12_800  # the most that the simulator takes
@@ -67,7 +67,7 @@ class _Seen(Api, frozen=True):
 
 
 @dataclass
-class Onlooker:
+class JobObserver:
     """Follows every IPUJob. changes: of statuses, without those that only moved a time."""
 
     changes: int = 0
@@ -124,35 +124,35 @@ class Outcome:
 def measure(binaries: Path, jobs: int) -> Outcome:
     with (
         ControlPlane(binaries) as plane,
-        contextlib.closing(Keeper()) as keeper,
+        contextlib.closing(ProcessReaper()) as reaper,
         tempfile.TemporaryDirectory(prefix="muster-bench-") as place,
     ):
-        keeper.remove_at_end(Path(place))
+        reaper.remove_at_end(Path(place))
         install(plane.admin)
         for space in (SPACE, FLOOR_SPACE):
             plane.admin.create("/api/v1/namespaces", {"metadata": {"name": space}})
             plane.admin.wait_until_exists(f"/api/v1/namespaces/{space}/serviceaccounts/default")
-        return asyncio.run(_measure(plane, keeper, Path(place), jobs))
+        return asyncio.run(_measure(plane, reaper, Path(place), jobs))
 
 
-async def _measure(plane: ControlPlane, keeper: Keeper, place: Path, jobs: int) -> Outcome:
+async def _measure(plane: ControlPlane, reaper: ProcessReaper, place: Path, jobs: int) -> Outcome:
     config = load_config(plane.kubeconfig)
     async with (
         KubeClient(config, user_agent="muster-bench", timeout_s=120) as api,
         KubeClient(config, user_agent="muster-bench-kubelets", timeout_s=120) as theirs,
         Kubelets(theirs) as kubelets,
     ):
-        fleet = Fleet(api)
+        fleet = SimulatedNodes(api)
         shape = NodeShape(labels={SELECTOR[0]: SELECTOR[1]}, pods=PODS_A_NODE, gpus=0)
         await fleet.create(-(-(jobs + 2) * (WORKERS + 1) // PODS_A_NODE) + 4, prefix="ipu", shape=shape)
-        bed = KeptBed(api, plane, kubelets, fleet, place, SPACE, keeper=keeper)
-        onlooker = Onlooker()
-        looking: Reflector[_Seen] = Reflector(api, f"/apis/{API_VERSION}/{PLURAL}", _Seen, on_change=onlooker.note)
+        bed = SupervisedBed(api, plane, kubelets, fleet, place, SPACE, reaper=reaper)
+        watcher = JobObserver()
+        looking: Reflector[_Seen] = Reflector(api, f"/apis/{API_VERSION}/{PLURAL}", _Seen, on_change=watcher.note)
         task = asyncio.create_task(looking.run())
         try:
             await bed.start(ipus=FLEET_IPUS, nodes=0)
             await looking.wait_synced()
-            run = _Run(bed, onlooker, jobs)
+            run = _Run(bed, watcher, jobs)
             return await run.all()
         except BaseException:
             for program in bed.programs:
@@ -165,9 +165,9 @@ async def _measure(plane: ControlPlane, keeper: Keeper, place: Path, jobs: int) 
 
 
 class _Run:
-    def __init__(self, bed: KeptBed, onlooker: Onlooker, jobs: int) -> None:
+    def __init__(self, bed: SupervisedBed, watcher: JobObserver, jobs: int) -> None:
         self.bed = bed
-        self.onlooker = onlooker
+        self.watcher = watcher
         self.keys = [f"{SPACE}/job-{number}" for number in range(jobs)]
         self.legs: list[Leg] = []
         self.first_s = 0.0
@@ -179,7 +179,7 @@ class _Run:
         await self._delete([f"{SPACE}/{TEMPLATE}"])
         await asyncio.sleep(REST_S)  # what the start took is given back
         before = bed.footprint(bed.operator), bed.footprint(bed.proxy)
-        since, changes = bed.control_plane.audit.mark(), self.onlooker.changes
+        since, changes = bed.control_plane.audit.mark(), self.watcher.changes
         say(f"jobs: {jobs} of {WORKERS} workers")
         await self._leg("all run", self._submit)
         tracker = len(json.dumps((await bed.api.get(TRACKER))["data"]))
@@ -192,7 +192,7 @@ class _Run:
         counted = len(self.keys)
         written = self._written(since)
         needed = {name: each_job * counted for name, each_job in _objects().items()}
-        needed |= {STATUS: self.onlooker.changes - changes, INTENT: INTENTS * counted}
+        needed |= {STATUS: self.watcher.changes - changes, INTENT: INTENTS * counted}
         say("jobs: the floor")
         floor = await self._floor(text, jobs)
         return Outcome(
@@ -214,16 +214,16 @@ class _Run:
         began = time.monotonic()
         await self.bed.submit(name, _spec())
         await self._until_all([f"{SPACE}/{name}"], "Running")
-        return self.onlooker.at[f"{SPACE}/{name}", "Running"] - began
+        return self.watcher.at[f"{SPACE}/{name}", "Running"] - began
 
     async def _submit(self) -> None:
         async def submit(key: str) -> None:
             await self.bed.submit(key.partition("/")[2], _spec())
 
         began = time.monotonic()
-        await each(self.keys, submit)
+        await for_each(self.keys, submit)
         await self._until_all(self.keys, "Running")
-        self.first_s = min(self.onlooker.at[key, "Running"] for key in self.keys) - began
+        self.first_s = min(self.watcher.at[key, "Running"] for key in self.keys) - began
 
     async def _finish(self) -> None:
         for key in self.keys:
@@ -234,10 +234,10 @@ class _Run:
         async def delete(key: str) -> None:
             await self.bed.api.delete(f"{collection(SPACE)}/{key.partition('/')[2]}")
 
-        await each(keys, delete)
+        await for_each(keys, delete)
 
         async def gone() -> bool:
-            return not self.onlooker.now and not await self.bed.tracker() and not await self.bed.vipu_partitions()
+            return not self.watcher.now and not await self.bed.tracker() and not await self.bed.vipu_partitions()
 
         await until(gone, "every job and every partition is gone")
 
@@ -245,12 +245,12 @@ class _Run:
         async def so() -> bool:
             for program in self.bed.programs:
                 self.bed.footprint(program)  # it lives
-            wrong = [key for key in keys if self.onlooker.now.get(key) == "Failed"]
+            wrong = [key for key in keys if self.watcher.now.get(key) == "Failed"]
             if wrong:
                 raise RuntimeError(f"jobs: failed: {wrong[:5]}")
-            return all(self.onlooker.now.get(key) == state for key in keys)
+            return all(self.watcher.now.get(key) == state for key in keys)
 
-        await until(so, f"{len(keys)} jobs are {state}; now {Counter(self.onlooker.now.values())}")
+        await until(so, f"{len(keys)} jobs are {state}; now {Counter(self.watcher.now.values())}")
 
     # what was written
 
@@ -325,7 +325,7 @@ def _objects() -> dict[str, int]:
     return {FINALISER: 2, **small, "pods: create": WORKERS + 1, "pods: delete": WORKERS + 1}
 
 
-def _kind(request: Request) -> str:
+def _kind(request: AuditedRequest) -> str:
     if request.writes and request.status >= 400:
         return f"refused ({request.status} {request.verb} {request.resource})"
     known = {("patch", "ipujobs"): FINALISER, ("patch", "ipujobs/status"): STATUS, ("patch", "configmaps"): INTENT}

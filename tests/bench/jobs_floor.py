@@ -18,7 +18,7 @@ from typing import Any
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError
-from muster_sandbox.simulation.nodes import CONCURRENCY, each
+from muster_sandbox.simulation.nodes import CONCURRENCY, for_each
 
 TRIES = 50  # a pod is refused until Kubernetes has made a token for its account
 OWN_PREFIX = "bare-"
@@ -36,7 +36,7 @@ async def make(kubeconfig: Path, text: str, jobs: int) -> None:
             for path, body in json.loads(renamed(text, number)):
                 await _made(client, path, body)
 
-        await each(range(jobs), one, concurrency=CONCURRENCY)
+        await for_each(range(jobs), one, concurrency=CONCURRENCY)
 
 
 async def _made(client: KubeClient, path: str, body: dict[str, Any]) -> None:

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench_agent import health_object
-from floor import BareClient, Server
+from harness.bench_agent import health_object
+from harness.floor import BareClient, Server
+from harness.progress import say
 from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muster_round, observer
-from saying import say
 
 from muster_checks.registry import registry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER, install
-from muster_sandbox.processes import Component, Keeper
-from muster_sandbox.simulation.nodes import each, node_object
+from muster_sandbox.processes import ManagedProcess, ProcessReaper
+from muster_sandbox.simulation.nodes import for_each, node_object
 
 BENCH_NODE, FLOOR_NODE = "bench-0", "floor-0"
 PASSED = {  # as the tainter writes it
@@ -54,11 +54,11 @@ def percentile(values: list[float], percent: int) -> float:
 
 
 def measure(binaries: Path, fleet: int, rounds: int) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
         say(f"fleet of {fleet}: making nodes")
         asyncio.run(make_nodes(plane.kubeconfig, fleet))
-        with parts(plane, keeper):
+        with parts(plane, reaper):
             asyncio.run(until_settled(plane.kubeconfig))
             return take_turns(plane, fleet, rounds)
 
@@ -81,11 +81,11 @@ async def make_nodes(kubeconfig: Path, fleet: int) -> None:
             await client.create(HEALTHS, health_object(f"idle-{index}"))
             await client.patch(f"{HEALTHS}/idle-{index}/status", {"status": status})
 
-        await each(range(fleet - 1), at_rest)
+        await for_each(range(fleet - 1), at_rest)
 
 
 @contextlib.contextmanager
-def parts(plane: ControlPlane, keeper: Keeper) -> Iterator[None]:
+def parts(plane: ControlPlane, reaper: ProcessReaper) -> Iterator[None]:
     """The tainter and the agent of :data:`BENCH_NODE`, as their own accounts."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
         folder = Path(place)
@@ -99,8 +99,8 @@ def parts(plane: ControlPlane, keeper: Keeper) -> Iterator[None]:
         agent += ["--kubeconfig", str(plane.kubeconfig_for(AGENT, NAMESPACE)), "--config", str(config)]
         agent += ["--state-dir", str(folder / "state"), "--pod-uid", "bench"]
         running = [
-            Component("tainter", tainter, folder / "tainter.log", keeper),
-            Component("agent", agent, folder / "agent.log", keeper),
+            ManagedProcess("tainter", tainter, folder / "tainter.log", reaper),
+            ManagedProcess("agent", agent, folder / "agent.log", reaper),
         ]
         try:
             for component in running:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from floor import MARK, BareClient, Server, bare_kmsg, watch_lines
+from harness.floor import MARK, BareClient, Server, bare_kmsg, watch_lines
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 NODES = "/api/v1/nodes"

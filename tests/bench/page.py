@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from saying import say
+from harness.progress import say
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.browser.chromium import Browser, started
 from tests.browser.fleet_server import served
-from tests.browser.made_fleet import bad_night, make_fleet, xid79
+from tests.browser.sample_fleet import bad_night, make_fleet, xid79
 
 NODES = 10_000
 _EMPTY = """<!doctype html><title>floor</title><body>floor<script>

@@ -37,7 +37,7 @@ import page
 import selectivity
 import sync
 import whole_fleet
-from saying import say
+from harness.progress import say
 
 from muster_sandbox.build.programs import find_or_build
 

@@ -12,21 +12,30 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_agent import health_object
 from burst import tainter
+from harness.bench_agent import health_object
+from harness.progress import say
 from latency import PASSED, percentile
-from saying import say
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.cluster.many_findings import FATAL, HARMLESS, HEALTHS, NODES, finding_of_each, publish, recording, status
+from tests.cluster.tainter.fleet_findings import (
+    FATAL,
+    HARMLESS,
+    HEALTHS,
+    NODES,
+    finding_of_each,
+    publish,
+    recording,
+    status,
+)
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE, TAINTER, install
-from muster_sandbox.processes import Keeper
-from muster_sandbox.simulation.nodes import each, node_object
+from muster_sandbox.processes import ProcessReaper
+from muster_sandbox.simulation.nodes import for_each, node_object
 
 FLEET, FATALS, HARMLESSES = 10_000, 200, 1_800
 SETTLE_S = 900.0  # far more than anything takes
@@ -49,12 +58,12 @@ class Outcome:
 
 
 def measure(binaries: Path, fleet: int = FLEET, fatals: int = FATALS, harmlesses: int = HARMLESSES) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
-        return asyncio.run(_measure(plane, keeper, fleet, fatals, harmlesses))
+        return asyncio.run(_measure(plane, reaper, fleet, fatals, harmlesses))
 
 
-async def _measure(plane: ControlPlane, keeper: Keeper, fleet: int, fatals: int, harmlesses: int) -> Outcome:
+async def _measure(plane: ControlPlane, reaper: ProcessReaper, fleet: int, fatals: int, harmlesses: int) -> Outcome:
     account = plane.kubeconfig_for(TAINTER, NAMESPACE)
     async with KubeClient(load_config(plane.kubeconfig), user_agent="muster-bench", timeout_s=60) as api:
         say(f"selectivity: making {fleet} nodes")
@@ -63,7 +72,7 @@ async def _measure(plane: ControlPlane, keeper: Keeper, fleet: int, fatals: int,
         fatal, harmless = chosen[:fatals], chosen[fatals:]
         said = finding_of_each(fatal, FATAL) | finding_of_each(harmless, HARMLESS)
         order = random.Random(8).sample(chosen, len(chosen))
-        with tainter(keeper, account, ""):
+        with tainter(reaper, account, ""):
             await _until_it_leads(api)
             async with recording(api, names) as seen:
                 say(f"selectivity: {fatals} fatal findings among {harmlesses} harmless ones")
@@ -98,7 +107,7 @@ async def _fleet_at_rest(api: KubeClient, fleet: int) -> list[str]:
         await api.create(HEALTHS, health_object(f"node-{index}"))
         await api.patch(f"{HEALTHS}/node-{index}/status", status())
 
-    await each(range(fleet), make)
+    await for_each(range(fleet), make)
     return [f"node-{index}" for index in range(fleet)]
 
 

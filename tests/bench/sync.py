@@ -10,18 +10,18 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_agent import health_object
-from footprint import Footprint, footprint
+from harness.bench_agent import health_object
+from harness.footprint import Footprint, footprint
+from harness.progress import say
 from latency import PASSED
 from line_to_taint import HEALTHS, NODES
-from saying import say
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE, TAINTER, install
-from muster_sandbox.processes import Component, Keeper
-from muster_sandbox.simulation.nodes import each, node_object
+from muster_sandbox.processes import ManagedProcess, ProcessReaper
+from muster_sandbox.simulation.nodes import for_each, node_object
 
 READY_LIMIT_S = 300.0
 REST_S = 20.0  # the first burst of labels and looks is over, and what the start allocated is given back
@@ -41,13 +41,13 @@ class Outcome:
 
 
 def measure(binaries: Path, nodes: int) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(Keeper()) as keeper:
+    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
         kubeconfig = plane.kubeconfig_for(TAINTER, NAMESPACE)
-        empty, _, _, _ = _run(kubeconfig, keeper, 0)
+        empty, _, _, _ = _run(kubeconfig, reaper, 0)
         say(f"sync: making {nodes} nodes")
         asyncio.run(_make(plane.kubeconfig, nodes))
-        synced, rest, wall_s, requests = _run(kubeconfig, keeper, nodes)
+        synced, rest, wall_s, requests = _run(kubeconfig, reaper, nodes)
         return Outcome(nodes, empty, synced, rest, wall_s, requests)
 
 
@@ -65,15 +65,15 @@ async def _make(kubeconfig: Path, nodes: int) -> None:
             await client.create(HEALTHS, health_object(name))
             await client.patch(f"{HEALTHS}/{name}/status", {"status": status})
 
-        await each(range(nodes), at_rest)
+        await for_each(range(nodes), at_rest)
 
 
-def _run(kubeconfig: Path, keeper: Keeper, nodes: int) -> tuple[Footprint, Footprint, float, float]:
+def _run(kubeconfig: Path, reaper: ProcessReaper, nodes: int) -> tuple[Footprint, Footprint, float, float]:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as place:
         log = Path(place) / "tainter.log"
         command = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
-        tainter = Component(
-            "tainter", [*command, "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE], log, keeper
+        tainter = ManagedProcess(
+            "tainter", [*command, "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE], log, reaper
         )
         began = time.monotonic()
         tainter.start()
@@ -90,7 +90,7 @@ def _run(kubeconfig: Path, keeper: Keeper, nodes: int) -> tuple[Footprint, Footp
             tainter.stop()
 
 
-def _listening(tainter: Component, log: Path) -> str:
+def _listening(tainter: ManagedProcess, log: Path) -> str:
     def address() -> str:
         lines = [line for line in log.read_text().splitlines() if line.startswith("listening on ")]
         return f"http://{lines[0].split()[-1]}" if lines else ""
@@ -99,7 +99,7 @@ def _listening(tainter: Component, log: Path) -> str:
     return address()
 
 
-def _until(tainter: Component, done: object) -> None:
+def _until(tainter: ManagedProcess, done: object) -> None:
     assert callable(done)
     deadline = time.monotonic() + READY_LIMIT_S
     while not done():

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from saying import say
+from harness.progress import say
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from muster_sandbox.prometheus import Series
+from muster_sandbox.prometheus import PrometheusSeries
 
 Object = dict[str, Any]
-Answers = Mapping[int, Sequence[Sequence[Series]]]  # by the panel's id, for each of its queries
+Answers = Mapping[int, Sequence[Sequence[PrometheusSeries]]]  # by the panel's id, for each of its queries
 
 WIDTH, CELL, GAP = 1600, 30, 8  # pixels; as Grafana's own grid
 COLUMN = (WIDTH - 2 * GAP) / 24
@@ -55,7 +55,7 @@ def page(board: Object, answers: Answers, chosen: str) -> tuple[str, int]:
     )
 
 
-def _panel(panel: Object, found: Sequence[Sequence[Series]]) -> str:
+def _panel(panel: Object, found: Sequence[Sequence[PrometheusSeries]]) -> str:
     place = panel["gridPos"]
     left, top = GAP + place["x"] * COLUMN, place["y"] * (CELL + GAP)
     width, height = place["w"] * COLUMN - GAP, place["h"] * (CELL + GAP) - GAP
@@ -123,7 +123,7 @@ def _on(colour: str) -> str:
     return "#10151b" if 0.3 * red + 0.6 * green + 0.1 * blue > 110 else "#e8eef4"
 
 
-def _last(series: Series) -> float:
+def _last(series: PrometheusSeries) -> float:
     return series.points[-1][1] if series.points else math.nan
 
 
@@ -135,7 +135,7 @@ def _legend(pattern: str, labels: Mapping[str, str]) -> str:
     return pattern
 
 
-def _stat(panel: Object, found: Sequence[Sequence[Series]], width: float, height: float) -> str:
+def _stat(panel: Object, found: Sequence[Sequence[PrometheusSeries]], width: float, height: float) -> str:
     defaults, options = panel["fieldConfig"]["defaults"], panel["options"]
     if not found or not found[0]:
         return '<div class="stat">no data</div>'
@@ -151,7 +151,7 @@ def _stat(panel: Object, found: Sequence[Sequence[Series]], width: float, height
     return f'<div class="stat" style="font-size:{size:.0f}px;{look}">{_text(text)}</div>'
 
 
-def _table(panel: Object, found: Sequence[Sequence[Series]], width: float, height: float) -> str:
+def _table(panel: Object, found: Sequence[Sequence[PrometheusSeries]], width: float, height: float) -> str:
     organize = panel["transformations"][-1]["options"]
     names = organize["renameByName"]
     rows: dict[tuple[tuple[str, str], ...], dict[str, str | float]] = {}
@@ -191,7 +191,7 @@ def _cell(value: str | float, properties: Sequence[Object]) -> str:
     return f'<td style="color:{colour}">{_text(value)}</td>' if colour else f"<td>{_text(value)}</td>"
 
 
-def _graph(panel: Object, found: Sequence[Sequence[Series]], width: float, height: float) -> str:
+def _graph(panel: Object, found: Sequence[Sequence[PrometheusSeries]], width: float, height: float) -> str:
     defaults = panel["fieldConfig"]["defaults"]
     custom = defaults["custom"]
     fixed = {
@@ -283,7 +283,7 @@ def _bars(points: Any, colour: str, x: Any, y: Any) -> str:
     )
 
 
-def _timeline(panel: Object, found: Sequence[Sequence[Series]], width: float, height: float) -> str:
+def _timeline(panel: Object, found: Sequence[Sequence[PrometheusSeries]], width: float, height: float) -> str:
     defaults = panel["fieldConfig"]["defaults"]
     result = [series for series in found[0] if series.points]
     if not result:

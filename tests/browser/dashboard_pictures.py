@@ -15,18 +15,18 @@ sys.path.insert(0, str(ROOT))
 from tests.browser.chromium import Browser, started  # noqa: E402 - run as a script, from anywhere
 from tests.browser.dashboard_page import WIDTH, page  # noqa: E402
 from tests.browser.screenshots import save  # noqa: E402
-from tests.cluster.dashboard_queries import dashboards, filled_in  # noqa: E402
-from tests.cluster.operator_bed import Bed  # noqa: E402
-from tests.cluster.scraped_fleet import scraped_fleet  # noqa: E402
+from tests.cluster.dashboards.dashboard_queries import dashboards, filled_in  # noqa: E402
+from tests.cluster.dashboards.scraped_fleet import scraped_fleet  # noqa: E402
+from tests.cluster.ipujob.operator_bed import Bed  # noqa: E402
 
 from muster_kube.api.client import KubeClient  # noqa: E402
 from muster_kube.api.config import load_config  # noqa: E402
 from muster_sandbox.build.programs import find_or_build  # noqa: E402
 from muster_sandbox.controlplane.cluster import ControlPlane  # noqa: E402
 from muster_sandbox.controlplane.install import install  # noqa: E402
-from muster_sandbox.prometheus import Prometheus, Series, programs  # noqa: E402
+from muster_sandbox.prometheus import Prometheus, PrometheusSeries, find_programs  # noqa: E402
 from muster_sandbox.simulation.kubelets import Kubelets  # noqa: E402
-from muster_sandbox.simulation.nodes import Fleet  # noqa: E402
+from muster_sandbox.simulation.nodes import SimulatedNodes  # noqa: E402
 
 HONEST = "Drawn from its queries by a script of Muster's, not by Grafana"
 POINTS = 240
@@ -38,14 +38,14 @@ def say(line: str) -> None:
 
 
 async def main() -> int:
-    found = programs(say)
+    found = find_programs(say)
     with ControlPlane(find_or_build(say)) as plane, tempfile.TemporaryDirectory() as place:
         install(plane.admin)
         plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "training"}})
         plane.admin.wait_until_exists("/api/v1/namespaces/training/serviceaccounts/default")
         config = load_config(plane.kubeconfig)
         async with KubeClient(config, user_agent="muster-pictures") as api, Kubelets(api) as kubelets:
-            bed = Bed(api, plane, kubelets, Fleet(api), Path(place), "training")
+            bed = Bed(api, plane, kubelets, SimulatedNodes(api), Path(place), "training")
             try:
                 async with scraped_fleet(bed, found, Path(place) / "stage") as stage:
                     since = time.time()
@@ -63,7 +63,7 @@ def draw(prometheus: Prometheus, node: str, since_s: float, until_s: float) -> N
     step = max(1.0, (until_s - since_s) / POINTS)
     with started() as browser:
         for uid, board in dashboards().items():
-            answers: dict[int, list[list[Series]]] = {}
+            answers: dict[int, list[list[PrometheusSeries]]] = {}
             for panel in board["panels"]:
                 answers[panel["id"]] = [
                     _asked(prometheus, filled_in(each["expr"], node=node), each["instant"], since_s, until_s, step)
@@ -77,9 +77,11 @@ def draw(prometheus: Prometheus, node: str, since_s: float, until_s: float) -> N
 
 def _asked(
     prometheus: Prometheus, expr: str, instant: bool, since_s: float, until_s: float, step_s: float
-) -> list[Series]:
+) -> list[PrometheusSeries]:
     if instant:
-        return [Series(each.labels, [(each.time_s, each.value)]) for each in prometheus.query(expr, at_s=until_s)]
+        return [
+            PrometheusSeries(each.labels, [(each.time_s, each.value)]) for each in prometheus.query(expr, at_s=until_s)
+        ]
     return prometheus.query_range(expr, start_s=since_s, end_s=until_s, step_s=step_s)
 
 

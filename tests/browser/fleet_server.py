@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from tests.browser.made_fleet import MadeFleet
+from tests.browser.sample_fleet import SampleFleet
 from tests.kube.conftest import FakeApi, Reply, Stream
 
 from muster_kube.api.client import KubeClient
@@ -32,13 +32,13 @@ TOKENS = {"t-ada": "ada", "t-bob": "bob"}
 MAY_CLEAR = ("ada",)
 
 
-class Stand:
+class FleetServer:
     """A tainter that serves ``fleet``. ``leading`` and the others may be changed while it runs.
 
     steady: the feed's clock stands still but for ``clock``; else it is the machine's
     """
 
-    def __init__(self, fleet: MadeFleet, listener: socket.socket | None = None, *, steady: bool = True) -> None:
+    def __init__(self, fleet: SampleFleet, listener: socket.socket | None = None, *, steady: bool = True) -> None:
         self.fleet = fleet
         self._listener = listener
         self._steady = steady
@@ -109,7 +109,7 @@ class Stand:
         return Reply(201, {"status": {"allowed": right and spec["user"] in MAY_CLEAR}})
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Stand"]:
+    async def running(self) -> AsyncIterator["FleetServer"]:
         """Listed, and served on a port of its own."""
         await self.api.start()
         config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{self.api.port}")
@@ -143,10 +143,10 @@ class Stand:
                 await self.api.stop()
 
 
-class Threaded:
-    """A Stand in a thread of its own, for a browser that is driven by blocking calls."""
+class ThreadedFleetServer:
+    """A FleetServer in a thread of its own, for a browser that is driven by blocking calls."""
 
-    def __init__(self, stand: Stand, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, stand: FleetServer, loop: asyncio.AbstractEventLoop) -> None:
         self.stand = stand
         self._loop = loop
 
@@ -160,16 +160,16 @@ class Threaded:
 
 
 @contextmanager
-def served(fleet: MadeFleet) -> Iterator[Threaded]:
+def served(fleet: SampleFleet) -> Iterator[ThreadedFleetServer]:
     ready = threading.Event()
-    held: list[Threaded] = []
+    held: list[ThreadedFleetServer] = []
     failed: list[BaseException] = []
 
     async def run() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        async with Stand(fleet, steady=False).running() as stand:
-            held.append(Threaded(stand, loop))
+        async with FleetServer(fleet, steady=False).running() as stand:
+            held.append(ThreadedFleetServer(stand, loop))
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
             ready.set()
             await stop.wait()

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 from selenium.webdriver.common.keys import Keys  # noqa: E402 - run as a script, from anywhere
 from tests.browser.chromium import Browser, started  # noqa: E402
 from tests.browser.fleet_server import served  # noqa: E402
-from tests.browser.made_fleet import bad_night, make_fleet  # noqa: E402
+from tests.browser.sample_fleet import bad_night, make_fleet  # noqa: E402
 
 from muster_tainter.budgets.incidents import Incident  # noqa: E402
 from muster_tainter.budgets.pool_usage import Usage  # noqa: E402

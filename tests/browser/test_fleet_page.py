@@ -12,8 +12,8 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from tests.browser.chromium import Browser
-from tests.browser.fleet_server import Threaded, served
-from tests.browser.made_fleet import bad_night, make_fleet, xid79
+from tests.browser.fleet_server import ThreadedFleetServer, served
+from tests.browser.sample_fleet import bad_night, make_fleet, xid79
 from tests.kube.conftest import Reply
 
 from muster_tainter.budgets.incidents import Incident
@@ -25,7 +25,7 @@ QUIET = "h100-h003-05"  # passes
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Threaded]:
+def server() -> Iterator[ThreadedFleetServer]:
     now = time.time()
     with served(bad_night(make_fleet(NODES, now))) as running:
         running.stand.usage = [Usage("h100", "", "tainted", 34, 144, 110, 11)]
@@ -35,7 +35,7 @@ def server() -> Iterator[Threaded]:
 
 
 @pytest.fixture
-def page(server: Threaded, browser: Browser) -> Iterator[Browser]:
+def page(server: ThreadedFleetServer, browser: Browser) -> Iterator[Browser]:
     """Opened, and drawn; nothing was loaded from elsewhere, and nothing went wrong in it."""
     browser.window(1600, 1000)
     browser.open(server.stand.url)
@@ -53,7 +53,7 @@ def _is_expected(text: str) -> bool:
 
 
 @pytest.fixture
-def mended(server: Threaded) -> Iterator[Callable[[str], None]]:
+def mended(server: ThreadedFleetServer) -> Iterator[Callable[[str], None]]:
     """Nodes named here pass again at the end of the test."""
     names: list[str] = []
     yield names.append
@@ -65,7 +65,7 @@ def mended(server: Threaded) -> Iterator[Callable[[str], None]]:
         server.call(partial(server.stand.change, name))
 
 
-def break_live(server: Threaded, name: str) -> None:
+def break_live(server: ThreadedFleetServer, name: str) -> None:
     server.stand.fleet.break_node(name, "dmesg", xid79())
     server.call(lambda: server.stand.change(name))
 
@@ -119,7 +119,7 @@ def test_the_map_shows_each_node_in_the_colour_of_its_state(page: Browser) -> No
     assert green > blue
 
 
-def test_a_fault_appears_by_itself(page: Browser, server: Threaded, mended: Callable[[str], None]) -> None:
+def test_a_fault_appears_by_itself(page: Browser, server: ThreadedFleetServer, mended: Callable[[str], None]) -> None:
     mended(QUIET)
     before = page.run("return document.getElementById('map').dataset.drawn")
     break_live(server, QUIET)
@@ -131,7 +131,7 @@ def test_a_fault_appears_by_itself(page: Browser, server: Threaded, mended: Call
     assert red > 2 * green
 
 
-def test_what_is_mended_goes_by_itself(page: Browser, server: Threaded) -> None:
+def test_what_is_mended_goes_by_itself(page: Browser, server: ThreadedFleetServer) -> None:
     break_live(server, QUIET)
     page.until_text("#headline", "33 tainted")
     server.stand.fleet.add(QUIET, "h100", "h003")
@@ -188,7 +188,7 @@ def test_the_panel_has_evidence_what_was_done_what_ends_it_and_what_was_before(p
 
 
 def test_the_panel_follows_what_becomes_of_its_node(
-    page: Browser, server: Threaded, mended: Callable[[str], None]
+    page: Browser, server: ThreadedFleetServer, mended: Callable[[str], None]
 ) -> None:
     mended(QUIET)
     page.one("#search").send_keys(QUIET, Keys.ENTER)
@@ -197,7 +197,7 @@ def test_the_panel_follows_what_becomes_of_its_node(
     page.until_text("#panel", "GPU has fallen off the bus")
 
 
-def test_the_address_holds_what_is_looked_at(page: Browser, server: Threaded) -> None:
+def test_the_address_holds_what_is_looked_at(page: Browser, server: ThreadedFleetServer) -> None:
     page.one("#search").send_keys(BROKEN, Keys.ENTER)
     page.until_text("#panel", "Wait for room")
     address = page.driver.current_url
@@ -245,7 +245,7 @@ class Writes:
 
 
 @pytest.fixture
-def writes(server: Threaded) -> Writes:
+def writes(server: ThreadedFleetServer) -> Writes:
     made = Writes()
     server.call(lambda: server.stand.script_node(BROKEN, made.patched))
     return made
@@ -282,7 +282,7 @@ def test_without_a_token_nothing_is_sent(page: Browser, writes: Writes) -> None:
     assert [url for url in page.requests() if "api/clear" in url] == []
 
 
-def test_a_pause_and_a_standby_are_said(page: Browser, server: Threaded) -> None:
+def test_a_pause_and_a_standby_are_said(page: Browser, server: ThreadedFleetServer) -> None:
     stand = server.stand
     try:
         stand.paused, stand.leading = "paused by ada since 2026-01-01T03:00:00Z: switch maintenance", False
@@ -294,7 +294,7 @@ def test_a_pause_and_a_standby_are_said(page: Browser, server: Threaded) -> None
     page.until(lambda: not page.text("#banners"), "the banner goes")
 
 
-def test_what_is_not_live_is_said_and_mends_itself(page: Browser, server: Threaded) -> None:
+def test_what_is_not_live_is_said_and_mends_itself(page: Browser, server: ThreadedFleetServer) -> None:
     page.cdp("Network.enable", {})
     offline = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
     server.call(server.stand.drop_streams)
@@ -317,7 +317,7 @@ def test_in_the_light_and_on_a_small_screen_it_is_all_there(page: Browser) -> No
 
 
 def test_names_and_messages_are_text_whatever_they_hold(
-    page: Browser, server: Threaded, mended: Callable[[str], None]
+    page: Browser, server: ThreadedFleetServer, mended: Callable[[str], None]
 ) -> None:
     mended(QUIET)
     evil = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"

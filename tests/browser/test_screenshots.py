@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import ROOT
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
+from tests.docs.document_commands import ROOT
 
 PICTURES = ("docs/fleet.png", "docs/fleet-node.png")
 PNG = b"\x89PNG\r\n"
@@ -21,8 +21,8 @@ def test_the_fleet_pages_pictures_are_drawn_anew(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "muster")
     for name in PICTURES:
         (folder / name).unlink()
-    (line,) = lines = allotted(__file__)
-    recipe = Typist(lines, {}, {"MAKEFLAGS": "--dry-run"}, folder).type(line).splitlines()
+    (line,) = lines = commands_of_test(__file__)
+    recipe = CommandRunner(lines, {}, {"MAKEFLAGS": "--dry-run"}, folder).type(line).splitlines()
     fleet, dashboards = map(shlex.split, recipe)
     assert (ROOT / dashboards[-1]).exists()
     done = subprocess.run(fleet, cwd=folder, capture_output=True, text=True, timeout=300, check=False)

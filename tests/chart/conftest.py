@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.chart.charting import PROGRAM, SHA256, Helm, checked
+from tests.chart.helm_render import PROGRAM, SHA256, Helm, checked
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import jsonschema
 import kubernetes_validate
 from referencing import Registry
 from referencing.jsonschema import DRAFT4
-from tests.chart.charting import Object
+from tests.chart.helm_render import Object
 
 OLDEST = (1, 25)  # of kubernetes-validate 1.37
 # tests/environment.sh puts an older one there, whose code is not used: two of one name cannot be imported

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.chart.charting import CHART, Helm, Object, Refused
+from tests.chart.helm_render import CHART, Helm, Object, Refused
 
 API = "monitoring.coreos.com/v1/PrometheusRule"
 RULES: Object = yaml.safe_load((CHART / "files/alerts.yaml").read_text())

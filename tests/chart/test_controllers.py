@@ -1,7 +1,7 @@
 """V-IPU controllers: two names, a string or a list, and commas that --set took for its own."""
 
 import pytest
-from tests.chart.charting import Helm, Refused
+from tests.chart.helm_render import Helm, Refused
 
 
 def controllers(helm: Helm, *words: str, **values: object) -> str:

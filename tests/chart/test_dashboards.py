@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.chart.charting import CHART, Helm, Refused, Rendered
+from tests.chart.helm_render import CHART, Helm, Refused, Rendered
 
 GRAFANA = CHART.parents[1] / "grafana"
 NAMES = sorted(path.name for path in GRAFANA.glob("*.json"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.chart.charting import CHART, Helm, Refused
+from tests.chart.helm_render import CHART, Helm, Refused
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 

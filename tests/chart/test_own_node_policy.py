@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.chart.admission_policy import CelError, Policy, Refusal
-from tests.chart.charting import Helm, Object
+from tests.chart.helm_render import Helm, Object
 
 NAME = "muster-own-node"
 NODE = "authentication.kubernetes.io/node-name"

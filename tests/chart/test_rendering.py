@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 from tests.chart import kubernetes_schemas
-from tests.chart.charting import CHART, Helm, Object, Refused
+from tests.chart.helm_render import CHART, Helm, Object, Refused
 
 VERSIONS = ("1.20.0", "1.24.0", "1.30.0", "1.36.0")
 MONITORS = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor")

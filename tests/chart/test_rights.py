@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.chart.charting import Helm, Object
+from tests.chart.helm_render import Helm, Object
 
 Right = tuple[str, ...]
 # names of the test bed and of the chart, which has the IPU parts carry their release's

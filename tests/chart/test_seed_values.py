@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.chart.charting import Helm, Refused
+from tests.chart.helm_render import Helm, Refused
 
 RUN = "Deployment"
 MANAGER, PROXY = "gc-ipu-operator-controller-manager", "gc-ipu-operator-vipu-proxy"

@@ -3,7 +3,7 @@
 import base64
 
 import pytest
-from tests.chart.charting import Helm, Rendered
+from tests.chart.helm_render import Helm, Rendered
 
 # the Autopilot page, "Helm Chart customization", as it stands there
 AUTOPILOT = """\

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chart.charting import Helm, Rendered
+from tests.chart.helm_render import Helm, Rendered
 
 from muster_agent import settings as agent
 from muster_checks.registry import registry

@@ -14,8 +14,8 @@ from muster_checks.base.vocabulary import Verdict
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.registry import registry
 from muster_cli.__main__ import main
-from muster_cli.report.policy_rows import rows
-from muster_cli.report.policy_warnings import warnings
+from muster_cli.report.policy_rows import policy_rows
+from muster_cli.report.policy_warnings import find_warnings
 from muster_tainter.faults.desired_state import show
 from muster_tainter.faults.node_record import ours
 from muster_tainter.policy.file import default_policy_text, parse_policy
@@ -73,13 +73,15 @@ def test_there_are_recipes_and_each_says_what_it_does() -> None:
 @each_recipe
 def test_a_recipe_leaves_no_doubt(recipe: Recipe) -> None:
     own = {OF_ONES_OWN: next(iter(CHECKS.values()))}  # a check of that name is there
-    assert not [doubt for doubt in warnings(recipe.policy, CHECKS | own) if f"`{doubt}`" not in recipe.before]
+    assert not [doubt for doubt in find_warnings(recipe.policy, CHECKS | own) if f"`{doubt}`" not in recipe.before]
 
 
 @each_recipe
 def test_a_recipe_does_to_findings_what_is_said(recipe: Recipe) -> None:
     policy = recipe.policy
-    known = {(row.check, row.reason, row.verdict.value): row for row in rows(policy, load_catalogue(None), CHECKS)}
+    known = {
+        (row.check, row.reason, row.verdict.value): row for row in policy_rows(policy, load_catalogue(None), CHECKS)
+    }
     for check, reason, verdict, said in _FINDING.findall(recipe.below):
         row = known.get((check, reason, verdict))
         fault_class = row.fault_class if row is not None else ""

@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.real_node_images import images
+from tests.cluster.chart.real_node_images import images
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
-from muster_sandbox.build.packages import RUNTIME, NoPackages, unpacked
+from muster_sandbox.build.packages import RUNTIME, NoPackages, unpack_tree
 from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
-from muster_sandbox.realnode.containers import Missing
-from muster_sandbox.realnode.node import RealNode, why_none
+from muster_sandbox.realnode.containers import MissingPackages
+from muster_sandbox.realnode.node import RealNode, find_node_obstacle
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import Fleet
+from muster_sandbox.simulation.nodes import SimulatedNodes
 
 HERE = Path(__file__).parent
 _namespaces = iter(range(1, 1_000_000))
@@ -67,7 +67,7 @@ def real_node(binaries: Path, pytestconfig: pytest.Config) -> Iterator[RealNode]
 
     It takes root and the right to make namespaces. Where they are there and it still does not come up, tests fail.
     """
-    if isinstance(reason := why_none(), Missing) and os.environ.get("CI"):
+    if isinstance(reason := find_node_obstacle(), MissingPackages) and os.environ.get("CI"):
         pytest.fail(f"no real node: {reason}; .ci/run installs that", pytrace=False)
     if reason:
         pytest.skip(f"NOTHING WAS TESTED ON A REAL NODE: {reason}")
@@ -76,7 +76,7 @@ def real_node(binaries: Path, pytestconfig: pytest.Config) -> Iterator[RealNode]
         find_or_build(tell, with_kubelet=True)
         kubelet = find_kubelet()
         assert kubelet is not None
-        node = RealNode(binaries=binaries, kubelet=kubelet, runtime=unpacked(RUNTIME, tell), images=images(tell))
+        node = RealNode(binaries=binaries, kubelet=kubelet, runtime=unpack_tree(RUNTIME, tell), images=images(tell))
     except (NoControlPlane, NoPackages) as error:
         pytest.fail(str(error), pytrace=False)
     with node:
@@ -129,9 +129,9 @@ async def api(control_plane: ControlPlane) -> AsyncIterator[KubeClient]:
 
 
 @pytest.fixture
-async def fleet(api: KubeClient) -> AsyncIterator[Fleet]:
+async def fleet(api: KubeClient) -> AsyncIterator[SimulatedNodes]:
     """Simulated nodes: ``await fleet.create(8)``; they go at the end of the test, with their NodeHealths."""
-    made = Fleet(api)
+    made = SimulatedNodes(api)
     yield made
     await made.delete()
 

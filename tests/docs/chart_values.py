@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.docs.blocks import ROOT
+from tests.docs.document_commands import ROOT
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "helm/muster/values.schema.json").read_text())
 

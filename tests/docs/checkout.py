@@ -4,7 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.docs.blocks import ROOT
+from tests.docs.document_commands import ROOT
 
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build")
 

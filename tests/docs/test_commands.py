@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from tests.docs.blocks import ROOT, Command, commands, documents
 from tests.docs.chart_values import is_value
+from tests.docs.document_commands import ROOT, Command, commands, documents
 
 from muster_agent.query import status_query
 from muster_checks.registry import registry

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.docs.blocks import ROOT
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
+from tests.docs.document_commands import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 COMPONENTS = ("checks", "agent", "tainter", "operator", "kube", "cli", "sandbox")
@@ -41,10 +41,10 @@ def test_the_guide_s_check_works_as_written(tmp_path: Path) -> None:
         "PYTHONPATH": os.pathsep.join(str(folder / each) for each in COMPONENTS),
     }
 
-    typist = Typist(allotted(__file__), {}, environ, folder)
-    assert "4 passed" in typist.type("make test ARGS=tests/checks/hugepages")
-    told = typist.type("muster check hugepages --set min_free=512", judge=lambda done: done.returncode in (0, 1))
+    runner = CommandRunner(commands_of_test(__file__), {}, environ, folder)
+    assert "4 passed" in runner.type("make test ARGS=tests/checks/hugepages")
+    told = runner.type("muster check hugepages --set min_free=512", judge=lambda done: done.returncode in (0, 1))
     assert "hugepages" in told
-    assert not typist.left
+    assert not runner.left
     linted = [sys.executable, "-m", "ruff", "check", *files]
     assert subprocess.run(linted, cwd=folder, timeout=60, check=False).returncode == 0

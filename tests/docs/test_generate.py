@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from tests.docs.blocks import ROOT
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
+from tests.docs.document_commands import ROOT
 
 MADE = (
     "docs/checks.md",
@@ -22,7 +22,7 @@ def test_reference_pages_dashboards_and_the_crd_are_made_of_the_code(tmp_path: P
         (folder / name).write_text((folder / name).read_text().replace("|", "!"))
     for name in MADE[2:]:
         (folder / name).unlink()
-    typist = Typist(allotted(__file__), {}, {}, folder)
+    typist = CommandRunner(commands_of_test(__file__), {}, {}, folder)
     typist.type("make generate")
     assert not typist.left
     for name in MADE:

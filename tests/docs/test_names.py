@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.chart.charting import Helm, Rendered
-from tests.docs.blocks import ROOT, Command, commands, documents
+from tests.chart.helm_render import Helm, Rendered
 from tests.docs.chart_values import SCHEMA, is_value
+from tests.docs.document_commands import ROOT, Command, commands, documents
 
 METRICS = (ROOT / "docs/metrics.md").read_text()
 OTHERS = {"grafana.sidecar.dashboards.searchNamespace", "controllers.yaml"}  # of another chart; a key of a ConfigMap

@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import ROOT, documents
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
+from tests.docs.document_commands import ROOT, documents
 
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#]+)(#[^)\s]+)?\)")
 
@@ -16,7 +16,7 @@ _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#]+)(#[^)\s]+)?\)")
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = checkout(tmp_path_factory.mktemp("docs") / "muster")
-    typist = Typist(allotted(__file__), {}, {}, folder)
+    typist = CommandRunner(commands_of_test(__file__), {}, {}, folder)
     said = typist.type("make docs", judge=lambda done: done.returncode == 0 and not done.stderr)
     front = Path(said.splitlines()[-1])
     assert front == Path("build/docs/html/README.html")

@@ -17,19 +17,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from muster_sandbox.build.apt import SUITE, debian_mirrors
-from muster_sandbox.build.packages import NoPackages, Tree, fetched, made_once, step, unpack, unpacked
+from muster_sandbox.build.packages import (
+    NoPackages,
+    PackageTree,
+    fetch_packages,
+    make_once,
+    run_step,
+    unpack,
+    unpack_tree,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "debian:bookworm-slim"
 LIMIT_S = 540.0
-PODMAN = Tree(
+PODMAN = PackageTree(
     "podman",
     {"podman": "4.3.", "make": "", "base-files": "", "coreutils": "", "dash": "", "libc-bin": "", "sed": ""},
     whole=True,
     without=("gnupg-l10n", "libperl5.36", "perl", "perl-base", "perl-modules-5.36"),
 )
 # what has the priority "required", and apt
-SLIM = Tree(
+SLIM = PackageTree(
     "slim",
     dict.fromkeys(
         (
@@ -116,14 +124,14 @@ class Engine:
 
 def podman(progress: Callable[[str], None]) -> Path:
     """Its tree. Raises NoPackages."""
-    return unpacked(PODMAN, progress)
+    return unpack_tree(PODMAN, progress)
 
 
 def slim(progress: Callable[[str], None]) -> Path:
     """The archive of a root file system, as :data:`BASE` has it. Takes root. Raises NoPackages."""
 
     def make(work: Path) -> Path:
-        debs = fetched(SLIM, work, progress)
+        debs = fetch_packages(SLIM, work, progress)
         progress(f"[{SLIM.name}] installing {len(debs)} packages")
         root, result = work / "root", work / "result"
         unpack(debs, root, whole=True)
@@ -134,11 +142,11 @@ def slim(progress: Callable[[str], None]) -> Path:
         for deb in debs:
             deb.rename(root / "debs" / deb.name)
         result.mkdir()
-        step([*_UNSHARED, "sh", "-c", _CONFIGURE, "sh", str(root), str(result / _ARCHIVE)], work)
+        run_step([*_UNSHARED, "sh", "-c", _CONFIGURE, "sh", str(root), str(result / _ARCHIVE)], work)
         return result
 
     digest = hashlib.blake2b(repr((SLIM.digest, _CONFIGURE, _SLIM_FILES)).encode(), digest_size=6).hexdigest()
-    return made_once(SLIM.name, digest, make, progress) / _ARCHIVE
+    return make_once(SLIM.name, digest, make, progress) / _ARCHIVE
 
 
 def _show_the_way(given: Path) -> None:

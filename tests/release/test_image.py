@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from muster_sandbox.image import oci, product
-from muster_sandbox.image.layers import Layer, layer_of
+from muster_sandbox.image.layers import Layer, make_layer
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINERFILE = (ROOT / "release/Containerfile").read_text()
@@ -63,10 +63,10 @@ def test_no_compiler_is_in_the_image() -> None:
 
 def test_an_archive_is_an_oci_layout_that_docker_reads_too(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
-    below = layer_of({"etc/os-release": b"Debian"})
+    below = make_layer({"etc/os-release": b"Debian"})
     assert isinstance(below.content, bytes)
     plain.write_bytes(below.content)
-    layers = (oci.packed(Layer(plain, below.digest), tmp_path / "packed"), oci.packed(layer_of({"a": b"a"})))
+    layers = (oci.pack_layer(Layer(plain, below.digest), tmp_path / "packed"), oci.pack_layer(make_layer({"a": b"a"})))
     image = oci.OciImage(("localhost/a:1", "localhost/a:2"), layers, ("muster",), "65534:65534", {"A": "b"}, {"c": "d"})
     texts = []
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_an_archive_is_an_oci_layout_that_docker_reads_too(tmp_path: Path) -> No
 
 
 def test_the_wheel_becomes_what_pip_would_install(wheel: Path) -> None:
-    layer = product.own_layer(wheel)
+    layer = product.muster_code_layer(wheel)
     assert isinstance(layer.content, bytes)
     with tarfile.open(fileobj=io.BytesIO(layer.content)) as archive:
         names = set(archive.getnames())
@@ -120,7 +120,7 @@ def test_make_image_builds_with_the_engine_that_answers(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "calls").read_text().splitlines() == [
         "info",
-        f"build --file release/Containerfile --label {VERSION}={product.version()} --tag registry/muster:v1 .",
+        f"build --file release/Containerfile --label {VERSION}={product.project_version()} --tag registry/muster:v1 .",
     ]
 
 

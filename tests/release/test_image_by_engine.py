@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 from tests.release import engine
 
 from muster_sandbox.build.packages import NoPackages
 from muster_sandbox.image import product
-from muster_sandbox.realnode.containers import Missing, why_not
+from muster_sandbox.realnode.containers import MissingPackages, find_obstacle
 
 pytestmark = pytest.mark.timeout(1800)  # the first time, packages come before all else
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def packages(status: bytes) -> frozenset[str]:
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engine.Engine]:
     """With debian:bookworm-slim, which it does not fetch."""
-    if isinstance(reason := why_not(), Missing) and os.environ.get("CI"):
+    if isinstance(reason := find_obstacle(), MissingPackages) and os.environ.get("CI"):
         pytest.fail(f"no engine: {reason}; .ci/run installs that", pytrace=False)
     if reason:
         pytest.skip(f"NO ENGINE BUILT THE IMAGE: {reason}")
@@ -110,8 +110,8 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engine.Engine]:
 @pytest.fixture(scope="module")
 def name(podman: engine.Engine) -> str:
     """The image's, once it is built as the document says."""
-    (line,) = lines = allotted(__file__)
-    done = podman.run(*Typist(lines, {"REGISTRY": "localhost"}, {}).words(line))
+    (line,) = lines = commands_of_test(__file__)
+    done = podman.run(*CommandRunner(lines, {"REGISTRY": "localhost"}, {}).words(line))
     printed = done.stdout + done.stderr
     assert done.returncode == 0, printed[-3000:]
     assert "debconf: unable to initialize frontend" not in printed, "an installation script asks"

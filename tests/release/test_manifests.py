@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 from release.manifests import PLACE, write
-from tests.chart.charting import Refused
+from tests.chart.helm_render import Refused
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 
 
 def test_plain_yaml_holds_the_installation_and_apart_what_goes_before_its_end(tmp_path: Path) -> None:
@@ -20,8 +20,8 @@ def test_plain_yaml_holds_the_installation_and_apart_what_goes_before_its_end(tm
     out.mkdir(parents=True)
     (out / "of-yesterday.yaml").touch()
 
-    (line,) = lines = allotted(__file__)
-    files = [folder / name for name in Typist(lines, {}, {}, folder).type(line).splitlines()]
+    (line,) = lines = commands_of_test(__file__)
+    files = [folder / name for name in CommandRunner(lines, {}, {}, folder).type(line).splitlines()]
 
     assert [file.name for file in files] == [
         "crd-graphcore.ai_ipujobs.yaml",

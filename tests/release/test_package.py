@@ -8,33 +8,35 @@ from pathlib import Path
 
 from release.package import SUMS
 from tests.docs.checkout import checkout
-from tests.docs.stages import allotted
-from tests.docs.typist import Typist
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 
-from muster_sandbox.image.product import version
+from muster_sandbox.image.product import project_version
 
 TRIED = ("--dry-run", "--ignore-installed")  # found and resolved, all of it
 
 
 def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None:
     place = checkout(tmp_path / "muster")
-    folder = place / Typist(allotted(__file__), {}, {}, place).type("make package").strip()
-    assert folder == place / f"build/muster-v{version()}"
-    there = Typist(allotted(__file__), {}, {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, folder)
+    folder = place / CommandRunner(commands_of_test(__file__), {}, {}, place).type("make package").strip()
+    assert folder == place / f"build/muster-v{project_version()}"
+    there = CommandRunner(
+        commands_of_test(__file__), {}, {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, folder
+    )
     said = there.type("sha256sum --check SHA256SUMS").splitlines()
     assert len(said) == len((folder / SUMS).read_text().splitlines())
 
     installs = "pip install -c wheels/constraints.txt wheels/passmuster-0.1.0-py3-none-any.whl"
-    assert re.search(rf"^Would install .*\bpassmuster-{version()}", there.type(installs, *TRIED), re.MULTILINE)
+    assert re.search(rf"^Would install .*\bpassmuster-{project_version()}", there.type(installs, *TRIED), re.MULTILINE)
 
     listed = {line.split("  ", 1)[1] for line in (folder / SUMS).read_text().splitlines()}
     assert listed == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {SUMS}
     for name in (
         "CRDs/graphcore.ai_ipujobs.yaml",
         "docs/install.md",
-        f"muster-{version()}.tgz",
-        f"images/muster-{version()}.tar",
-        f"wheels/passmuster-{version()}-py3-none-any.whl",
+        f"muster-{project_version()}.tgz",
+        f"images/muster-{project_version()}.tar",
+        f"wheels/passmuster-{project_version()}-py3-none-any.whl",
         "wheels/constraints.txt",
         "LICENSE",
     ):
@@ -46,9 +48,9 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
         if not (page.parent / link).is_file()
     ]
     assert dead == []
-    with tarfile.open(folder / f"muster-{version()}.tgz") as chart:
+    with tarfile.open(folder / f"muster-{project_version()}.tgz") as chart:
         assert {"muster/Chart.yaml", "muster/values.schema.json"} <= set(chart.getnames())
-    with tarfile.open(folder / f"images/muster-{version()}.tar") as image:
+    with tarfile.open(folder / f"images/muster-{project_version()}.tar") as image:
         assert {"oci-layout", "index.json"} <= set(image.getnames())
 
     (folder / "docs/install.md").write_text("edited")

@@ -1,7 +1,7 @@
 """Many IPUJobs under random faults of everything around them; what must be so when the faults have ended.
 
 Operator, proxy and V-IPU run inside this process on a real API server with the real scheduler, controllers and garbage
-collection. Whoever watches (the onlooker) and whoever runs the pods (the kubelets) are spared.
+collection. What watches the jobs and the kubelets that run their pods are spared.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from tests.cluster.embedded import Installation, a_vipu
-from tests.cluster.onlooker import Onlooker, looking_on
-from tests.cluster.operator_bed import inference, training
-from tests.cluster.weather import STORMS, Exposed, Weather
+from tests.cluster.ipujob.operator_bed import inference, training
+from tests.cluster.ipujob_failures.api_faults import FAULTS, ApiFaults, ExposedProcess
+from tests.cluster.ipujob_failures.embedded_operator import Installation, make_vipu
+from tests.cluster.ipujob_failures.ipujob_watcher import IPUJobWatcher, watch_ipujobs
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -32,7 +32,7 @@ from muster_operator.plan.degradation import DEGRADED
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
-from muster_sandbox.simulation.pods import Script, SimulatedPod
+from muster_sandbox.simulation.pods import PodScript, SimulatedPod
 
 SPACE = "soak"
 IPUS, NODE_NUMBER = 128, 8
@@ -66,11 +66,11 @@ class Tally:
 class Soak:
     config: ClusterConfig
     api: KubeClient
-    onlooker: Onlooker
+    watcher: IPUJobWatcher
     rng: random.Random
     say: Callable[[str], None]
     tally: Tally = field(default_factory=Tally)
-    weather: Weather = field(default_factory=Weather)
+    api_faults: ApiFaults = field(default_factory=ApiFaults)
     wanted: dict[str, str] = field(default_factory=dict)  # uid by name of every job that was submitted
     given_up: set[str] = field(default_factory=set)  # names of jobs that their users deleted before they ended
     codes: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # exit codes given, by (job uid, pod)
@@ -79,30 +79,30 @@ class Soak:
     kubelets: Kubelets = field(init=False)
 
     def __post_init__(self) -> None:
-        self.vipu = a_vipu(IPUS, delay_s=0.05)
+        self.vipu = make_vipu(IPUS, delay_s=0.05)
         self.runs = Installation(
             self.config,
             SPACE,
             self.vipu,
             setup=Setup(restart_delay_s=0.2, restart_delay_limit_s=2.0, moves_per_hour=8),
-            operator_fate=Exposed(self.weather),
-            proxy_fate=Exposed(self.weather),
-            fate=lambda: Exposed(self.weather),
+            operator_fate=ExposedProcess(self.api_faults),
+            proxy_fate=ExposedProcess(self.api_faults),
+            fate=lambda: ExposedProcess(self.api_faults),
             timeout_s=CALL_S,
         )
 
     # the pods
 
-    def script(self, pod: SimulatedPod) -> Script:
+    def script(self, pod: SimulatedPod) -> PodScript:
         """Launchers end by themselves, as do the workers of jobs without one; how is in the pod's uid."""
         labels = pod.metadata.labels
         chance = random.Random(pod.metadata.uid)
         leads = labels.get(ROLE) == LAUNCHER
         if not leads and pod.metadata.annotations.get("soak") == "launcher":
-            return Script(start_after_s=chance.uniform(0, 0.3))
+            return PodScript(start_after_s=chance.uniform(0, 0.3))
         code = chance.choice((1, 2, 137, 139)) if chance.random() < 0.25 else 0
         self.codes.setdefault((labels[JOB_UID], pod.metadata.name), set()).add(code)
-        return Script(start_after_s=chance.uniform(0, 0.3), run_s=chance.uniform(0.3, 5.0), exit_code=code)
+        return PodScript(start_after_s=chance.uniform(0, 0.3), run_s=chance.uniform(0.3, 5.0), exit_code=code)
 
     # jobs
 
@@ -153,7 +153,7 @@ class Soak:
         """Users delete what has ended, which may hold IPUs until then; for ever."""
         while True:
             await asyncio.sleep(0.5)
-            for job in self.onlooker.jobs(SPACE):
+            for job in self.watcher.jobs(SPACE):
                 if finished(job.status) and not job.metadata.deletion_timestamp and self.rng.random() < 0.3:
                     await self._tried(self.api.delete(_path(job)))
 
@@ -161,7 +161,7 @@ class Soak:
         """What else users do with their jobs; for ever."""
         while True:
             await asyncio.sleep(self.rng.uniform(0.2, 1.0))
-            there = [each for each in self.onlooker.jobs(SPACE) if not each.metadata.deletion_timestamp]
+            there = [each for each in self.watcher.jobs(SPACE) if not each.metadata.deletion_timestamp]
             if going := [each for each in there if not finished(each.status)]:
                 await self._meddle(self.rng.choice(going))
 
@@ -207,16 +207,16 @@ class Soak:
             await self.rng.choice((self._storm, self._storm, self._sick_vipu, self._kill, self._kill))()
 
     async def _storm(self) -> None:
-        kind = self.rng.choice(STORMS)
+        kind = self.rng.choice(FAULTS)
         self.tally.faults[f"API server: {kind}"] += 1
-        self.weather.storm, self.weather.share = kind, self.rng.choice((0.3, 1.0))
+        self.api_faults.storm, self.api_faults.share = kind, self.rng.choice((0.3, 1.0))
         try:
             if kind == "ends watches":
-                self.weather.end_watches()
+                self.api_faults.end_watches()
             else:
                 await asyncio.sleep(self.rng.uniform(0.5, 6.0))
         finally:
-            self.weather.storm = ""
+            self.api_faults.storm = ""
 
     async def _sick_vipu(self) -> None:
         fleet = self.vipu.clocked_fleet
@@ -296,7 +296,7 @@ class Soak:
 
     async def heal(self) -> None:
         """Nothing is wrong any more."""
-        self.weather.storm = ""
+        self.api_faults.storm = ""
         self.vipu.clocked_fleet.set_faults(InjectedFaults())
         there = {each["metadata"]["name"] for each in (await self.api.get(NODES))["items"]}
         for number in range(NODE_NUMBER):
@@ -307,7 +307,7 @@ class Soak:
                 path = f"{NODES}/soak-{number}"
                 await self.api.patch(path, {"spec": {"taints": []}})
                 await self.api.patch(f"{path}/status", {"status": body["status"]}, kind="strategic")
-        for job in self.onlooker.jobs(SPACE):
+        for job in self.watcher.jobs(SPACE):
             if job.spec.suspend:
                 await self._tried(self.api.patch(_path(job), {"spec": {"suspend": False}}))
 
@@ -317,12 +317,12 @@ class Soak:
         """Jobs that nobody gave up and that have not come to an end."""
         return [
             name for name, uid in self.wanted.items()
-            if name not in self.given_up and not ((job := self.onlooker.last.get(uid)) and finished(job.status))
+            if name not in self.given_up and not ((job := self.watcher.last.get(uid)) and finished(job.status))
         ]  # fmt: skip
 
     def judge(self) -> None:
         for name, uid in self.wanted.items():
-            job = self.onlooker.last[uid]
+            job = self.watcher.last[uid]
             self.tally.restarts += job.status.restart_count
             self.tally.moves += job.status.moves
             if not finished(job.status):
@@ -341,7 +341,7 @@ class Soak:
         if said.launcher_status == "Completed":
             wanted = f"{job.metadata.name}-launcher"
             leads = not isinstance(job.spec.launcher, msgspec.UnsetType)
-            well = {pod for owner, pod in self.onlooker.succeeded if owner == uid}
+            well = {pod for owner, pod in self.watcher.succeeded if owner == uid}
             return "" if (wanted in well if leads else bool(well)) else "completed, and no pod of it has"
         [failed] = [each for each in said.conditions if each.type == "Failed"]
         if failed.reason == "DeadlineExceeded":
@@ -370,20 +370,20 @@ class Soak:
 
     def disagreement(self) -> str:
         """Between tracker, V-IPU and the jobs that are there; empty: none."""
-        tracked = self.onlooker.tracker(SPACE)
+        tracked = self.watcher.tracker(SPACE)
         held = {each.name: each.state for each in self.vipu.clocked_fleet.fleet.partitions}
         if dict.fromkeys(tracked, "ACTIVE") != held or any(each.state != "active" for each in tracked.values()):
             return f"tracker: {tracked}; V-IPU: {held}"
-        there = {each.metadata.uid for each in self.onlooker.jobs(SPACE)}
+        there = {each.metadata.uid for each in self.watcher.jobs(SPACE)}
         leaked = {name: each.job for name, each in tracked.items() if each.job not in there}
         return f"partitions of no job: {leaked}" if leaked else ""
 
     def left(self) -> str:
         """Of a namespace whose jobs were all deleted."""
-        found = [each.metadata.name for each in self.onlooker.jobs(SPACE)]
-        pods, small = sorted(self.onlooker.pods(SPACE)), self.onlooker.small(SPACE)
+        found = [each.metadata.name for each in self.watcher.jobs(SPACE)]
+        pods, small = sorted(self.watcher.pods(SPACE)), self.watcher.small(SPACE)
         held = [each.name for each in self.vipu.clocked_fleet.fleet.partitions]
-        everything = (found, pods, small, held, list(self.onlooker.tracker(SPACE)))
+        everything = (found, pods, small, held, list(self.watcher.tracker(SPACE)))
         return str(everything) if any(everything) else ""
 
 
@@ -403,20 +403,20 @@ async def soak(control_plane_config: ClusterConfig, *, jobs: int, faults_s: floa
             await it.heal()
             healed = time.monotonic()
             say(f"the faults have ended, {len(it.unended())} jobs have not")
-            until = it.onlooker.until
+            until = it.watcher.until
             ending = until(lambda: not it.unended(), lambda: f"every job ends: {_told(it, it.unended())}", SETTLE_S)
             await _beside([tidying], ending)
         finally:
             await _cancelled([*breaking, tidying])
         await until(lambda: not it.disagreement(), it.disagreement, SETTLE_S)
         it.judge()
-        for job in it.onlooker.jobs(SPACE):
+        for job in it.watcher.jobs(SPACE):
             await it._tried(it.api.delete(_path(job)))
         await until(lambda: not it.left(), it.left, SETTLE_S)
         it.tally.settled_s = time.monotonic() - healed
         if restless := await _written_at_rest(it.runs):
             it.tally.wrong.append(f"written at rest: {restless}")
-        it.tally.jobs, it.tally.processes, it.tally.met = len(it.wanted), it.runs.ends, it.weather.met
+        it.tally.jobs, it.tally.processes, it.tally.met = len(it.wanted), it.runs.ends, it.api_faults.met
     return it.tally
 
 
@@ -431,10 +431,10 @@ async def _around(config: ClusterConfig, seed: int, say: Callable[[str], None]) 
     async with (
         client("users") as api,
         client("kubelets") as theirs,
-        client("onlooker") as looks,
-        looking_on(looks) as onlooker,
+        client("watcher") as looks,
+        watch_ipujobs(looks) as watcher,
     ):
-        it = Soak(config, api, onlooker, random.Random(seed), say)
+        it = Soak(config, api, watcher, random.Random(seed), say)
         for number in range(NODE_NUMBER):
             await api.create(NODES, node_object(f"soak-{number}", number, SHAPE))
         try:
@@ -479,7 +479,7 @@ async def _beside(others: "list[asyncio.Task[None]]", work: Any) -> None:
 
 
 def _told(it: Soak, names: list[str]) -> str:
-    found = [(name, it.onlooker.last.get(it.wanted[name])) for name in names[:5]]
+    found = [(name, it.watcher.last.get(it.wanted[name])) for name in names[:5]]
     return f"{len(names)}: " + "; ".join(
         f"{name}: {job.status.launcher_status}: {job.status.last_message}" if job else f"{name}: never seen"
         for name, job in found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from muster_cli.usage import UsageError
 from muster_kube.api.config import ClusterConfig, load_config
 from muster_kube.api.credentials import Credentials, FileToken, NoToken
 
@@ -15,18 +16,14 @@ SERVICE = "autopilot-healthchecks"
 PROXY_TRIES = 3  # each goes to another agent, by chance
 
 
-class Usage(Exception):
-    """What was typed cannot be done."""
-
-
 @dataclass(frozen=True)
-class Way:
-    """config: whom to call, and as whom; path: of an agent's ``/status`` there; told: for people; tries: how often
-    an answer that no agent gave is worth another one"""
+class AgentRoute:
+    """config: whom to call, and as whom; path: of an agent's ``/status`` there; description: for people; tries: how
+    often an answer that no agent gave is worth another one"""
 
     config: ClusterConfig
     path: str
-    told: str
+    description: str
     tries: int = 1
     cluster: bool = False  # ``config`` is the API server's
 
@@ -43,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def way_from(arguments: argparse.Namespace, load: Callable[[Path | None], ClusterConfig] = load_config) -> Way:
-    """Raises Usage, or ConfigError where no cluster is configured."""
+def find_route(arguments: argparse.Namespace, load: Callable[[Path | None], ClusterConfig] = load_config) -> AgentRoute:
+    """Raises UsageError, or ConfigError where no cluster is configured."""
     credentials: Credentials = FileToken(arguments.token_file) if arguments.token_file else NoToken()
     if arguments.url is not None:
         server = _base(arguments.url)
-        return Way(ClusterConfig("--url", server, credentials=credentials), "/status", f"agent at {server}")
+        return AgentRoute(ClusterConfig("--url", server, credentials=credentials), "/status", f"agent at {server}")
     forward = (
         f"kubectl -n {arguments.namespace} port-forward svc/{arguments.service} {PORT}, "
         f"and give --url http://127.0.0.1:{PORT}"
@@ -56,16 +53,16 @@ def way_from(arguments: argparse.Namespace, load: Callable[[Path | None], Cluste
     config = load(arguments.kubeconfig)
     if config.origin.startswith("in-cluster"):
         if arguments.force and not arguments.token_file:
-            raise Usage(f"--force: agents want a token for it (--token-file FILE), or a port-forward: {forward}")
+            raise UsageError(f"--force: agents want a token for it (--token-file FILE), or a port-forward: {forward}")
         server = f"http://{arguments.service}.{arguments.namespace}.svc:{PORT}"
-        told = f"agents' Service {server}, from this pod"
-        return Way(ClusterConfig("in-cluster", server, credentials=credentials), "/status", told)
+        description = f"agents' Service {server}, from this pod"
+        return AgentRoute(ClusterConfig("in-cluster", server, credentials=credentials), "/status", description)
     if arguments.force or arguments.token_file:
         flag = "--force" if arguments.force else "--token-file"
-        raise Usage(f"{flag}: the API server's proxy hands no token on to agents; use a port-forward: {forward}")
+        raise UsageError(f"{flag}: the API server's proxy hands no token on to agents; use a port-forward: {forward}")
     place = f"/api/v1/namespaces/{arguments.namespace}/services/http:{arguments.service}:{PORT}/proxy/status"
-    told = f"agents' Service {arguments.namespace}/{arguments.service} through the API server {config.server}"
-    return Way(config, place, f"{told}, from {config.origin}", PROXY_TRIES, cluster=True)
+    description = f"agents' Service {arguments.namespace}/{arguments.service} through the API server {config.server}"
+    return AgentRoute(config, place, f"{description}, from {config.origin}", PROXY_TRIES, cluster=True)
 
 
 def _base(url: str) -> str:
@@ -79,5 +76,5 @@ def _base(url: str) -> str:
         parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment or parts.username)
     )
     if not whole or port_is_bad or not url.isprintable() or " " in url:
-        raise Usage(f"--url {url!r}: expected http://HOST[:PORT] or https://HOST[:PORT]")
+        raise UsageError(f"--url {url!r}: expected http://HOST[:PORT] or https://HOST[:PORT]")
     return f"{parts.scheme}://{parts.netloc}{path}"

@@ -30,7 +30,7 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def call(arguments: argparse.Namespace, work: Callable[[KubeClient, ClusterConfig], Awaitable[int]]) -> int:
+def run_with_client(arguments: argparse.Namespace, work: Callable[[KubeClient, ClusterConfig], Awaitable[int]]) -> int:
     """Run ``work`` with a client for the cluster that the arguments name; 3 (UNKNOWN) where it cannot be asked."""
 
     async def connected(config: ClusterConfig) -> int:

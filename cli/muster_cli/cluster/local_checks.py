@@ -10,20 +10,20 @@ from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, P
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Finding, Result, Verdict, shorten, worst
 
-TOLD_AFTER_S = 2.0  # what ends sooner needs no word on the way
+ANNOUNCED_AFTER_S = 2.0  # what ends sooner needs no word on the way
 
 
-async def run_all(checks: Sequence[Check], node: NodeView, parameters: Mapping[str, Parameters]) -> list[Result]:
+async def run_checks(checks: Sequence[Check], node: NodeView, parameters: Mapping[str, Parameters]) -> list[Result]:
     """The results in the order of ``checks``. Heavy checks measure: nothing else runs beside them."""
     light = [check for check in checks if check.cost is Cost.LIGHT]
     results: dict[str, Result] = {}
-    running = Progress(sys.stderr.isatty())
+    running = CheckProgress(sys.stderr.isatty())
 
     async def one(check: Check) -> None:
-        with running.of(check):
-            results[check.name] = await run_once(check, node, parameters[check.name])
+        with running.track(check):
+            results[check.name] = await run_check(check, node, parameters[check.name])
 
-    watcher = asyncio.create_task(running.tell())
+    watcher = asyncio.create_task(running.show())
     try:
         async with asyncio.TaskGroup() as group:
             for check in light:
@@ -38,7 +38,7 @@ async def run_all(checks: Sequence[Check], node: NodeView, parameters: Mapping[s
     return [results[check.name] for check in checks]
 
 
-async def run_once(check: Check, node: NodeView, parameters: Parameters) -> Result:
+async def run_check(check: Check, node: NodeView, parameters: Parameters) -> Result:
     """One result of a snapshot check, or what a stream finds in all that is there now."""
     if check.stream is None:
         return await run_probe(check, node, parameters)
@@ -77,28 +77,28 @@ async def _drain(stream: CheckStream, name: str) -> tuple[tuple[Finding, ...], s
     return ledger.published()[0], stream.health()
 
 
-class Progress:
+class CheckProgress:
     """Says on standard error what is still running: a line that renews itself on a terminal, a line each elsewhere."""
 
     def __init__(self, terminal: bool) -> None:
         self._terminal = terminal
         self._since: dict[str, tuple[float, Check]] = {}
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
 
-    def of(self, check: Check) -> "_Running":
-        return _Running(self._since, check)
+    def track(self, check: Check) -> "_RunningCheck":
+        return _RunningCheck(self._since, check)
 
-    async def tell(self) -> None:
+    async def show(self) -> None:
         """Until cancelled."""
         while True:
             await asyncio.sleep(0.5)
-            long = {n: at for n, (at, _) in self._since.items() if time.monotonic() - at >= TOLD_AFTER_S}
+            long = {n: at for n, (at, _) in self._since.items() if time.monotonic() - at >= ANNOUNCED_AFTER_S}
             if self._terminal:
                 text = ", ".join(f"{name} {time.monotonic() - at:.0f} s" for name, at in long.items())
                 print(f"\r\x1b[2K{f'running: {text}' if text else ''}"[:160], end="", file=sys.stderr, flush=True)
                 continue
-            for name in long.keys() - self._told:
-                self._told.add(name)
+            for name in long.keys() - self._announced:
+                self._announced.add(name)
                 limit = self._since[name][1].timeout_s
                 print(f"{name}: still running (at most {limit:g} s)", file=sys.stderr, flush=True)
 
@@ -107,7 +107,7 @@ class Progress:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
-class _Running:
+class _RunningCheck:
     def __init__(self, since: dict[str, tuple[float, Check]], check: Check) -> None:
         self._since, self._check = since, check
 

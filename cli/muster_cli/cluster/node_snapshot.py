@@ -22,7 +22,7 @@ class NodeState:
     memory: Memory
 
 
-async def fetch(client: KubeClient, name: str) -> NodeState:
+async def read_node_state(client: KubeClient, name: str) -> NodeState:
     """Raises NotFound where there is no such Node."""
     node = await client.get(f"/api/v1/nodes/{name}", type=Node)
     try:

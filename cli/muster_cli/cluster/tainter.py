@@ -17,7 +17,7 @@ _LOOK_EVERY_S = 0.5
 _MARGIN_S = 2.0  # beyond the lease's own length, for a slow server
 
 
-class NoPlace(Exception):
+class NamespaceUnknown(Exception):
     """Nobody can tell which namespace is meant: what was found, what to give."""
 
 
@@ -31,16 +31,18 @@ def add_namespace(parser: argparse.ArgumentParser) -> None:
     )
 
 
-async def namespace_of(client: KubeClient, config: ClusterConfig, given: str | None) -> str:
-    """Raises NoPlace."""
+async def find_namespace(client: KubeClient, config: ClusterConfig, given: str | None) -> str:
+    """Raises NamespaceUnknown."""
     if given is not None:
         return given
     found = await _with_leases(client, config)
     if len(found) == 1:
         return found[0]
     if found:
-        raise NoPlace(f"there are tainters in several namespaces ({', '.join(found)}): say which by --namespace NAME")
-    raise NoPlace(
+        raise NamespaceUnknown(
+            f"there are tainters in several namespaces ({', '.join(found)}): say which by --namespace NAME"
+        )
+    raise NamespaceUnknown(
         f"no tainter has ever led here (no Lease {LEASE} was found): say by --namespace NAME where it will be"
     )
 
@@ -52,7 +54,7 @@ async def _with_leases(client: KubeClient, config: ClusterConfig) -> list[str]:
         try:
             await client.get(_path(config.namespace), type=Lease)
         except (Forbidden, NotFound):
-            raise NoPlace(
+            raise NamespaceUnknown(
                 f"you may not list Leases, and none of {LEASE} is seen in namespace {config.namespace}: say by "
                 "--namespace NAME where the tainter is"
             ) from None
@@ -60,7 +62,7 @@ async def _with_leases(client: KubeClient, config: ClusterConfig) -> list[str]:
     return sorted(lease.metadata.namespace for lease in found.items)
 
 
-async def leader_of(
+async def find_leader(
     client: KubeClient, namespace: str, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> str:
     """Who leads and is alive; empty: nobody.

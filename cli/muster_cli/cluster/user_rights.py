@@ -7,7 +7,7 @@ from muster_kube.api.config import ConfigError, load_config
 from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 
 
-class PersonsVolumes:
+class UserVolumes:
     """Volume claims with the rights and in the namespace of a kubeconfig, which is read when it is needed."""
 
     def __init__(self, kubeconfig: Path | None) -> None:

@@ -15,11 +15,12 @@ from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Result, worst
 from muster_checks.registry import UnknownCheck, registry, select
 from muster_cli.cluster.client import add_kubeconfig, node_name
-from muster_cli.cluster.local_checks import run_all
+from muster_cli.cluster.local_checks import run_checks
 from muster_cli.cluster.node_snapshot import exit_code
-from muster_cli.cluster.user_rights import PersonsVolumes
+from muster_cli.cluster.user_rights import UserVolumes
 from muster_cli.report.samples import BadSample, judge_sample
 from muster_cli.report.verdicts import print_results
+from muster_cli.usage import UsageError
 from muster_kube.process.command_line import EXIT_USAGE
 from muster_kube.process.settings import explain
 
@@ -50,10 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Usage(Exception):
-    """What was typed cannot be done; one line a trouble."""
-
-
 def main(arguments: argparse.Namespace) -> int:
     try:
         chosen = _chosen(arguments)
@@ -62,9 +59,9 @@ def main(arguments: argparse.Namespace) -> int:
             named = bool(arguments.names) and "all" not in arguments.names
             results = judge_sample(arguments.sample, chosen, parameters, named=named)
         else:
-            view = NodeView(arguments.root, name=arguments.node, volumes=PersonsVolumes(arguments.kubeconfig))
+            view = NodeView(arguments.root, name=arguments.node, volumes=UserVolumes(arguments.kubeconfig))
             results = asyncio.run(_run_to_the_end(chosen, view, parameters))
-    except (Usage, BadSample, UnknownCheck) as error:
+    except (UsageError, BadSample, UnknownCheck) as error:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
     if arguments.json:
@@ -90,7 +87,7 @@ async def _run_to_the_end(
         if signal.getsignal(number) is signal.SIG_DFL:  # what is ignored stays so (nohup)
             loop.add_signal_handler(number, end, number)
     try:
-        return await run_all(checks, view, parameters)
+        return await run_checks(checks, view, parameters)
     except asyncio.CancelledError:
         if ended:
             raise SystemExit(128 + ended[0]) from None
@@ -110,20 +107,20 @@ def _chosen(arguments: argparse.Namespace) -> list[Check]:
 
 
 def read_parameters(checks: Sequence[Check], words: Sequence[str]) -> Mapping[str, Parameters]:
-    """The parameters of each check, from ``[CHECK.]PARAMETER=VALUE``. Raises Usage."""
+    """The parameters of each check, from ``[CHECK.]PARAMETER=VALUE``. Raises UsageError."""
     given: dict[str, dict[str, str]] = {check.name: {} for check in checks}
     for word in words:
         name, sign, value = word.partition("=")
         owner, _, parameter = name.rpartition(".")
         if not sign:
-            raise Usage(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
+            raise UsageError(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
         having = [
             check.name for check in checks if parameter in check.parameters.model_fields and owner in ("", check.name)
         ]
         if not having:
             known = list(dict.fromkeys(field for check in checks for field in check.parameters.model_fields))
             allowed = f"allowed: {', '.join(known)}" if len(known) <= 40 else "muster checks lists them"
-            raise Usage(f"{name}: {value!r}: unknown key; {allowed}")
+            raise UsageError(f"{name}: {value!r}: unknown key; {allowed}")
         for check_name in having:
             given[check_name][parameter] = value
     chosen: dict[str, Parameters] = {}
@@ -134,5 +131,5 @@ def read_parameters(checks: Sequence[Check], words: Sequence[str]) -> Mapping[st
         except ValidationError as error:
             wrong += explain(error, check.name, check.parameters)
     if wrong:
-        raise Usage("\n".join(wrong))
+        raise UsageError("\n".join(wrong))
     return chosen

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from muster_cli.cluster.client import add_kubeconfig, call, node_name
-from muster_cli.cluster.node_snapshot import fetch
+from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
+from muster_cli.cluster.node_snapshot import read_node_state
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Conflict
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         for _ in range(TRIES):
-            state = await fetch(client, arguments.node)
+            state = await read_node_state(client, arguments.node)
             if state.health is None:
                 print(f"muster: node {arguments.node} has no NodeHealth: no tainter watches it", file=sys.stderr)
                 return EXIT_UNKNOWN
@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> int:
                 )
                 return 0
             try:
-                await put(client, state.health, new)
+                await write_clear(client, state.health, new)
             except Conflict:
                 continue
             for entry in new:
@@ -56,10 +56,10 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"muster: {arguments.node} was written by others {TRIES} times meanwhile: try again", file=sys.stderr)
         return EXIT_UNKNOWN
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
-async def put(client: KubeClient, health: NodeHealth, new: tuple[ClearEntry, ...]) -> None:
+async def write_clear(client: KubeClient, health: NodeHealth, new: tuple[ClearEntry, ...]) -> None:
     """Write ``new`` into spec.clear, on exactly the object that was read. Raises Conflict where it has moved on."""
     await client.patch(
         f"{PATH}/{health.metadata.name}",

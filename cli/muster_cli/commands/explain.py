@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from muster_cli.cluster.client import add_kubeconfig, call, node_name
-from muster_cli.cluster.tainter import NoPlace, add_namespace, namespace_of
-from muster_cli.commands.explain_ipujob import KIND, job_name, jobs_of_node, tell
-from muster_cli.report.paragraphs import page
+from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
+from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_namespace
+from muster_cli.commands.explain_ipujob import KIND, explain_job, job_name, read_jobs_of_node
+from muster_cli.report.paragraphs import fold_lines
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, NotFound
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from muster_cli.cluster.node_snapshot import exit_code, fetch
+    from muster_cli.cluster.node_snapshot import exit_code, read_node_state
     from muster_tainter.explain.node import lines, story
     from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
 
@@ -49,8 +49,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         if arguments.job is not None:
-            return await tell(client, config, arguments.job, as_document=arguments.json)
-        state = await fetch(client, arguments.node)
+            return await explain_job(client, config, arguments.job, as_document=arguments.json)
+        state = await read_node_state(client, arguments.node)
         maps = await _maps(client, config, arguments.namespace)
         policy, notes = given, list[str]()
         if policy is None and maps.policy:
@@ -62,14 +62,16 @@ def main(arguments: argparse.Namespace) -> int:
             policy = load_policy(None)
             notes.append("rules are told by the built-in policy: the one in force may differ (--policy FILE)")
         told = story(state.node, state.health, policy, time.time(), paused=maps.paused)
-        told = msgspec.structs.replace(told, notes=(*told.notes, *notes, *await jobs_of_node(client, arguments.node)))
+        told = msgspec.structs.replace(
+            told, notes=(*told.notes, *notes, *await read_jobs_of_node(client, arguments.node))
+        )
         if arguments.json:
             print(msgspec.json.format(msgspec.json.encode(told)).decode())
         else:
-            print("\n".join(page(lines(told))))
+            print("\n".join(fold_lines(lines(told))))
         return exit_code(state.health.status.verdict if state.health else "")
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
 class _Maps(msgspec.Struct):
@@ -81,14 +83,14 @@ class _Maps(msgspec.Struct):
 
 async def _maps(client: KubeClient, config: ClusterConfig, given: str | None) -> _Maps:
     """Whoever may not read ConfigMaps still gets the rest told."""
-    from muster_cli.commands.pause import paused_by
+    from muster_cli.commands.pause import read_pause
     from muster_tainter.pause import PauseMap, config_maps, describe
 
     try:
-        namespace = await namespace_of(client, config, given)
-        pause = await paused_by(client, namespace)
+        namespace = await find_namespace(client, config, given)
+        pause = await read_pause(client, namespace)
         paused = describe(pause) if pause is not None else ""
-    except (NoPlace, ApiError):
+    except (NamespaceUnknown, ApiError):
         return _Maps()
     try:
         found = await client.get(f"{config_maps(namespace)}/{POLICY_MAP}", type=PauseMap)

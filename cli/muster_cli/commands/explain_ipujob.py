@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_cli.report.job import Known, lines, on_node, story
+from muster_cli.report.job import JobFacts, format_story, list_jobs_on_node, tell_story
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, NotFound
@@ -32,9 +32,9 @@ def job_name(text: str) -> str:
     return text
 
 
-async def tell(client: KubeClient, config: ClusterConfig, given: str, *, as_document: bool) -> int:
+async def explain_job(client: KubeClient, config: ClusterConfig, given: str, *, as_document: bool) -> int:
     """The exit code: 0, 1 for a job that restarts or whose hardware is bad, 2 for one that has failed."""
-    from muster_cli.report.paragraphs import page
+    from muster_cli.report.paragraphs import fold_lines
 
     namespace, name = given.split("/") if "/" in given else (config.namespace, given)
     try:
@@ -42,22 +42,22 @@ async def tell(client: KubeClient, config: ClusterConfig, given: str, *, as_docu
     except NotFound:
         print(f"muster: there is no IPUJob {name} in namespace {namespace}", file=sys.stderr)
         return EXIT_UNKNOWN
-    told = story(await _known(client, job), time.time())
+    told = tell_story(await _read_job(client, job), time.time())
     if as_document:
         print(msgspec.json.format(msgspec.json.encode(told)).decode())
     else:
-        print("\n".join(page(lines(told))))
+        print("\n".join(fold_lines(format_story(told))))
     return told.code
 
 
-async def _known(client: KubeClient, job: IPUJob) -> Known:
+async def _read_job(client: KubeClient, job: IPUJob) -> JobFacts:
     """Whoever may not read all of it still gets the rest told."""
     namespace, blind = job.metadata.namespace, list[str]()
     chosen = f"involvedObject.kind=IPUJob,involvedObject.name={job.metadata.name}"
-    events = await _all(client, f"/api/v1/namespaces/{namespace}/events", Event, {"fieldSelector": chosen}, blind)
+    events = await _list_all(client, f"/api/v1/namespaces/{namespace}/events", Event, {"fieldSelector": chosen}, blind)
     events = [each for each in events if each.involved_object.uid in ("", job.metadata.uid)]
     chosen = f"{JOB}={job.metadata.name}"
-    pods = await _all(client, f"/api/v1/namespaces/{namespace}/pods", Pod, {"labelSelector": chosen}, blind)
+    pods = await _list_all(client, f"/api/v1/namespaces/{namespace}/pods", Pod, {"labelSelector": chosen}, blind)
     healths: dict[str, NodeHealth] = {}
     for node in sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})[:_NODES_LIMIT]:
         try:
@@ -67,22 +67,22 @@ async def _known(client: KubeClient, job: IPUJob) -> Known:
         except ApiError as error:
             blind.append(f"the health of its nodes is not known: {error}")
             break
-    return Known(job, events, pods, healths, tuple(blind))
+    return JobFacts(job, events, pods, healths, tuple(blind))
 
 
-async def jobs_of_node(client: KubeClient, node: str) -> list[str]:
+async def read_jobs_of_node(client: KubeClient, node: str) -> list[str]:
     """Lines for `muster explain NODE`; none where there are no IPUJobs here at all."""
     blind: list[str] = []
-    jobs = await _all(client, f"/apis/{API_VERSION}/{PLURAL}", IPUJob, {}, blind)
+    jobs = await _list_all(client, f"/apis/{API_VERSION}/{PLURAL}", IPUJob, {}, blind)
     if not jobs and not blind:
         return []
-    pods = await _all(
+    pods = await _list_all(
         client, "/api/v1/pods", Pod, {"labelSelector": JOB, "fieldSelector": f"spec.nodeName={node}"}, blind
     )
-    return [*on_node(node, jobs, pods), *blind]
+    return [*list_jobs_on_node(node, jobs, pods), *blind]
 
 
-async def _all(client: KubeClient, path: str, kind: type[T], params: dict[str, str], blind: list[str]) -> list[T]:
+async def _list_all(client: KubeClient, path: str, kind: type[T], params: dict[str, str], blind: list[str]) -> list[T]:
     items: list[T] = []
     try:
         async for page in client.list_pages(path, kind, params=params, timeout_s=LIST_S):

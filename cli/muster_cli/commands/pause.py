@@ -4,9 +4,9 @@ import argparse
 import sys
 import time
 
-from muster_cli.cluster.client import add_kubeconfig, call
-from muster_cli.cluster.tainter import NoPlace, add_namespace, namespace_of
-from muster_cli.report.fleet_answer import age
+from muster_cli.cluster.client import add_kubeconfig, run_with_client
+from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_namespace
+from muster_cli.report.quantities import age
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import AlreadyExists, NotFound
@@ -37,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         try:
-            namespace = await namespace_of(client, config, arguments.namespace)
-        except NoPlace as error:
+            namespace = await find_namespace(client, config, arguments.namespace)
+        except NamespaceUnknown as error:
             print(f"muster: {error}", file=sys.stderr)
             return EXIT_UNKNOWN
         now = time.time()
-        data = {"by": who(config), "at": rfc3339_whole(now), "reason": arguments.reason}
+        data = {"by": current_user(config), "at": rfc3339_whole(now), "reason": arguments.reason}
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -52,30 +52,30 @@ def main(arguments: argparse.Namespace) -> int:
         try:
             made = await client.create(config_maps(namespace), body, type=PauseMap)
         except AlreadyExists:
-            known = await paused_by(client, namespace)
+            known = await read_pause(client, namespace)
             if known is None:
                 print("muster: somebody resumed at this very moment: look, and try again", file=sys.stderr)
                 return EXIT_UNKNOWN
-            print(f"already {said(known, now)}")
+            print(f"already {describe_pause(known, now)}")
             return 0
-        print(said(made, now))
+        print(describe_pause(made, now))
         print("no new taint, drain or repair begins; recovery goes on; `muster resume` ends it")
         return 0
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
-def who(config: ClusterConfig) -> str:
+def current_user(config: ClusterConfig) -> str:
     """The kubeconfig's user, as it stands in `muster clear`."""
     return config.user or config.origin
 
 
-def said(pause: PauseMap, now: float) -> str:
+def describe_pause(pause: PauseMap, now: float) -> str:
     ago = f" ({age(now - pause.since)} ago)" if pause.since and now - pause.since >= 1.0 else ""
     return f"{describe(pause)}{ago}"
 
 
-async def paused_by(client: KubeClient, namespace: str) -> PauseMap | None:
+async def read_pause(client: KubeClient, namespace: str) -> PauseMap | None:
     """None: it is not paused."""
     try:
         return await client.get(f"{config_maps(namespace)}/{NAME}", type=PauseMap)
@@ -85,7 +85,7 @@ async def paused_by(client: KubeClient, namespace: str) -> PauseMap | None:
 
 async def resume(client: KubeClient, namespace: str) -> PauseMap | None:
     """What it was paused by; None: it was not paused."""
-    known = await paused_by(client, namespace)
+    known = await read_pause(client, namespace)
     if known is None:
         return None
     try:

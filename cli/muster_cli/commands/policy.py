@@ -12,9 +12,9 @@ from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import CatalogueError
 from muster_checks.registry import registry
 from muster_cli.report.columns import print_table
-from muster_cli.report.policy_rows import ANY, Row, outcome, rows
-from muster_cli.report.policy_warnings import notes, warnings
-from muster_cli.report.replay import lasted
+from muster_cli.report.policy_rows import ANY, PolicyRow, policy_rows, rule_outcome
+from muster_cli.report.policy_warnings import find_notes, find_warnings
+from muster_cli.report.quantities import format_duration
 from muster_kube.process.command_line import EXIT_USAGE
 from muster_tainter.policy.file import PolicyError, load_policy
 from muster_tainter.policy.rules import Policy
@@ -44,7 +44,11 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
     checks = registry(None, {}, arguments.plugins)
-    found, doubts, told = rows(policy, catalogue, checks), list(warnings(policy, checks)), list(notes(policy))
+    found, doubts, told = (
+        policy_rows(policy, catalogue, checks),
+        list(find_warnings(policy, checks)),
+        list(find_notes(policy)),
+    )
     if arguments.json:
         document = {"rows": [row.document(policy) for row in found], "warnings": doubts, "notes": told}
         print(json.dumps(document, indent=2))
@@ -57,15 +61,15 @@ def main(arguments: argparse.Namespace) -> int:
     return EXIT_WARNINGS if doubts else 0
 
 
-def _print(policy: Policy, found: Sequence[Row]) -> None:
+def _print(policy: Policy, found: Sequence[PolicyRow]) -> None:
     every = {row.check for row in found if row.reason == ANY and row.component.partition("/")[0] != "ipu"}
-    print_table(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), list(what(found, frozenset(every))))
+    print_table(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), list(verdict_rows(found, frozenset(every))))
     print()
-    for line in how(policy, found):
+    for line in describe_rules(policy, found):
         print(line)
 
 
-def what(found: Sequence[Row], every: frozenset[str]) -> list[tuple[str, ...]]:
+def verdict_rows(found: Sequence[PolicyRow], every: frozenset[str]) -> list[tuple[str, ...]]:
     """A row for each verdict, class and rule, with all findings that come to it. every: checks that run, but IPUs'."""
     groups: dict[tuple[str, str, str, str], dict[str, list[str]]] = {}
     for row in sorted(found, key=_order):
@@ -87,23 +91,23 @@ def _findings(checks: dict[str, list[str]], every: frozenset[str]) -> str:
     return "; ".join(named)
 
 
-def _order(row: Row) -> tuple[object, ...]:
+def _order(row: PolicyRow) -> tuple[object, ...]:
     name = row.rule.name if row.rule else ""
     return row.verdict.value, _LOUDEST.index(row.action), name, row.fault_class, row.check
 
 
-def how(policy: Policy, found: Sequence[Row]) -> Iterator[str]:
+def describe_rules(policy: Policy, found: Sequence[PolicyRow]) -> Iterator[str]:
     """What each rule that opens faults does with those of each class."""
     seen: dict[tuple[str, ...], list[str]] = {}
     for row in sorted(found, key=_order):
         if row.rule is None or not row.rule.opens:
             continue
-        done = outcome(row.rule, row, policy)
+        done = rule_outcome(row.rule, row, policy)
         does = " ".join(part for part in (row.rule.action, done["taint"]) if part)
-        does += f" after {lasted(done['for'])}" if done["for"] else ""
+        does += f" after {format_duration(done['for'])}" if done["for"] else ""
         own = done["proof"] is not None and row.check in done["proof"]["checks"]
         of = "kernel log" if row.check == DMESG.name else "checks"
-        key = (row.rule.name, of, does, until(done, row.check if own else ""))
+        key = (row.rule.name, of, does, describe_end(done, row.check if own else ""))
         asks = seen.setdefault(key, [])
         if (row.fault_class or "-") not in asks:
             asks.append(row.fault_class or "-")
@@ -112,7 +116,7 @@ def how(policy: Policy, found: Sequence[Row]) -> Iterator[str]:
         yield f"    until {ends}"
 
 
-def until(done: dict[str, Any], own: str) -> str:
+def describe_end(done: dict[str, Any], own: str) -> str:
     """In words for people: what ends a fault. own: the failed check, where it is part of the proof."""
     proof = done["proof"]
     ways = [way for way in done["closedBy"] if way != "proof"]

@@ -6,12 +6,12 @@ import sys
 import time
 from collections.abc import Callable
 
-from muster_cli.cluster.client import add_kubeconfig, call, node_name
-from muster_cli.cluster.tainter import NoPlace, add_namespace, leader_of, namespace_of
-from muster_cli.commands.pause import paused_by, who
-from muster_cli.commands.release_nodes import Release, Target, find
+from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
+from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_leader, find_namespace
+from muster_cli.commands.pause import current_user, read_pause
+from muster_cli.commands.release_nodes import NodeRelease, ReleaseTarget, find_targets
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import plural
+from muster_cli.report.quantities import plural
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
@@ -19,7 +19,7 @@ from muster_tainter.pause import describe
 
 EXIT_DECLINED = 1
 HEAD = ("NODE", "CARRIED", "FAULTS", "RESULT")
-TOLD_EVERY_S = 2.0
+PRINTED_EVERY_S = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,34 +45,34 @@ def main(arguments: argparse.Namespace) -> int:
 
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         leader, paused = await _state(client, config, arguments.namespace)
-        targets = await find(client, None if arguments.all else arguments.nodes)
+        targets = await find_targets(client, None if arguments.all else arguments.nodes)
         if leader:
             targets = [target for target in targets if target.heavy]  # the rest is what it knows of sound nodes
         if not targets:
             _show([], as_document=arguments.json)
             return 0
-        if not arguments.yes and not _agreed(_question(targets, leader, paused)):
+        if not arguments.yes and not _confirm(_question(targets, leader, paused)):
             print("nothing was released", file=sys.stderr)
             return EXIT_DECLINED
-        release = Release(client, who(config), progress=Progress(sys.stderr.isatty()))
+        release = NodeRelease(client, current_user(config), progress=ReleaseProgress(sys.stderr.isatty()))
         results = await (release.by_tainter(targets) if leader else release.by_hand(targets))
         _show(results, as_document=arguments.json)
         return 0 if all(target.done for target in results) else EXIT_UNKNOWN
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
 async def _state(client: KubeClient, config: ClusterConfig, given: str | None) -> tuple[str, str]:
     """(who leads, why it is paused); empty: nobody, it is not."""
     try:
-        namespace = await namespace_of(client, config, given)
-    except NoPlace:
+        namespace = await find_namespace(client, config, given)
+    except NamespaceUnknown:
         return "", ""  # where no tainter has ever led, nobody is waited for
-    pause = await paused_by(client, namespace)
-    return await leader_of(client, namespace), describe(pause) if pause is not None else ""
+    pause = await read_pause(client, namespace)
+    return await find_leader(client, namespace), describe(pause) if pause is not None else ""
 
 
-def _question(targets: list[Target], leader: str, paused: str) -> str:
+def _question(targets: list[ReleaseTarget], leader: str, paused: str) -> str:
     tainted = sum(bool(target.taints) for target in targets)
     waiting = sum(bool(target.faults) and not target.taints for target in targets)
     lines = [f"{plural(tainted, 'node')} with taints of muster's, {waiting} more with open faults and no taint"]
@@ -88,31 +88,31 @@ def _question(targets: list[Target], leader: str, paused: str) -> str:
     return "\n".join(lines) + f"\nrelease {plural(len(targets), 'node')}? [y/N] "
 
 
-def _agreed(question: str) -> bool:
+def _confirm(question: str) -> bool:
     try:
         return input(question).strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
 
-class Progress:
+class ReleaseProgress:
     """How far it is, on standard error: a line that renews itself on a terminal, one now and then elsewhere."""
 
     def __init__(self, terminal: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._terminal = terminal
         self._clock = clock
-        self._told_at = clock()
+        self._printed_at = clock()
 
     def __call__(self, done: int, of: int) -> None:
         if self._terminal:
             end = "\n" if done == of else ""
             print(f"\r\x1b[2Kreleased {done} of {of}", end=end, file=sys.stderr, flush=True)
-        elif self._clock() - self._told_at >= TOLD_EVERY_S:
-            self._told_at = self._clock()
+        elif self._clock() - self._printed_at >= PRINTED_EVERY_S:
+            self._printed_at = self._clock()
             print(f"released {done} of {of}", file=sys.stderr, flush=True)
 
 
-def _show(results: list[Target], *, as_document: bool) -> None:
+def _show(results: list[ReleaseTarget], *, as_document: bool) -> None:
     released = sum(target.done for target in results)
     if as_document:
         nodes = [

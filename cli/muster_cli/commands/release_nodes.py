@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.commands.clear import put
+from muster_cli.commands.clear import write_clear
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
 from muster_kube.api.objects import Node, Object
@@ -51,7 +51,7 @@ T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True)
-class Target:
+class ReleaseTarget:
     """A node that carries something. taints: ours, as kubectl takes them; faults: open ones, and FAIL findings.
 
     done, why: what came of it; why is empty where all is off. node: as it was when it was found
@@ -71,7 +71,7 @@ class Target:
         return bool(self.taints or self.faults)
 
 
-def target_of(node: Node, failing: int) -> Target | None:
+def make_target(node: Node, failing: int) -> ReleaseTarget | None:
     """None: there is nothing of ours on it. failing: FAIL findings in its NodeHealth."""
     memory = read_memory(node)
     taints = tuple(show(taint) for taint in node.spec.taints if is_ours(taint, memory))
@@ -81,16 +81,16 @@ def target_of(node: Node, failing: int) -> Target | None:
     faults = max(sum(fault.rest or 1 for fault in memory.open), failing)
     if not taints and not faults and not notes and not any(c.type == CONDITION for c in node.status.conditions):
         return None
-    return Target(node.metadata.name, taints, faults, node=node)
+    return ReleaseTarget(node.metadata.name, taints, faults, node=node)
 
 
-async def find(client: KubeClient, names: Iterable[str] | None) -> list[Target]:
+async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[ReleaseTarget]:
     """All nodes that carry something of ours, or those of ``names`` (NotFound where one is no Node), by name."""
-    found: list[Target] = []
+    found: list[ReleaseTarget] = []
     if names is not None:
         for name in dict.fromkeys(names):
             node = await client.get(f"{NODES}/{name}", type=Node)
-            target = target_of(node, _fails(await _health(client, name)))
+            target = make_target(node, _fails(await _health(client, name)))
             found += [] if target is None else [target]
         return found
     failing: dict[str, int] = {}
@@ -101,7 +101,7 @@ async def find(client: KubeClient, names: Iterable[str] | None) -> list[Target]:
     except NotFound:
         pass  # its CRD is gone: what is left on the nodes goes all the same
     async for node in _pages(client, NODES, Node):
-        target = target_of(node, failing.get(node.metadata.name, 0))
+        target = make_target(node, failing.get(node.metadata.name, 0))
         found += [] if target is None else [target]
     return sorted(found, key=lambda target: target.name)
 
@@ -128,7 +128,7 @@ async def _health(client: KubeClient, name: str) -> NodeHealth | None:
         return None
 
 
-class Release:
+class NodeRelease:
     """by: whose word it is. progress(done, of): called as nodes become free. now: seconds since the epoch"""
 
     def __init__(
@@ -148,17 +148,17 @@ class Release:
         self._clock = clock
         self._sleep = sleep
 
-    async def by_hand(self, targets: list[Target]) -> list[Target]:
+    async def by_hand(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
         """No tainter leads: everything is taken off here."""
         return await self._each(targets, self._strip)
 
-    async def by_tainter(self, targets: list[Target]) -> list[Target]:
+    async def by_tainter(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
         """A tainter leads: faults are closed by a person's word, and it takes its taints off."""
         # those first that wait for a place under a budget: no place that becomes free is given to one of them
         told = await self._each([t for t in targets if not t.taints], self._close, counted=False)
         told += await self._each([t for t in targets if t.taints], self._close, counted=False)
         waiting = {target.name: target for target in told if not target.why}
-        ended: dict[str, Target] = {}
+        ended: dict[str, ReleaseTarget] = {}
         patience_ends = self._clock() + PATIENCE_S
         while waiting and self._clock() < patience_ends:
             names = waiting.keys() - await self._labelled()
@@ -184,10 +184,14 @@ class Release:
         return {node.metadata.name async for page in pages for node in page.items}
 
     async def _each(
-        self, targets: list[Target], act: Callable[[Target], Awaitable[Target]], *, counted: bool = True
-    ) -> list[Target]:
+        self,
+        targets: list[ReleaseTarget],
+        act: Callable[[ReleaseTarget], Awaitable[ReleaseTarget]],
+        *,
+        counted: bool = True,
+    ) -> list[ReleaseTarget]:
         """``act`` on all of them, AT_ONCE at a time, in their order; an error is that node's alone."""
-        results: dict[str, Target] = {}
+        results: dict[str, ReleaseTarget] = {}
         left = iter(targets)
         done = 0
 
@@ -207,7 +211,7 @@ class Release:
                 group.create_task(work())
         return [results[target.name] for target in targets]
 
-    async def _close(self, target: Target) -> Target:
+    async def _close(self, target: ReleaseTarget) -> ReleaseTarget:
         """Everything open is closed by a person's word; and a taint that no fault stands behind comes off."""
         for attempt in range(TRIES):
             try:
@@ -226,7 +230,7 @@ class Release:
             return replace(target, closed=closed)
         return replace(target, why=f"written by others {TRIES} times meanwhile: try again")
 
-    async def _look(self, target: Target) -> Target:
+    async def _look(self, target: ReleaseTarget) -> ReleaseTarget:
         try:
             node = await self._client.get(f"{NODES}/{target.name}", type=Node)
         except NotFound:
@@ -239,14 +243,14 @@ class Release:
             return replace(target, done=True)
         return replace(target, why=f"fired anew: {describe(memory.open[0])}") if memory.open else target
 
-    async def _strip(self, target: Target) -> Target:
+    async def _strip(self, target: ReleaseTarget) -> ReleaseTarget:
         closed = target.closed
         for attempt in range(TRIES):
             try:
                 node = await self._node(target, again=attempt > 0)
                 if target.heavy:
                     closed = max(closed, await self._clear(node, await _health(self._client, target.name)))
-                decision = hands_off(node, self._now())
+                decision = decide_hands_off(node, self._now())
                 if decision.writes:
                     node = await self._patch(node, decision.patch(node.metadata.resource_version))
                 if any(condition.type == CONDITION for condition in node.status.conditions):
@@ -259,7 +263,7 @@ class Release:
             return replace(target, done=True, closed=closed)
         return replace(target, closed=closed, why=f"written by others {TRIES} times meanwhile: try again")
 
-    async def _node(self, target: Target, *, again: bool) -> Node:
+    async def _node(self, target: ReleaseTarget, *, again: bool) -> Node:
         """As it was found, at first: most have not changed since, and a write on an older one is refused."""
         if target.node is not None and not again:
             return target.node
@@ -269,11 +273,11 @@ class Release:
         """Entries written. Raises Conflict."""
         if health is None:
             return 0
-        new = words(node, health, self._by, rfc3339(self._now()))
+        new = clear_entries(node, health, self._by, rfc3339(self._now()))
         if not new:
             return 0
         try:
-            await put(self._client, health, new)
+            await write_clear(self._client, health, new)
         except NotFound:  # the NodeHealth went meanwhile, and with it what it reported
             return 0
         return len(new)
@@ -289,7 +293,7 @@ class Release:
         return await self._client.patch(path, body, type=Node, params={"fieldManager": MANAGER})
 
 
-def words(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:
+def clear_entries(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:
     """What closes every open fault and every FAIL finding of the node. Warnings stay: they taint nothing."""
     checks = tuple(
         msgspec.structs.replace(check, findings=tuple(f for f in check.findings if f.verdict == Verdict.FAIL))
@@ -314,7 +318,7 @@ def _has_lost(node: Node, memory: Memory) -> bool:
 _NO_RULES = Policy.model_validate({"rules": ()})
 
 
-def hands_off(node: Node, now: float) -> Decision:
+def decide_hands_off(node: Node, now: float) -> Decision:
     """What the tainter itself does about a node that is not its own any more: everything comes off."""
     labels = {**node.metadata.labels, MANAGED_LABEL: "false"}
     metadata = msgspec.structs.replace(node.metadata, labels=labels)

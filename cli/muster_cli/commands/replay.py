@@ -16,8 +16,9 @@ import msgspec
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError
 from muster_cli.cluster.client import node_name
-from muster_cli.report.kernel_logs import KernelLog, Lines, NoKernelLog
-from muster_cli.report.replay import Read, as_document, print_outcome
+from muster_cli.report.kernel_logs import LogLines, NoKernelLog, SavedKernelLog
+from muster_cli.report.replay import LogStatistics, as_document, print_outcome
+from muster_cli.usage import UsageError
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.process.command_line import EXIT_USAGE
@@ -31,11 +32,7 @@ _NODES_LIMIT_BYTES = 1 << 30
 _SUFFIXES = (".log", ".txt", ".dmesg", ".kmsg", ".jsonl", ".json", ".1")
 
 
-class Usage(Exception):
-    """What was typed cannot be done."""
-
-
-class Source(NamedTuple):
+class LogSource(NamedTuple):
     """A log. node: whose kernel log it is; None: a tainter's own log, which names nodes."""
 
     path: Path
@@ -81,9 +78,9 @@ def main(arguments: argparse.Namespace) -> int:
         policy = load_policy(None if str(arguments.policy) == "-" else arguments.policy)
         catalogue = load_catalogue(arguments.catalogue)
         nodes = _nodes(arguments.nodes) if arguments.nodes is not None else []
-        with utc():
-            outcome, read = replay(policy, sources_of(arguments.log), nodes, catalogue, year=arguments.year)
-    except (PolicyError, CatalogueError, Usage, NoKernelLog) as error:
+        with assume_utc():
+            outcome, read = replay_logs(policy, find_sources(arguments.log), nodes, catalogue, year=arguments.year)
+    except (PolicyError, CatalogueError, UsageError, NoKernelLog) as error:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
     except OSError as error:
@@ -97,7 +94,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def utc() -> Iterator[None]:
+def assume_utc() -> Iterator[None]:
     """Local times without a zone are UTC's, on whichever machine this runs, unless $TZ says otherwise."""
     if "TZ" in os.environ:
         yield
@@ -111,10 +108,10 @@ def utc() -> Iterator[None]:
         time.tzset()
 
 
-def sources_of(words: list[str]) -> list[Source]:
-    """Raises Usage, OSError."""
+def find_sources(words: list[str]) -> list[LogSource]:
+    """Raises UsageError, OSError."""
     if not words:
-        raise Usage("replay: expected --log FILE…")
+        raise UsageError("replay: expected --log FILE…")
     sources, owner = [], dict[str, str]()
     for word in words:
         node, sign, name = word.partition("=")
@@ -124,33 +121,33 @@ def sources_of(words: list[str]) -> list[Source]:
             try:
                 node_name(node)
             except argparse.ArgumentTypeError as error:
-                raise Usage(f"--log {word}: {error}") from None
+                raise UsageError(f"--log {word}: {error}") from None
         else:
             node = ""
-        if not node and is_tainters(path):
-            sources.append(Source(path, None))
+        if not node and is_tainter_log(path):
+            sources.append(LogSource(path, None))
             continue
-        node = node or _named(path)
+        node = node or _node_of(path)
         if node in owner:
-            raise Usage(
+            raise UsageError(
                 f"--log {word}: {owner[node]} is the log of {node} already: expected NODE=FILE, one file a node"
             )
         owner[node] = word
-        sources.append(Source(path, node))
+        sources.append(LogSource(path, node))
     return sorted(sources, key=lambda source: (source.node or "", str(source.path)))
 
 
-def _named(path: Path) -> str:
+def _node_of(path: Path) -> str:
     name = path.name
     while (stem := next((name.removesuffix(end) for end in _SUFFIXES if name.endswith(end)), name)) and stem != name:
         name = stem
     try:
         return node_name(name.lower())
     except argparse.ArgumentTypeError:
-        raise Usage(f"--log {path}: no node can have that name: expected NODE={path}") from None
+        raise UsageError(f"--log {path}: no node can have that name: expected NODE={path}") from None
 
 
-def is_tainters(path: Path) -> bool:
+def is_tainter_log(path: Path) -> bool:
     """A plain file whose first lines have a transition. Raises OSError."""
     if not path.is_file():
         with path.open("rb"):  # a pipe, which is read but once: a kernel log
@@ -175,28 +172,28 @@ def _nodes(path: Path) -> list[Node]:
     try:
         return list(msgspec.json.decode(raw, type=List).items)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise Usage(f"--nodes {path}: expected what kubectl get nodes -o json prints: {error}") from None
+        raise UsageError(f"--nodes {path}: expected what kubectl get nodes -o json prints: {error}") from None
 
 
-def replay(
-    policy: Policy, sources: list[Source], nodes: list[Node], catalogue: Catalogue, *, year: int
-) -> tuple[Outcome, Read]:
+def replay_logs(
+    policy: Policy, sources: list[LogSource], nodes: list[Node], catalogue: Catalogue, *, year: int
+) -> tuple[Outcome, LogStatistics]:
     """Raises NoKernelLog, OSError."""
     known = {node.metadata.name for node in nodes}
     logged = [source.node for source in sources if source.node is not None and source.node not in known]
     simulated = Replay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)])
-    kernel = [KernelLog(each.node, each.path, catalogue, year=year) for each in sources if each.node is not None]
-    tainters = [_Tainters(each.path) for each in sources if each.node is None]
-    told = merge(
-        *(log.told() for log in kernel),
-        *([_retold(tainters)] if tainters else []),
+    kernel = [SavedKernelLog(each.node, each.path, catalogue, year=year) for each in sources if each.node is not None]
+    tainters = [_TainterLog(each.path) for each in sources if each.node is None]
+    reports = merge(
+        *(log.reports() for log in kernel),
+        *([_read_transitions(tainters)] if tainters else []),
         key=lambda each: (each[0], each[1].metadata.name),
     )
-    for at, health in told:
+    for at, health in reports:
         simulated.take(at, health)
     outcome = simulated.finish(max((log.end for log in kernel), default=0.0))
     lines = [*(log.lines for log in kernel), *(log.lines for log in tainters)]
-    return outcome, Read(
+    return outcome, LogStatistics(
         files=len(sources),
         lines=sum(each.count for each in lines),
         malformed=sum(log.malformed for log in kernel) + sum(log.malformed for log in tainters),
@@ -206,12 +203,12 @@ def replay(
     )
 
 
-class _Tainters:
+class _TainterLog:
     def __init__(self, path: Path) -> None:
-        self.lines = Lines(path)
+        self.lines = LogLines(path)
         self.malformed = 0
 
-    def told(self) -> Iterator[dict[str, object]]:
+    def transitions(self) -> Iterator[dict[str, object]]:
         for raw in self.lines:
             try:
                 fields = transition_in(raw)
@@ -222,10 +219,12 @@ class _Tainters:
                 yield fields
 
 
-def _retold(tainters: list[_Tainters]) -> Iterator[tuple[float, NodeHealth]]:
+def _read_transitions(tainters: list[_TainterLog]) -> Iterator[tuple[float, NodeHealth]]:
     """Two replicas' logs are one story."""
     retelling = Retelling()
-    for fields in merge(*(log.told() for log in tainters), key=lambda fields: (str(fields["at"]), str(fields["node"]))):
+    for fields in merge(
+        *(log.transitions() for log in tainters), key=lambda fields: (str(fields["at"]), str(fields["node"]))
+    ):
         yield from retelling.take(fields)
     yield from retelling.finish()
     tainters[0].malformed += retelling.bad

@@ -4,9 +4,9 @@ import argparse
 import sys
 import time
 
-from muster_cli.cluster.client import add_kubeconfig, call
-from muster_cli.cluster.tainter import NoPlace, add_namespace, namespace_of
-from muster_cli.commands.pause import resume, said
+from muster_cli.cluster.client import add_kubeconfig, run_with_client
+from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_namespace
+from muster_cli.commands.pause import describe_pause, resume
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.command_line import EXIT_UNKNOWN
@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         try:
-            namespace = await namespace_of(client, config, arguments.namespace)
-        except NoPlace as error:
+            namespace = await find_namespace(client, config, arguments.namespace)
+        except NamespaceUnknown as error:
             print(f"muster: {error}", file=sys.stderr)
             return EXIT_UNKNOWN
         known = await resume(client, namespace)
-        print("it was not paused" if known is None else f"resumed; was {said(known, time.time())}")
+        print("it was not paused" if known is None else f"resumed; was {describe_pause(known, time.time())}")
         return 0
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)

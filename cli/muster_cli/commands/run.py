@@ -11,12 +11,14 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.cluster import agent_routes
-from muster_cli.cluster.agent_routes import Usage, Way
+from muster_cli.cluster.agent_routes import AgentRoute
 from muster_cli.cluster.client import add_kubeconfig, node_name
 from muster_cli.cluster.node_snapshot import exit_code
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import HEAD, Answers, plural
-from muster_cli.report.progress import Waiting
+from muster_cli.report.fleet_answer import HEAD, FleetAnswers
+from muster_cli.report.progress import FleetProgress
+from muster_cli.report.quantities import plural
+from muster_cli.usage import UsageError
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.nodehealth import PATH
@@ -70,10 +72,10 @@ def _seconds(text: str) -> float:
 def main(arguments: argparse.Namespace) -> int:
     try:
         query = query_of(arguments)
-        way = agent_routes.way_from(arguments)
-        print(f"muster: asking the {way.told}", file=sys.stderr)
-        return asyncio.run(_Run(way, query, arguments).run())
-    except Usage as error:
+        route = agent_routes.find_route(arguments)
+        print(f"muster: asking the {route.description}", file=sys.stderr)
+        return asyncio.run(_Run(route, query, arguments).run())
+    except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
         return EXIT_USAGE
     except (ConfigError, ApiError) as error:
@@ -81,19 +83,19 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def query_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """The query of /status. Raises Usage."""
+    """The query of /status. Raises UsageError."""
     query: dict[str, str] = {}
     for name in ("check", "host"):
         words = [word for given in getattr(arguments, name) for part in given.split(",") if (word := part.strip())]
         if words:
             query[name] = ",".join(dict.fromkeys(words))
         elif getattr(arguments, name):
-            raise Usage(f"--{name}: expected names, comma separated")
+            raise UsageError(f"--{name}: expected names, comma separated")
     for host in query.get("host", "").split(",") if "host" in query else ():
         try:
             node_name(host)
         except argparse.ArgumentTypeError as error:
-            raise Usage(f"--host {error}") from error
+            raise UsageError(f"--host {error}") from error
     for name in ("batch", "job", "nodelabel", "r", "plane", "serverspernode", "clientsperiface"):
         value = getattr(arguments, name)
         if value is not None:
@@ -103,28 +105,28 @@ def query_of(arguments: argparse.Namespace) -> dict[str, str]:
     for word in arguments.set:
         name, sign, value = word.partition("=")
         if not sign or not name:
-            raise Usage(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
+            raise UsageError(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
         if name in _OWN:
-            raise Usage(f"--set {word}: {name} is no parameter of a check; give --{name}")
+            raise UsageError(f"--set {word}: {name} is no parameter of a check; give --{name}")
         if name in query:
-            raise Usage(f"--set {word}: {name} is given twice")
+            raise UsageError(f"--set {word}: {name} is given twice")
         query[name] = value
     return query
 
 
 class _Run:
-    def __init__(self, way: Way, query: dict[str, str], arguments: argparse.Namespace) -> None:
-        self._way = way
+    def __init__(self, route: AgentRoute, query: dict[str, str], arguments: argparse.Namespace) -> None:
+        self._route = route
         self._query = query
         self._arguments = arguments
-        self._answers = Answers()
+        self._answers = FleetAnswers()
         hosts = query.get("host")
-        self._waiting = Waiting(self._answers, total=len(hosts.split(",")) if hosts else None)
+        self._progress = FleetProgress(self._answers, total=len(hosts.split(",")) if hosts else None)
         self._written = 0
 
     async def run(self) -> int:
         """The exit code. Raises ApiError where no agent has answered anything."""
-        telling = asyncio.create_task(self._waiting.tell())
+        showing = asyncio.create_task(self._progress.show())
         late = ""
         try:
             async with asyncio.timeout(self._arguments.timeout):
@@ -132,18 +134,18 @@ class _Run:
         except TimeoutError:
             late = f"not all have answered within {self._arguments.timeout:g} s"
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
-            self._waiting.clear()
-        self._tell(late)
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
+            self._progress.clear()
+        self._report(late)
         return exit_code(self._answers.verdict())
 
     async def _ask(self) -> str:
         """Take the answer to its end. What broke it off, where something has; raises ApiError before the first line."""
-        async with KubeClient(self._way.config, user_agent="muster-cli", timeout_s=10.0) as client:
+        async with KubeClient(self._route.config, user_agent="muster-cli", timeout_s=10.0) as client:
             counting = asyncio.create_task(self._count(client))
             try:
-                for left in reversed(range(self._way.tries)):
+                for left in reversed(range(self._route.tries)):
                     try:
                         return await self._take(client)
                     except ApiError as error:
@@ -159,23 +161,23 @@ class _Run:
 
     async def _take(self, client: KubeClient) -> str:
         params = {**self._query, "format": "jsonl"}
-        async with client.stream(self._way.path, params, silence_s=None) as batches:
+        async with client.stream(self._route.path, params, silence_s=None) as batches:
             async for batch in batches:
                 for line in batch:
                     node = self._answers.take(line)
                     if node is not None:
-                        self._waiting.took(node.node)
+                        self._progress.print_bad(node.node)
                         if self._arguments.json:
                             self._write(line)
         return ""
 
     async def _count(self, client: KubeClient) -> None:
         """How many nodes there are, where all are asked and the cluster may be: for the progress alone."""
-        if not self._way.cluster or {"host", "job", "nodelabel"} & self._query.keys():
+        if not self._route.cluster or {"host", "job", "nodelabel"} & self._query.keys():
             return
         try:
             page: dict[str, Any] = await client.get(PATH, params={"limit": 1})
-            self._waiting.total = len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
+            self._progress.total = len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
         except (ApiError, ConfigError, KeyError, TypeError, ValueError):
             return
 
@@ -184,7 +186,7 @@ class _Run:
         print("," if self._written else '{"nodes":[', line.decode("utf-8", "replace").strip(), sep="\n", flush=True)
         self._written += 1
 
-    def _tell(self, late: str) -> None:
+    def _report(self, late: str) -> None:
         answers = self._answers
         trouble = answers.trouble()
         if late and answers.ending is None:
@@ -213,7 +215,7 @@ class _Run:
         print(f"{begun}\n],{json.dumps(rest)[1:]}")
 
 
-def _summary(answers: Answers) -> str:
+def _summary(answers: FleetAnswers) -> str:
     counts = [f"{number} {verdict.value}" for verdict in Verdict if (number := answers.count(verdict))]
     runtime_s = answers.ending.runtime_seconds if answers.ending else 0.0
     asked = plural(len(answers.verdicts), "node") if answers.verdicts else "no node"

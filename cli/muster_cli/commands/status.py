@@ -9,10 +9,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.cluster.client import add_kubeconfig, call, node_name
-from muster_cli.cluster.node_snapshot import NodeState, exit_code, fetch
+from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
+from muster_cli.cluster.node_snapshot import NodeState, exit_code, read_node_state
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_rows import HEAD, NodeRow, as_json, row_of, rows_of, shown, summary, worst_of
+from muster_cli.report.fleet_rows import (
+    HEAD,
+    NodeRow,
+    as_json,
+    node_row,
+    node_rows,
+    select_rows,
+    summary,
+    worst_verdict,
+)
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import NotFound
@@ -35,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     async def work(client: KubeClient, _config: ClusterConfig) -> int:
         if arguments.host is not None:
-            return _one(await fetch(client, arguments.host), as_document=arguments.json)
+            return _show_node(await read_node_state(client, arguments.host), as_document=arguments.json)
         nodes, _ = await _list(client, "/api/v1/nodes", Node)
         try:
             healths, broken = await _list(client, PATH, NodeHealth)
@@ -43,35 +52,35 @@ def main(arguments: argparse.Namespace) -> int:
             print("muster: this cluster has no NodeHealths: Muster is not installed", file=sys.stderr)
             return EXIT_UNKNOWN
         now = time.time()
-        known = {name: _nonsense(name, why) for name, why in broken.items()}
-        rows = rows_of(nodes, known | {health.metadata.name: health for health in healths}, now)
-        return _fleet(rows, now, as_document=arguments.json, every=arguments.all)
+        known = {name: _unreadable_health(name, why) for name, why in broken.items()}
+        rows = node_rows(nodes, known | {health.metadata.name: health for health in healths}, now)
+        return _show_fleet(rows, now, as_document=arguments.json, every=arguments.all)
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
-def _fleet(rows: list[NodeRow], now: float, *, as_document: bool, every: bool) -> int:
+def _show_fleet(rows: list[NodeRow], now: float, *, as_document: bool, every: bool) -> int:
     if as_document:
         print(json.dumps(as_json(rows), indent=2))
     else:
-        visible, said = shown(rows, every=every)
+        visible, said = select_rows(rows, every=every)
         if visible:
             print_table(HEAD, [row.cells(now) for row in visible])
         if said:
             print(said)
         print(summary(rows))
-    return exit_code(worst_of(rows).value)
+    return exit_code(worst_verdict(rows).value)
 
 
-def _one(state: NodeState, *, as_document: bool) -> int:
-    from muster_cli.report.node import lines_of
+def _show_node(state: NodeState, *, as_document: bool) -> int:
+    from muster_cli.report.node import format_node
 
     now = time.time()
-    row = row_of(state.node.metadata.name, state.node, state.health, now)
+    row = node_row(state.node.metadata.name, state.node, state.health, now)
     if as_document:
         print(json.dumps(_document(state, row), indent=2))
     else:
-        print("\n".join(lines_of(state, row, now)))
+        print("\n".join(format_node(state, row, now)))
     return exit_code(row.verdict.value if row.verdict else "")
 
 
@@ -85,7 +94,7 @@ def _document(state: NodeState, row: NodeRow) -> dict[str, Any]:
     }
 
 
-def _nonsense(name: str, why: str) -> NodeHealth:
+def _unreadable_health(name: str, why: str) -> NodeHealth:
     """Stands for a NodeHealth that cannot be read."""
     status = NodeHealthStatus(verdict=Verdict.UNKNOWN.value, message=f"its NodeHealth makes no sense: {shorten(why)}")
     return NodeHealth(metadata=Metadata(name=name), status=status)

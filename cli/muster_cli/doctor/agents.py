@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Template, Toleration, Workload
-from muster_cli.doctor.findings import Finding, counted, some
-from muster_cli.doctor.parts import INSTALL, trouble
+from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Workload, WorkloadPodSpec, WorkloadToleration
+from muster_cli.doctor.findings import DoctorFinding, join_some
+from muster_cli.doctor.parts import INSTALL, describe_trouble
+from muster_cli.report.quantities import plural
 from muster_kube.api.objects import Node, Taint
 from muster_kube.api.times import seconds
 from muster_tainter.faults.desired_state import MANAGED_LABEL, is_managed
@@ -16,7 +17,7 @@ AREA = "agents"
 SETTLING_S = 180.0  # a new pod's image is pulled, its agent reads the kernel log to its end, and reports
 
 
-class Ailment(NamedTuple):
+class AgentTrouble(NamedTuple):
     """What is wrong with a node's agent, and how to mend it."""
 
     why: str
@@ -31,41 +32,46 @@ def judge(
     events: Sequence[EventFacts],
     healths: Mapping[str, HealthFacts],
     now: float,
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     """daemon: the agents' DaemonSet; None: started by other means. pods: of agents. now: by the API server's clock."""
     if not nodes:
-        return [Finding(AREA, Verdict.WARN, "the cluster has no nodes")]
+        return [DoctorFinding(AREA, Verdict.WARN, "the cluster has no nodes")]
     alone = [node.metadata.name for node in nodes if not is_managed(node)]
     by_node = {pod.node: pod for pod in sorted(pods, key=lambda pod: pod.status.ready)}  # a ready one counts
     groups: dict[str, list[str]] = defaultdict(list)
-    told: dict[str, Ailment] = {}
+    troubles: dict[str, AgentTrouble] = {}
     well = 0
     for node in nodes:
         name = node.metadata.name
         if name in alone:
             continue
-        if ailment := _ails(node, by_node.get(name), daemon, events, healths.get(name), now):
-            groups[ailment.why].append(name)
-            told.setdefault(ailment.why, ailment)
+        if trouble := _find_trouble(node, by_node.get(name), daemon, events, healths.get(name), now):
+            groups[trouble.why].append(name)
+            troubles.setdefault(trouble.why, trouble)
         else:
             well += 1
     found = [
-        Finding(AREA, told[why].verdict, f"{counted(len(names), 'node')} ({some(names)}): {why}", told[why].mend)
+        DoctorFinding(
+            AREA,
+            troubles[why].verdict,
+            f"{plural(len(names), 'node')} ({join_some(names)}): {why}",
+            troubles[why].mend,
+        )
         for why, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     found += _of_the_set(daemon, events, bool(pods))
-    left = f"; {counted(len(alone), 'node')} left alone ({MANAGED_LABEL}=false)" if alone else ""
-    return found or [Finding(AREA, Verdict.PASS, f"{counted(well, 'node')}: each has an agent that reports{left}")]
+    left = f"; {plural(len(alone), 'node')} left alone ({MANAGED_LABEL}=false)" if alone else ""
+    return found or [DoctorFinding(AREA, Verdict.PASS, f"{plural(well, 'node')}: each has an agent that reports{left}")]
 
 
-def _ails(
+def _find_trouble(
     node: Node,
     pod: PodFacts | None,
     daemon: Workload | None,
     events: Sequence[EventFacts],
     health: HealthFacts | None,
     now: float,
-) -> Ailment | None:
+) -> AgentTrouble | None:
     name = node.metadata.name
     if pod is None:
         return _without_pod(node, daemon)
@@ -74,54 +80,54 @@ def _ails(
     if not pod.status.ready:
         if since < SETTLING_S and not any(each.restart_count for each in pod.status.container_statuses):
             return None
-        why = trouble(pod, events)
-        return Ailment(
+        why = describe_trouble(pod, events)
+        return AgentTrouble(
             f"its agent is not ready: {why}",
             f"kubectl -n {namespace} logs {pod.metadata.name}; muster explain {name}",
         )
     if since < SETTLING_S:
         return None
     if health is None:
-        return Ailment(
+        return AgentTrouble(
             "an agent, and no NodeHealth: the tainter makes one for each node of its pools",
             "muster policy check of the policy in force (its pools); is a tainter leading?",
         )
     if not health.status.verdict:
         logs = f"kubectl -n {namespace} logs {pod.metadata.name}"
-        return Ailment("its agent is ready and has never reported", logs)
+        return AgentTrouble("its agent is ready and has never reported", logs)
     said, uid = health.status.agent.pod_uid, pod.metadata.uid
     if said and uid and said != uid:
-        return Ailment(
+        return AgentTrouble(
             "its NodeHealth is stale: what stands there was said by a pod that is gone",
             f"kubectl -n {namespace} logs {pod.metadata.name} (two agents that claim one node say so)",
         )
     return None
 
 
-def _without_pod(node: Node, daemon: Workload | None) -> Ailment:
+def _without_pod(node: Node, daemon: Workload | None) -> AgentTrouble:
     if daemon is None:
-        return Ailment("no agent", INSTALL)
+        return AgentTrouble("no agent", INSTALL)
     template = daemon.spec.template.spec
     where = f"kubectl -n {daemon.metadata.namespace} describe daemonset {daemon.metadata.name}"
     wrong = [
         f"{key}={value}" for key, value in template.node_selector.items() if node.metadata.labels.get(key) != value
     ]
     if wrong:
-        return Ailment(
+        return AgentTrouble(
             f"no agent: agent.nodeSelector wants {', '.join(wrong)}",
             "label the nodes, or change agent.nodeSelector; nodes that are to have none: "
             f"kubectl label node {node.metadata.name} {MANAGED_LABEL}=false",
             Verdict.WARN,  # as it was told to be, or a label that was forgotten
         )
-    refused = [taint for taint in node.spec.taints if not tolerated(taint, template.tolerations)]
+    refused = [taint for taint in node.spec.taints if not is_tolerated(taint, template.tolerations)]
     if refused:
-        keys = some(f"{taint.key}:{taint.effect}" for taint in refused)
+        keys = join_some(f"{taint.key}:{taint.effect}" for taint in refused)
         mend = "agent.tolerations: [{operator: Exists}] (the default)"
-        return Ailment(f"no agent: the taint {keys} is not tolerated", mend)
-    return Ailment("no agent, and neither selector nor taints say why", where)
+        return AgentTrouble(f"no agent: the taint {keys} is not tolerated", mend)
+    return AgentTrouble("no agent, and neither selector nor taints say why", where)
 
 
-def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+def is_tolerated(taint: Taint, tolerations: Iterable[WorkloadToleration]) -> bool:
     if taint.effect == "PreferNoSchedule":
         return True
     for each in tolerations:
@@ -132,14 +138,14 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return False
 
 
-def _of_the_set(daemon: Workload | None, events: Sequence[EventFacts], any_pod: bool) -> Iterator[Finding]:
+def _of_the_set(daemon: Workload | None, events: Sequence[EventFacts], any_pod: bool) -> Iterator[DoctorFinding]:
     if daemon is None:
         return
     name, namespace = daemon.metadata.name, daemon.metadata.namespace
     refused = [each for each in events if each.reason == "FailedCreate" and each.involved_object.name == name]
     if refused and not any_pod:
         last = max(refused, key=lambda each: each.at)
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             Verdict.FAIL,
             f"no pod of DaemonSet {namespace}/{name} can be made: {shorten(last.message, 400)}",
@@ -148,9 +154,9 @@ def _of_the_set(daemon: Workload | None, events: Sequence[EventFacts], any_pod: 
             else f"kubectl -n {namespace} describe daemonset {name}",
         )
     if daemon.status.desired_number_scheduled == 0:
-        yield Finding(
+        yield DoctorFinding(
             AREA, Verdict.FAIL, f"DaemonSet {namespace}/{name} is meant for no node at all", "see agent.nodeSelector"
         )
 
 
-__all__ = ["AREA", "Template", "judge", "tolerated"]
+__all__ = ["AREA", "WorkloadPodSpec", "is_tolerated", "judge"]

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from muster_checks.base.vocabulary import shorten
-from muster_cli.doctor.findings import Unseen
+from muster_cli.doctor.findings import ReadFailure
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Forbidden, NotFound
 from muster_kube.api.objects import Api, Object
@@ -28,22 +28,24 @@ class _Review(Api, frozen=True):
     status: _Reviewed = _Reviewed()
 
 
-class Look:
+class BoundedReader:
     """Reads with the rights of whoever runs the doctor."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
-    async def one(self, path: str, kind: type[T]) -> T | Unseen | None:
+    async def read(self, path: str, kind: type[T]) -> T | ReadFailure | None:
         """None: it is not there."""
         try:
             return await self._client.get(path, type=kind, timeout_s=CALL_S)
         except NotFound:
             return None
         except ApiError as error:
-            return unseen_by(path, error)
+            return read_failure(path, error)
 
-    async def all(self, path: str, kind: type[L], params: Mapping[str, str | int] | None = None) -> list[L] | Unseen:
+    async def list(
+        self, path: str, kind: type[L], params: Mapping[str, str | int] | None = None
+    ) -> list[L] | ReadFailure:
         """What cannot be decoded is left out: it is nobody's to judge here."""
         items: list[L] = []
         try:
@@ -55,12 +57,12 @@ class Look:
         except NotFound:
             return []
         except ApiError as error:
-            return unseen_by(path, error)
+            return read_failure(path, error)
         except TimeoutError:
-            return Unseen(path, f"not all of it came within {LIST_S:g} s")
+            return ReadFailure(path, f"not all of it came within {LIST_S:g} s")
 
-    async def text(self, path: str) -> str | Unseen:
-        """The first lines of an answer that is no JSON. Raises nothing; of a 503 its words, as ``Unseen``."""
+    async def read_text(self, path: str) -> str | ReadFailure:
+        """The first lines of an answer that is no JSON. Raises nothing; of a 503 its words, as ``ReadFailure``."""
         lines: list[str] = []
         try:
             async with asyncio.timeout(CALL_S), self._client.stream(path, silence_s=CALL_S) as batches:
@@ -69,19 +71,19 @@ class Look:
                     if len(lines) > _LINES:
                         break
         except ApiError as error:
-            return unseen_by(path, error)
+            return read_failure(path, error)
         except TimeoutError:
-            return Unseen(path, f"no answer within {CALL_S:g} s")
+            return ReadFailure(path, f"no answer within {CALL_S:g} s")
         return "\n".join(lines)
 
-    async def ask(self, path: str, body: object, kind: type[msgspec.Struct]) -> msgspec.Struct | Unseen:
+    async def post(self, path: str, body: object, kind: type[msgspec.Struct]) -> msgspec.Struct | ReadFailure:
         """A question that is sent by POST and changes nothing."""
         try:
             return await self._client.create(path, body, type=kind, timeout_s=CALL_S)
         except ApiError as error:
-            return unseen_by(path, error)
+            return read_failure(path, error)
 
-    async def may(self, user: str, attributes: Mapping[str, str]) -> bool | Unseen:
+    async def is_allowed(self, user: str, attributes: Mapping[str, str]) -> bool | ReadFailure:
         """What a service account is allowed, asked without being it (SubjectAccessReview)."""
         namespace = user.split(":")[2]
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
@@ -91,12 +93,12 @@ class Look:
             "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        answer = await self.ask(path, body, _Review)
-        if isinstance(answer, Unseen):
+        answer = await self.post(path, body, _Review)
+        if isinstance(answer, ReadFailure):
             return answer
         return isinstance(answer, _Review) and answer.status.allowed
 
-    async def date(self) -> str:
+    async def server_date(self) -> str:
         """What the API server's clock says; empty where no answer bore a date."""
         try:
             return await self._client.date("/version", timeout_s=CALL_S)
@@ -104,8 +106,8 @@ class Look:
             return ""
 
 
-def unseen_by(path: str, error: ApiError) -> Unseen:
-    return Unseen(path, shorten(f"{error.reason}: {error.message}", 400), isinstance(error, Forbidden))
+def read_failure(path: str, error: ApiError) -> ReadFailure:
+    return ReadFailure(path, shorten(f"{error.reason}: {error.message}", 400), isinstance(error, Forbidden))
 
 
-__all__ = ["Look", "unseen_by"]
+__all__ = ["BoundedReader", "read_failure"]

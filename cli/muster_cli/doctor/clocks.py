@@ -7,10 +7,12 @@ of its last word into the NodeHealth. The times in ``managedFields`` do not serv
 from collections.abc import Iterable, Iterator, Mapping
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor.facts import HealthFacts, LeaseFacts
-from muster_cli.doctor.findings import Finding, counted, some
+from muster_cli.doctor.facts import HealthFacts
+from muster_cli.doctor.findings import DoctorFinding, join_some
+from muster_cli.report.quantities import plural
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
+from muster_kube.controller.lease import Lease
 
 AREA = "clocks"
 HERE_S = 5.0  # the Date header has whole seconds, and the answer takes its time
@@ -23,32 +25,32 @@ def judge(
     server: float | None,
     here: float,
     nodes: Iterable[Node],
-    leases: Mapping[str, LeaseFacts],
+    leases: Mapping[str, Lease],
     healths: Mapping[str, HealthFacts],
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     """server, here: seconds since the epoch at the same moment; server is None where no answer bore a date.
 
     leases, healths: by node.
     """
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     if server is not None and abs(here - server) > HERE_S:
         what = f"this machine is {_off(here - server)} the API server: ages that are shown here are wrong by as much"
-        found.append(Finding(AREA, Verdict.WARN, what, _MEND))
+        found.append(DoctorFinding(AREA, Verdict.WARN, what, _MEND))
     now = here if server is None else server
-    found += _nodes({each.metadata.name: skew_of(each, leases, healths, now) for each in nodes})
-    return found or [Finding(AREA, Verdict.PASS, "API server, this machine and nodes agree")]
+    found += _nodes({each.metadata.name: clock_skew(each, leases, healths, now) for each in nodes})
+    return found or [DoctorFinding(AREA, Verdict.PASS, "API server, this machine and nodes agree")]
 
 
-def _nodes(skews: Mapping[str, float]) -> Iterator[Finding]:
+def _nodes(skews: Mapping[str, float]) -> Iterator[DoctorFinding]:
     wrong = {name: skew for name, skew in skews.items() if skew}
     if wrong:
         most = max(wrong.values(), key=abs)
-        whose = f"{counted(len(wrong), 'node')} ({some(wrong)})"
+        whose = f"{plural(len(wrong), 'node')} ({join_some(wrong)})"
         what = f"the clocks of {whose} are off, by up to {_off(most)} the API server"
-        yield Finding(AREA, Verdict.FAIL, what, _MEND)
+        yield DoctorFinding(AREA, Verdict.FAIL, what, _MEND)
 
 
-def skew_of(node: Node, leases: Mapping[str, LeaseFacts], healths: Mapping[str, HealthFacts], now: float) -> float:
+def clock_skew(node: Node, leases: Mapping[str, Lease], healths: Mapping[str, HealthFacts], now: float) -> float:
     """Seconds by which the node is ahead; 0: it is not, or nobody can tell."""
     name = node.metadata.name
     renewed = seconds(leases[name].spec.renew_time or "") if name in leases else 0.0

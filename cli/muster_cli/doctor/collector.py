@@ -13,24 +13,24 @@ import yaml
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import agents, clocks, crds, ipus, leaders, parts, rights, settings, webhooks
-from muster_cli.doctor.bounded_reads import Look
+from muster_cli.doctor.bounded_reads import BoundedReader
 from muster_cli.doctor.facts import (
-    Account,
+    AccountFacts,
     ApiGroups,
-    Definition,
+    CrdFacts,
+    DataMap,
     EndpointSlice,
     EventFacts,
     HealthFacts,
-    LeaseFacts,
     PodFacts,
     Service,
-    TextMap,
     WebhookConfiguration,
     Workload,
 )
-from muster_cli.doctor.findings import Finding, Unseen, unseen
-from muster_cli.doctor.parts import AGENT, OPERATOR, PROXY, TAINTER, Part
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
+from muster_cli.doctor.parts import AGENT, OPERATOR, PROXY, TAINTER, InstalledPart
 from muster_kube.api.objects import Node, Object
+from muster_kube.controller.lease import Lease
 from muster_kube.nodehealth import PATH as HEALTHS
 from muster_operator.job.partition_api import Query
 from muster_tainter.pause import NAME as PAUSE_MAP
@@ -50,44 +50,46 @@ L = TypeVar("L", bound=Object)
 
 
 @dataclass(frozen=True)
-class Ground:
+class Installation:
     """What all areas stand on. now: seconds since the epoch by the API server's clock. namespace: of agent and tainter.
     events: warnings, by namespace. blind: there may be parts that cannot be seen."""
 
-    look: Look
-    parts: tuple[Part, ...]
+    reader: BoundedReader
+    parts: tuple[InstalledPart, ...]
     now: float
     namespace: str
     events: Mapping[str, Sequence[EventFacts]] = field(default_factory=dict)
     blind: bool = False
 
-    def part(self, kind: str) -> Part | None:
+    def part(self, kind: str) -> InstalledPart | None:
         return next((part for part in self.parts if part.kind == kind), None)
 
 
-async def examine(look: Look, namespace: str | None, clock: Callable[[], float] = time.time) -> list[Finding]:
+async def examine_installation(
+    reader: BoundedReader, namespace: str | None, clock: Callable[[], float] = time.time
+) -> list[DoctorFinding]:
     """All findings, area by area. Ends within ``ENDS_S``; what has not answered by then is said to be UNKNOWN."""
     ends = asyncio.get_running_loop().time() + ENDS_S
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
     try:
         async with asyncio.timeout(ENDS_S):
-            server, here = _seconds(await look.date()), clock()
+            server, here = _seconds(await reader.server_date()), clock()
             now = here if server is None else server
-            known, ground = await _ground(look, namespace, now)
+            known, installation = await _find_installation(reader, namespace, now)
     except TimeoutError:
-        return [Finding(parts.AREA, Verdict.UNKNOWN, f"the API server has not answered within {ENDS_S:g} s")]
+        return [DoctorFinding(parts.AREA, Verdict.UNKNOWN, f"the API server has not answered within {ENDS_S:g} s")]
     findings += known
-    areas: dict[str, Awaitable[list[Finding]]] = {
-        parts.AREA: _parts(ground),
-        settings.APIS: _apis(ground),
-        crds.AREA: _crds(ground),
-        rights.AREA: _rights(ground),
-        agents.AREA: _nodes(ground, server, here),
-        leaders.LEADERS: _leaders(ground),
-        webhooks.WEBHOOKS: _webhooks(ground),
-        ipus.AREA: _ipus(ground),
-        leaders.PAUSE: _pause(ground),
-        settings.POLICY: _policy(ground),
+    areas: dict[str, Awaitable[list[DoctorFinding]]] = {
+        parts.AREA: _parts(installation),
+        settings.APIS: _apis(installation),
+        crds.AREA: _crds(installation),
+        rights.AREA: _rights(installation),
+        agents.AREA: _nodes(installation, server, here),
+        leaders.LEADERS: _leaders(installation),
+        webhooks.WEBHOOKS: _webhooks(installation),
+        ipus.AREA: _ipus(installation),
+        leaders.PAUSE: _pause(installation),
+        settings.POLICY: _policy(installation),
     }
     tasks = {area: asyncio.ensure_future(work) for area, work in areas.items()}
     left_s = ends - asyncio.get_running_loop().time()
@@ -97,7 +99,7 @@ async def examine(look: Look, namespace: str | None, clock: Callable[[], float] 
             findings += task.result()
         else:
             task.cancel()
-            findings.append(Finding(area, Verdict.UNKNOWN, f"not all of it was answered within {ENDS_S:g} s"))
+            findings.append(DoctorFinding(area, Verdict.UNKNOWN, f"not all of it was answered within {ENDS_S:g} s"))
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     return findings
 
@@ -110,94 +112,98 @@ def _seconds(date: str) -> float | None:
         return None
 
 
-async def _ground(look: Look, given: str | None, now: float) -> tuple[list[Finding], Ground]:
+async def _find_installation(
+    reader: BoundedReader, given: str | None, now: float
+) -> tuple[list[DoctorFinding], Installation]:
     where = {"labelSelector": parts.SELECTOR}
     place = f"/namespaces/{given}" if given else ""
-    said: list[Finding] = []
+    said: list[DoctorFinding] = []
     workloads: list[Workload] = []
     accounts: list[tuple[str, str]] = []
     sets, deployments, found = await asyncio.gather(
-        look.all(f"/apis/apps/v1{place}/daemonsets", Workload, where),
-        look.all(f"/apis/apps/v1{place}/deployments", Workload, where),
-        look.all(f"/api/v1{place}/serviceaccounts", Account),
+        reader.list(f"/apis/apps/v1{place}/daemonsets", Workload, where),
+        reader.list(f"/apis/apps/v1{place}/deployments", Workload, where),
+        reader.list(f"/api/v1{place}/serviceaccounts", AccountFacts),
     )
     for each in (sets, deployments):
-        if isinstance(each, Unseen):
-            said += unseen(parts.AREA, each)
+        if isinstance(each, ReadFailure):
+            said += read_failures(parts.AREA, each)
         else:
             workloads += each
-    if isinstance(found, Unseen):
+    if isinstance(found, ReadFailure):
         if not workloads:
-            said += unseen(parts.AREA, found)
+            said += read_failures(parts.AREA, found)
     else:
         accounts = [(each.metadata.namespace, each.metadata.name) for each in found]
-    known = parts.parts_of(workloads, accounts)
+    known = parts.find_parts(workloads, accounts)
     namespace = next((part.namespace for part in known if part.kind in (TAINTER, AGENT)), given or "")
     events: dict[str, Sequence[EventFacts]] = {}
     for name in {part.namespace for part in known}:
-        warned = await look.all(f"/api/v1/namespaces/{name}/events", EventFacts, {"fieldSelector": "type=Warning"})
-        events[name] = () if isinstance(warned, Unseen) else warned
-    return said, Ground(look, known, now, namespace, events, blind=bool(said))
+        warned = await reader.list(f"/api/v1/namespaces/{name}/events", EventFacts, {"fieldSelector": "type=Warning"})
+        events[name] = () if isinstance(warned, ReadFailure) else warned
+    return said, Installation(reader, known, now, namespace, events, blind=bool(said))
 
 
-async def _parts(ground: Ground) -> list[Finding]:
-    if ground.blind and not ground.parts:
+async def _parts(installation: Installation) -> list[DoctorFinding]:
+    if installation.blind and not installation.parts:
         return []
     pods: dict[str, list[PodFacts]] = {}
-    for part in ground.parts:
+    for part in installation.parts:
         if part.workload is not None and part.kind != AGENT:
-            found = await ground.look.all(
+            found = await installation.reader.list(
                 f"/api/v1/namespaces/{part.namespace}/pods", PodFacts, {"labelSelector": f"app=muster-{part.kind}"}
             )
-            pods[f"{part.namespace}/{part.name}"] = [] if isinstance(found, Unseen) else found
-    return parts.judge(ground.parts, pods, ground.events, version("passmuster"))
+            pods[f"{part.namespace}/{part.name}"] = [] if isinstance(found, ReadFailure) else found
+    return parts.judge(installation.parts, pods, installation.events, version("passmuster"))
 
 
-async def _apis(ground: Ground) -> list[Finding]:
-    groups = await ground.look.one("/apis", ApiGroups)
-    return settings.judge_apis(ground.parts, groups if groups is not None else ApiGroups())
+async def _apis(installation: Installation) -> list[DoctorFinding]:
+    groups = await installation.reader.read("/apis", ApiGroups)
+    return settings.judge_apis(installation.parts, groups if groups is not None else ApiGroups())
 
 
-async def _crds(ground: Ground) -> list[Finding]:
+async def _crds(installation: Installation) -> list[DoctorFinding]:
     from muster_sandbox.controlplane.install import crd_directory
 
-    kinds = {part.kind for part in ground.parts}
+    kinds = {part.kind for part in installation.parts}
     ours = {}
     for file in sorted(crd_directory().glob("*.yaml")):
-        definition = msgspec.json.decode(msgspec.json.encode(yaml.safe_load(file.read_text())), type=Definition)
+        definition = msgspec.json.decode(msgspec.json.encode(yaml.safe_load(file.read_text())), type=CrdFacts)
         ipu = definition.metadata.name.endswith(".graphcore.ai")
         if not ipu or OPERATOR in kinds:
             ours[definition.metadata.name] = definition
     names = list(ours)
-    found = await asyncio.gather(*(ground.look.one(f"{_CRDS}/{name}", Definition) for name in names))
+    found = await asyncio.gather(*(installation.reader.read(f"{_CRDS}/{name}", CrdFacts) for name in names))
     return crds.judge(ours, dict(zip(names, found, strict=True)))
 
 
-async def _rights(ground: Ground) -> list[Finding]:
-    proxy = ground.part(PROXY)
+async def _rights(installation: Installation) -> list[DoctorFinding]:
+    proxy = installation.part(PROXY)
     tracker = rights.DEFAULT_TRACKER
     if proxy is not None and proxy.workload is not None:
         path = f"/api/v1/namespaces/{proxy.namespace}/configmaps/{proxy.name}"
-        tracker = _setting(await ground.look.one(path, TextMap), "proxy.yaml", "tracker") or tracker
-    wanted = rights.rights_of(ground.parts, tracker)
+        tracker = _setting(await installation.reader.read(path, DataMap), "proxy.yaml", "tracker") or tracker
+    wanted = rights.list_rights(installation.parts, tracker)
     turn = asyncio.Semaphore(REVIEWS_AT_ONCE)
 
-    async def ask(right: rights.Right) -> bool | Unseen:
+    async def ask(right: rights.Right) -> bool | ReadFailure:
         resource, sub = right.resource_and_sub
         attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": sub}
         async with turn:
-            return await ground.look.may(right.user, attributes | {"namespace": right.namespace, "name": right.name})
+            return await installation.reader.is_allowed(
+                right.user, attributes | {"namespace": right.namespace, "name": right.name}
+            )
 
     first = await ask(wanted[0]) if wanted else True
-    if isinstance(first, Unseen):  # without the right to ask, no further question is any better
+    if isinstance(first, ReadFailure):  # without the right to ask, no further question is any better
         return rights.judge(wanted, (), first)
     answers = await asyncio.gather(*map(ask, wanted))
-    blind = next((each for each in answers if isinstance(each, Unseen)), None)
+    blind = next((each for each in answers if isinstance(each, ReadFailure)), None)
     return rights.judge(wanted, [right for right, may in zip(wanted, answers, strict=True) if not may], blind)
 
 
-def _setting(found: TextMap | Unseen | None, key: str, name: str) -> str:
-    if not isinstance(found, TextMap):
+def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> str:
+    if not isinstance(found, DataMap):
         return ""
     try:
         given = yaml.safe_load(found.data.get(key, ""))
@@ -207,120 +213,124 @@ def _setting(found: TextMap | Unseen | None, key: str, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-async def _nodes(ground: Ground, server: float | None, here: float) -> list[Finding]:
+async def _nodes(installation: Installation, server: float | None, here: float) -> list[DoctorFinding]:
     """Agents and clocks."""
     nodes, healths, leases = await asyncio.gather(
-        ground.look.all("/api/v1/nodes", Node),
-        ground.look.all(HEALTHS, HealthFacts),
-        ground.look.all(_NODE_LEASES, LeaseFacts),
+        installation.reader.list("/api/v1/nodes", Node),
+        installation.reader.list(HEALTHS, HealthFacts),
+        installation.reader.list(_NODE_LEASES, Lease),
     )
     known = _by_name(healths)
-    there = [] if isinstance(nodes, Unseen) else nodes
+    there = [] if isinstance(nodes, ReadFailure) else nodes
     found = clocks.judge(server, here, there, _by_name(leases), known)
-    part = ground.part(AGENT)
+    part = installation.part(AGENT)
     if part is None:
         return found
     place = f"/api/v1/namespaces/{part.namespace}/pods"
-    pods = await ground.look.all(place, PodFacts, {"labelSelector": "app=muster-agent"})
-    blind = [each for each in (nodes, pods, healths) if isinstance(each, Unseen)]
-    if blind or isinstance(pods, Unseen):
-        return [*unseen(agents.AREA, *blind), *found]
-    events = ground.events.get(part.namespace, ())
-    return [*agents.judge(there, part.workload, pods, events, known, ground.now), *found]
+    pods = await installation.reader.list(place, PodFacts, {"labelSelector": "app=muster-agent"})
+    blind = [each for each in (nodes, pods, healths) if isinstance(each, ReadFailure)]
+    if blind or isinstance(pods, ReadFailure):
+        return [*read_failures(agents.AREA, *blind), *found]
+    events = installation.events.get(part.namespace, ())
+    return [*agents.judge(there, part.workload, pods, events, known, installation.now), *found]
 
 
-def _by_name(found: list[L] | Unseen) -> dict[str, L]:
-    return {} if isinstance(found, Unseen) else {each.metadata.name: each for each in found}
+def _by_name(found: list[L] | ReadFailure) -> dict[str, L]:
+    return {} if isinstance(found, ReadFailure) else {each.metadata.name: each for each in found}
 
 
-async def _leaders(ground: Ground) -> list[Finding]:
-    kinds = [part for part in ground.parts if part.kind in leaders.LEASES]
-    held = await asyncio.gather(*(_held(ground, part) for part in kinds))
-    return leaders.judge(ground.parts, {part.kind: each for part, each in zip(kinds, held, strict=True)}, ground.now)
+async def _leaders(installation: Installation) -> list[DoctorFinding]:
+    kinds = [part for part in installation.parts if part.kind in leaders.LEASES]
+    held = await asyncio.gather(*(_observe_lease(installation, part) for part in kinds))
+    return leaders.judge(
+        installation.parts, {part.kind: each for part, each in zip(kinds, held, strict=True)}, installation.now
+    )
 
 
-async def _held(ground: Ground, part: Part) -> leaders.Held | Unseen | None:
+async def _observe_lease(installation: Installation, part: InstalledPart) -> leaders.ObservedLease | ReadFailure | None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{part.namespace}/leases/{leaders.LEASES[part.kind]}"
-    first = await ground.look.one(path, LeaseFacts)
-    if not isinstance(first, LeaseFacts) or leaders.is_fresh(first, ground.now):
-        return leaders.Held(first) if isinstance(first, LeaseFacts) else first
+    first = await installation.reader.read(path, Lease)
+    if not isinstance(first, Lease) or leaders.is_fresh(first, installation.now):
+        return leaders.ObservedLease(first) if isinstance(first, Lease) else first
     for _ in range(int(leaders.LASTS_S)):
         await asyncio.sleep(1.0)
-        again = await ground.look.one(path, LeaseFacts)
-        if isinstance(again, LeaseFacts) and again.spec != first.spec:
-            return leaders.Held(again, moved=bool(again.spec.holder_identity))
-    return leaders.Held(first)
+        again = await installation.reader.read(path, Lease)
+        if isinstance(again, Lease) and again.spec != first.spec:
+            return leaders.ObservedLease(again, moved=bool(again.spec.holder_identity))
+    return leaders.ObservedLease(first)
 
 
-async def _webhooks(ground: Ground) -> list[Finding]:
-    operator, tainter = ground.part(OPERATOR), ground.part(TAINTER)
+async def _webhooks(installation: Installation) -> list[DoctorFinding]:
+    operator, tainter = installation.part(OPERATOR), installation.part(TAINTER)
     owners = {_OWN_NODE: tainter}
     expected: list[str] = []
     if operator is not None:
         owners[operator.webhook] = operator
         expected = [f"{kind}/{operator.webhook}" for kind in _KINDS]
     found: dict[str, WebhookConfiguration] = {}
-    behind: dict[str, webhooks.Behind] = {}
+    behind: dict[str, webhooks.WebhookBackend] = {}
     for kind, plural in _KINDS.items():
-        listed = await ground.look.all(f"{_HOOKS}/{plural}", WebhookConfiguration)
-        if isinstance(listed, Unseen):
-            return unseen(webhooks.WEBHOOKS, listed)
+        listed = await installation.reader.list(f"{_HOOKS}/{plural}", WebhookConfiguration)
+        if isinstance(listed, ReadFailure):
+            return read_failures(webhooks.WEBHOOKS, listed)
         for each in listed:
             owner = owners.get(each.metadata.name)
             if owner is not None:
                 key = f"{kind}/{each.metadata.name}"
                 found[key] = each
-                behind[key] = await _behind(ground, each, owner)
-    return webhooks.judge(found, behind, expected, ground.now)
+                behind[key] = await _read_backend(installation, each, owner)
+    return webhooks.judge(found, behind, expected, installation.now)
 
 
-async def _behind(ground: Ground, configuration: WebhookConfiguration, owner: Part) -> webhooks.Behind:
+async def _read_backend(
+    installation: Installation, configuration: WebhookConfiguration, owner: InstalledPart
+) -> webhooks.WebhookBackend:
     name = configuration.metadata.name
-    secret = await ground.look.one(f"/api/v1/namespaces/{owner.namespace}/secrets/{name}", TextMap)
+    secret = await installation.reader.read(f"/api/v1/namespaces/{owner.namespace}/secrets/{name}", DataMap)
     place = next((each.client_config.service for each in configuration.webhooks if each.client_config.service), None)
     if place is None:
-        return webhooks.Behind(owner.namespace, secret)
+        return webhooks.WebhookBackend(owner.namespace, secret)
     chosen = {"labelSelector": f"kubernetes.io/service-name={place.name}"}
-    slices: list[EndpointSlice] | Unseen = []
+    slices: list[EndpointSlice] | ReadFailure = []
     for api in ("v1", "v1beta1"):
         path = f"/apis/discovery.k8s.io/{api}/namespaces/{place.namespace}/endpointslices"
-        slices = await ground.look.all(path, EndpointSlice, chosen)
+        slices = await installation.reader.list(path, EndpointSlice, chosen)
         if slices:
             break
-    return webhooks.Behind(owner.namespace, secret, slices)
+    return webhooks.WebhookBackend(owner.namespace, secret, slices)
 
 
-async def _ipus(ground: Ground) -> list[Finding]:
-    part = ground.part(PROXY)
+async def _ipus(installation: Installation) -> list[DoctorFinding]:
+    part = installation.part(PROXY)
     if part is None or part.workload is None:  # started by other means: nobody knows where it listens
         return []
     place = f"/api/v1/namespaces/{part.namespace}"
-    controllers = await ground.look.one(f"{place}/configmaps/{part.prefix}{ipus.MAP}", TextMap)
-    service = await ground.look.one(f"{place}/services/{part.name}", Service)
-    if service is None or isinstance(service, Unseen):
-        why = service or Unseen(f"Service {part.namespace}/{part.name}", "it is not there")
-        return ipus.judge(ipus.Vipu(part, controllers, health=why))
+    controllers = await installation.reader.read(f"{place}/configmaps/{part.prefix}{ipus.MAP}", DataMap)
+    service = await installation.reader.read(f"{place}/services/{part.name}", Service)
+    if service is None or isinstance(service, ReadFailure):
+        why = service or ReadFailure(f"Service {part.namespace}/{part.name}", "it is not there")
+        return ipus.judge(ipus.VipuState(part, controllers, health=why))
     by = f"{place}/services/{part.name}:{service.spec.ports[0].name if service.spec.ports else ''}/proxy"
-    health = await ground.look.text(f"{by}/health")
-    answer: Query | Unseen | None = None
-    if isinstance(health, Unseen):
+    health = await installation.reader.read_text(f"{by}/health")
+    answer: Query | ReadFailure | None = None
+    if isinstance(health, ReadFailure):
         health = health if health.forbidden else health.why
     else:
         health = ""
-        asked = await ground.look.ask(f"{by}/query", {"size": 1}, Query)
-        answer = asked if isinstance(asked, Query | Unseen) else None
-    return ipus.judge(ipus.Vipu(part, controllers, health, answer))
+        asked = await installation.reader.post(f"{by}/query", {"size": 1}, Query)
+        answer = asked if isinstance(asked, Query | ReadFailure) else None
+    return ipus.judge(ipus.VipuState(part, controllers, health, answer))
 
 
-async def _pause(ground: Ground) -> list[Finding]:
-    if not ground.namespace:
+async def _pause(installation: Installation) -> list[DoctorFinding]:
+    if not installation.namespace:
         return []
-    path = f"/api/v1/namespaces/{ground.namespace}/configmaps/{PAUSE_MAP}"
-    return leaders.judge_pause(await ground.look.one(path, PauseMap), ground.now)
+    path = f"/api/v1/namespaces/{installation.namespace}/configmaps/{PAUSE_MAP}"
+    return leaders.judge_pause(await installation.reader.read(path, PauseMap), installation.now)
 
 
-async def _policy(ground: Ground) -> list[Finding]:
-    if not ground.namespace:
+async def _policy(installation: Installation) -> list[DoctorFinding]:
+    if not installation.namespace:
         return []
-    path = f"/api/v1/namespaces/{ground.namespace}/configmaps/{settings.MAP}"
-    return settings.judge_policy(ground.namespace, await ground.look.one(path, TextMap))
+    path = f"/api/v1/namespaces/{installation.namespace}/configmaps/{settings.MAP}"
+    return settings.judge_policy(installation.namespace, await installation.reader.read(path, DataMap))

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import msgspec
 
 from muster_checks.base.vocabulary import severity
-from muster_cli.cluster.client import add_kubeconfig, call
-from muster_cli.doctor.findings import Finding, exit_code
+from muster_cli.cluster.client import add_kubeconfig, run_with_client
+from muster_cli.doctor.findings import DoctorFinding, exit_code
 from muster_cli.report.columns import print_table
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -28,35 +28,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from muster_cli.doctor.bounded_reads import Look
-    from muster_cli.doctor.collector import examine
+    from muster_cli.doctor.bounded_reads import BoundedReader
+    from muster_cli.doctor.collector import examine_installation
 
     async def work(client: KubeClient, _config: ClusterConfig) -> int:
         await client.get("/version")  # nothing can be said of a cluster that does not answer
-        found = ordered(await examine(Look(client), arguments.namespace))
+        found = sort_findings(await examine_installation(BoundedReader(client), arguments.namespace))
         if arguments.json:
             print(msgspec.json.format(msgspec.json.encode({"findings": found})).decode())
         else:
-            print_table(HEAD, list(rows(found)))
+            print_table(HEAD, list(finding_rows(found)))
             print(summary(found), file=sys.stdout)
         return exit_code(found)
 
-    return call(arguments, work)
+    return run_with_client(arguments, work)
 
 
-def ordered(found: Iterable[Finding]) -> list[Finding]:
+def sort_findings(found: Iterable[DoctorFinding]) -> list[DoctorFinding]:
     """The worst first; areas stay together within a verdict."""
     return sorted(found, key=lambda finding: -severity(finding.verdict))
 
 
-def rows(found: Iterable[Finding]) -> Iterable[tuple[str, str, str]]:
+def finding_rows(found: Iterable[DoctorFinding]) -> Iterable[tuple[str, str, str]]:
     for finding in found:
         yield finding.area, finding.verdict.value, finding.what
         if finding.mend:
             yield finding.area, "mend:", finding.mend
 
 
-def summary(found: Iterable[Finding]) -> str:
+def summary(found: Iterable[DoctorFinding]) -> str:
     numbers = dict.fromkeys(("FAIL", "WARN", "UNKNOWN"), 0)
     for finding in found:
         if finding.verdict.value in numbers:

@@ -6,59 +6,59 @@ from typing import Any
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor.facts import CrdVersion, Definition
-from muster_cli.doctor.findings import Finding, Unseen, some, unseen
+from muster_cli.doctor.facts import CrdFacts, CrdVersion
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, join_some, read_failures
 
 AREA = "crds"
 _MEND = "helm upgrade (crds.upgrade), or: kubectl apply -f helm/muster/crds"
 _WORDS = frozenset({"description", "title", "example", "externalDocs"})  # change nothing that is taken or refused
 
 
-def judge(ours: Mapping[str, Definition], theirs: Mapping[str, Definition | Unseen | None]) -> list[Finding]:
+def judge(ours: Mapping[str, CrdFacts], theirs: Mapping[str, CrdFacts | ReadFailure | None]) -> list[DoctorFinding]:
     """ours: of this release, by name. theirs: the cluster's; None: it is not there."""
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     for name, wanted in sorted(ours.items()):
         there = theirs.get(name)
-        if isinstance(there, Unseen):
-            found += unseen(AREA, there)
+        if isinstance(there, ReadFailure):
+            found += read_failures(AREA, there)
         elif there is None:
-            found.append(Finding(AREA, Verdict.FAIL, f"{name} is missing", _MEND))
+            found.append(DoctorFinding(AREA, Verdict.FAIL, f"{name} is missing", _MEND))
         else:
             found += _judge_one(name, wanted, there)
     if not found:
-        found = [Finding(AREA, Verdict.PASS, f"{', '.join(sorted(ours))}: as of this release")]
+        found = [DoctorFinding(AREA, Verdict.PASS, f"{', '.join(sorted(ours))}: as of this release")]
     return found
 
 
-def _judge_one(name: str, ours: Definition, theirs: Definition) -> Iterator[Finding]:
+def _judge_one(name: str, ours: CrdFacts, theirs: CrdFacts) -> Iterator[DoctorFinding]:
     for condition in theirs.status.conditions:
         if condition.type in ("Established", "NamesAccepted") and condition.status != "True":
             what = f"{name} is not served: {condition.type} is {condition.status}: {condition.message}"
-            yield Finding(AREA, Verdict.FAIL, what, f"kubectl describe crd {name}")
+            yield DoctorFinding(AREA, Verdict.FAIL, what, f"kubectl describe crd {name}")
     there = {version.name: version for version in theirs.spec.versions}
     for wanted in ours.spec.versions:
         version = there.get(wanted.name)
         if version is None or not version.served:
             what = f"{name} has no version {wanted.name}, which this release speaks"
-            yield Finding(AREA, Verdict.FAIL, what, _MEND)
+            yield DoctorFinding(AREA, Verdict.FAIL, what, _MEND)
             continue
         yield from _schemas(name, _leaves(wanted), _leaves(version))
     dead = set(theirs.status.stored_versions) - {version.name for version in theirs.spec.versions if version.served}
     if dead:
         what = f"{name} has objects stored in versions that are not served any more: {', '.join(sorted(dead))}"
-        yield Finding(AREA, Verdict.WARN, what, "write each of them anew, then take the version out of status")
+        yield DoctorFinding(AREA, Verdict.WARN, what, "write each of them anew, then take the version out of status")
 
 
-def _schemas(name: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[Finding]:
+def _schemas(name: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[DoctorFinding]:
     lacks = {path for path, value in ours.items() if theirs.get(path) != value}
     if lacks:
-        what = f"{name} is older than this release, or was edited: it differs in {some(map(_field, lacks))}"
-        yield Finding(AREA, Verdict.FAIL, what, _MEND)
+        what = f"{name} is older than this release, or was edited: it differs in {join_some(map(_field, lacks))}"
+        yield DoctorFinding(AREA, Verdict.FAIL, what, _MEND)
         return
     more = set(theirs) - set(ours)
     if more:
-        what = f"{name} is newer than this command: it also has {some(map(_field, more))}"
-        yield Finding(AREA, Verdict.WARN, what, "use the command of the release that is installed")
+        what = f"{name} is newer than this command: it also has {join_some(map(_field, more))}"
+        yield DoctorFinding(AREA, Verdict.WARN, what, "use the command of the release that is installed")
 
 
 def _field(path: str) -> str:

@@ -3,28 +3,28 @@
 import msgspec
 
 from muster_kube.api.objects import Api, Metadata, NodeCondition
+from muster_kube.api.pods import ContainerState, ContainerStatus, PodPlacement, PodProgress
 from muster_kube.api.times import seconds
-from muster_kube.controller.lease import LeaseSpec
 from muster_kube.nodehealth import NodeHealthStatus
 
 
-class Toleration(Api, frozen=True):
+class WorkloadToleration(Api, frozen=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
 
 
-class Template(Api, frozen=True):
+class WorkloadPodSpec(Api, frozen=True):
     """A pod's spec, of a workload."""
 
     service_account_name: str = "default"
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[WorkloadToleration, ...] = ()
 
 
 class _PodTemplate(Api, frozen=True):
-    spec: Template = Template()
+    spec: WorkloadPodSpec = WorkloadPodSpec()
 
 
 class _WorkloadSpec(Api, frozen=True):
@@ -46,37 +46,15 @@ class Workload(Api, frozen=True):
     status: _WorkloadStatus = _WorkloadStatus()
 
 
-class Waiting(Api, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class Ended(Api, frozen=True):
-    reason: str = ""
-    message: str = ""
-    exit_code: int = 0
-
-
-class _State(Api, frozen=True):
-    waiting: Waiting | None = None
-    terminated: Ended | None = None
-
-
-class ContainerStatus(Api, frozen=True):
-    name: str
-    ready: bool = False
+class ContainerFacts(ContainerStatus, frozen=True):
     restart_count: int = 0
-    state: _State = _State()
-    last_state: _State = _State()
+    last_state: ContainerState = ContainerState()
 
 
-class _PodStatus(Api, frozen=True):
+class _PodStatus(PodProgress, frozen=True):
     phase: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[NodeCondition, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerFacts, ...] = ()
+    container_statuses: tuple[ContainerFacts, ...] = ()
 
     @property
     def ready(self) -> bool:
@@ -105,8 +83,7 @@ class _Affinity(Api, frozen=True):
     node_affinity: _NodeAffinity = _NodeAffinity()
 
 
-class _PodSpec(Api, frozen=True):
-    node_name: str = ""
+class _PodSpec(PodPlacement, frozen=True):
     affinity: _Affinity = _Affinity()
 
 
@@ -147,11 +124,6 @@ class EventFacts(Api, frozen=True):
         return seconds(self.last_timestamp or self.event_time or self.first_timestamp or "")
 
 
-class LeaseFacts(Api, frozen=True):
-    metadata: Metadata
-    spec: LeaseSpec = LeaseSpec()
-
-
 class HealthFacts(Api, frozen=True):
     """A NodeHealth, as far as it is asked."""
 
@@ -159,14 +131,14 @@ class HealthFacts(Api, frozen=True):
     status: NodeHealthStatus = NodeHealthStatus()
 
 
-class TextMap(Api, frozen=True):
+class DataMap(Api, frozen=True):
     """A ConfigMap, or a Secret."""
 
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Account(Api, frozen=True):
+class AccountFacts(Api, frozen=True):
     metadata: Metadata
 
 
@@ -242,7 +214,7 @@ class _CrdStatus(Api, frozen=True):
     stored_versions: tuple[str, ...] = ()
 
 
-class Definition(Api, frozen=True):
+class CrdFacts(Api, frozen=True):
     """A CustomResourceDefinition."""
 
     metadata: Metadata

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.doctor.facts import TextMap
-from muster_cli.doctor.findings import Finding, Unseen, counted, unseen
-from muster_cli.doctor.parts import Part
+from muster_cli.doctor.facts import DataMap
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
+from muster_cli.doctor.parts import InstalledPart
+from muster_cli.report.quantities import plural
 from muster_operator.job.partition_api import Query
 from muster_operator.proxy.controllers.list_syntax import parse_controller_list
 
@@ -14,48 +15,50 @@ MAP, KEY = "vipu-controllers", "controllers.yaml"
 
 
 @dataclass(frozen=True)
-class Vipu:
+class VipuState:
     """part: the proxy. controllers: its list of them. health: why it serves nobody, by its /health; empty: it does.
     answer: to a question about one IPU, which it passes on to every controller."""
 
-    part: Part
-    controllers: TextMap | Unseen | None = None
-    health: str | Unseen = ""
-    answer: Query | Unseen | None = None
+    part: InstalledPart
+    controllers: DataMap | ReadFailure | None = None
+    health: str | ReadFailure = ""
+    answer: Query | ReadFailure | None = None
 
     @property
     def map(self) -> str:
         return f"{self.part.prefix}{MAP}"
 
 
-def judge(vipu: Vipu | None) -> list[Finding]:
+def judge(vipu: VipuState | None) -> list[DoctorFinding]:
     if vipu is None:
         return []
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     number = 0
     where = f"ConfigMap {vipu.part.namespace}/{vipu.map}"
     edit = f"kubectl -n {vipu.part.namespace} edit configmap {vipu.map}"
-    if isinstance(vipu.controllers, Unseen):
-        found += unseen(AREA, vipu.controllers)
+    if isinstance(vipu.controllers, ReadFailure):
+        found += read_failures(AREA, vipu.controllers)
     elif vipu.controllers is None or KEY not in vipu.controllers.data:
-        found.append(Finding(AREA, Verdict.FAIL, f"{where} is missing, or has no {KEY}", "helm upgrade brings it back"))
+        found.append(
+            DoctorFinding(AREA, Verdict.FAIL, f"{where} is missing, or has no {KEY}", "helm upgrade brings it back")
+        )
     else:
         places, complaints = parse_controller_list(vipu.controllers.data[KEY])
         number = len(places)
-        found += [Finding(AREA, Verdict.FAIL, f"{where}: {KEY}: {each}", edit) for each in complaints]
+        found += [DoctorFinding(AREA, Verdict.FAIL, f"{where}: {KEY}: {each}", edit) for each in complaints]
         if not places and not complaints:
-            found.append(Finding(AREA, Verdict.FAIL, f"{where}: no V-IPU controller is listed", edit))
+            found.append(DoctorFinding(AREA, Verdict.FAIL, f"{where}: no V-IPU controller is listed", edit))
     logs = f"kubectl -n {vipu.part.namespace} logs deployment/{vipu.part.name}"
-    if isinstance(vipu.health, Unseen):
-        found += unseen(AREA, vipu.health)
+    if isinstance(vipu.health, ReadFailure):
+        found += read_failures(AREA, vipu.health)
     elif vipu.health:
-        found.append(Finding(AREA, Verdict.FAIL, f"the V-IPU proxy serves nobody: {shorten(vipu.health)}", logs))
-    elif isinstance(vipu.answer, Unseen):
-        found += unseen(AREA, vipu.answer)
+        found.append(DoctorFinding(AREA, Verdict.FAIL, f"the V-IPU proxy serves nobody: {shorten(vipu.health)}", logs))
+    elif isinstance(vipu.answer, ReadFailure):
+        found += read_failures(AREA, vipu.answer)
     elif vipu.answer is not None and vipu.answer.message and number:
         verdict = Verdict.WARN if vipu.answer.available else Verdict.FAIL
         mend = f"{edit} (is the address right?); is the network open from the proxy's node? {logs}"
-        found.append(Finding(AREA, verdict, f"V-IPU does not answer: {shorten(vipu.answer.message)}", mend))
+        found.append(DoctorFinding(AREA, verdict, f"V-IPU does not answer: {shorten(vipu.answer.message)}", mend))
     if not found and vipu.answer is not None:
-        found.append(Finding(AREA, Verdict.PASS, f"{counted(number, 'controller')} answered"))
+        found.append(DoctorFinding(AREA, Verdict.PASS, f"{plural(number, 'controller')} answered"))
     return found

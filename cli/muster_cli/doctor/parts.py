@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.doctor.facts import ContainerStatus, EventFacts, PodFacts, Workload
-from muster_cli.doctor.findings import Finding, counted
+from muster_cli.doctor.facts import ContainerFacts, EventFacts, PodFacts, Workload
+from muster_cli.doctor.findings import DoctorFinding
+from muster_cli.report.quantities import plural
 
 AREA = "parts"
 AGENT, TAINTER, OPERATOR, PROXY = "agent", "tainter", "operator", "vipu-proxy"
@@ -18,7 +19,7 @@ _OF_CONTROLLER = "-controller-manager"
 
 
 @dataclass(frozen=True)
-class Part:
+class InstalledPart:
     """workload: None where it was started by other means. prefix: of the names of the IPU parts, with its hyphen."""
 
     kind: str
@@ -41,10 +42,10 @@ class Part:
         return f"{self.prefix}webhook" if self.prefix else "muster-ipujob"
 
 
-def parts_of(workloads: Iterable[Workload], accounts: Iterable[tuple[str, str]]) -> tuple[Part, ...]:
+def find_parts(workloads: Iterable[Workload], accounts: Iterable[tuple[str, str]]) -> tuple[InstalledPart, ...]:
     """accounts: (namespace, name) of service accounts. What has a workload needs no other sign."""
     found = [
-        Part(
+        InstalledPart(
             kind=kind,
             namespace=each.metadata.namespace,
             account=each.spec.template.spec.service_account_name,
@@ -58,7 +59,7 @@ def parts_of(workloads: Iterable[Workload], accounts: Iterable[tuple[str, str]])
     known = {part.kind for part in found}
     kinds = {name: kind for kind, name in ACCOUNTS.items()}
     found += [
-        Part(kind=kinds[name], namespace=namespace, account=name)
+        InstalledPart(kind=kinds[name], namespace=namespace, account=name)
         for namespace, name in accounts
         if name in kinds and kinds[name] not in known
     ]
@@ -66,18 +67,18 @@ def parts_of(workloads: Iterable[Workload], accounts: Iterable[tuple[str, str]])
 
 
 def judge(
-    parts: Sequence[Part],
+    parts: Sequence[InstalledPart],
     pods: Mapping[str, Sequence[PodFacts]],
     events: Mapping[str, Sequence[EventFacts]],
     version: str,
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     """pods: of each Deployment, by ``namespace/name``; events: warnings by namespace; version: of this command.
 
     Agents are judged node by node (:mod:`muster_cli.doctor.agents`).
     """
     if not parts:
-        return [Finding(AREA, Verdict.FAIL, "no part of Muster is installed in this cluster", INSTALL)]
-    found: list[Finding] = []
+        return [DoctorFinding(AREA, Verdict.FAIL, "no part of Muster is installed in this cluster", INSTALL)]
+    found: list[DoctorFinding] = []
     for part in parts:
         if part.workload is None or part.kind == AGENT:
             continue
@@ -86,27 +87,31 @@ def judge(
         own = pods.get(f"{part.namespace}/{part.name}", ())
         if wanted == 0:
             mend = f"kubectl -n {part.namespace} scale deployment/{part.name} --replicas 1"
-            found.append(Finding(AREA, Verdict.FAIL, f"{where}: it is scaled to 0", mend))
+            found.append(DoctorFinding(AREA, Verdict.FAIL, f"{where}: it is scaled to 0", mend))
         elif ready < wanted:
-            why = next((why for pod in own if (why := trouble(pod, events.get(part.namespace, ())))), "")
+            why = next((why for pod in own if (why := describe_trouble(pod, events.get(part.namespace, ())))), "")
             why = why or _of_workload(part.name, events.get(part.namespace, ())) or "no pod says why"
             verdict = Verdict.WARN if ready else Verdict.FAIL
             mend = f"kubectl -n {part.namespace} describe deployment,pods -l app=muster-{part.kind}"
-            found.append(Finding(AREA, verdict, f"{where}: {ready} of {counted(wanted, 'pod')} ready: {why}", mend))
+            found.append(
+                DoctorFinding(AREA, verdict, f"{where}: {ready} of {plural(wanted, 'pod')} ready: {why}", mend)
+            )
     odd = {f"{part.kind} {part.version}" for part in parts if part.version and part.version != version}
     if odd:
         what = f"this command is {version}, and there run {', '.join(sorted(odd))}"
-        found.append(Finding(AREA, Verdict.WARN, what, "bring both to one release: helm upgrade, and this command"))
+        found.append(
+            DoctorFinding(AREA, Verdict.WARN, what, "bring both to one release: helm upgrade, and this command")
+        )
     outside = [part.kind for part in parts if part.workload is None]
     installed = [f"{part.kind} in {part.namespace}" for part in parts]
     if not found:
         which = "all of them" if len(outside) == len(parts) else ", ".join(outside)
         note = f"; started by other means than the chart: {which}" if outside else ""
-        found.append(Finding(AREA, Verdict.PASS, f"{', '.join(installed)}{note}"))
+        found.append(DoctorFinding(AREA, Verdict.PASS, f"{', '.join(installed)}{note}"))
     return found
 
 
-def trouble(pod: PodFacts, events: Iterable[EventFacts]) -> str:
+def describe_trouble(pod: PodFacts, events: Iterable[EventFacts]) -> str:
     """Why it is not ready, in one line; empty where it is."""
     if pod.status.ready:
         return ""
@@ -127,17 +132,17 @@ def _condition(pod: PodFacts) -> str:
     return ""
 
 
-def _state(container: ContainerStatus) -> str:
+def _state(container: ContainerFacts) -> str:
     waiting, ended = container.state.waiting, container.state.terminated or container.last_state.terminated
     parts = []
     if waiting is not None and waiting.reason not in ("", "PodInitializing", "ContainerCreating"):
-        parts.append(_said(waiting.reason, waiting.message))
+        parts.append(_describe(waiting.reason, waiting.message))
     if ended is not None and (ended.exit_code or ended.reason not in ("", "Completed")):
-        parts.append(_said(f"{ended.reason or 'Error'}, exit code {ended.exit_code}", ended.message))
+        parts.append(_describe(f"{ended.reason or 'Error'}, exit code {ended.exit_code}", ended.message))
     return f"container {container.name}: {'; '.join(parts)}" if parts else ""
 
 
-def _said(word: str, message: str) -> str:
+def _describe(word: str, message: str) -> str:
     return f"{word}: {message}" if message else word
 
 

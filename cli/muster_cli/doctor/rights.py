@@ -10,15 +10,15 @@ from typing import Literal
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor.findings import Finding, Unseen, some, unseen
-from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, Part
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, join_some, read_failures
+from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, InstalledPart
 
 AREA = "rights"
 WEBHOOK, TRACKER = "WEBHOOK", "TRACKER"  # for names that follow from the release's name and the values
 DEFAULT_TRACKER = "ipu-partitions-tracker"
 
 
-class Rule(msgspec.Struct, frozen=True, rename="camel"):
+class RightsRule(msgspec.Struct, frozen=True, rename="camel"):
     """where: in the whole cluster, in the part's own namespace, or in that of agent and tainter.
 
     unless: values of the chart that take it away; empty: it is always needed.
@@ -58,13 +58,13 @@ class Right:
 
 
 @cache
-def needed() -> dict[str, tuple[Rule, ...]]:
+def load_rules() -> dict[str, tuple[RightsRule, ...]]:
     """By part."""
     text = resources.files("muster_cli.doctor").joinpath("rights.yaml").read_bytes()
-    return msgspec.yaml.decode(text, type=dict[str, tuple[Rule, ...]])
+    return msgspec.yaml.decode(text, type=dict[str, tuple[RightsRule, ...]])
 
 
-def rights_of(parts: Sequence[Part], tracker: str = DEFAULT_TRACKER) -> list[Right]:
+def list_rights(parts: Sequence[InstalledPart], tracker: str = DEFAULT_TRACKER) -> list[Right]:
     nodes = next((part.namespace for part in parts if part.kind in (TAINTER, AGENT)), "")
     webhook = next((part.webhook for part in parts if part.kind == OPERATOR), "")
     renamed = {WEBHOOK: webhook, TRACKER: tracker}
@@ -80,20 +80,20 @@ def rights_of(parts: Sequence[Part], tracker: str = DEFAULT_TRACKER) -> list[Rig
             unless=rule.unless,
         )
         for part in parts
-        for rule in needed()[part.kind]
+        for rule in load_rules()[part.kind]
         if rule.where != "nodes" or nodes
         for name in rule.names or ("",)
         for verb in rule.verbs
     ]
 
 
-def judge(rights: Sequence[Right], lacking: Iterable[Right], blind: Unseen | None = None) -> list[Finding]:
+def judge(rights: Sequence[Right], lacking: Iterable[Right], blind: ReadFailure | None = None) -> list[DoctorFinding]:
     """lacking: those that the API server refuses. blind: why it could not be asked.
 
     What a value of the chart takes away is missing on purpose, if all that belongs to that value is missing.
     """
     if blind is not None:
-        return unseen(AREA, blind)
+        return read_failures(AREA, blind)
     of_value: dict[tuple[str, str], list[Right]] = defaultdict(list)
     for right in rights:
         if right.unless:
@@ -105,10 +105,11 @@ def judge(rights: Sequence[Right], lacking: Iterable[Right], blind: Unseen | Non
         if (right.part, right.unless) not in off:
             missing[right.part, right.user].append(right)
     found = [
-        Finding(
+        DoctorFinding(
             AREA,
             Verdict.FAIL,
-            f"{part}: {user.removeprefix('system:serviceaccount:')} may not {some(right.words for right in of_it)}",
+            f"{part}: {user.removeprefix('system:serviceaccount:')} may not "
+            + join_some(right.words for right in of_it),
             "helm upgrade brings its roles back (rbac.create=true); "
             f"then: kubectl auth can-i {_can_i(of_it[0])} --as {user}",
         )
@@ -118,7 +119,9 @@ def judge(rights: Sequence[Right], lacking: Iterable[Right], blind: Unseen | Non
         return found
     less = f"; off by the chart's values: {', '.join(sorted({unless for _, unless in off}))}" if off else ""
     accounts = len({right.user for right in rights})
-    return [Finding(AREA, Verdict.PASS, f"{accounts} accounts may do what they have to: {len(rights)} rights{less}")]
+    return [
+        DoctorFinding(AREA, Verdict.PASS, f"{accounts} accounts may do what they have to: {len(rights)} rights{less}")
+    ]
 
 
 def _can_i(right: Right) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.doctor.facts import ApiGroups, TextMap
-from muster_cli.doctor.findings import Finding, Unseen, counted, unseen
-from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, Part
+from muster_cli.doctor.facts import ApiGroups, DataMap
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
+from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, InstalledPart
+from muster_cli.report.quantities import plural
 from muster_tainter.policy.file import PolicyError, parse_policy
 
 POLICY, APIS = "policy", "apis"
@@ -27,12 +28,14 @@ _SPOKEN = (
 )
 
 
-def judge_policy(namespace: str, policy: TextMap | Unseen | None) -> list[Finding]:
-    if isinstance(policy, Unseen):
-        return unseen(POLICY, policy)
+def judge_policy(namespace: str, policy: DataMap | ReadFailure | None) -> list[DoctorFinding]:
+    if isinstance(policy, ReadFailure):
+        return read_failures(POLICY, policy)
     if policy is None or KEY not in policy.data:
         return [
-            Finding(POLICY, Verdict.PASS, f"no ConfigMap {namespace}/{MAP}: the tainter's own file or built-in policy")
+            DoctorFinding(
+                POLICY, Verdict.PASS, f"no ConfigMap {namespace}/{MAP}: the tainter's own file or built-in policy"
+            )
         ]
     try:
         parsed = parse_policy(policy.data[KEY], f"ConfigMap {namespace}/{MAP}: {KEY}")
@@ -43,13 +46,15 @@ def judge_policy(namespace: str, policy: TextMap | Unseen | None) -> list[Findin
             f"{shorten(first, 400)}{more}: the tainter goes on with the last good one, and does not start with this one"
         )
         show = f"kubectl -n {namespace} get configmap {MAP} -o jsonpath='{{.data.policy\\.yaml}}' > p.yaml"
-        return [Finding(POLICY, Verdict.FAIL, what, f"{show}; muster policy check p.yaml; then mend tainter.policy")]
-    return [Finding(POLICY, Verdict.PASS, f"{namespace}/{MAP}: {counted(len(parsed.rules), 'rule')}")]
+        return [
+            DoctorFinding(POLICY, Verdict.FAIL, what, f"{show}; muster policy check p.yaml; then mend tainter.policy")
+        ]
+    return [DoctorFinding(POLICY, Verdict.PASS, f"{namespace}/{MAP}: {plural(len(parsed.rules), 'rule')}")]
 
 
-def judge_apis(parts: Sequence[Part], groups: ApiGroups | Unseen) -> list[Finding]:
-    if isinstance(groups, Unseen):
-        return unseen(APIS, groups)
+def judge_apis(parts: Sequence[InstalledPart], groups: ApiGroups | ReadFailure) -> list[DoctorFinding]:
+    if isinstance(groups, ReadFailure):
+        return read_failures(APIS, groups)
     kinds = {part.kind for part in parts}
     served = {each.group_version for group in groups.groups for each in group.versions}
     found = []
@@ -58,6 +63,8 @@ def judge_apis(parts: Sequence[Part], groups: ApiGroups | Unseen) -> list[Findin
         if of_it and not any(f"{group}/{version}" in served for version in versions):
             what = f"the cluster serves no {group}/{' or '.join(versions)}, which {', '.join(sorted(of_it))} speak"
             found.append(
-                Finding(APIS, Verdict.FAIL, what, "Muster needs Kubernetes 1.20 or later; of our own groups: see crds")
+                DoctorFinding(
+                    APIS, Verdict.FAIL, what, "Muster needs Kubernetes 1.20 or later; of our own groups: see crds"
+                )
             )
-    return found or [Finding(APIS, Verdict.PASS, "every API version that the parts speak is served")]
+    return found or [DoctorFinding(APIS, Verdict.PASS, "every API version that the parts speak is served")]

@@ -10,8 +10,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.doctor.facts import EndpointSlice, ServiceReference, TextMap, WebhookConfiguration
-from muster_cli.doctor.findings import Finding, Unseen, unseen
+from muster_cli.doctor.facts import DataMap, EndpointSlice, ServiceReference, WebhookConfiguration
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.webhook.key_pairs import AUTHORITIES, CERTIFICATE
 
@@ -20,44 +20,52 @@ SOON_S = 30 * 86400.0  # ours are renewed four months before their end: so near 
 
 
 @dataclass(frozen=True)
-class Behind:
+class WebhookBackend:
     """What stands behind a configuration. secret: of its own name; None: it is not there, or the certificate comes from
     elsewhere. slices: None: the Service has none, or is not there. namespace: of the part that keeps the Secret."""
 
     namespace: str = ""
-    secret: TextMap | Unseen | None = None
-    slices: Sequence[EndpointSlice] | Unseen | None = None
+    secret: DataMap | ReadFailure | None = None
+    slices: Sequence[EndpointSlice] | ReadFailure | None = None
 
 
 def judge(
-    found: Mapping[str, WebhookConfiguration], behind: Mapping[str, Behind], expected: Sequence[str], now: float
-) -> list[Finding]:
-    """found, behind: by ``Kind/name``; expected: likewise, those that the installed parts serve. now: the server's."""
-    findings: list[Finding] = []
+    found: Mapping[str, WebhookConfiguration],
+    backends: Mapping[str, WebhookBackend],
+    expected: Sequence[str],
+    now: float,
+) -> list[DoctorFinding]:
+    """found, backends: by ``Kind/name``; expected: likewise, those that the installed parts serve.
+
+    now: the server's.
+    """
+    findings: list[DoctorFinding] = []
     for missing in sorted(set(expected) - set(found)):
         what = f"{missing} is missing: nobody is asked"
-        findings.append(Finding(WEBHOOKS, Verdict.FAIL, what, "helm upgrade brings it back"))
+        findings.append(DoctorFinding(WEBHOOKS, Verdict.FAIL, what, "helm upgrade brings it back"))
     for key, configuration in sorted(found.items()):
-        findings += _trust(key, configuration, behind.get(key, Behind()), now)
-        findings += _answering(key, configuration, behind.get(key, Behind()))
+        findings += _judge_trust(key, configuration, backends.get(key, WebhookBackend()), now)
+        findings += _judge_endpoints(key, configuration, backends.get(key, WebhookBackend()))
     called = sorted(key for key, configuration in found.items() if _service(configuration) is not None)
     for area, keys, said in (
         (CERTIFICATES, sorted(found), "trusted, and not near their end"),
         (WEBHOOKS, called, "somebody answers"),
     ):
         if keys and not any(finding.area == area for finding in findings):
-            findings.append(Finding(area, Verdict.PASS, f"{', '.join(keys)}: {said}"))
+            findings.append(DoctorFinding(area, Verdict.PASS, f"{', '.join(keys)}: {said}"))
     return findings
 
 
-def _trust(key: str, configuration: WebhookConfiguration, behind: Behind, now: float) -> Iterator[Finding]:
+def _judge_trust(
+    key: str, configuration: WebhookConfiguration, backend: WebhookBackend, now: float
+) -> Iterator[DoctorFinding]:
     name = configuration.metadata.name
     bundles = {webhook.client_config.ca_bundle for webhook in configuration.webhooks}
-    namespace = behind.namespace
+    namespace = backend.namespace
     anew = f"kubectl -n {namespace} delete secret {name}: a new one is made within a minute (or ask cert-manager)"
     if "" in bundles:
         what = f"{key}: its caBundle is empty: the API server trusts nobody there"
-        yield Finding(CERTIFICATES, Verdict.FAIL, what, f"is the part that writes it running? {anew}")
+        yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, f"is the part that writes it running? {anew}")
         return
     authorities: list[x509.Certificate] = []
     for bundle in bundles:
@@ -65,33 +73,35 @@ def _trust(key: str, configuration: WebhookConfiguration, behind: Behind, now: f
             authorities += x509.load_pem_x509_certificates(base64.b64decode(bundle, validate=True))
         except (ValueError, binascii.Error) as error:
             what = f"{key}: its caBundle holds no certificate: {shorten(str(error))}"
-            yield Finding(CERTIFICATES, Verdict.FAIL, what, anew)
+            yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, anew)
             return
-    yield from _until(f"{key}: what its caBundle trusts", [_end(each) for each in authorities], now, anew)
-    if isinstance(behind.secret, Unseen):
-        yield from unseen(CERTIFICATES, behind.secret)
-    elif behind.secret is not None:
-        yield from _served(f"Secret {namespace}/{name}", behind.secret, authorities, now, anew)
+    yield from _judge_expiry(f"{key}: what its caBundle trusts", [_end(each) for each in authorities], now, anew)
+    if isinstance(backend.secret, ReadFailure):
+        yield from read_failures(CERTIFICATES, backend.secret)
+    elif backend.secret is not None:
+        yield from _judge_certificate(f"Secret {namespace}/{name}", backend.secret, authorities, now, anew)
 
 
-def _served(
-    where: str, secret: TextMap, authorities: Sequence[x509.Certificate], now: float, mend: str
-) -> Iterator[Finding]:
+def _judge_certificate(
+    where: str, secret: DataMap, authorities: Sequence[x509.Certificate], now: float, mend: str
+) -> Iterator[DoctorFinding]:
     try:
         certificate = x509.load_pem_x509_certificates(base64.b64decode(secret.data.get(CERTIFICATE, "")))[0]
     except (ValueError, binascii.Error) as error:
-        yield Finding(
+        yield DoctorFinding(
             CERTIFICATES, Verdict.FAIL, f"{where}: {CERTIFICATE} is no certificate: {shorten(str(error))}", mend
         )
         return
-    yield from _until(f"{where}: {CERTIFICATE}", [_end(certificate)], now, mend)
+    yield from _judge_expiry(f"{where}: {CERTIFICATE}", [_end(certificate)], now, mend)
     chain = [*authorities, *_more(secret)]
-    if not any(_signed(each, certificate) for each in authorities) and not _by_way(certificate, authorities, chain):
+    if not any(_is_signed(each, certificate) for each in authorities) and not _is_signed_indirectly(
+        certificate, authorities, chain
+    ):
         what = f"{where}: what is served is signed by nobody whom the caBundle trusts"
-        yield Finding(CERTIFICATES, Verdict.FAIL, what, mend)
+        yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, mend)
 
 
-def _more(secret: TextMap) -> list[x509.Certificate]:
+def _more(secret: DataMap) -> list[x509.Certificate]:
     """Intermediate authorities, as cert-manager puts them behind the certificate."""
     found: list[x509.Certificate] = []
     for name in (CERTIFICATE, AUTHORITIES):
@@ -102,16 +112,16 @@ def _more(secret: TextMap) -> list[x509.Certificate]:
     return found
 
 
-def _by_way(
+def _is_signed_indirectly(
     certificate: x509.Certificate, trusted: Sequence[x509.Certificate], between: Sequence[x509.Certificate]
 ) -> bool:
     for each in between:
-        if each != certificate and _signed(each, certificate) and any(_signed(root, each) for root in trusted):
+        if each != certificate and _is_signed(each, certificate) and any(_is_signed(root, each) for root in trusted):
             return True
     return False
 
 
-def _signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+def _is_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
@@ -123,33 +133,33 @@ def _end(certificate: x509.Certificate) -> datetime:
     return certificate.not_valid_after_utc
 
 
-def _until(what: str, ends: Sequence[datetime], now: float, mend: str) -> Iterator[Finding]:
+def _judge_expiry(what: str, ends: Sequence[datetime], now: float, mend: str) -> Iterator[DoctorFinding]:
     """The latest counts: a bundle holds former authorities, too."""
     end = max(ends).timestamp()
     if end <= now:
-        yield Finding(CERTIFICATES, Verdict.FAIL, f"{what} has expired at {rfc3339_whole(end)}", mend)
+        yield DoctorFinding(CERTIFICATES, Verdict.FAIL, f"{what} has expired at {rfc3339_whole(end)}", mend)
     elif end - now < SOON_S:
         days = int((end - now) / 86400)
         said = f"{what} ends at {rfc3339_whole(end)}, in {days} days, and nobody has renewed it"
-        yield Finding(CERTIFICATES, Verdict.WARN, said, mend)
+        yield DoctorFinding(CERTIFICATES, Verdict.WARN, said, mend)
 
 
 def _service(configuration: WebhookConfiguration) -> ServiceReference | None:
     return next((each.client_config.service for each in configuration.webhooks if each.client_config.service), None)
 
 
-def _answering(key: str, configuration: WebhookConfiguration, behind: Behind) -> Iterator[Finding]:
+def _judge_endpoints(key: str, configuration: WebhookConfiguration, backend: WebhookBackend) -> Iterator[DoctorFinding]:
     place = _service(configuration)
     if place is None:
         return
-    if isinstance(behind.slices, Unseen):
-        yield from unseen(WEBHOOKS, behind.slices)
+    if isinstance(backend.slices, ReadFailure):
+        yield from read_failures(WEBHOOKS, backend.slices)
         return
-    if behind.slices is None or not sum(each.ready for each in behind.slices):
+    if backend.slices is None or not sum(each.ready for each in backend.slices):
         refused = any(webhook.failure_policy == "Fail" for webhook in configuration.webhooks)
         then = "what it judges is refused until then" if refused else "what it judges goes through unjudged"
         service = f"Service {place.namespace}/{place.name}"
-        yield Finding(
+        yield DoctorFinding(
             WEBHOOKS,
             Verdict.FAIL if refused else Verdict.WARN,
             f"{key}: {service} has no ready endpoint: {then}",
@@ -157,4 +167,4 @@ def _answering(key: str, configuration: WebhookConfiguration, behind: Behind) ->
         )
 
 
-__all__ = ["CERTIFICATES", "WEBHOOKS", "Behind", "judge"]
+__all__ = ["CERTIFICATES", "WEBHOOKS", "WebhookBackend", "judge"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from muster_checks.base.vocabulary import shorten
+from muster_cli.report.colours import VERDICT_STYLES
 
-STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "UNKNOWN": "magenta", "SKIP": "dim"}
 _FIRST_SHARE = 0.4  # of a terminal's width: a node's name may have 253 characters
 _LEAST = 40  # columns: below it nothing can be laid out
 
@@ -49,7 +49,7 @@ def as_page(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, c
     above = ""
     for row in rows:
         name = "" if row[0] == above else row[0]
-        table.add_row(*(Text(_clean(cell), style=STYLES.get(cell, "")) for cell in (name, *row[1:])))
+        table.add_row(*(Text(_clean(cell), style=VERDICT_STYLES.get(cell, "")) for cell in (name, *row[1:])))
         above = row[0]
     page = io.StringIO()
     console = Console(file=page, width=width, force_terminal=colour, color_system="standard" if colour else None)

@@ -8,6 +8,7 @@ import msgspec
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
 from muster_agent.query.schema import Ending
 from muster_checks.base.vocabulary import Verdict, severity, shorten, worst
+from muster_cli.report.quantities import age, plural
 
 GOOD = (Verdict.PASS, Verdict.SKIP)
 FINDINGS_SHOWN = 3  # of one check on one node
@@ -19,7 +20,7 @@ _node = msgspec.json.Decoder(NodeAnswer)
 _ending = msgspec.json.Decoder(Ending)
 
 
-class Row(NamedTuple):
+class AnswerRow(NamedTuple):
     """One line of the table: as :data:`HEAD`."""
 
     node: str
@@ -28,12 +29,12 @@ class Row(NamedTuple):
     says: str
 
 
-class Garbage(ValueError):
+class BadAnswerLine(ValueError):
     """A line that is neither a node's nor the last one; ``str()`` says why."""
 
 
 def read_line(line: bytes) -> NodeAnswer | Ending:
-    """Raises Garbage."""
+    """Raises BadAnswerLine."""
     try:
         return _node.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -42,15 +43,15 @@ def read_line(line: bytes) -> NodeAnswer | Ending:
         return _ending.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         shown = shorten(line[:120].decode("utf-8", "replace"))
-        raise Garbage(f"{shorten(str(why))}; it begins {shown!r}") from why
+        raise BadAnswerLine(f"{shorten(str(why))}; it begins {shown!r}") from why
 
 
-class Answers:
+class FleetAnswers:
     """What has come so far. A node counts once: the first word on it stands."""
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}
-        self.rows: dict[str, list[Row]] = {}
+        self.rows: dict[str, list[AnswerRow]] = {}
         self.ending: Ending | None = None
         self.garbage: list[str] = []
 
@@ -58,7 +59,7 @@ class Answers:
         """The node that ``line`` is about; None where it is about none."""
         try:
             found = read_line(line)
-        except Garbage as error:
+        except BadAnswerLine as error:
             self.garbage.append(str(error))
             return None
         if isinstance(found, Ending):
@@ -68,7 +69,7 @@ class Answers:
             self.garbage.append(f"{shorten(found.node)} has answered twice")
             return None
         self.verdicts[found.node] = found.verdict
-        self.rows[found.node] = rows_of(found)
+        self.rows[found.node] = answer_rows(found)
         return found
 
     def count(self, verdict: Verdict) -> int:
@@ -91,16 +92,16 @@ class Answers:
         whole = [] if self.verdicts and not self.trouble() else [Verdict.UNKNOWN]
         return worst([*self.verdicts.values(), *whole], Verdict.UNKNOWN)
 
-    def table(self, *, every: bool) -> tuple[list[Row], str]:
+    def table(self, *, every: bool) -> tuple[list[AnswerRow], str]:
         """Rows, the worst nodes first, and what is said of those that have none. every: each node has one."""
         ranked = sorted(self.verdicts, key=lambda node: (-severity(self.verdicts[node]), node))
         good = [node for node in ranked if self.verdicts[node] in GOOD]
         hidden = set() if every or len(good) <= SHOWN_GOOD else set(good)
         rows = [row for node in ranked if node not in hidden for row in self.rows[node]]
-        return rows, told(len(hidden), [self.verdicts[node] for node in hidden])
+        return rows, describe_hidden(len(hidden), [self.verdicts[node] for node in hidden])
 
 
-def told(hidden: int, verdicts: Iterable[Verdict]) -> str:
+def describe_hidden(hidden: int, verdicts: Iterable[Verdict]) -> str:
     """``480 nodes are fine (--all shows them)``, or nothing."""
     if not hidden:
         return ""
@@ -109,16 +110,18 @@ def told(hidden: int, verdicts: Iterable[Verdict]) -> str:
     return f"{hidden} nodes are fine{without} (--all shows them)"
 
 
-def rows_of(answer: NodeAnswer) -> list[Row]:
+def answer_rows(answer: NodeAnswer) -> list[AnswerRow]:
     """At least one; the worst check first."""
     if answer.error:
         reason = answer.results[0].reason if answer.results else ""
         says = f"{reason}: {answer.error}" if reason else answer.error
-        return [Row(answer.node, answer.verdict.value, "", says)]
+        return [AnswerRow(answer.node, answer.verdict.value, "", says)]
     results = sorted(answer.results, key=lambda result: -severity(result.verdict))
     bad = [result for result in results if result.verdict not in GOOD]
     if bad:
-        return [Row(answer.node, result.verdict.value, result.check, says) for result in bad for says in _bad(result)]
+        return [
+            AnswerRow(answer.node, result.verdict.value, result.check, says) for result in bad for says in _bad(result)
+        ]
     few = len(results) <= CHECKS_SHOWN
     names = ", ".join(result.check for result in results) if few else plural(len(results), "check")
     old = [f"{result.check}: {aged}" for result in results if (aged := _age(result))]
@@ -126,7 +129,7 @@ def rows_of(answer: NodeAnswer) -> list[Row]:
     why = [f"{result.check}: {result.message or result.reason}" for result in skipped]
     if not few and skipped:
         why = [f"{len(skipped)} do not apply here"]
-    return [Row(answer.node, answer.verdict.value, names, "; ".join([*old, *why]))]
+    return [AnswerRow(answer.node, answer.verdict.value, names, "; ".join([*old, *why]))]
 
 
 def _bad(result: CheckAnswer) -> list[str]:
@@ -148,19 +151,7 @@ def _age(result: CheckAnswer) -> str:
     return f"{age(result.age_seconds)} old" if result.age_seconds else ""
 
 
-def age(seconds: float) -> str:
-    """``45s``, ``12m``, ``5h``, ``3d``: one unit, as kubectl shows it."""
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{max(0, int(seconds // unit))}{name}"
-    return f"{int(seconds // 86_400)}d"
-
-
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def line_of(rows: Sequence[Row]) -> str:
+def worst_line(rows: Sequence[AnswerRow]) -> str:
     """The worst thing on a node, in one line."""
     row = rows[0]
     return f"{row.node} {row.verdict} {row.check + ': ' if row.check else ''}{row.says}".rstrip()

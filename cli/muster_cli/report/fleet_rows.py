@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from muster_checks.base.vocabulary import Verdict, severity, worst
-from muster_cli.report.fleet_answer import GOOD, SHOWN_GOOD, age, plural, told
+from muster_cli.report.fleet_answer import GOOD, SHOWN_GOOD, describe_hidden
+from muster_cli.report.quantities import age, plural
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
@@ -50,14 +51,14 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         )
 
 
-def rows_of(nodes: Iterable[Node], healths: Mapping[str, NodeHealth], now: float) -> list[NodeRow]:
+def node_rows(nodes: Iterable[Node], healths: Mapping[str, NodeHealth], now: float) -> list[NodeRow]:
     """The worst first; then those that nobody watches, and NodeHealths without a Node."""
     there = {node.metadata.name: node for node in nodes}
-    rows = [row_of(name, there.get(name), healths.get(name), now) for name in there.keys() | healths.keys()]
+    rows = [node_row(name, there.get(name), healths.get(name), now) for name in there.keys() | healths.keys()]
     return sorted(rows, key=lambda row: (-severity(row.verdict) if row.verdict else 1, row.node))
 
 
-def row_of(name: str, node: Node | None, health: NodeHealth | None, now: float) -> NodeRow:
+def node_row(name: str, node: Node | None, health: NodeHealth | None, now: float) -> NodeRow:
     """``now``: seconds since the epoch."""
     labels = node.metadata.labels if node is not None else {}
     taints = tuple(_taints(node)) if node is not None else ()
@@ -69,7 +70,7 @@ def row_of(name: str, node: Node | None, health: NodeHealth | None, now: float) 
         return NodeRow(
             node=name, verdict=Verdict.UNKNOWN, taints=taints, testing=testing, message="no word from its agent yet"
         )
-    verdict, message = verdict_of(status.verdict), status.message
+    verdict, message = parse_verdict(status.verdict), status.message
     if labels.get(HEALTH_LABEL) == "unknown" and severity(verdict) < severity(Verdict.UNKNOWN):
         verdict, message = Verdict.UNKNOWN, f"not believed: its last word was {status.verdict}, {HEALTH_LABEL}=unknown"
     if node is None:
@@ -100,29 +101,29 @@ def summary(rows: Sequence[NodeRow]) -> str:
     return f"{said}; {others} not watched" if others else said
 
 
-def shown(rows: Sequence[NodeRow], *, every: bool) -> tuple[list[NodeRow], str]:
+def select_rows(rows: Sequence[NodeRow], *, every: bool) -> tuple[list[NodeRow], str]:
     """The rows to show, and what is said of the others."""
     others = [row for row in rows if row.verdict is None]
     good = [row for row in rows if row.verdict in GOOD and not (row.taints or row.withheld or row.testing)]
     hidden: set[str] = set()
     if not every and len(good) > SHOWN_GOOD:
         hidden |= {row.node for row in good}
-    said = told(len(hidden), [row.verdict for row in good if row.verdict])
+    said = describe_hidden(len(hidden), [row.verdict for row in good if row.verdict])
     if not every and len(others) > SHOWN_GOOD:
         hidden |= {row.node for row in others}
     return [row for row in rows if row.node not in hidden], said
 
 
-def worst_of(rows: Iterable[NodeRow]) -> Verdict:
+def worst_verdict(rows: Iterable[NodeRow]) -> Verdict:
     """UNKNOWN where no node is watched."""
     return worst([row.verdict for row in rows if row.verdict is not None], Verdict.UNKNOWN)
 
 
 def as_json(rows: Sequence[NodeRow]) -> dict[str, Any]:
-    return {"nodes": msgspec.to_builtins(rows), "verdict": worst_of(rows).value}
+    return {"nodes": msgspec.to_builtins(rows), "verdict": worst_verdict(rows).value}
 
 
-def verdict_of(text: str) -> Verdict:
+def parse_verdict(text: str) -> Verdict:
     """UNKNOWN for a word that is none: objects can be edited."""
     try:
         return Verdict(text)

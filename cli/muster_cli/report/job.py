@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UnsetType
 
 from muster_checks.base.vocabulary import shorten
-from muster_cli.report.fleet_answer import age
+from muster_cli.report.quantities import age
 from muster_kube.api.objects import Event, Pod
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import NodeHealth
@@ -57,7 +57,7 @@ _CODES = {"Failed": 2, "HealthDegraded": 1, "Restarting": 1}
 _STATES = ("Failed", "Complete", "Suspended", "Restarting", "Running")
 
 
-class Chapter(msgspec.Struct, frozen=True):
+class JobChapter(msgspec.Struct, frozen=True):
     """One thing that happened. at: RFC 3339, empty where nobody knows; word: submitted, queued, running, moved …"""
 
     at: str
@@ -74,14 +74,14 @@ class JobStory(msgspec.Struct, frozen=True, rename="camel"):
     job: str
     state: str
     why: str
-    chapters: tuple[Chapter, ...] = ()
+    chapters: tuple[JobChapter, ...] = ()
     places: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     code: int = 0
 
 
 @dataclass(frozen=True)
-class Known:
+class JobFacts:
     """What there is of one job. healths: by node. blind: what could not be read."""
 
     job: IPUJob
@@ -91,7 +91,7 @@ class Known:
     blind: tuple[str, ...] = ()
 
 
-def story(known: Known, now: float) -> JobStory:
+def tell_story(known: JobFacts, now: float) -> JobStory:
     """now: seconds since the epoch."""
     job, status = known.job, known.job.status
     true = {each.type: each for each in status.conditions if each.status == "True"}
@@ -102,7 +102,7 @@ def story(known: Known, now: float) -> JobStory:
     if "HealthDegraded" in true and state in ("Running", "Pending"):
         said = f"{said}; {true['HealthDegraded'].message}" if said else true["HealthDegraded"].message
     events = list(_of_events(known.events))
-    chapters = sorted([*events, *_not_in(events, _of_status(job))], key=lambda chapter: seconds(chapter.at))
+    chapters = sorted([*events, *_without_repeats(events, _of_status(job))], key=lambda chapter: seconds(chapter.at))
     return JobStory(
         job=f"{job.metadata.namespace}/{job.metadata.name}",
         state=state,
@@ -125,45 +125,45 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
-def _of_events(events: Iterable[Event]) -> Iterator[Chapter]:
+def _of_events(events: Iterable[Event]) -> Iterator[JobChapter]:
     for event in events:
         at = event.first_timestamp or event.last_timestamp or ""
         word = _WORDS.get(event.reason, "warning" if event.type == "Warning" else event.reason.lower())
         times = f" ({event.count} times)" if event.count > 1 else ""
         name = "" if event.reason in _WORDS else f"{event.reason}: "
-        yield Chapter(at, word, f"{name}{event.message}{times}")
+        yield JobChapter(at, word, f"{name}{event.message}{times}")
 
 
-def _of_status(job: IPUJob) -> Iterator[Chapter]:
+def _of_status(job: IPUJob) -> Iterator[JobChapter]:
     status, spec = job.status, job.spec
     pods = f"{workers_per_instance(spec)} workers" if workers_per_instance(spec) != 1 else "1 worker"
     launcher = ", with a launcher" if has_launcher(spec) else ""
     wants = f"{instances(spec)} x {ipus_per_instance(spec)} IPUs, {pods} each{launcher}"
     policy = "" if isinstance(spec.health_policy, UnsetType) else f"; onFault: {spec.health_policy.on_fault}"
-    yield Chapter(job.metadata.creation_timestamp, "submitted", f"{wants}{policy}")
+    yield JobChapter(job.metadata.creation_timestamp, "submitted", f"{wants}{policy}")
     if status.start_time:
-        yield Chapter(status.start_time, "taken up", "the operator has begun with it")
+        yield JobChapter(status.start_time, "taken up", "the operator has begun with it")
     if status.first_running_time:
-        yield Chapter(status.first_running_time, "running", "it first ran")
+        yield JobChapter(status.first_running_time, "running", "it first ran")
     if status.last_move is not None and status.last_move.start_time:
         move = status.last_move
         away = f" from {', '.join(move.nodes)}" if move.nodes else ""
         which = f", instances {', '.join(map(str, move.instances))}" if move.instances else ""
-        yield Chapter(move.start_time, "moving", f"away{away}{which}: {move.message}")
+        yield JobChapter(move.start_time, "moving", f"away{away}{which}: {move.message}")
     for condition in status.conditions:
         if condition.status != "True" or not condition.last_transition_time:
             continue
         word = "fault" if condition.type == "HealthDegraded" else _WORDS.get(condition.type, condition.type.lower())
         message = status.last_message if condition.type == "Pending" else condition.message
         text = f"{condition.reason}: {message}" if message else condition.reason
-        yield Chapter(condition.last_transition_time, word, text)
+        yield JobChapter(condition.last_transition_time, word, text)
     if status.next_attempt_time:
-        yield Chapter(status.next_attempt_time, "next", "the next attempt begins")
+        yield JobChapter(status.next_attempt_time, "next", "the next attempt begins")
     if status.completion_time and not any(each.type in ("Complete", "Failed") for each in status.conditions):
-        yield Chapter(status.completion_time, "ended", status.last_message)
+        yield JobChapter(status.completion_time, "ended", status.last_message)
 
 
-def _not_in(events: Sequence[Chapter], chapters: Iterable[Chapter]) -> Iterator[Chapter]:
+def _without_repeats(events: Sequence[JobChapter], chapters: Iterable[JobChapter]) -> Iterator[JobChapter]:
     """Events say more: what the status says of the same moment adds nothing."""
     for chapter in chapters:
         beside = (each for each in events if each.word == chapter.word)
@@ -171,7 +171,7 @@ def _not_in(events: Sequence[Chapter], chapters: Iterable[Chapter]) -> Iterator[
             yield chapter
 
 
-def _places(known: Known) -> Iterator[str]:
+def _places(known: JobFacts) -> Iterator[str]:
     by_node: dict[str, list[str]] = {}
     for pod in sorted(known.pods, key=lambda pod: (pod.metadata.labels.get(ROLE, ""), len(pod.metadata.name))):
         name = pod.metadata.name.removeprefix(f"{known.job.metadata.name}-")
@@ -187,7 +187,7 @@ def _places(known: Known) -> Iterator[str]:
         yield f"{node}: {', '.join(words)}{ails}"
 
 
-def _notes(known: Known, now: float) -> Iterator[str]:
+def _notes(known: JobFacts, now: float) -> Iterator[str]:
     job = known.job
     if not known.events and seconds(job.metadata.creation_timestamp) < now - 3600:
         yield "no Event is left of it: what stands here is from its status, which knows the last move and restart only"
@@ -195,7 +195,7 @@ def _notes(known: Known, now: float) -> Iterator[str]:
         yield f"it is being deleted, for {age(now - seconds(job.metadata.deletion_timestamp))}"
 
 
-def lines(told: JobStory) -> Iterator[str]:
+def format_story(told: JobStory) -> Iterator[str]:
     """For people."""
     yield f"{told.job} {told.state.upper()}  {shorten(told.why, 400)}"
     width = max((len(chapter.word) for chapter in told.chapters), default=0)
@@ -211,7 +211,7 @@ def lines(told: JobStory) -> Iterator[str]:
     yield from told.notes
 
 
-def on_node(node: str, jobs: Iterable[IPUJob], pods: Iterable[Pod]) -> list[str]:
+def list_jobs_on_node(node: str, jobs: Iterable[IPUJob], pods: Iterable[Pod]) -> list[str]:
     """A line for each IPUJob that runs, or ran, on a node, and for each that left it."""
     here: dict[tuple[str, str], list[str]] = {}
     for pod in pods:

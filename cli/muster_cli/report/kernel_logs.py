@@ -27,14 +27,14 @@ from muster_kube.nodehealth import Metadata, NodeHealth
 PASS_AFTER_S = 60.0
 _SAME_BOOT_LINES, _SAME_BOOT_S = 20, 30.0  # the journal's own mark of a boot and the kernel's first words stand so near
 _BOOT = re.compile(rb"(?:^|[\]:;\dZ] ?)Linux version \d|^-- (?:Reboot|Boot [0-9a-f]+) ?--")
-Told = tuple[float, NodeHealth]
+ReportedHealth = tuple[float, NodeHealth]
 
 
 class NoKernelLog(Exception):
     """No line of the file is a kernel log's."""
 
 
-def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
+def read_chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
     """The bytes of a file; a pipe stays open meanwhile, as it can be read but once. Raises OSError."""
     with path.open("rb", buffering=0) as file:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -52,7 +52,7 @@ def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
         yield data
 
 
-class Lines:
+class LogLines:
     """The lines of a file without their newlines. ``overlong`` counts those that were cut."""
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class Lines:
     def __iter__(self) -> Iterator[bytes]:
         """Raises OSError."""
         rest, dropping = b"", False
-        for data in chunks(self._path):
+        for data in read_chunks(self._path):
             first, *more = data.split(b"\n")
             if not dropping:
                 rest += first[: LINE_BYTES + 1 - len(rest)]
@@ -83,11 +83,11 @@ class Lines:
         return raw
 
 
-class KernelLog:
+class SavedKernelLog:
     """``node``'s log in ``path``. year: of lines that name none (syslog's old form).
 
-    Known after the last of :meth:`told`: ``end``, seconds since the epoch, until when the log reaches; ``undated``: its
-    lines name no date (times since boot, or no year), and are taken from 1970 on.
+    Known after the last of :meth:`reports`: ``end``, seconds since the epoch, until when the log reaches; ``undated``:
+    its lines name no date (times since boot, or no year), and are taken from 1970 on.
     """
 
     def __init__(self, node: str, path: Path, catalogue: Catalogue, *, year: int = 1970) -> None:
@@ -95,7 +95,7 @@ class KernelLog:
         self.path = path
         self.end = 0.0
         self.undated = False
-        self.lines = Lines(path)
+        self.lines = LogLines(path)
         new_year = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
         self._timeline = SavedTimeline(Clocks(realtime=lambda: new_year, monotonic=lambda: 0.0))
         self._catalogue = catalogue
@@ -118,7 +118,7 @@ class KernelLog:
     def _new_judge(self) -> Judge:
         return Judge(self._catalogue, clock=self._timeline.now)
 
-    def told(self) -> Iterator[Told]:
+    def reports(self) -> Iterator[ReportedHealth]:
         """NodeHealths in the order of their times. Raises NoKernelLog, OSError."""
         is_log, marked = False, (0, 0.0)
         for raw in self.lines:
@@ -143,11 +143,11 @@ class KernelLog:
         if self._pass_at:
             yield self._publish(self.end)
 
-    def _take(self, line: KernelLine) -> Iterator[Told]:
+    def _take(self, line: KernelLine) -> Iterator[ReportedHealth]:
         if self._ledger.take(self._judge.take(line)):
             yield self._health(line.at)
 
-    def _boots(self, raw: bytes) -> Iterator[Told]:
+    def _boots(self, raw: bytes) -> Iterator[ReportedHealth]:
         """Another boot begins with this line."""
         before = self._timeline.now()
         yield from self._pass_time(before)
@@ -160,7 +160,7 @@ class KernelLog:
         self._reader.take(raw)
         self._pass_at = self._timeline.now() - SAVED_END_S + PASS_AFTER_S
 
-    def _pass_time(self, now: float) -> Iterator[Told]:
+    def _pass_time(self, now: float) -> Iterator[ReportedHealth]:
         """What is told although no line says it: warnings over by quiet, a boot that is looked through."""
         while True:
             tick = self._judge.next_tick()
@@ -175,12 +175,12 @@ class KernelLog:
             if self._judge.next_tick() == tick:
                 return  # it asked for a look, and still does: later
 
-    def _publish(self, at: float) -> Told:
+    def _publish(self, at: float) -> ReportedHealth:
         self._pass_at = 0.0
         self._published_boot = self._boot_id
         return self._health(at)
 
-    def _health(self, at: float) -> Told:
+    def _health(self, at: float) -> ReportedHealth:
         self._last = max(at, self._last)
         findings, more = self._ledger.published()
         view = CheckView(

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from muster_checks.base.vocabulary import severity, shorten
 from muster_cli.cluster.node_snapshot import NodeState
-from muster_cli.report.fleet_answer import age
-from muster_cli.report.fleet_rows import NodeRow, verdict_of
+from muster_cli.report.fleet_rows import NodeRow, parse_verdict
+from muster_cli.report.quantities import age
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth, ReportedCheck, ReportedFinding
 
 
-def lines_of(state: NodeState, row: NodeRow, now: float) -> list[str]:
+def format_node(state: NodeState, row: NodeRow, now: float) -> list[str]:
     """``now``: seconds since the epoch."""
     return [_clean(line) for line in _lines(state, row, now)]
 
@@ -27,8 +27,8 @@ def _lines(state: NodeState, row: NodeRow, now: float) -> Iterator[str]:
     if health is None:
         return
     yield from _agent(health, row, now)
-    yield from _wishes(health, now)
-    checks = sorted(health.status.checks, key=lambda check: (-severity(verdict_of(check.verdict)), check.name))
+    yield from _requests(health, now)
+    checks = sorted(health.status.checks, key=lambda check: (-severity(parse_verdict(check.verdict)), check.name))
     width = max((len(check.name) for check in checks), default=0)
     if checks:
         yield ""
@@ -48,7 +48,7 @@ def _agent(health: NodeHealth, row: NodeRow, now: float) -> Iterator[str]:
         yield f"due       {', '.join(status.due)}"
 
 
-def _wishes(health: NodeHealth, now: float) -> Iterator[str]:
+def _requests(health: NodeHealth, now: float) -> Iterator[str]:
     answered = {answer.id for answer in health.status.answers}
     for request in health.spec.requests:
         if request.id not in answered:

@@ -21,7 +21,7 @@ _BDF = "0000:3b:00.0"
 
 
 @dataclass(frozen=True)
-class Row:
+class PolicyRow:
     """A finding that may come, and what would be done about it. rule: None: no rule is for it."""
 
     check: str
@@ -45,10 +45,10 @@ class Row:
             "rule": "" if self.rule is None else self.rule.name,
             "action": self.action,
         }
-        return row if self.rule is None or not self.rule.opens else row | outcome(self.rule, self, policy)
+        return row if self.rule is None or not self.rule.opens else row | rule_outcome(self.rule, self, policy)
 
 
-def outcome(rule: Rule, row: Row, policy: Policy) -> dict[str, Any]:
+def rule_outcome(rule: Rule, row: PolicyRow, policy: Policy) -> dict[str, Any]:
     """What a rule does with a fault that it opens. Times in seconds."""
     proof = rule.proof_of(row.check, row.fault_class)
     base = policy.hold_down.base if rule.hold_down is None else rule.hold_down
@@ -69,10 +69,10 @@ def outcome(rule: Rule, row: Row, policy: Policy) -> dict[str, Any]:
     }
 
 
-def rows(policy: Policy, catalogue: Catalogue, checks: Mapping[str, Check]) -> list[Row]:
+def policy_rows(policy: Policy, catalogue: Catalogue, checks: Mapping[str, Check]) -> list[PolicyRow]:
     found = [*_kernel(catalogue), *_others(policy, checks)]
     return [
-        Row(check, component, reason, verdict, asks, policy.rule_for(check, component, reason, verdict, asks))
+        PolicyRow(check, component, reason, verdict, asks, policy.rule_for(check, component, reason, verdict, asks))
         for check, component, reason, verdict, asks in dict.fromkeys(found)
     ]
 

@@ -12,11 +12,11 @@ from muster_tainter.policy.rules import CloseOn, Match, Policy, Rule
 _SOURCES = ("agent", "condition", "loki", "podlog")  # check names of sources beside the agents
 
 
-def warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
+def find_warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
     """One line each, beginning with the place. checks: the names there are."""
     for number, rule in enumerate(policy.rules):
         where = f"rules[{number}] ({rule.name})"
-        over = shadowing(rule, policy.rules[:number])
+        over = find_shadowing(rule, policy.rules[:number])
         if over:
             yield f"{where}: never matches: {', '.join(over)} before it take all that it is for"
         for glob in rule.match.check:
@@ -25,7 +25,7 @@ def warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
         for name in rule.proof.checks if rule.proof is not None else ():
             if name not in checks:
                 yield f"{where}.proof.checks: {name!r}: there is no such check: its proof never comes"
-        if rule.opens and rule.close_on == (CloseOn.PROOF,) and rule.proof is None and _asks_nothing(rule):
+        if rule.opens and rule.close_on == (CloseOn.PROOF,) and rule.proof is None and _has_no_proof(rule):
             yield f"{where}.closeOn: only proof, and none can be asked for: only a person closes its faults"
     for number, pool in enumerate(policy.pools):
         yield from _of_pool(f"pools[{number}] ({pool.name})", pool, checks)
@@ -33,7 +33,7 @@ def warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
         yield "rules: there is none: nothing is done about anything"
 
 
-def _asks_nothing(rule: Rule) -> bool:
+def _has_no_proof(rule: Rule) -> bool:
     return all(rule.proof_of(check, FaultClass.RESET) is None for check in rule.match.check)
 
 
@@ -51,7 +51,7 @@ def _of_pool(where: str, pool: Pool, checks: Collection[str]) -> Iterator[str]:
                 yield f"{where}.testing.{key}: {name!r}: there is no such check"
 
 
-def notes(policy: Policy) -> Iterator[str]:
+def find_notes(policy: Policy) -> Iterator[str]:
     """What may well be meant."""
     if not policy.pools:
         yield "pools: there is none: no budget limits how many nodes are tainted"
@@ -76,7 +76,7 @@ def may_overlap(pool: Pool, other: Pool) -> bool:
     return all(two.get(key, value) == value for key, value in one.items())
 
 
-def shadowing(rule: Rule, before: tuple[Rule, ...]) -> list[str]:
+def find_shadowing(rule: Rule, before: tuple[Rule, ...]) -> list[str]:
     """Rules before it that together take everything it is for; empty: something may be left for it."""
     match = rule.match
     names: list[str] = []

@@ -9,17 +9,18 @@ from collections.abc import Callable
 from typing import TextIO
 
 from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.report.fleet_answer import GOOD, Answers, line_of, plural
+from muster_cli.report.fleet_answer import GOOD, FleetAnswers, worst_line
+from muster_cli.report.quantities import plural
 
 RENEWED_S = 0.2
 
 
-class Waiting:
+class FleetProgress:
     """``total``: nodes that are asked, None while that is not known."""
 
     def __init__(
         self,
-        answers: Answers,
+        answers: FleetAnswers,
         *,
         total: int | None = None,
         file: TextIO | None = None,
@@ -32,7 +33,7 @@ class Waiting:
         self._clock = clock
         self._began = clock()
 
-    async def tell(self) -> None:
+    async def show(self) -> None:
         """Until cancelled."""
         while self._terminal:
             print(f"\r\x1b[2K{self.line()[: self._width()]}", end="", file=self._file, flush=True)
@@ -50,10 +51,10 @@ class Waiting:
         minutes, seconds = divmod(int(self._clock() - self._began), 60)
         return ", ".join([counted, *bad, f"{minutes}:{seconds:02}"])
 
-    def took(self, node: str) -> None:
-        """``node`` has answered."""
+    def print_bad(self, node: str) -> None:
+        """``node`` has answered: a line about one that is not well, where there is no terminal."""
         if not self._terminal and self._answers.verdicts[node] not in GOOD:
-            print(shorten(line_of(self._answers.rows[node]), 1024), file=self._file, flush=True)
+            print(shorten(worst_line(self._answers.rows[node]), 1024), file=self._file, flush=True)
 
     def clear(self) -> None:
         if self._terminal:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import plural
+from muster_cli.report.quantities import format_duration, plural
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.budgets.incidents import FLEET
 from muster_tainter.explain.replay import Outcome, Spell
@@ -17,7 +17,7 @@ WITHHELD_HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "WITHHELD", "ENDED")
 
 
 @dataclass(frozen=True)
-class Read:
+class LogStatistics:
     """What was read. undated: nodes whose log names no date; labelled: the fleet's nodes are known"""
 
     files: int
@@ -28,7 +28,7 @@ class Read:
     labelled: bool
 
 
-def print_outcome(outcome: Outcome, read: Read, policy: Policy) -> None:
+def print_outcome(outcome: Outcome, read: LogStatistics, policy: Policy) -> None:
     _table(HEAD, outcome.spells, "taints")
     if outcome.withheld_spells:
         if outcome.spells:
@@ -52,29 +52,18 @@ def _row(spell: Spell) -> tuple[str, ...]:
     return (
         since,
         spell.node,
-        lasted(spell.until - spell.since),
+        format_duration(spell.until - spell.since),
         spell.rules,
         spell.why,
         spell.ended or "still, at the end",
     )
 
 
-def lasted(seconds: float) -> str:
-    """``45s``, ``12m``, ``5h 3m``, ``3d 4h``."""
-    whole = int(seconds)
-    if whole < 120:
-        return f"{whole}s"
-    if whole < 7200:
-        return f"{whole // 60}m"
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}h {minutes}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
-
-
 def hours(seconds: float) -> float:
     return round(seconds / 3600, 2)
 
 
-def summary(outcome: Outcome, read: Read, policy: Policy) -> Iterable[str]:
+def summary(outcome: Outcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
     most = f", at most {outcome.at_once} at a time (first {rfc3339_whole(outcome.at_once_at)})"
     total = f"{hours(outcome.tainted_s):g} node-hours in all{most if outcome.at_once else ''}"
     yield f"{len(outcome.tainted)} of {plural(outcome.nodes, 'node')} tainted, {total}"
@@ -96,13 +85,13 @@ def summary(outcome: Outcome, read: Read, policy: Policy) -> Iterable[str]:
     yield from notes(outcome, read, policy)
 
 
-def _read(read: Read) -> str:
+def _read(read: LogStatistics) -> str:
     bad = [f"{count} {what}" for count, what in ((read.malformed, "bad"), (read.overlong, "cut")) if count]
     said = f" ({', '.join(bad)})" if bad else ""
     return f"{plural(read.lines, 'line')} of {plural(read.files, 'file')}{said}"
 
 
-def notes(outcome: Outcome, read: Read, policy: Policy) -> Iterable[str]:
+def notes(outcome: Outcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
     if read.undated:
         some = ", ".join(read.undated[:5]) + (" …" if len(read.undated) > 5 else "")
         yield (
@@ -117,7 +106,7 @@ def notes(outcome: Outcome, read: Read, policy: Policy) -> Iterable[str]:
         yield "note: nothing is proved, and nobody clears, in a replay: what only they close stays to the end"
 
 
-def as_document(outcome: Outcome, read: Read, policy: Policy) -> dict[str, Any]:
+def as_document(outcome: Outcome, read: LogStatistics, policy: Policy) -> dict[str, Any]:
     return {
         "from": rfc3339_whole(outcome.begin) if outcome.end else "",
         "to": rfc3339_whole(outcome.end) if outcome.end else "",

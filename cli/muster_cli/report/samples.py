@@ -9,7 +9,7 @@ from muster_checks.base.declaration import Check, NodeView, Parameters
 from muster_checks.base.execution import judge_recorded
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.dmesg.sources.text_formats import has_kernel_line
-from muster_cli.cluster.local_checks import run_once
+from muster_cli.cluster.local_checks import run_check
 
 SAMPLE_LIMIT_BYTES = 64 << 20
 
@@ -53,7 +53,7 @@ def _kernel_log(check: Check, file: Path, text: bytes, parameters: Parameters) -
         copy.write(text)
         copy.flush()
         values["path"] = Path(copy.name)
-        result = asyncio.run(run_once(check, NodeView(), check.parameters.model_validate(values)))
+        result = asyncio.run(run_check(check, NodeView(), check.parameters.model_validate(values)))
     if result.findings or has_kernel_line(text):
         return result
     return Result(

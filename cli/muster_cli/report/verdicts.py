@@ -5,14 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
-
-COLOURS = {
-    Verdict.PASS: "\x1b[32m",
-    Verdict.WARN: "\x1b[33m",
-    Verdict.FAIL: "\x1b[1;31m",
-    Verdict.UNKNOWN: "\x1b[35m",
-    Verdict.SKIP: "\x1b[2m",
-}
+from muster_cli.report.colours import VERDICT_STYLES, paint
 
 
 def print_results(results: Sequence[Result], *, details: bool) -> None:
@@ -28,7 +21,7 @@ def as_lines(results: Sequence[Result], *, details: bool, coloured: bool = False
         shown = [f for f in result.findings if details or f.verdict not in (Verdict.PASS, Verdict.SKIP)]
         # where there are findings to show, they say it
         said = "" if shown else _summary(result)
-        verdict = _painted(result.verdict, coloured)
+        verdict = _paint(result.verdict, coloured)
         lines.append(f"{result.check:<{width}}  {verdict}  {said}".rstrip())
         lines += [f"{'':<{width}}    {_finding(finding, coloured)}" for finding in shown]
     return lines
@@ -50,7 +43,7 @@ def _finding(finding: Finding, coloured: bool) -> str:
     figures = sound and any(m.unit or m.threshold is not None for m in finding.measurements)
     said = ", ".join(map(_measurement, finding.measurements)) if figures else finding.message
     reason = "" if sound else f" {finding.reason}{asks}{times}:"
-    return f"{_painted(finding.verdict, coloured)}  {finding.component}{reason} {said}{origin}".rstrip()
+    return f"{_paint(finding.verdict, coloured)}  {finding.component}{reason} {said}{origin}".rstrip()
 
 
 def _measurement(measurement: Measurement) -> str:
@@ -63,6 +56,6 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
 
 
-def _painted(verdict: Verdict, coloured: bool) -> str:
+def _paint(verdict: Verdict, coloured: bool) -> str:
     text = f"{verdict.value:<7}"
-    return f"{COLOURS[verdict]}{text}\x1b[0m" if coloured else text
+    return paint(text, VERDICT_STYLES[verdict.value]) if coloured else text

@@ -1,1 +1,1 @@
-"""`muster sandbox`: a whole cluster on loopback, with real agents and the real tainter, to try things on."""
+"""The command `muster sandbox`: its actions, and its table of nodes. The cluster behind it is muster_sandbox."""

@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from muster_cli.sandbox.kernel_line import Refused, inject
-from muster_cli.sandbox.place import NoSandbox, SandboxNode, folder, running
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
+from muster_sandbox.session.folder import NoSandbox, SandboxNode, find_running, sandbox_folder
+from muster_sandbox.session.kernel_line import ActionRefused, inject_line
 
 SIMULATED_LIMIT = 200  # each has an agent process of about 50 MB
 
@@ -52,25 +52,25 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         if arguments.action is None:
             return _up(arguments)
-        sandbox = running(folder())
+        sandbox = find_running(sandbox_folder())
         if arguments.action == "pod":
-            from muster_cli.sandbox.pod import bind
+            from muster_cli.sandbox.pod import create_pod
 
-            return bind(Path(sandbox.kubeconfig), arguments.name)
+            return create_pod(Path(sandbox.kubeconfig), arguments.name)
         node = sandbox.node(arguments.node)
         if arguments.action == "inject":
             return _inject(node, arguments.line)
-        from muster_cli.sandbox.reboot import reboot
+        from muster_sandbox.session.reboot import reboot
 
         return reboot(node)
-    except (NoSandbox, Refused) as error:
+    except (NoSandbox, ActionRefused) as error:
         print(f"muster: {error}", file=sys.stderr)
         return EXIT_UNKNOWN
 
 
 def _inject(node: SandboxNode, line: str) -> int:
     try:
-        inject(node, line)
+        inject_line(node, line)
     except OSError as error:
         print(f"muster: {node.kmsg}: {error.strerror} (writing to /dev/kmsg takes root)", file=sys.stderr)
         return EXIT_UNKNOWN
@@ -87,10 +87,10 @@ def _up(arguments: argparse.Namespace) -> int:
         except PolicyError as error:
             print(error, file=sys.stderr)
             return EXIT_USAGE
-    from muster_cli.sandbox.up import Wishes, up
+    from muster_cli.sandbox.up import SandboxOptions, run_sandbox
 
-    return up(
-        Wishes(
+    return run_sandbox(
+        SandboxOptions(
             policy=arguments.policy.resolve() if arguments.policy else None,
             terminal=sys.stdout.isatty() and not arguments.plain,
             for_s=arguments.for_s,

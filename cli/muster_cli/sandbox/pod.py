@@ -15,7 +15,7 @@ WAIT_S = 20.0
 LOOK_AGAIN_S = 0.1
 
 
-def bind(kubeconfig: Path, name: str) -> int:
+def create_pod(kubeconfig: Path, name: str) -> int:
     """0 when it was bound; 3 when no node would take it within :data:`WAIT_S`."""
     try:
         node = asyncio.run(_bind(kubeconfig, name))

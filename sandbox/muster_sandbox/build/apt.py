@@ -74,7 +74,7 @@ def choose_mirrors(uris: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+def build_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
     """One builder at a time; ends with its holder, however that ends."""
     with path.open("w") as held:
         told = 0.0

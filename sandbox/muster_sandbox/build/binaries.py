@@ -26,7 +26,7 @@ def is_complete(directory: Path, programs: Sequence[str] = PROGRAMS) -> bool:
     return all(os.access(directory / program, os.X_OK) for program in programs)
 
 
-def find(environ: Mapping[str, str] = os.environ) -> Path | None:
+def find_binaries(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The folder with the four programs: ``$KUBEBUILDER_ASSETS``, else the cache; None where they are to be built.
 
     Raises NoControlPlane where ``$KUBEBUILDER_ASSETS`` is set and lacks one: a silent fall-back would test another

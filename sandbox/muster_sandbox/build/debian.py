@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from muster_sandbox.build.apt import apt_get, debian_mirrors, lock, remove_tree
+from muster_sandbox.build.apt import apt_get, build_lock, debian_mirrors, remove_tree
 from muster_sandbox.build.binaries import KUBELET, PROGRAMS, NoControlPlane, is_complete
 from muster_sandbox.build.requirements import AGAIN_AFTER_S, install_command, missing_packages
-from muster_sandbox.processes import Keeper, spawn
+from muster_sandbox.processes import ProcessReaper, spawn
 
 VERSION = "1.20.2"
 DISK_BYTES = 3_500_000_000
@@ -30,7 +30,7 @@ BINARY_PACKAGES = ("golang-1.19-go", "golang-1.19-src", "golang-github-modern-go
 NEEDS_NO_OPENAPI = set(KUBELET)
 STEP_LIMIT_S = 3600
 HEARTBEAT_S = 20
-SET_ASIDE = f"set KUBEBUILDER_ASSETS to a folder with {', '.join(PROGRAMS)}"
+ALTERNATIVE = f"set KUBEBUILDER_ASSETS to a folder with {', '.join(PROGRAMS)}"
 _OPENAPI_MARK = re.compile(rb"^// *\+k8s:openapi-gen=", re.MULTILINE)
 
 
@@ -50,11 +50,11 @@ def build(
     if missing:
         raise NoControlPlane(
             f"building the control plane needs Debian's {', '.join(missing)}: {install_command(missing)} "
-            f"(or {SET_ASIDE})"
+            f"(or {ALTERNATIVE})"
         )
     cache.mkdir(parents=True, exist_ok=True)
     say = _Clock(progress)
-    with lock(cache / "lock", say):
+    with build_lock(cache / "lock", say):
         lacking = {name: programs for name, programs in wanted.items() if not is_complete(cache / name, programs)}
         if not lacking:
             return
@@ -62,10 +62,10 @@ def build(
             remove_tree(stale)
         _require_space(cache)
         work = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
-        keeper = Keeper()
+        reaper = ProcessReaper()
         try:
-            keeper.remove_at_end(work)
-            _Build(work, keeper, say, again_after_s).run([each for programs in lacking.values() for each in programs])
+            reaper.remove_at_end(work)
+            _Build(work, reaper, say, again_after_s).run([each for programs in lacking.values() for each in programs])
             for name, programs in lacking.items():
                 result = work / name
                 result.mkdir()
@@ -74,7 +74,7 @@ def build(
                 remove_tree(cache / name)
                 result.rename(cache / name)
         finally:
-            keeper.close()
+            reaper.close()
             remove_tree(work)
         say(f"done: {', '.join(str(cache / name) for name in lacking)}")
 
@@ -91,9 +91,9 @@ class _Clock:
 
 
 class _Build:
-    def __init__(self, work: Path, keeper: Keeper, say: _Clock, again_after_s: Sequence[float]) -> None:
+    def __init__(self, work: Path, reaper: ProcessReaper, say: _Clock, again_after_s: Sequence[float]) -> None:
         self._work = work
-        self._keeper = keeper
+        self._reaper = reaper
         self._say = say
         self._again_after_s = again_after_s
         self._log = work / "log"
@@ -119,7 +119,7 @@ class _Build:
         """From the first mirror that has all of it; after a pause all are asked again: one may be away for a moment."""
         mirrors = debian_mirrors()
         if not mirrors:
-            raise NoControlPlane(f"apt has no Debian source (see sources.list(5)); {SET_ASIDE}")
+            raise NoControlPlane(f"apt has no Debian source (see sources.list(5)); {ALTERNATIVE}")
         problems: list[str] = []
         for pause_s in (0.0, *self._again_after_s):
             if problems:
@@ -150,7 +150,7 @@ class _Build:
             self._step(["dpkg-deb", "-x", str(package), str(self._root)], f"unpacking {package.name.split('_')[0]}")
         archives = list(debs.glob("kubernetes_*.orig.tar.gz"))
         if len(archives) != 1 or VERSION not in archives[0].name:
-            raise NoControlPlane(f"Debian's source of Kubernetes is {archives}, expected {VERSION}; {SET_ASIDE}")
+            raise NoControlPlane(f"Debian's source of Kubernetes is {archives}, expected {VERSION}; {ALTERNATIVE}")
         self._step(["tar", "-xzf", str(archives[0]), "-C", str(self._work)], "unpacking Kubernetes")
         self._source.parent.mkdir(parents=True)
         next(self._work.glob("kubernetes-*")).rename(self._source)
@@ -229,7 +229,7 @@ class _Build:
         """Run one command to its end. Raises NoControlPlane with the end of its output."""
         self._say(what)
         with self._log.open("wb") as log:
-            process = spawn(command, self._keeper, output=log, cwd=cwd or self._work, environ=environ)
+            process = spawn(command, self._reaper, output=log, cwd=cwd or self._work, environ=environ)
         deadline = time.monotonic() + STEP_LIMIT_S
         try:
             while True:
@@ -245,10 +245,10 @@ class _Build:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            self._keeper.forget(process.pid)
+            self._reaper.forget(process.pid)
         if code:
             tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
-            raise NoControlPlane(f"{what}: {Path(command[0]).name} ended with {code}; {SET_ASIDE}\n{tail}")
+            raise NoControlPlane(f"{what}: {Path(command[0]).name} ended with {code}; {ALTERNATIVE}\n{tail}")
 
 
 def openapi_packages(source: Path) -> list[str]:
@@ -272,5 +272,5 @@ def _require_space(directory: Path) -> None:
     if free < DISK_BYTES:
         raise NoControlPlane(
             f"{directory}: {free / 1e9:.1f} GB free, building the control plane takes {DISK_BYTES / 1e9:.1f} GB on the "
-            f"way; free some, point XDG_CACHE_HOME elsewhere, or {SET_ASIDE}"
+            f"way; free some, point XDG_CACHE_HOME elsewhere, or {ALTERNATIVE}"
         )

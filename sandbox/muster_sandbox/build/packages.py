@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from muster_sandbox.build.apt import apt_get, debian_mirrors, lock, remove_tree
+from muster_sandbox.build.apt import apt_get, build_lock, debian_mirrors, remove_tree
 from muster_sandbox.build.binaries import cache_directory
 from muster_sandbox.build.requirements import AGAIN_AFTER_S, install_command, missing_packages
 
-MADE_BY = 2  # rises with every change of what is done to the unpacked files: the cache of before does not count then
+RECIPE_VERSION = 2  # rises with every change of what is done to the unpacked files, so that an older cache is not used
 STEP_LIMIT_S = 900
 _PYTHON_PATH = "usr/lib/python3/dist-packages"
 # of what Debian 12's own Python runs, wherever we run ourselves
@@ -35,7 +35,7 @@ class NoPackages(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Tree:
+class PackageTree:
     """versions: packages to unpack, each with what its version begins with ("": any), as the test bed was proven with.
     whole: with all that they depend on, as a root file system. python: packages from PyPI in it, as here installed.
     without: packages that others depend on for their installation only."""
@@ -48,16 +48,16 @@ class Tree:
 
     @property
     def digest(self) -> str:
-        parts = [MADE_BY, sorted(self.versions.items()), self.whole, _pins(self.python)]
+        parts = [RECIPE_VERSION, sorted(self.versions.items()), self.whole, _pins(self.python)]
         text = repr(tuple([*parts, self.without] if self.without else parts))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 # containerd loads no libraries of its own, runc one
-RUNTIME = Tree(
+RUNTIME = PackageTree(
     "runtime", {"containerd": "1.6.", "runc": "1.1.", "containernetworking-plugins": "1.1.", "libseccomp2": ""}
 )
-ROOT_FILES = Tree(
+ROOT_FILES = PackageTree(
     "root",
     {
         "openmpi-bin": "4.1.4",
@@ -74,12 +74,12 @@ ROOT_FILES = Tree(
 )
 
 
-def place_of(tree: Tree, environ: Mapping[str, str] = os.environ) -> Path:
+def tree_folder(tree: PackageTree, environ: Mapping[str, str] = os.environ) -> Path:
     return cache_directory(environ).parent / "node" / f"{tree.name}-{tree.digest}"
 
 
-def unpacked(
-    tree: Tree,
+def unpack_tree(
+    tree: PackageTree,
     progress: Callable[[str], None],
     *,
     finish: Callable[[Path, Path], None] | None = None,
@@ -92,7 +92,7 @@ def unpacked(
     """
 
     def make(work: Path) -> Path:
-        debs = fetched(tree, work, progress, again_after_s)
+        debs = fetch_packages(tree, work, progress, again_after_s)
         progress(f"[{tree.name}] unpacking {len(debs)} packages")
         root = work / "root"
         unpack(debs, root, whole=tree.whole)
@@ -106,10 +106,10 @@ def unpacked(
         finish(root, result)
         return result
 
-    return made_once(tree.name, tree.digest, make, progress, environ)
+    return make_once(tree.name, tree.digest, make, progress, environ)
 
 
-def made_once(
+def make_once(
     name: str,
     digest: str,
     make: Callable[[Path], Path],
@@ -125,7 +125,7 @@ def made_once(
     if target.is_dir():
         return target
     cache.mkdir(parents=True, exist_ok=True)
-    with lock(cache / "lock", progress):
+    with build_lock(cache / "lock", progress):
         if target.is_dir():
             return target
         for stale in cache.glob("build-*"):  # of one that was killed: we hold the lock
@@ -141,8 +141,8 @@ def made_once(
     return target
 
 
-def fetched(
-    tree: Tree, work: Path, progress: Callable[[str], None], again_after_s: Sequence[float] = AGAIN_AFTER_S
+def fetch_packages(
+    tree: PackageTree, work: Path, progress: Callable[[str], None], again_after_s: Sequence[float] = AGAIN_AFTER_S
 ) -> list[Path]:
     """The packages of ``tree``, below ``work``. Raises NoPackages."""
     if missing := missing_packages():
@@ -164,17 +164,17 @@ def fetched(
     raise NoPackages(problem)
 
 
-def _fetched_from(mirror: str, tree: Tree, work: Path, progress: Callable[[str], None]) -> list[Path]:
+def _fetched_from(mirror: str, tree: PackageTree, work: Path, progress: Callable[[str], None]) -> list[Path]:
     apt = apt_get(work / "apt", mirror)
     progress(f"[{tree.name}] fetching {', '.join(tree.versions)} from {mirror}")
-    step([*apt, "update"], work)
+    run_step([*apt, "update"], work)
     archives = work / "apt/cache/archives"
     if tree.whole:
         # nothing counts as installed, so all that it needs comes along
         options = ["-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true", "--yes", "--download-only"]
-        step([*apt, *options, "install", *tree.versions], work)
+        run_step([*apt, *options, "install", *tree.versions], work)
     else:
-        step([*apt, "download", *tree.versions], archives)
+        run_step([*apt, "download", *tree.versions], archives)
     debs = sorted(archives.glob("*.deb"))
     for package, expected in tree.versions.items():
         found = [each.name for each in debs if each.name.startswith(f"{package}_")]
@@ -224,14 +224,14 @@ def _add_python(packages: Sequence[str], folder: Path, work: Path) -> None:
     )
     folder.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    step([*pip, *WHEELS, "--target", str(folder), "--constraint", str(constraints), *packages], work)
+    run_step([*pip, *WHEELS, "--target", str(folder), "--constraint", str(constraints), *packages], work)
 
 
 def _pins(packages: Sequence[str]) -> list[str]:
     return [f"{package}=={importlib.metadata.version(package)}" for package in packages]
 
 
-def step(command: Sequence[str], cwd: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+def run_step(command: Sequence[str], cwd: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
     """environ: more of the environment. Raises NoPackages, with the end of what ``command`` printed."""
     try:
         done = subprocess.run(

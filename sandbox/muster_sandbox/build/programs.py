@@ -10,7 +10,7 @@ from muster_sandbox.build.binaries import (
     KUBELET_BUILD_NAME,
     PROGRAMS,
     cache_directory,
-    find,
+    find_binaries,
     find_kubelet,
 )
 from muster_sandbox.build.debian import build
@@ -25,7 +25,7 @@ def find_or_build(
     Raises NoControlPlane.
     """
     wanted: dict[str, Sequence[str]] = {}
-    found = find(environ)
+    found = find_binaries(environ)
     if found is None:
         wanted[BUILD_NAME] = PROGRAMS
     if with_kubelet and find_kubelet(environ) is None:

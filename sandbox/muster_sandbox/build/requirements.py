@@ -43,7 +43,7 @@ def install_command(packages: list[str]) -> str:
 
 def main() -> int:
     try:
-        found = binaries.find()
+        found = binaries.find_binaries()
     except binaries.NoControlPlane as error:
         print(error, file=sys.stderr)
         return 1

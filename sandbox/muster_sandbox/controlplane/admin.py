@@ -13,7 +13,7 @@ import httpx2
 Object = dict[str, Any]  # an API object as it came: this is the edge, nothing is decided on it
 
 
-class Refused(RuntimeError):
+class RequestRefused(RuntimeError):
     """The API server said no. ``status`` is its HTTP code."""
 
     def __init__(self, method: str, path: str, status: int, text: str) -> None:
@@ -21,10 +21,10 @@ class Refused(RuntimeError):
         self.status = status
 
 
-class Admin:
+class AdminClient:
     """Calls the API server as the holder of a client certificate or a token.
 
-    Raises Refused for an answer that is no success, httpx2.TransportError where there was no answer.
+    Raises RequestRefused for an answer that is no success, httpx2.TransportError where there was no answer.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Admin:
         """None: it is not there."""
         try:
             return self.get(path)
-        except Refused as error:
+        except RequestRefused as error:
             if error.status == 404:
                 return None
             raise
@@ -82,7 +82,7 @@ class Admin:
         while True:
             try:
                 return self._call("POST", path, body)
-            except Refused as error:
+            except RequestRefused as error:
                 if exist_ok and error.status == 409:
                     return self.get(f"{path}/{body['metadata']['name']}")
                 # the first pod of a namespace: before 1.24 its account has to have a token
@@ -109,7 +109,7 @@ class Admin:
         params = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
         try:
             self._call("DELETE", path, params=params)
-        except Refused as error:
+        except RequestRefused as error:
             if error.status != 404:
                 raise
 
@@ -135,6 +135,6 @@ class Admin:
         given = dict(params) if params else None
         answer = self._http.request(method, path, content=content, params=given, headers={"content-type": kind})
         if not answer.is_success:
-            raise Refused(method, path, answer.status_code, answer.text)
+            raise RequestRefused(method, path, answer.status_code, answer.text)
         found: Object = answer.json()
         return found

@@ -50,7 +50,7 @@ class _Event(msgspec.Struct, rename="camel", frozen=True):
 
 
 @dataclass(frozen=True)
-class Request:
+class AuditedRequest:
     """resource: plural, with its subresource: ``nodes/status``; empty for paths such as /version."""
 
     user: str
@@ -95,7 +95,7 @@ class AuditLog:
             time.sleep(0.01)
         raise TimeoutError(f"{self._path}: the mark did not appear within {timeout_s:.0f} s")
 
-    def requests(self, since: int, until: int | None = None) -> Iterator[Request]:
+    def requests(self, since: int, until: int | None = None) -> Iterator[AuditedRequest]:
         """What was answered between two marks (``until`` None: now, which is marked first)."""
         end = self.mark() if until is None else until
         decoder = msgspec.json.Decoder(_Event)
@@ -107,7 +107,7 @@ class AuditLog:
                 if (event.verb == "watch") != started or event.user_agent.startswith("muster-mark/"):
                     continue
                 reference = event.object_ref
-                yield Request(
+                yield AuditedRequest(
                     user=event.user.username,
                     verb=event.verb,
                     resource=f"{reference.resource}/{reference.subresource}".rstrip("/"),
@@ -123,7 +123,7 @@ class AuditLog:
         since: int,
         until: int | None = None,
         *,
-        keep: Callable[[Request], bool] | None = None,
+        keep: Callable[[AuditedRequest], bool] | None = None,
     ) -> Counter[tuple[str, str, str]]:
         """How often each (user, verb, resource) was asked between two marks.
 

@@ -19,7 +19,7 @@ SKEW = datetime.timedelta(hours=1)  # a machine whose clock steps back while tes
 
 
 @dataclass(frozen=True)
-class KeyPair:
+class IssuedCertificate:
     """PEM texts; ``key`` is a SEC 1 "EC PRIVATE KEY", which every Kubernetes version reads."""
 
     certificate: bytes
@@ -82,16 +82,16 @@ class Authority:
         certificate.write_bytes(self.certificate)
         return certificate, write_private(directory / f"{name}.key", private_pem(self._key))
 
-    def server(self, name: str, hosts: Sequence[str]) -> KeyPair:
+    def server(self, name: str, hosts: Sequence[str]) -> IssuedCertificate:
         """A certificate for a server reached under ``hosts`` (DNS names or addresses)."""
         return self._sign(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), hosts)
 
-    def client(self, user: str, groups: Sequence[str] = ()) -> KeyPair:
+    def client(self, user: str, groups: Sequence[str] = ()) -> IssuedCertificate:
         """A certificate that Kubernetes takes for ``user`` in ``groups``."""
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         return self._sign(x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, user)]), ())
 
-    def _sign(self, subject: x509.Name, hosts: Sequence[str]) -> KeyPair:
+    def _sign(self, subject: x509.Name, hosts: Sequence[str]) -> IssuedCertificate:
         key = new_key()
         builder = self._builder(subject, key).add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
@@ -101,7 +101,7 @@ class Authority:
                 x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
             )
         certificate = builder.sign(self._key, hashes.SHA256())
-        return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), private_pem(key))
+        return IssuedCertificate(certificate.public_bytes(serialization.Encoding.PEM), private_pem(key))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)

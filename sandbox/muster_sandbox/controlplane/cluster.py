@@ -16,60 +16,73 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
 from muster_sandbox.build.binaries import NoControlPlane
-from muster_sandbox.controlplane.admin import Admin
+from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.audit import POLICY, AuditLog
-from muster_sandbox.controlplane.certificates import Authority, KeyPair, new_key, private_pem, public_pem, write_private
+from muster_sandbox.controlplane.certificates import (
+    Authority,
+    IssuedCertificate,
+    new_key,
+    private_pem,
+    public_pem,
+    write_private,
+)
 from muster_sandbox.controlplane.kubeconfig import bearer_user, certificate_user, write_kubeconfig
-from muster_sandbox.processes import Component, ComponentDied, Keeper, wait_for
+from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made in it
 SHARED_MEMORY_LEAST = 2 << 30  # bytes: 10,000 nodes with their history and audit log take about half of it
 OLDEST_MINOR = 20
+NODE_GRACE = "10h"  # without a heartbeat before a node is unreachable: simulated nodes have no heartbeats
 START_TRIES = 3  # a port that the kernel gave us may be taken before the component binds it
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a control plane's components run.
+
+    enter: put before every component's command line, to run it elsewhere (``nsenter …``); must not fork
+    ports: of etcd and API server on 127.0.0.1 here and where they run, which somebody connects; default: free ones
+    """
+
+    enter: Sequence[str] = ()
+    ports: tuple[int, int] | None = None
 
 
 class ControlPlane:
     """Started and stopped as a context manager, or by :meth:`start` and :meth:`stop`.
 
-    binaries: the folder that :func:`muster_sandbox.build.binaries.find_or_build` names
-    data_dir: kept at the end; by default a temporary one, removed at the end
-    node_grace: after how long without a heartbeat a node is unreachable. Simulated nodes have no heartbeats
+    binaries: the folder that :func:`muster_sandbox.build.programs.find_or_build` names
+    audit: write every request into the audit log
     extra_args: more arguments by component (``etcd``, ``kube-apiserver``, ...)
-    enter: put before every component's command line, to run it elsewhere (``nsenter …``); must not fork
-    ports: of etcd and API server on 127.0.0.1 here and where they run, which somebody connects; default: free ones
+    placement: where the components run; default: here
 
-    Raises ComponentDied or TimeoutError, with the tail of the log that says why.
+    Raises ProcessDied or TimeoutError, with the tail of the log that says why.
     """
 
     def __init__(
         self,
         binaries: Path,
         *,
-        data_dir: Path | None = None,
-        node_grace: str = "10h",
         audit: bool = True,
         start_timeout_s: float = 180.0,
         extra_args: Mapping[str, Sequence[str]] = MappingProxyType({}),
-        enter: Sequence[str] = (),
-        ports: tuple[int, int] | None = None,
+        placement: Placement = Placement(),
     ) -> None:
         self._binaries = binaries
-        self._given_dir = data_dir
-        self._node_grace = node_grace
         self._audit = audit
         self._timeout_s = start_timeout_s
         self._extra_args = extra_args
-        self._enter = list(enter)
-        self._ports = ports
+        self._placement = placement
         self._minor = 0
-        self._keeper: Keeper | None = None
-        self._components: dict[str, Component] = {}
-        self._admin: Admin | None = None
+        self._reaper: ProcessReaper | None = None
+        self._components: dict[str, ManagedProcess] = {}
+        self._admin: AdminClient | None = None
         self._authority: Authority | None = None
         self._data: Path | None = None
         self._port = 0
@@ -84,11 +97,11 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> Self:
-        self._minor = minor_version(self._binaries / "kube-apiserver")
+        self._minor = read_minor_version(self._binaries / "kube-apiserver")
         for attempt in range(1, START_TRIES + 1):
             try:
                 self._start_once()
-            except ComponentDied as error:
+            except ProcessDied as error:
                 self.stop()
                 if "address already in use" not in str(error) or attempt == START_TRIES:
                     raise
@@ -106,13 +119,12 @@ class ControlPlane:
             self._admin = None
         # the readers first: a server that loses etcd first fills the log with complaints
         for component in reversed(self._components.values()):
-            # nothing in here is kept: etcd need not close its files in order
-            component.kill() if self._given_dir is None else component.stop()
+            component.kill()  # nothing in here is kept: etcd need not close its files in order
         self._components = {}
-        if self._keeper is not None:
-            self._keeper.close()
-            self._keeper = None
-        if self._data is not None and self._given_dir is None:
+        if self._reaper is not None:
+            self._reaper.close()
+            self._reaper = None
+        if self._data is not None:
             shutil.rmtree(self._data, ignore_errors=True)
         self._data = None
 
@@ -139,7 +151,7 @@ class ControlPlane:
         return self.data / "admin.kubeconfig"
 
     @property
-    def admin(self) -> Admin:
+    def admin(self) -> AdminClient:
         """A connected client with an administrator's rights."""
         if self._admin is None:
             raise RuntimeError("the control plane is not running")
@@ -202,7 +214,7 @@ class ControlPlane:
             component.start()
             try:
                 self._wait_for_apiserver()
-            except ComponentDied as error:
+            except ProcessDied as error:
                 component.kill()
                 # a stranger's outgoing connection may hold the port for a moment
                 if "address already in use" not in str(error) or time.monotonic() > deadline:
@@ -214,15 +226,14 @@ class ControlPlane:
     # -- how it comes up
 
     def _start_once(self) -> None:
-        self._keeper = Keeper()
-        self._data = self._make_data_dir()
-        if self._given_dir is None:
-            self._keeper.remove_at_end(self._data)
+        self._reaper = ProcessReaper()
+        self._data = _make_data_dir()
+        self._reaper.remove_at_end(self._data)
         self._authority = Authority("muster-testbed")
         pki = self._write_pki(self._authority)
-        etcd_port, self._port = self._ports or free_ports(2)
+        etcd_port, self._port = self._placement.ports or free_ports(2)
         self._write_kubeconfigs(self._authority)
-        self._admin = Admin(self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"))
+        self._admin = AdminClient(self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"))
 
         etcd = self._run("etcd", self._etcd_args(etcd_port))
         wait_for(lambda: _etcd_healthy(etcd_port), alive=[etcd], timeout_s=self._timeout_s, what="etcd")
@@ -237,20 +248,11 @@ class ControlPlane:
         wait_for(lambda: admin.exists(account), alive=[manager, scheduler], timeout_s=self._timeout_s, what=account)
         scheduler.require_alive()
 
-    def _make_data_dir(self) -> Path:
-        if self._given_dir is not None:
-            self._given_dir.mkdir(parents=True, exist_ok=True)
-            return self._given_dir.resolve()
-        parent: str | None = None
-        if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= SHARED_MEMORY_LEAST:
-            parent = str(SHARED_MEMORY)
-        return Path(tempfile.mkdtemp(prefix="muster-testbed-", dir=parent))
-
-    def _run(self, name: str, arguments: Sequence[str]) -> Component:
-        if self._keeper is None:
+    def _run(self, name: str, arguments: Sequence[str]) -> ManagedProcess:
+        if self._reaper is None:
             raise RuntimeError("the control plane is not running")
-        command = [*self._enter, str(self._binaries / name), *arguments, *self._extra_args.get(name, ())]
-        component = Component(name, command, self.data / f"{name}.log", self._keeper)
+        command = [*self._placement.enter, str(self._binaries / name), *arguments, *self._extra_args.get(name, ())]
+        component = ManagedProcess(name, command, self.data / f"{name}.log", self._reaper)
         self._components[name] = component
         component.start()
         return component
@@ -327,7 +329,7 @@ class ControlPlane:
             # the defaults (20 a second) would take minutes to make a namespace's service accounts in a busy session
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
-            f"--node-monitor-grace-period={self._node_grace}",
+            f"--node-monitor-grace-period={NODE_GRACE}",
         ]
 
     def _scheduler_args(self) -> list[str]:
@@ -358,7 +360,7 @@ class ControlPlane:
 
     def _write_kubeconfigs(self, authority: Authority) -> None:
         pki = self.data / "pki"
-        admin = KeyPair((pki / "admin.crt").read_bytes(), (pki / "admin.key").read_bytes())
+        admin = IssuedCertificate((pki / "admin.crt").read_bytes(), (pki / "admin.key").read_bytes())
         self._write_kubeconfig("admin", _user_of(admin), "default")
         for component in ("controller-manager", "scheduler"):
             pair = authority.client(f"system:kube-{component}")
@@ -371,13 +373,13 @@ class ControlPlane:
 
     def _ping(self, user_agent: str) -> None:
         pki = self.data / "pki"
-        with Admin(
+        with AdminClient(
             self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"), user_agent=user_agent
         ) as admin:
             admin.get("/version")
 
 
-def minor_version(apiserver: Path) -> int:
+def read_minor_version(apiserver: Path) -> int:
     """The Y of Kubernetes 1.Y. Raises NoControlPlane for a program that does not say, or is too old."""
     try:
         said = _output(apiserver, "--version")
@@ -401,6 +403,13 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+def _make_data_dir() -> Path:
+    parent: str | None = None
+    if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= SHARED_MEMORY_LEAST:
+        parent = str(SHARED_MEMORY)
+    return Path(tempfile.mkdtemp(prefix="muster-testbed-", dir=parent))
+
+
 def _etcd_healthy(port: int) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
@@ -417,10 +426,10 @@ def _output(program: Path, argument: str) -> str:
     return done.stdout + done.stderr
 
 
-def _write_pair(pki: Path, name: str, pair: KeyPair) -> None:
+def _write_pair(pki: Path, name: str, pair: IssuedCertificate) -> None:
     (pki / f"{name}.crt").write_bytes(pair.certificate)
     write_private(pki / f"{name}.key", pair.key)
 
 
-def _user_of(pair: KeyPair) -> dict[str, str]:
+def _user_of(pair: IssuedCertificate) -> dict[str, str]:
     return certificate_user(pair.certificate, pair.key)

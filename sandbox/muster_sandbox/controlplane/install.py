@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from muster_sandbox.controlplane.admin import Admin, Object
+from muster_sandbox.controlplane.admin import AdminClient, Object
 
 NAMESPACE = "muster"
 AGENT = "muster-agent"
@@ -41,7 +41,7 @@ def crd_directory() -> Path:
     raise FileNotFoundError(f"no CRDs in {checkout} nor in {installed}")
 
 
-def install(admin: Admin, *, crds: Path | None = None, timeout_s: float = 120.0) -> None:
+def install(admin: AdminClient, *, crds: Path | None = None, timeout_s: float = 120.0) -> None:
     """Apply CRDs (from ``crds``, by default :func:`crd_directory`) and RBAC; returns once the CRDs are served.
 
     Doing it again changes nothing. Raises TimeoutError, admin.Refused, FileNotFoundError.
@@ -63,7 +63,7 @@ def install(admin: Admin, *, crds: Path | None = None, timeout_s: float = 120.0)
             time.sleep(0.03)
 
 
-def apply(admin: Admin, body: Object) -> Object:
+def apply(admin: AdminClient, body: Object) -> Object:
     """Server-side apply of one object of a kind that our files hold."""
     plural, namespaced = _KINDS[body["kind"]]
     version = body["apiVersion"]
@@ -73,7 +73,7 @@ def apply(admin: Admin, body: Object) -> Object:
     return admin.apply(f"{prefix}{place}/{plural}/{metadata['name']}", body)
 
 
-def _is_served(admin: Admin, definition: Object) -> bool:
+def _is_served(admin: AdminClient, definition: Object) -> bool:
     """Established, and the API server answers: the handler follows the condition by some tens of milliseconds."""
     conditions = definition.get("status", {}).get("conditions", [])
     if not any(each["type"] == "Established" and each["status"] == "True" for each in conditions):

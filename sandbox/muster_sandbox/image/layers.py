@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from muster_sandbox.build.packages import ROOT_FILES, NoPackages, unpacked
+from muster_sandbox.build.packages import ROOT_FILES, NoPackages, unpack_tree
 
 LAYER = "layer.tar"
 PATH = "/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin"
@@ -49,7 +49,7 @@ class Image:
 
 def root_layer(progress: Callable[[str], None]) -> Layer:
     """Debian with OpenMPI, Python and kubectl; from the user's cache, else made. Raises NoPackages."""
-    folder = unpacked(ROOT_FILES, progress, finish=_finish)
+    folder = unpack_tree(ROOT_FILES, progress, finish=_finish)
     return Layer(folder / LAYER, (folder / "digest").read_text())
 
 
@@ -98,7 +98,7 @@ def digest_of(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def layer_of(files: Mapping[str, bytes], programs: Sequence[str] = ()) -> Layer:
+def make_layer(files: Mapping[str, bytes], programs: Sequence[str] = ()) -> Layer:
     """A layer with ``files`` by path; ``programs`` are those that can be executed."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as layer:
@@ -121,7 +121,7 @@ def muster_layer(packages: Sequence[Path]) -> Layer:
     }
     program = "usr/local/bin/muster"
     files[program] = b"#!/usr/bin/python3\nimport sys\nfrom muster_cli.__main__ import main\nsys.exit(main())\n"
-    return layer_of(files, [program])
+    return make_layer(files, [program])
 
 
 def write_archive(images: Sequence[Image], out: IO[bytes]) -> None:

@@ -54,11 +54,11 @@ class OciImage:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def packed(layer: Layer, place: Path | None = None) -> PackedLayer:
+def pack_layer(layer: Layer, place: Path | None = None) -> PackedLayer:
     """``layer``, gzipped into the file ``place``; where none is given, in memory."""
     if isinstance(layer.content, bytes):
         content = gzip.compress(layer.content, _LEVEL, mtime=0)
-        return PackedLayer(blob_of(content), layer.digest)
+        return PackedLayer(make_blob(content), layer.digest)
     if place is None:
         raise ValueError("a layer that is a file is gzipped into a file")
     with (
@@ -68,22 +68,22 @@ def packed(layer: Layer, place: Path | None = None) -> PackedLayer:
         gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0) as out,
     ):
         shutil.copyfileobj(plain, out, 1 << 20)
-    return PackedLayer(blob_in(place), layer.digest)
+    return PackedLayer(read_blob(place), layer.digest)
 
 
-def blob_of(content: bytes) -> Blob:
+def make_blob(content: bytes) -> Blob:
     return Blob(content, hashlib.sha256(content).hexdigest(), len(content))
 
 
-def blob_in(place: Path) -> Blob:
+def read_blob(place: Path) -> Blob:
     with place.open("rb") as file:
         return Blob(place, hashlib.file_digest(file, "sha256").hexdigest(), place.stat().st_size)
 
 
 def write_archive(image: OciImage, out: IO[bytes]) -> None:
     """``out`` may be a pipe."""
-    config = blob_of(_json(_config(image)))
-    manifest = blob_of(
+    config = make_blob(_json(_config(image)))
+    manifest = make_blob(
         _json(
             {
                 "schemaVersion": 2,

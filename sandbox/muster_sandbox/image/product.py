@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from configparser import ConfigParser
 from pathlib import Path
 
-from muster_sandbox.build.packages import WHEELS, NoPackages, Tree, made_once, step, unpacked
+from muster_sandbox.build.packages import WHEELS, NoPackages, PackageTree, make_once, run_step, unpack_tree
 from muster_sandbox.image import oci
-from muster_sandbox.image.layers import PACKAGES, PATH, Layer, digest_of, layer_of, pack
+from muster_sandbox.image.layers import PACKAGES, PATH, Layer, digest_of, make_layer, pack
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE_LIST = Path("release/debian-packages")
@@ -46,7 +46,7 @@ _FILES = {
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-MADE_BY = 1  # rises with every change of what is done to the files that are kept
+RECIPE_VERSION = 1  # rises with every change of what is done to the files that are kept
 ROOMS = ("checks", "agent", "tainter", "operator", "kube", "cli", "sandbox", "helm/muster/crds")
 _LAYER, _PACKED = "layer.tar", "layer.tar.gz"
 _EPOCH = "315532800"  # 1980: the oldest time that a zip can hold
@@ -58,32 +58,32 @@ def debian_packages(root: Path = ROOT) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def version(root: Path = ROOT) -> str:
+def project_version(root: Path = ROOT) -> str:
     return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
 
 
-def image(progress: Callable[[str], None], wheel: Path, names: Sequence[str] = ()) -> oci.OciImage:
+def build_image(progress: Callable[[str], None], wheel: Path, names: Sequence[str] = ()) -> oci.OciImage:
     """The image with Muster from ``wheel``. names: by default the chart's. Raises NoPackages."""
     return oci.OciImage(
-        names=tuple(names) or (f"localhost:5000/muster:{version()}",),
-        layers=(_debian(progress), _python(progress), oci.packed(own_layer(wheel))),
+        names=tuple(names) or (f"localhost:5000/muster:{project_version()}",),
+        layers=(_debian(progress), _python(progress), oci.pack_layer(muster_code_layer(wheel))),
         entrypoint=ENTRYPOINT,
         user=USER,
         environment=ENVIRONMENT,
-        labels=LABELS | {"org.opencontainers.image.version": version()},
+        labels=LABELS | {"org.opencontainers.image.version": project_version()},
     )
 
 
-def prepare(progress: Callable[[str], None]) -> None:
+def prepare_layers(progress: Callable[[str], None]) -> None:
     """Have the layers that are kept. Raises NoPackages."""
     _debian(progress)
     _python(progress)
-    setuptools(progress)
+    fetch_setuptools(progress)
 
 
 def build_wheel(folder: Path, progress: Callable[[str], None]) -> Path:
     """Muster's wheel of this checkout, in ``folder``; the same bytes for the same files. Raises NoPackages."""
-    tools = setuptools(progress)
+    tools = fetch_setuptools(progress)
     with tempfile.TemporaryDirectory(prefix="muster-wheel-") as place:
         # a copy: setuptools leaves folders where it builds, and takes up what lies in them the next time
         source = Path(place)
@@ -93,12 +93,12 @@ def build_wheel(folder: Path, progress: Callable[[str], None]) -> Path:
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
         command = [*pip, "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
-        step(command, source, {"PYTHONPATH": str(tools), "SOURCE_DATE_EPOCH": _EPOCH})
+        run_step(command, source, {"PYTHONPATH": str(tools), "SOURCE_DATE_EPOCH": _EPOCH})
     (wheel,) = folder.glob("passmuster-*.whl")
     return wheel
 
 
-def own_layer(wheel: Path) -> Layer:
+def muster_code_layer(wheel: Path) -> Layer:
     """``wheel`` as pip installs it on Debian."""
     with tempfile.TemporaryDirectory(prefix="muster-layer-") as place:
         root = Path(place)
@@ -114,7 +114,7 @@ def own_layer(wheel: Path) -> Layer:
                         _write(root / programs[-1], text)
         _compile(root / PACKAGES, f"/{PACKAGES}")
         files = {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*") if each.is_file()}
-    return layer_of(files, programs)
+    return make_layer(files, programs)
 
 
 def _within(top: str, rest: str) -> str:
@@ -141,8 +141,8 @@ def _programs(entry_points: str) -> dict[str, bytes]:
 
 def _debian(progress: Callable[[str], None]) -> oci.PackedLayer:
     packages = (*debian_packages(), *_SLIM)
-    tree = Tree("image-debian", dict.fromkeys(packages, "") | {"python3": "3.11"}, whole=True, without=WITHOUT)
-    return _kept(unpacked(tree, progress, finish=_finish))
+    tree = PackageTree("image-debian", dict.fromkeys(packages, "") | {"python3": "3.11"}, whole=True, without=WITHOUT)
+    return _cache_folder(unpack_tree(tree, progress, finish=_finish))
 
 
 def _finish(root: Path, result: Path) -> None:
@@ -183,10 +183,10 @@ def _python(progress: Callable[[str], None]) -> oci.PackedLayer:
         return result
 
     digest = _digest([project["dependencies"], constraints.read_text(), WHEELS])
-    return _kept(made_once("image-python", digest, make, progress))
+    return _cache_folder(make_once("image-python", digest, make, progress))
 
 
-def setuptools(progress: Callable[[str], None]) -> Path:
+def fetch_setuptools(progress: Callable[[str], None]) -> Path:
     """What the wheel is built with, so that no build asks PyPI again."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
 
@@ -195,12 +195,12 @@ def setuptools(progress: Callable[[str], None]) -> Path:
         _pip_install(work / "tools", work, wanted)
         return work / "tools"
 
-    return made_once("image-setuptools", _digest(wanted), make, progress)
+    return make_once("image-setuptools", _digest(wanted), make, progress)
 
 
 def _pip_install(target: Path, work: Path, words: Sequence[str]) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    step([*pip, "--target", str(target), *words], work)
+    run_step([*pip, "--target", str(target), *words], work)
 
 
 def _compile(folder: Path, place: str) -> None:
@@ -222,16 +222,16 @@ def _keep(root: Path, result: Path) -> None:
     with plain.open("wb") as file:
         pack(root, file)
     (result / "diff_id").write_text(digest_of(plain))
-    oci.packed(Layer(plain, ""), result / _PACKED)
+    oci.pack_layer(Layer(plain, ""), result / _PACKED)
     plain.unlink()
 
 
-def _kept(folder: Path) -> oci.PackedLayer:
-    return oci.PackedLayer(oci.blob_in(folder / _PACKED), (folder / "diff_id").read_text())
+def _cache_folder(folder: Path) -> oci.PackedLayer:
+    return oci.PackedLayer(oci.read_blob(folder / _PACKED), (folder / "diff_id").read_text())
 
 
 def _digest(value: object) -> str:
-    text = repr((MADE_BY, sys.version_info[:2], value))
+    text = repr((RECIPE_VERSION, sys.version_info[:2], value))
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
@@ -244,7 +244,7 @@ def main(arguments: Sequence[str]) -> int:
         return 64
     try:
         with tempfile.TemporaryDirectory(prefix="muster-image-") as folder:
-            made = image(say, build_wheel(Path(folder), say), arguments[1:])
+            made = build_image(say, build_wheel(Path(folder), say), arguments[1:])
             with Path(arguments[0]).open("wb") as file:
                 oci.write_archive(made, file)
     except NoPackages as error:

@@ -24,7 +24,7 @@ _HEADER = struct.Struct(">6H")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-class Question(msgspec.Struct, frozen=True):
+class DnsQuestion(msgspec.Struct, frozen=True):
     """name: lower case, without the last dot; end: where it ends in the query."""
 
     number: int
@@ -34,7 +34,7 @@ class Question(msgspec.Struct, frozen=True):
     end: int
 
 
-def question_of(query: bytes) -> Question | None:
+def parse_query(query: bytes) -> DnsQuestion | None:
     """None: no query, or not of one question."""
     try:
         number, flags, questions, *_ = _HEADER.unpack_from(query)
@@ -47,10 +47,10 @@ def question_of(query: bytes) -> Question | None:
         return None
     if flags & _ANSWER or questions != 1 or kingdom != IN:
         return None
-    return Question(number, flags, ".".join(labels).lower(), kind, at + 5)
+    return DnsQuestion(number, flags, ".".join(labels).lower(), kind, at + 5)
 
 
-def reply(query: bytes, question: Question, addresses: list[str] | None) -> bytes:
+def build_reply(query: bytes, question: DnsQuestion, addresses: list[str] | None) -> bytes:
     """``addresses``: of the Service that was asked for; None: there is no such name."""
     code = NO_SUCH_NAME if addresses is None else NO_ERROR
     found = [bytes(map(int, address.split("."))) for address in addresses or ()] if question.type == A else []

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from muster_sandbox.image.layers import Image, write_archive
-from muster_sandbox.processes import Component, Keeper, wait_for
+from muster_sandbox.processes import ManagedProcess, ProcessReaper, wait_for
 
 ADDRESS = "10.77.0.1"  # the machine's
 GATEWAY = "10.77.0.2"  # of Services
@@ -25,7 +25,7 @@ DNS = "10.96.0.10"  # likewise
 PODS = "10.78.0.0/24"
 PAUSE = "localhost/muster-pause:1"
 KEPT = "/var/lib/muster /var/lib/kubelet"
-BEYOND = "services"  # a network namespace, as pods of the machine's network may want a Service's port
+OUTSIDE_ADDRESS = "services"  # a network namespace, as pods of the machine's network may want a Service's port
 READY = "machine is up"
 PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2"}
 _numbers = count(1)
@@ -46,15 +46,15 @@ done
 ip link set lo up
 ip addr add {SERVICE}/32 dev lo
 ip addr add {DNS}/32 dev lo
-ip netns add {BEYOND}
-ip link add eth0 type veth peer name wire netns {BEYOND}
+ip netns add {OUTSIDE_ADDRESS}
+ip link add eth0 type veth peer name wire netns {OUTSIDE_ADDRESS}
 ip addr add {ADDRESS}/24 dev eth0
 ip link set eth0 up
-ip -n {BEYOND} link set lo up
-ip -n {BEYOND} addr add {GATEWAY}/24 dev wire
-ip -n {BEYOND} link set wire up
-ip -n {BEYOND} route add local {SERVICES} dev lo
-ip -n {BEYOND} route add {PODS} via {ADDRESS}
+ip -n {OUTSIDE_ADDRESS} link set lo up
+ip -n {OUTSIDE_ADDRESS} addr add {GATEWAY}/24 dev wire
+ip -n {OUTSIDE_ADDRESS} link set wire up
+ip -n {OUTSIDE_ADDRESS} route add local {SERVICES} dev lo
+ip -n {OUTSIDE_ADDRESS} route add {PODS} via {ADDRESS}
 ip route add {SERVICES} via {GATEWAY}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 echo {READY}
@@ -62,11 +62,11 @@ while :; do sleep 3600; done
 """
 
 
-class Missing(str):
+class MissingPackages(str):
     """Of the reasons why not, the one that an installation mends."""
 
 
-def why_not() -> str:
+def find_obstacle() -> str:
     """What keeps this process from making such a machine; empty when nothing does."""
     if os.uname().machine != "x86_64":
         return f"images are made for x86_64, this is {os.uname().machine}"
@@ -74,7 +74,7 @@ def why_not() -> str:
     if os.geteuid() != 0:
         return "it takes root"
     if missing:
-        return Missing(f"apt-get install --no-install-recommends {' '.join(missing)}")
+        return MissingPackages(f"apt-get install --no-install-recommends {' '.join(missing)}")
     try:
         done = subprocess.run(
             [*_unshare(), "sh", "-c", "mount -t tmpfs tmpfs /run && ip link add eth0 type veth peer name wire"],
@@ -85,7 +85,7 @@ def why_not() -> str:
         )
         if done.returncode:
             return f"namespaces are not allowed here: {done.stderr.strip()}"
-        group = Group(f"muster-try-{os.getpid()}")
+        group = ControlGroup(f"muster-try-{os.getpid()}")
         try:
             group.make()
         finally:
@@ -99,7 +99,7 @@ def _unshare() -> list[str]:
     return ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-class Group:
+class ControlGroup:
     """A control group in every hierarchy there is: many with version 1, one with version 2."""
 
     def __init__(self, name: str) -> None:
@@ -141,16 +141,16 @@ def _hierarchies() -> list[Path]:
     return found
 
 
-class Machine:
+class NestedMachine:
     """data: a folder for all its files. runtime: the unpacked packages of containerd (``packages.RUNTIME``)."""
 
-    def __init__(self, data: Path, runtime: Path, keeper: Keeper) -> None:
+    def __init__(self, data: Path, runtime: Path, reaper: ProcessReaper) -> None:
         self.data = data
-        self.group = Group(f"muster-{os.getpid()}-{next(_numbers)}")
+        self.group = ControlGroup(f"muster-{os.getpid()}-{next(_numbers)}")
         self._runtime = runtime
-        self._keeper = keeper
-        self._first = Component("machine", [*_unshare(), "sh", "-c", _FIRST], data / "machine.log", keeper)
-        self._containerd: Component | None = None
+        self._reaper = reaper
+        self._first = ManagedProcess("machine", [*_unshare(), "sh", "-c", _FIRST], data / "machine.log", reaper)
+        self._containerd: ManagedProcess | None = None
 
     def start(self, limit_s: float) -> None:
         self.group.make()
@@ -169,7 +169,7 @@ class Machine:
     @property
     def services(self) -> Path:
         """The network namespace that every Service's address leads to, but for the API server's and the DNS'."""
-        return Path(f"/proc/{self.pid}/root/run/netns/{BEYOND}")
+        return Path(f"/proc/{self.pid}/root/run/netns/{OUTSIDE_ADDRESS}")
 
     @property
     def on_its_network(self) -> list[str]:
@@ -202,7 +202,7 @@ class Machine:
             )
         )
         command = [*self.inside, "containerd", "--config", str(self.data / "containerd.toml")]
-        self._containerd = Component("containerd", command, self.data / "containerd.log", self._keeper)
+        self._containerd = ManagedProcess("containerd", command, self.data / "containerd.log", self._reaper)
         self._containerd.start()
         wait_for(
             lambda: self._ctr("version").returncode == 0, alive=[self._containerd], timeout_s=limit_s, what="containerd"
@@ -223,7 +223,7 @@ class Machine:
         command = [*self.inside, *self._to_containerd("images", "import", "-")]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
-    def components(self) -> list[Component]:
+    def components(self) -> list[ManagedProcess]:
         return [self._first, *([self._containerd] if self._containerd else [])]
 
     def stop(self) -> None:

@@ -19,19 +19,19 @@ from typing import Any, Self
 import yaml
 
 from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
-from muster_sandbox.controlplane.cluster import ControlPlane, free_ports, minor_version
+from muster_sandbox.controlplane.cluster import ControlPlane, Placement, free_ports, read_minor_version
 from muster_sandbox.image.layers import Image
-from muster_sandbox.processes import Component, ComponentDied, Keeper, wait_for
-from muster_sandbox.realnode import passage, services
-from muster_sandbox.realnode.containers import ADDRESS, DNS, SERVICE, Machine, why_not
+from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
+from muster_sandbox.realnode import namespace_relay, services
+from muster_sandbox.realnode.containers import ADDRESS, DNS, SERVICE, NestedMachine, find_obstacle
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made in it
 SHARED_MEMORY_LEAST = 4 << 30  # bytes: images twice, and what containers write
 
 
-def why_none() -> str:
+def find_node_obstacle() -> str:
     """What keeps a real node from being started here; empty when nothing does."""
-    if reason := why_not():
+    if reason := find_obstacle():
         return reason
     try:
         find_kubelet()  # of the version that was asked for
@@ -40,13 +40,13 @@ def why_none() -> str:
     return ""
 
 
-_PASSAGE = (sys.executable, "-m", passage.__name__)
+_PASSAGE = (sys.executable, "-m", namespace_relay.__name__)
 
 
 class RealNode:
     """A context manager. images: what the node has, the one of :data:`containers.PAUSE` among them.
 
-    Raises ComponentDied, TimeoutError or RuntimeError, with the log that says why.
+    Raises ProcessDied, TimeoutError or RuntimeError, with the log that says why.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class RealNode:
         self._runtime = runtime
         self._images = images
         self._limit_s = limit_s
-        self._keeper: Keeper | None = None
-        self._components: list[Component] = []
-        self._machine: Machine | None = None
+        self._reaper: ProcessReaper | None = None
+        self._components: list[ManagedProcess] = []
+        self._machine: NestedMachine | None = None
         self._plane: ControlPlane | None = None
         self._data: Path | None = None
 
@@ -91,7 +91,7 @@ class RealNode:
         return self._plane
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> NestedMachine:
         if self._machine is None:
             raise RuntimeError("the node is not running")
         return self._machine
@@ -116,11 +116,11 @@ class RealNode:
         return "".join(each.tail() for each in self._components if each.name == "kubelet")
 
     def _start(self) -> None:
-        self._keeper = Keeper()
+        self._reaper = ProcessReaper()
         roomy = os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= SHARED_MEMORY_LEAST
         self._data = Path(tempfile.mkdtemp(prefix="muster-node-", dir=SHARED_MEMORY if roomy else None))
-        self._keeper.remove_at_end(self._data)
-        self._machine = Machine(self._data, self._runtime, self._keeper)
+        self._reaper.remove_at_end(self._data)
+        self._machine = NestedMachine(self._data, self._runtime, self._reaper)
         self._machine.start(self._limit_s)
         with ThreadPoolExecutor(1) as pool:
             containers = pool.submit(self._start_containers, self._machine)
@@ -128,18 +128,17 @@ class RealNode:
             containers.result()
         self._start_kubelet(self._machine)
 
-    def _start_containers(self, machine: Machine) -> None:
+    def _start_containers(self, machine: NestedMachine) -> None:
         machine.start_containerd(self._limit_s)
         machine.import_images(self._images, self._limit_s)
 
-    def _start_plane(self, machine: Machine) -> None:
+    def _start_plane(self, machine: NestedMachine) -> None:
         etcd, api = free_ports(2)
         service = f"--service={SERVICE}:443={api}"
         self._open_passage("way-in", [*_PASSAGE, service, str(machine.pid), str(etcd), str(api)])
         plane = ControlPlane(
             self._binaries,
-            enter=machine.on_its_network,
-            ports=(etcd, api),
+            placement=Placement(enter=machine.on_its_network, ports=(etcd, api)),
             # names of nodes are in no DNS
             # and webhooks are called at their pods, as there is no kube-proxy
             extra_args={
@@ -152,9 +151,9 @@ class RealNode:
         where = [str(plane.kubeconfig), DNS, str(machine.services)]
         self._start_relay("services", [*command, *where], services.READY)
 
-    def _start_kubelet(self, machine: Machine) -> None:
+    def _start_kubelet(self, machine: NestedMachine) -> None:
         config = self.data / "kubelet.yaml"
-        minor = minor_version(self._kubelet)
+        minor = read_minor_version(self._kubelet)
         config.write_text(yaml.safe_dump(self._kubelet_config(machine, minor)))
         command = [
             *machine.inside,
@@ -171,7 +170,7 @@ class RealNode:
         kubelet = self._component("kubelet", command)
         wait_for(self._is_ready, alive=[kubelet], timeout_s=self._limit_s, what="the node's readiness")
 
-    def _kubelet_config(self, machine: Machine, minor: int) -> dict[str, Any]:
+    def _kubelet_config(self, machine: NestedMachine, minor: int) -> dict[str, Any]:
         config: dict[str, Any] = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -207,7 +206,7 @@ class RealNode:
         return config
 
     def _open_passage(self, name: str, command: Sequence[str]) -> None:
-        self._start_relay(name, command, passage.READY)
+        self._start_relay(name, command, namespace_relay.READY)
 
     def _start_relay(self, name: str, command: Sequence[str], ready: str) -> None:
         relay = self._component(name, command)
@@ -220,10 +219,10 @@ class RealNode:
         conditions = self.plane.admin.get(path)["status"].get("conditions", [])
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-    def _component(self, name: str, command: Sequence[str]) -> Component:
-        if self._keeper is None:
-            raise ComponentDied("the node is not running")
-        component = Component(name, command, self.data / f"{name}.log", self._keeper)
+    def _component(self, name: str, command: Sequence[str]) -> ManagedProcess:
+        if self._reaper is None:
+            raise ProcessDied("the node is not running")
+        component = ManagedProcess(name, command, self.data / f"{name}.log", self._reaper)
         self._components.append(component)
         component.start()
         return component
@@ -241,9 +240,9 @@ class RealNode:
             if self._plane is not None:
                 self._plane.stop()
                 self._plane = None
-            if self._keeper is not None:
-                self._keeper.close()
-                self._keeper = None
+            if self._reaper is not None:
+                self._reaper.close()
+                self._reaper = None
             if self._data is not None:
                 shutil.rmtree(self._data, ignore_errors=True)
                 self._data = None

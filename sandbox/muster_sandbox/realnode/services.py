@@ -21,15 +21,15 @@ from typing import Any, NamedTuple, cast
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError
-from muster_sandbox.realnode.cluster_dns import ServiceNames, question_of, reply
-from muster_sandbox.realnode.passage import copy
+from muster_sandbox.realnode.cluster_dns import ServiceNames, build_reply, parse_query
+from muster_sandbox.realnode.namespace_relay import copy_stream
 
 READY = "services are served"
 LOOK_S = 0.5
 _CLONE_NEWNET = 0x40000000  # setns(2); os.setns comes with Python 3.12
 
 
-class Port(NamedTuple):
+class ServicePort(NamedTuple):
     """One port of a Service. name: of the port, "" for the only one."""
 
     namespace: str
@@ -39,7 +39,7 @@ class Port(NamedTuple):
     name: str
 
 
-def ports_of(services: list[dict[str, Any]]) -> set[Port]:
+def list_service_ports(services: list[dict[str, Any]]) -> set[ServicePort]:
     """Of Services with a cluster IP."""
     found = set()
     for each in services:
@@ -49,7 +49,7 @@ def ports_of(services: list[dict[str, Any]]) -> set[Port]:
             continue
         for port in each["spec"].get("ports") or ():
             if port.get("protocol", "TCP") == "TCP":
-                found.add(Port(namespace, service, address, port["port"], port.get("name", "")))
+                found.add(ServicePort(namespace, service, address, port["port"], port.get("name", "")))
     return found
 
 
@@ -65,7 +65,7 @@ def ready_backends(endpoints: dict[str, Any], port: str) -> list[tuple[str, int]
 
 
 @contextlib.contextmanager
-def inside(namespace: Path) -> Iterator[None]:
+def enter_network(namespace: Path) -> Iterator[None]:
     """Sockets that are made here belong to ``namespace``. For a process of one thread."""
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -81,13 +81,13 @@ def inside(namespace: Path) -> Iterator[None]:
             enter(home.fileno())
 
 
-class Proxy:
+class ServiceProxy:
     """``client`` must be open. ``namespace``: where cluster IPs are local."""
 
     def __init__(self, client: KubeClient, namespace: Path) -> None:
         self._client = client
         self._namespace = namespace
-        self._open: dict[Port, asyncio.Server] = {}
+        self._open: dict[ServicePort, asyncio.Server] = {}
 
     async def follow(self) -> None:
         while True:
@@ -96,29 +96,29 @@ class Proxy:
             await asyncio.sleep(LOOK_S)
 
     async def _look(self) -> None:
-        wanted = ports_of((await self._client.get("/api/v1/services"))["items"])
+        wanted = list_service_ports((await self._client.get("/api/v1/services"))["items"])
         for gone in self._open.keys() - wanted:
             self._open.pop(gone).close()
         for port in wanted - self._open.keys():
             with contextlib.suppress(OSError):  # a Service that has just gone had it
-                with inside(self._namespace):
+                with enter_network(self._namespace):
                     listener = socket.create_server((port.address, port.number))
                 self._open[port] = await asyncio.start_server(self._serving(port), sock=listener)
 
-    def _serving(self, port: Port) -> Any:
+    def _serving(self, port: ServicePort) -> Any:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(OSError, ApiError):
                 place = f"/api/v1/namespaces/{port.namespace}/endpoints/{port.service}"
                 backends = ready_backends(await self._client.get(place), port.name)
                 if backends:
                     far_reader, far_writer = await asyncio.open_connection(*backends[0])
-                    await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
+                    await asyncio.gather(copy_stream(reader, far_writer), copy_stream(far_reader, writer))
             writer.close()
 
         return serve
 
 
-class Names(asyncio.DatagramProtocol):
+class DnsServer(asyncio.DatagramProtocol):
     def __init__(self, names: ServiceNames) -> None:
         self._names = names
         self._answering: set[asyncio.Task[None]] = set()
@@ -132,9 +132,9 @@ class Names(asyncio.DatagramProtocol):
         task.add_done_callback(self._answering.discard)
 
     async def _answer(self, query: bytes, asker: tuple[str, int]) -> None:
-        if (question := question_of(query)) is not None:
+        if (question := parse_query(query)) is not None:
             with contextlib.suppress(ApiError):  # who asks asks again
-                self._transport.sendto(reply(query, question, await self._names.addresses(question.name)), asker)
+                self._transport.sendto(build_reply(query, question, await self._names.addresses(question.name)), asker)
 
 
 async def main(kubeconfig: Path, dns: str, namespace: Path) -> None:
@@ -142,10 +142,10 @@ async def main(kubeconfig: Path, dns: str, namespace: Path) -> None:
     names.bind((dns, 53))
     async with KubeClient(load_config(kubeconfig), timeout_s=30.0) as client:
         preferred = (await client.get("/apis/discovery.k8s.io"))["preferredVersion"]["groupVersion"]
-        looked_up = Names(ServiceNames(client, f"/apis/{preferred}"))
+        looked_up = DnsServer(ServiceNames(client, f"/apis/{preferred}"))
         await asyncio.get_running_loop().create_datagram_endpoint(lambda: looked_up, sock=names)
         print(READY, flush=True)
-        await Proxy(client, namespace).follow()
+        await ServiceProxy(client, namespace).follow()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Pod
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
-from muster_sandbox.simulation.nodes import each
+from muster_sandbox.simulation.nodes import for_each
 from muster_sandbox.simulation.pods import READY_URL
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -52,7 +52,7 @@ async def create_agent_pods(
         pod = await client.create(PODS, agent_pod(node, ready_url=ready_urls.get(node, "")), type=Pod)
         uids[node] = pod.metadata.uid
 
-    await each(nodes, create)
+    await for_each(nodes, create)
     return uids
 
 
@@ -65,4 +65,4 @@ async def delete_agent_pods(client: KubeClient, nodes: Iterable[str]) -> None:
         except NotFound:
             return
 
-    await each(nodes, delete)
+    await for_each(nodes, delete)

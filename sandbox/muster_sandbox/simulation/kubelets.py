@@ -24,12 +24,12 @@ from muster_sandbox.simulation.pods import (
     ADDRESS,
     READY_URL,
     BadScript,
-    Script,
+    DesiredPodState,
+    PodScript,
     SimulatedPod,
-    Wanted,
-    script_of,
+    desired_state,
+    read_script,
     status_patch,
-    wanted,
 )
 
 PROBE_PERIOD_S = 1.0
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Life:
+class _PodLife:
     """What is remembered of one pod (by uid) beyond its API object."""
 
     uid: str
@@ -65,7 +65,7 @@ class Kubelets:
         self,
         client: KubeClient,
         *,
-        script: Callable[[SimulatedPod], Script] = script_of,
+        script: Callable[[SimulatedPod], PodScript] = read_script,
         probe: Probe | None = None,
         node: Callable[[str], bool] = bool,
         clock: Callable[[], float] = time.monotonic,
@@ -76,7 +76,7 @@ class Kubelets:
         self._node = node
         self._clock = clock
         self._queue: WorkQueue[str] = WorkQueue()
-        self._lives: dict[str, _Life] = {}
+        self._lives: dict[str, _PodLife] = {}
         self._addresses = 0
         self._watching: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -157,7 +157,7 @@ class Kubelets:
             return
         life = self._lives.get(key)
         if life is None or life.uid != new.metadata.uid:
-            life = _Life(new.metadata.uid, self._clock(), self._address_for(new))
+            life = _PodLife(new.metadata.uid, self._clock(), self._address_for(new))
             self._lives[key] = life
         if new.metadata.deletion_timestamp and life.deleted_at is None:
             life.deleted_at = self._clock()
@@ -190,9 +190,9 @@ class Kubelets:
         if want.again_s is not None:
             self._queue.add_after(key, want.again_s)
 
-    def _wanted(self, pod: SimulatedPod, life: _Life, script: Script) -> Wanted:
+    def _wanted(self, pod: SimulatedPod, life: _PodLife, script: PodScript) -> DesiredPodState:
         now = self._clock()
-        return wanted(
+        return desired_state(
             script,
             now - life.seen_at,
             deleted_since_s=None if life.deleted_at is None else now - life.deleted_at,
@@ -231,7 +231,7 @@ class Kubelets:
             life.ready = ready
             self._queue.add(pod.key)
 
-    def _life(self, key: str) -> _Life:
+    def _life(self, key: str) -> _PodLife:
         life = self._lives.get(key)
         if life is None:
             raise KeyError(f"{key} is bound to none of these nodes; there are: {', '.join(sorted(self._lives)[:10])}")

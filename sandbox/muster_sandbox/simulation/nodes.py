@@ -94,7 +94,7 @@ def node_object(name: str, index: int = 0, shape: NodeShape = NodeShape()) -> Ob
     }
 
 
-class Fleet:
+class SimulatedNodes:
     """Simulated nodes of one test (or sandbox), removed together. The client's connections bound how fast it goes."""
 
     def __init__(self, client: KubeClient) -> None:
@@ -118,7 +118,7 @@ class Fleet:
             await self._client.create(NODES, body, type=Node)
             self.names.append(body["metadata"]["name"])  # only ours: delete() takes these
 
-        await each(bodies, create)
+        await for_each(bodies, create)
         return names
 
     async def delete(self, names: Iterable[str] | None = None) -> None:
@@ -132,12 +132,12 @@ class Fleet:
                 except NotFound:
                     continue
 
-        await each(leaving, delete)
+        await for_each(leaving, delete)
         gone = set(leaving)
         self.names = [name for name in self.names if name not in gone]
 
 
-async def each(items: Iterable[T], act: Callable[[T], Awaitable[None]], *, concurrency: int = CONCURRENCY) -> None:
+async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], *, concurrency: int = CONCURRENCY) -> None:
     """``act`` on every item, ``concurrency`` at once. After an error no more are begun; it is raised as it is."""
     waiting = iter(items)
     failed = False

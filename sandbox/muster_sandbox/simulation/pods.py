@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.api.objects import Api, Metadata, NodeCondition
+from muster_kube.api.objects import Api, Container, Metadata, PodStatus
 
 SCRIPT = "testbed.muster.dev/script"  # annotation: a Script as JSON
 READY_URL = "testbed.muster.dev/readyz"  # annotation: readiness is what this URL answers
@@ -16,7 +16,7 @@ LAST_PHASES = ("Succeeded", "Failed")
 Object = dict[str, Any]
 
 
-class Script(msgspec.Struct, frozen=True):
+class PodScript(msgspec.Struct, frozen=True):
     """What a pod does on its simulated node.
 
     start_after_s: in Pending after it was bound
@@ -33,20 +33,16 @@ class Script(msgspec.Struct, frozen=True):
     stop_after_s: float = 0.0
 
 
-class Container(Api, frozen=True):
-    name: str
+class SimulatedContainer(Container, frozen=True):
     image: str = ""
 
 
-class Spec(Api, frozen=True):
+class SimulatedPodSpec(Api, frozen=True):
     node_name: str = ""
-    containers: tuple[Container, ...] = ()
+    containers: tuple[SimulatedContainer, ...] = ()
 
 
-class PodStatus(Api, frozen=True):
-    phase: str = ""
-    conditions: tuple[NodeCondition, ...] = ()
-    pod_ip: str = msgspec.field(default="", name="podIP")
+class SimulatedPodStatus(PodStatus, frozen=True):
     start_time: str = ""
 
 
@@ -54,8 +50,8 @@ class SimulatedPod(Api, frozen=True):
     """A pod, projected."""
 
     metadata: Metadata
-    spec: Spec = Spec()
-    status: PodStatus = PodStatus()
+    spec: SimulatedPodSpec = SimulatedPodSpec()
+    status: SimulatedPodStatus = SimulatedPodStatus()
 
     @property
     def key(self) -> str:
@@ -65,28 +61,24 @@ class SimulatedPod(Api, frozen=True):
     def path(self) -> str:
         return f"/api/v1/namespaces/{self.metadata.namespace}/pods/{self.metadata.name}"
 
-    @property
-    def ready(self) -> bool:
-        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
-
 
 class BadScript(ValueError):
     """A pod's script annotation cannot be read."""
 
 
-def script_of(pod: SimulatedPod) -> Script:
+def read_script(pod: SimulatedPod) -> PodScript:
     """From the annotation; without one the pod starts at once, is ready, and runs for ever. Raises BadScript."""
     text = pod.metadata.annotations.get(SCRIPT)
     if text is None:
-        return Script()
+        return PodScript()
     try:
-        return msgspec.json.decode(text, type=Script)
+        return msgspec.json.decode(text, type=PodScript)
     except msgspec.MsgspecError as error:
         raise BadScript(f"{pod.key}: annotation {SCRIPT}: {error}") from error
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredPodState:
     """phase: Pending, Running, Succeeded or Failed. again_s: when something changes by time alone; None: never."""
 
     phase: str
@@ -95,15 +87,15 @@ class Wanted:
     gone: bool = False
 
 
-def wanted(
-    script: Script,
+def desired_state(
+    script: PodScript,
     age_s: float,
     *,
     deleted_since_s: float | None = None,
     ready: bool | None = None,
     exit_code: int | None = None,
     phase: str = "",
-) -> Wanted:
+) -> DesiredPodState:
     """What the pod's status should say ``age_s`` seconds after its kubelet first saw it.
 
     deleted_since_s: since its deletion was asked for, None: it was not
@@ -114,32 +106,32 @@ def wanted(
     if deleted_since_s is not None:
         left_s = script.stop_after_s - deleted_since_s
         if left_s <= 0:
-            return Wanted(phase, False, None, gone=True)
-        return Wanted(phase, False, left_s)
+            return DesiredPodState(phase, False, None, gone=True)
+        return DesiredPodState(phase, False, left_s)
     if phase in LAST_PHASES:
-        return Wanted(phase, False, None)
+        return DesiredPodState(phase, False, None)
     if exit_code is not None:
-        return Wanted(_last_phase(exit_code), False, None)
+        return DesiredPodState(_last_phase(exit_code), False, None)
     if age_s < script.start_after_s:
-        return Wanted("Pending", False, script.start_after_s - age_s)
+        return DesiredPodState("Pending", False, script.start_after_s - age_s)
     ran_s = age_s - script.start_after_s
     if script.run_s is not None and ran_s >= script.run_s:
-        return Wanted(_last_phase(script.exit_code), False, None)
+        return DesiredPodState(_last_phase(script.exit_code), False, None)
     moments = [moment - ran_s for moment in (script.run_s, script.ready_after_s) if moment is not None]
     coming = [moment for moment in moments if moment > 0]
     by_script = script.ready_after_s is not None and ran_s >= script.ready_after_s
-    return Wanted("Running", by_script if ready is None else ready, min(coming, default=None))
+    return DesiredPodState("Running", by_script if ready is None else ready, min(coming, default=None))
 
 
 def _last_phase(exit_code: int) -> str:
     return "Succeeded" if exit_code == 0 else "Failed"
 
 
-def status_patch(pod: SimulatedPod, want: Wanted, *, exit_code: int, address: str, now: str) -> Object | None:
+def status_patch(pod: SimulatedPod, want: DesiredPodState, *, exit_code: int, address: str, now: str) -> Object | None:
     """A strategic merge patch of pods/status, or None where the pod says so already. ``now``: RFC 3339."""
     if want.phase not in ("Running", *LAST_PHASES):
         return None  # the API server made it Pending
-    if pod.status.phase == want.phase and pod.ready == want.ready:
+    if pod.status.phase == want.phase and pod.status.ready == want.ready:
         return None
     reason = {} if want.ready else {"reason": "PodCompleted" if want.phase == "Succeeded" else "ContainersNotReady"}
     ready = {"status": "True" if want.ready else "False", "lastTransitionTime": now, **reason}
@@ -164,7 +156,9 @@ def status_patch(pod: SimulatedPod, want: Wanted, *, exit_code: int, address: st
     }
 
 
-def _container(container: Container, pod: SimulatedPod, want: Wanted, *, exit_code: int, now: str) -> Object:
+def _container(
+    container: SimulatedContainer, pod: SimulatedPod, want: DesiredPodState, *, exit_code: int, now: str
+) -> Object:
     started = pod.status.start_time or now
     identity = f"simulated://{pod.metadata.uid}/{container.name}"
     if want.phase == "Running":

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.checks.dmesg_reading.test_real_kmsg import mark, pytestmark, write  # noqa: F401 - two are pytest's
-from tests.docs.stages import allotted
+from tests.docs.command_list import commands_of_test
 
 from muster_cli.__main__ import main
 
@@ -26,7 +26,7 @@ DATED, FOLLOWING = ("dmesg --time-format iso", "journalctl -k -o short-iso"), ("
 
 
 def test_these_are_the_lines() -> None:
-    assert {*DATED, *FOLLOWING} == allotted(__file__)
+    assert {*DATED, *FOLLOWING} == commands_of_test(__file__)
 
 
 @pytest.fixture

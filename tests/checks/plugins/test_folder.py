@@ -160,17 +160,17 @@ def test_who_does_not_ask_what_was_left_out_finds_it_in_the_log(bench, caplog):
 
 
 async def test_rules_for_the_kernel_log_join_the_check_dmesg(bench):
-    from muster_cli.cluster.local_checks import run_once
+    from muster_cli.cluster.local_checks import run_check
 
     bench.config("kernel-monitor.json", KERNEL)
     log = bench.folder / "kern.log"
     log.write_text("[ 1.0] widget hot\n[ 2.0] Killed process 1 (x) total-vm:1kB\n")
     dmesg = registry([], plugins_folder=bench.folder)["dmesg"]
     parameters = dmesg.parameters.model_validate({"source": "file", "path": log, "complete": True})
-    result = await run_once(dmesg, bench.node, parameters)
+    result = await run_check(dmesg, bench.node, parameters)
     assert {finding.reason for finding in result.findings} == {"WidgetHot", "OOMKilling"}
     assert "dmesg" in registry([])
-    plain = await run_once(registry([])["dmesg"], bench.node, parameters)
+    plain = await run_check(registry([])["dmesg"], bench.node, parameters)
     assert {finding.reason for finding in plain.findings} == {"OOMKilling"}
 
 
@@ -220,12 +220,12 @@ async def test_the_executable_of_the_page_runs(page, bench):
 
 
 async def test_the_rules_of_the_page_find_what_it_says(page, bench):
-    from muster_cli.cluster.local_checks import run_once
+    from muster_cli.cluster.local_checks import run_check
 
     log = bench.folder / "widget.log"
     log.write_text("[ 1.0] widget 7: dead\n")
     parameters = page["dmesg"].parameters.model_validate({"source": "file", "path": log})
-    result = await run_once(page["dmesg"], bench.node, parameters)
+    result = await run_check(page["dmesg"], bench.node, parameters)
     assert [(f.reason, str(f.verdict), f.message) for f in result.findings] == [
         ("WidgetDied", "FAIL", "WidgetBroken: widget 7: dead")
     ]

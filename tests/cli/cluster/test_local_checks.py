@@ -12,10 +12,11 @@ from muster_checks.base.execution import NotHere
 from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
 from muster_checks.registry import registry
 from muster_cli.__main__ import main
-from muster_cli.cluster.local_checks import run_all
-from muster_cli.commands.check import Usage, read_parameters
+from muster_cli.cluster.local_checks import run_checks
+from muster_cli.commands.check import read_parameters
 from muster_cli.report.samples import BadSample, judge_sample
 from muster_cli.report.verdicts import as_lines
+from muster_cli.usage import UsageError
 
 SOUND = Finding(
     component="gpu/0000:3b:00.0",
@@ -61,7 +62,7 @@ async def test_light_checks_run_side_by_side_and_heavy_ones_alone():
         diary.check("two"),
         diary.check("bandwidth", Cost.HEAVY),
     ]
-    results = await run_all(checks, NodeView(), {check.name: Slow() for check in checks})
+    results = await run_checks(checks, NodeView(), {check.name: Slow() for check in checks})
     assert [result.check for result in results] == ["heavy", "one", "two", "bandwidth"]
     assert diary.beside["one"] == {"two"}
     assert diary.beside["heavy"] == diary.beside["bandwidth"] == set()
@@ -79,7 +80,7 @@ async def test_one_check_that_breaks_takes_no_other_with_it():
         for name, probe in {"broken": broken, "absent": absent}.items()
     }
     made["fine"] = Diary().check("fine")
-    results = await run_all(list(made.values()), NodeView(), {name: Slow() for name in made})
+    results = await run_checks(list(made.values()), NodeView(), {name: Slow() for name in made})
     assert [(r.check, r.verdict, r.reason) for r in results] == [
         ("broken", Verdict.UNKNOWN, "ProbeFailed"),
         ("absent", Verdict.SKIP, "NoDevice"),
@@ -114,7 +115,7 @@ def test_parameters_go_to_every_check_that_has_them_or_to_one():
     ],
 )
 def test_parameters_that_are_wrong_say_what_is_allowed(word: str, told: str):
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         read_parameters([Diary().check("one")], [word])
     assert told in str(caught.value)
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from muster_cli.cluster.tainter import NoPlace, namespace_of
+from muster_cli.cluster.tainter import NamespaceUnknown, find_namespace
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Forbidden
@@ -19,5 +19,7 @@ class Shut:
 
 async def test_who_may_not_list_leases_is_told_that_and_not_that_there_are_none() -> None:
     config = ClusterConfig(origin="test", server="https://127.0.0.1:1", namespace="team")
-    with pytest.raises(NoPlace, match=r"you may not list Leases, and none .* in namespace team: say by --namespace"):
-        await namespace_of(cast(KubeClient, Shut()), config, None)
+    with pytest.raises(
+        NamespaceUnknown, match=r"you may not list Leases, and none .* in namespace team: say by --namespace"
+    ):
+        await find_namespace(cast(KubeClient, Shut()), config, None)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.docs.stages import allotted
+from tests.docs.command_list import commands_of_test
 
 from muster_cli.__main__ import main
 
@@ -32,7 +32,7 @@ def sample(tmp_path: Path) -> Path:
 def test_the_exit_code_is_that_of_a_monitoring_plug_in(tmp_path: Path, text: str, code: int) -> None:
     log = tmp_path / "dmesg.txt"
     log.write_text(text + "\n")
-    (line,) = allotted(__file__)
+    (line,) = commands_of_test(__file__)
     assert line == "muster check dmesg --sample"
     assert main([*line.split()[1:], str(log)]) == code
 

@@ -9,10 +9,10 @@ import pytest
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.registry import registry
 from muster_cli.__main__ import main
-from muster_cli.commands.policy import how, what
+from muster_cli.commands.policy import describe_rules, verdict_rows
 from muster_cli.report.columns import as_page
-from muster_cli.report.policy_rows import Row, rows
-from muster_cli.report.policy_warnings import notes, warnings
+from muster_cli.report.policy_rows import PolicyRow, policy_rows
+from muster_cli.report.policy_warnings import find_notes, find_warnings
 from muster_tainter.policy.file import load_policy, parse_policy
 
 CHECKS = registry()
@@ -20,11 +20,11 @@ TAINT = "action: taint"
 
 
 def doubts(text: str) -> list[str]:
-    return list(warnings(parse_policy(text), CHECKS))
+    return list(find_warnings(parse_policy(text), CHECKS))
 
 
-def rows_of(text: str | None = None) -> list[Row]:
-    return rows(load_policy(None) if text is None else parse_policy(text), load_catalogue(None), CHECKS)
+def rows_of(text: str | None = None) -> list[PolicyRow]:
+    return policy_rows(load_policy(None) if text is None else parse_policy(text), load_catalogue(None), CHECKS)
 
 
 def test_the_built_in_policy_is_beyond_doubt(capsys: Any) -> None:
@@ -144,20 +144,20 @@ pools:
   - {name: b, selector: {matchLabels: {gpu: a100}}}
   - {name: c, selector: {matchLabels: {zone: x}}, budget: {perDomain: 1}}
 """
-    told = list(notes(parse_policy(text)))
+    told = list(find_notes(parse_policy(text)))
     assert [line.split(":")[0] for line in told] == [
         "pools[1] (b)", "pools[2] (c).domain", "pools[0] (a) and pools[2] (c) may choose the same node",
         "pools[1] (b) and pools[2] (c) may choose the same node",
     ]  # fmt: skip
-    assert next(notes(parse_policy("rules: []"))).startswith("pools: there is none")
+    assert next(find_notes(parse_policy("rules: []"))).startswith("pools: there is none")
 
 
 def test_the_table_fits_a_hundred_columns() -> None:
     found, policy = rows_of(), load_policy(None)
-    page = as_page(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), what(found, frozenset()), 100)
-    assert max(map(len, [*page.splitlines(), *how(policy, found)])) <= 100
+    page = as_page(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), verdict_rows(found, frozenset()), 100)
+    assert max(map(len, [*page.splitlines(), *describe_rules(policy, found)])) <= 100
     assert "hardware (of kernel log, reboot, reset): taint muster.dev/faulty=true:NoSchedule" in list(
-        how(policy, found)
+        describe_rules(policy, found)
     )
 
 

@@ -16,11 +16,12 @@ import pytest
 from tests.cli.recorded_agent import GUARD_S, Piece, RecordedAgent, bad, ending, node, serving
 
 from muster_cli.__main__ import main
-from muster_cli.cluster.agent_routes import Usage, way_from
+from muster_cli.cluster.agent_routes import find_route
 from muster_cli.commands.run import add_arguments
 from muster_cli.report.columns import as_lines, as_page
-from muster_cli.report.fleet_answer import HEAD, Answers
-from muster_cli.report.progress import Waiting
+from muster_cli.report.fleet_answer import HEAD, FleetAnswers
+from muster_cli.report.progress import FleetProgress
+from muster_cli.usage import UsageError
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import StaticToken
 
@@ -312,15 +313,15 @@ def asked(*flags: str) -> argparse.Namespace:
 
 
 async def test_a_pod_asks_the_service_by_name_and_keeps_its_own_token():
-    way = way_from(asked(), in_a_pod)
+    way = find_route(asked(), in_a_pod)
     assert (way.config.server, way.path) == ("http://autopilot-healthchecks.autopilot.svc:3333", "/status")
     assert await way.config.credentials.header() is None
 
 
 def test_force_from_a_pod_wants_a_token(tmp_path):
-    with pytest.raises(Usage, match="--token-file FILE"):
-        way_from(asked("--force"), in_a_pod)
-    assert way_from(asked("--force", "--token-file", str(tmp_path / "token")), in_a_pod).path == "/status"
+    with pytest.raises(UsageError, match="--token-file FILE"):
+        find_route(asked("--force"), in_a_pod)
+    assert find_route(asked("--force", "--token-file", str(tmp_path / "token")), in_a_pod).path == "/status"
 
 
 def test_force_through_the_proxy_is_refused_with_the_way_that_works(tmp_path, capsys):
@@ -369,8 +370,8 @@ class Terminal(io.StringIO):
 
 def test_progress_counts_what_has_come_and_what_is_bad():
     now = [100.0]
-    answers = Answers()
-    waiting = Waiting(answers, total=500, file=Terminal(), clock=lambda: now[0])
+    answers = FleetAnswers()
+    waiting = FleetProgress(answers, total=500, file=Terminal(), clock=lambda: now[0])
     for line in (node("a"), node("b", "FAIL", ping=bad()), node("c", "UNKNOWN")):
         answers.take(line)
     now[0] = 162.0

@@ -17,8 +17,8 @@ from muster_checks.base.vocabulary import Verdict
 from muster_cli.__main__ import main
 from muster_cli.cluster.node_snapshot import NodeState
 from muster_cli.report.columns import as_page
-from muster_cli.report.fleet_rows import HEAD, NodeRow, row_of, rows_of, shown, summary, worst_of
-from muster_cli.report.node import lines_of
+from muster_cli.report.fleet_rows import HEAD, NodeRow, node_row, node_rows, select_rows, summary, worst_verdict
+from muster_cli.report.node import format_node
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import (
@@ -77,7 +77,7 @@ XID = ReportedFinding(
 
 
 def one(made: Node | None, said: NodeHealth | None) -> NodeRow:
-    return row_of("a", made, said, NOW)
+    return node_row("a", made, said, NOW)
 
 
 def test_a_node_is_what_its_agent_says():
@@ -91,11 +91,11 @@ def test_a_node_is_what_its_agent_says():
 def test_a_node_nobody_watches_is_not_unknown():
     row = one(node("a"), None)
     assert row.verdict is None
-    assert worst_of([row, one(node("a"), health("a"))]) is Verdict.PASS
+    assert worst_verdict([row, one(node("a"), health("a"))]) is Verdict.PASS
 
 
 def test_a_fleet_nobody_watches_is_unknown():
-    assert worst_of([one(node("a"), None)]) is Verdict.UNKNOWN
+    assert worst_verdict([one(node("a"), None)]) is Verdict.UNKNOWN
 
 
 def test_an_agent_that_has_not_spoken_is_unknown():
@@ -138,9 +138,9 @@ def test_a_taint_that_is_withheld_is_told_with_why():
     row = one(made, said)
     cells = dict(zip(HEAD, row.cells(NOW), strict=True))
     assert (cells["TAINTS"], cells["MESSAGE"]) == ("withheld", why)
-    assert f"withheld  {why}" in lines_of(NodeState(made, said, Memory()), row, NOW)
-    sound = [row_of(str(n), node(str(n)), health(str(n)), NOW) for n in range(100)]
-    assert shown([row, *sound], every=False)[0] == [row], "not hidden among those that are well"
+    assert f"withheld  {why}" in format_node(NodeState(made, said, Memory()), row, NOW)
+    sound = [node_row(str(n), node(str(n)), health(str(n)), NOW) for n in range(100)]
+    assert select_rows([row, *sound], every=False)[0] == [row], "not hidden among those that are well"
 
 
 def test_a_cordoned_node_says_so_and_kubernetes_own_taints_are_left_out():
@@ -163,7 +163,7 @@ def test_a_node_left_alone_says_so():
 
 def test_the_worst_stand_on_top_and_what_nobody_watches_below():
     healths = {name: health(name, verdict) for name, verdict in (("a", "PASS"), ("b", "FAIL"), ("c", "UNKNOWN"))}
-    rows = rows_of([node(name) for name in "abcd"], healths, NOW)
+    rows = node_rows([node(name) for name in "abcd"], healths, NOW)
     assert [row.node for row in rows] == ["b", "c", "a", "d"]
     assert summary(rows) == "3 nodes: 1 PASS, 1 FAIL, 1 UNKNOWN; 1 not watched"
 
@@ -171,11 +171,11 @@ def test_the_worst_stand_on_top_and_what_nobody_watches_below():
 def test_many_sound_nodes_are_one_line_but_tainted_ones_are_shown():
     names = [f"n{number}" for number in range(30)]
     nodes = [node(name) for name in names] + [node("tainted", OURS), node("tested", testing="dcgm")]
-    rows = rows_of(nodes, {each.metadata.name: health(each.metadata.name) for each in nodes}, NOW)
-    visible, said = shown(rows, every=False)
+    rows = node_rows(nodes, {each.metadata.name: health(each.metadata.name) for each in nodes}, NOW)
+    visible, said = select_rows(rows, every=False)
     assert [row.node for row in visible] == ["tainted", "tested"]
     assert said == "30 nodes are fine (--all shows them)"
-    assert shown(rows, every=True) == (rows, "")
+    assert select_rows(rows, every=True) == (rows, "")
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -183,7 +183,7 @@ def test_many_sound_nodes_are_one_line_but_tainted_ones_are_shown():
 def test_the_table_fits_any_terminal(width: int, count: int):
     names = [f"{number}-{LONG}" for number in range(count)]
     said = {n: health(n, "FAIL", check("dmesg", "FAIL", 60, XID), failing="dmesg", message="x" * 256) for n in names}
-    rows = rows_of([node(name, OURS) for name in names], said, NOW)
+    rows = node_rows([node(name, OURS) for name in names], said, NOW)
     page = as_page(HEAD, [row.cells(NOW) for row in rows], width)
     assert max(map(len, page.splitlines())) <= width
 
@@ -207,7 +207,7 @@ def test_one_node_in_full():
     )
     closed = Closed(check="ping", component="host", reason="PeersSilent", occurrence=1, closed_at=ago(90), how="boot")
     state = NodeState(node("a", OURS), said, Memory(open=(fault,), closed=(closed,)))
-    text = "\n".join(lines_of(state, row_of("a", state.node, said, NOW), NOW))
+    text = "\n".join(format_node(state, node_row("a", state.node, said, NOW), NOW))
     for words in (
         "a  FAIL for 2h",
         "taints    muster.dev/faulty=true:NoSchedule",
@@ -232,8 +232,8 @@ def test_one_node_in_full():
 def test_control_characters_in_objects_never_reach_the_terminal():
     said = health("a", "FAIL", check("x\x1b[2J", "FAIL", 60, reason="\x1b", message="\x07"), message="\x1b]0;x\x07")
     state = NodeState(node("a"), said, Memory())
-    row = row_of("a", state.node, said, NOW)
-    assert "\x1b" not in "\n".join(lines_of(state, row, NOW)) + as_page(HEAD, [row.cells(NOW)], 80)
+    row = node_row("a", state.node, said, NOW)
+    assert "\x1b" not in "\n".join(format_node(state, row, NOW)) + as_page(HEAD, [row.cells(NOW)], 80)
 
 
 # --- the command, against an API server that answers so

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from muster_cli.commands.explain_ipujob import job_name
-from muster_cli.report.job import Known, lines, on_node, story
+from muster_cli.report.job import JobFacts, format_story, list_jobs_on_node, tell_story
 from muster_kube.api.objects import Event, Pod
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
@@ -51,8 +51,8 @@ def pod(name: str, node: str, phase: str = "Running", owner: str = "train") -> P
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}, type=Pod)
 
 
-def words(known: Known) -> list[str]:
-    return [chapter.word for chapter in story(known, NOW).chapters]
+def words(known: JobFacts) -> list[str]:
+    return [chapter.word for chapter in tell_story(known, NOW).chapters]
 
 
 def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
@@ -70,7 +70,7 @@ def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
         event("HealthDegraded", "07:19:59", "rank 0, worker-0, n1: Xid79"),
         event("NoHealthyNode", "07:01:00", "waits for a healthy node"),
     ]
-    told = story(Known(moved, events, [pod("train-worker-0", "n2")]), NOW)
+    told = tell_story(JobFacts(moved, events, [pod("train-worker-0", "n2")]), NOW)
     assert [chapter.word for chapter in told.chapters] == [
         "submitted", "taken up", "queued", "running", "fault", "moving", "running", "moved",
     ]  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
 
 def test_a_move_is_told_from_the_status_when_its_events_are_forgotten() -> None:
     old = job(made="01:00:00", moves=1, lastMove=MOVE)
-    told = story(Known(old), NOW)
+    told = tell_story(JobFacts(old), NOW)
     assert [(each.word, each.text) for each in told.chapters][-1] == ("moving", "away from n1: worker-0 on n1: Xid79")
     assert any("no Event is left" in note for note in told.notes)
 
@@ -95,7 +95,7 @@ def test_a_restart_and_the_end_say_their_reasons() -> None:
         conditions=[condition("Failed", "07:30:00", "worker-1: container main: exit code 1", "BackoffLimitExceeded")],
     )
     restart = event("IPUJobRestarting", "07:10:00", "restart 1 of 3: worker-0 was OOMKilled")
-    told = story(Known(failed, [restart]), NOW)
+    told = tell_story(JobFacts(failed, [restart]), NOW)
     assert [chapter.word for chapter in told.chapters] == ["submitted", "restart", "failed"]
     assert told.chapters[-1].text == "BackoffLimitExceeded: worker-1: container main: exit code 1"
     assert told.state == "Failed"
@@ -104,7 +104,7 @@ def test_a_restart_and_the_end_say_their_reasons() -> None:
 
 def test_what_an_event_and_a_condition_both_say_is_told_once() -> None:
     restarting = job(conditions=[condition("Restarting", "07:10:01", "restart 1 of 3 at …")])
-    told = story(Known(restarting, [event("IPUJobRestarting", "07:10:00", "restart 1 of 3: killed")]), NOW)
+    told = tell_story(JobFacts(restarting, [event("IPUJobRestarting", "07:10:00", "restart 1 of 3: killed")]), NOW)
     assert [chapter.text for chapter in told.chapters if chapter.word == "restart"] == ["restart 1 of 3: killed"]
     assert told.code == 1
 
@@ -114,29 +114,31 @@ def test_bad_hardware_under_a_running_job_stands_in_its_first_line_and_beside_it
     health = msgspec.convert(
         {"metadata": {"name": "n1"}, "status": {"verdict": "FAIL", "message": "off the bus"}}, type=NodeHealth
     )
-    told = story(Known(ill, [], [pod("train-worker-0", "n1")], {"n1": health}), NOW)
-    assert next(iter(lines(told))) == "team/train RUNNING  attempt 1, 0 of 3 restarts: rank 0: Xid79"
+    told = tell_story(JobFacts(ill, [], [pod("train-worker-0", "n1")], {"n1": health}), NOW)
+    assert next(iter(format_story(told))) == "team/train RUNNING  attempt 1, 0 of 3 restarts: rank 0: Xid79"
     assert told.places == ("n1: worker-0 Running; the node is FAIL: off the bus",)
     assert told.code == 1
 
 
 def test_an_event_that_nobody_here_knows_is_told_with_its_reason() -> None:
-    assert "Odd: x" in [chapter.text for chapter in story(Known(job(), [event("Odd", "07:10:00", "x")]), NOW).chapters]
+    assert "Odd: x" in [
+        chapter.text for chapter in tell_story(JobFacts(job(), [event("Odd", "07:10:00", "x")]), NOW).chapters
+    ]
 
 
 def test_what_could_not_be_read_is_said_and_the_rest_is_told() -> None:
-    told = story(Known(job(), blind=("not looked at: pods",)), NOW)
+    told = tell_story(JobFacts(job(), blind=("not looked at: pods",)), NOW)
     assert told.notes[0] == "not looked at: pods"
-    assert words(Known(job())) == ["submitted"]
+    assert words(JobFacts(job())) == ["submitted"]
 
 
 def test_a_node_tells_of_the_jobs_that_run_there_and_that_left_it() -> None:
     left = job(lastMove=MOVE, moves=1)
-    assert on_node("n1", [left], [pod("other-worker-0", "n1", owner="other")]) == [
+    assert list_jobs_on_node("n1", [left], [pod("other-worker-0", "n1", owner="other")]) == [
         "IPUJob team/other: worker-0 Running",
         f"IPUJob team/train moved away from here at {DAY}07:20:00Z: worker-0 on n1: Xid79",
     ]
-    assert on_node("n2", [left], []) == []
+    assert list_jobs_on_node("n2", [left], []) == []
 
 
 @pytest.mark.parametrize("text", ["", "a/b/c", "a/", "a/../b", "a b", "a\x1b"])
@@ -147,15 +149,15 @@ def test_a_name_that_no_job_can_have_is_refused(text: str) -> None:
 
 def test_a_job_that_waits_says_for_what() -> None:
     waits = job(conditions=[condition("Pending", "07:00:01", "is waiting for resources")], lastMessage="0 free blocks")
-    told = story(Known(waits), NOW)
+    told = tell_story(JobFacts(waits), NOW)
     assert told.why.endswith(": 0 free blocks")
     assert told.chapters[-1].text == "R: 0 free blocks"
 
 
 def test_the_tainters_word_of_a_faulty_node_is_a_fault() -> None:
-    assert words(Known(job(), [event("NodeFaulty", "07:10:00", "node n1 is tainted")]))[-1] == "fault"
+    assert words(JobFacts(job(), [event("NodeFaulty", "07:10:00", "node n1 is tainted")]))[-1] == "fault"
 
 
 def test_two_faults_of_one_moment_are_both_told() -> None:
     events = [event("NodeFaulty", "07:10:00", "rank 0"), event("NodeGone", "07:10:01", "rank 1")]
-    assert words(Known(job(), events)) == ["submitted", "fault", "fault"]
+    assert words(JobFacts(job(), events)) == ["submitted", "fault", "fault"]

@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from tests.browser.fleet_server import Stand
-from tests.browser.made_fleet import LINK_DOWN, XID31, make_fleet, xid79
+from tests.browser.fleet_server import FleetServer
+from tests.browser.sample_fleet import LINK_DOWN, XID31, make_fleet, xid79
 from tests.kube.conftest import Reply
 
 from muster_kube.nodehealth import PATH
@@ -43,23 +43,23 @@ def api() -> Api:
 
 
 @pytest.fixture
-async def stand(api: Api) -> AsyncIterator[Stand]:
+async def stand(api: Api) -> AsyncIterator[FleetServer]:
     fleet = make_fleet(10, NOW)
     fleet.break_node(NODE, "dmesg", xid79(occurrence=4))
     fleet.break_node(NODE, "nic", LINK_DOWN)
-    async with Stand(fleet).running() as running:
+    async with FleetServer(fleet).running() as running:
         running.script_node(NODE, api.patched)
         yield running
 
 
-async def ask(stand: Stand, bearer: str = "t-ada", body: bytes | None = None, **asked: Any) -> httpx2.Response:
+async def ask(stand: FleetServer, bearer: str = "t-ada", body: bytes | None = None, **asked: Any) -> httpx2.Response:
     headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
     content = json.dumps({"node": NODE} | asked).encode() if body is None else body
     async with httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=60) as http:
         return await http.post("/api/clear", content=content, headers=headers)
 
 
-async def test_who_may_patch_the_nodehealth_clears_in_their_own_name(stand: Stand, api: Api) -> None:
+async def test_who_may_patch_the_nodehealth_clears_in_their_own_name(stand: FleetServer, api: Api) -> None:
     answer = await ask(stand)
     assert answer.status_code == 200
     assert api.cleared == [("dmesg", "gpu/0000:3b:00.0", 4, "ada"), ("nic", "nic/mlx5_3", 1, "ada")]
@@ -67,14 +67,14 @@ async def test_who_may_patch_the_nodehealth_clears_in_their_own_name(stand: Stan
     assert api.written[0]["metadata"]["resourceVersion"] == stand.fleet.healths[NODE].metadata.resource_version
 
 
-async def test_only_the_named_check_or_component_is_cleared(stand: Stand, api: Api) -> None:
+async def test_only_the_named_check_or_component_is_cleared(stand: FleetServer, api: Api) -> None:
     await ask(stand, check="nic")
     assert api.cleared == [("nic", "nic/mlx5_3", 1, "ada")]
     await ask(stand, check="dmesg", component="gpu/0000:3b:00.0")
     assert api.cleared == [("dmesg", "gpu/0000:3b:00.0", 4, "ada")]
 
 
-async def test_what_was_cleared_before_stays_cleared(stand: Stand, api: Api) -> None:
+async def test_what_was_cleared_before_stays_cleared(stand: FleetServer, api: Api) -> None:
     await ask(stand, check="nic")
     [entry] = api.written[-1]["spec"]["clear"]
     known = stand.fleet.healths[NODE]
@@ -84,12 +84,12 @@ async def test_what_was_cleared_before_stays_cleared(stand: Stand, api: Api) -> 
     assert [check for check, *_ in api.cleared] == ["nic", "dmesg"]
 
 
-async def test_nothing_to_clear_writes_nothing(stand: Stand, api: Api) -> None:
+async def test_nothing_to_clear_writes_nothing(stand: FleetServer, api: Api) -> None:
     answer = await ask(stand, check="gputemp")
     assert (answer.status_code, answer.json()["cleared"], api.written) == (200, [], [])
 
 
-async def test_a_finding_without_a_fault_can_be_cleared_too(stand: Stand, api: Api) -> None:
+async def test_a_finding_without_a_fault_can_be_cleared_too(stand: FleetServer, api: Api) -> None:
     stand.fleet.break_node(NODE, "dmesg", XID31)
     await ask(stand, check="dmesg")
     assert api.cleared[0][:2] == ("dmesg", "gpu/0000:3b:00.0")
@@ -103,7 +103,7 @@ async def test_a_finding_without_a_fault_can_be_cleared_too(stand: Stand, api: A
         ("t-bob", 403, f"bob may not patch nodehealths.muster.dev {NODE}"),
     ],
 )
-async def test_nobody_else_clears_anything(stand: Stand, api: Api, token: str, status: int, said: str) -> None:
+async def test_nobody_else_clears_anything(stand: FleetServer, api: Api, token: str, status: int, said: str) -> None:
     answer = await ask(stand, token)
     assert (answer.status_code, answer.json()["message"]) == (status, said)
     assert api.written == []
@@ -122,39 +122,39 @@ async def test_nobody_else_clears_anything(stand: Stand, api: Api, token: str, s
         (b'{"node": "n1", "check": ""}', "check"),
     ],
 )
-async def test_a_body_that_makes_no_sense_is_refused_with_its_field(stand: Stand, body: bytes, said: str) -> None:
+async def test_a_body_that_makes_no_sense_is_refused_with_its_field(stand: FleetServer, body: bytes, said: str) -> None:
     answer = await ask(stand, body=body)
     assert answer.status_code == 400
     assert said in answer.json()["message"]
 
 
-async def test_a_body_that_has_no_end_is_refused(stand: Stand) -> None:
+async def test_a_body_that_has_no_end_is_refused(stand: FleetServer) -> None:
     assert (await ask(stand, body=b'{"node": "' + b"n" * 10_000)).status_code == 413
 
 
-async def test_a_get_clears_nothing(stand: Stand) -> None:
+async def test_a_get_clears_nothing(stand: FleetServer) -> None:
     async with httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=60) as http:
         assert (await http.get("/api/clear")).status_code == 405
 
 
-async def test_an_unknown_node_is_said_to_be_unknown(stand: Stand) -> None:
+async def test_an_unknown_node_is_said_to_be_unknown(stand: FleetServer) -> None:
     answer = await ask(stand, node="none-such")
     assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
 
 
-async def test_who_writes_in_between_makes_it_try_again(stand: Stand, api: Api) -> None:
+async def test_who_writes_in_between_makes_it_try_again(stand: FleetServer, api: Api) -> None:
     api.conflicts = 2
     assert (await ask(stand)).status_code == 200
     assert len(api.written) == 3
 
 
-async def test_who_always_writes_in_between_makes_it_give_up_and_say_so(stand: Stand, api: Api) -> None:
+async def test_who_always_writes_in_between_makes_it_give_up_and_say_so(stand: FleetServer, api: Api) -> None:
     api.conflicts = 99
     answer = await ask(stand)
     assert (answer.status_code, answer.json()["reason"], len(api.written)) == (409, "Conflict", 5)
 
 
-async def test_an_api_server_that_fails_is_told_of(stand: Stand, api: Api) -> None:
+async def test_an_api_server_that_fails_is_told_of(stand: FleetServer, api: Api) -> None:
     api.status = 500
     answer = await ask(stand)
     assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.browser.fleet_server import Stand
-from tests.browser.made_fleet import LINK_DOWN, MadeFleet, make_fleet, xid79
+from tests.browser.fleet_server import FleetServer
+from tests.browser.sample_fleet import LINK_DOWN, SampleFleet, make_fleet, xid79
 
 from muster_tainter.app import listen
 from muster_tainter.budgets.incidents import Incident
@@ -24,13 +24,13 @@ GUARD_S = 60.0  # what hangs fails, what is slow does not
 
 
 @pytest.fixture
-async def stand() -> AsyncIterator[Stand]:
-    async with Stand(make_fleet(100, NOW)).running() as running:
+async def stand() -> AsyncIterator[FleetServer]:
+    async with FleetServer(make_fleet(100, NOW)).running() as running:
         yield running
 
 
 @pytest.fixture
-async def http(stand: Stand) -> AsyncIterator[httpx2.AsyncClient]:
+async def http(stand: FleetServer) -> AsyncIterator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=GUARD_S) as client:
         yield client
 
@@ -81,7 +81,7 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(stand: Stand, after: str, header: str = "") -> AsyncIterator[Reader]:
+async def reading(stand: FleetServer, after: str, header: str = "") -> AsyncIterator[Reader]:
     reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
     last = f"Last-Event-ID: {header}\r\n" if header else ""
     writer.write(f"GET /api/stream?after={after} HTTP/1.1\r\nHost: x\r\n{last}\r\n".encode())
@@ -93,7 +93,7 @@ async def reading(stand: Stand, after: str, header: str = "") -> AsyncIterator[R
         writer.close()
 
 
-async def until(stand: Stand, listeners: int) -> None:
+async def until(stand: FleetServer, listeners: int) -> None:
     async with asyncio.timeout(GUARD_S):
         while stand.feed.listeners != listeners:  # noqa: ASYNC110 - the server's own tasks have to run
             await asyncio.sleep(0.01)
@@ -116,7 +116,7 @@ def listed(fleet: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def test_the_fleet_has_every_node_under_its_pool_and_domain(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_the_fleet_has_every_node_under_its_pool_and_domain(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     fleet = await fleet_of(http)
     assert fleet["order"] == ["h100", "a100", "ipu"]
     assert {pool: len(domains) for pool, domains in fleet["pools"].items()} == {"h100": 2, "a100": 1, "ipu": 1}
@@ -125,13 +125,13 @@ async def test_the_fleet_has_every_node_under_its_pool_and_domain(stand: Stand, 
     assert fleet["state"]["leading"]
 
 
-async def test_nodes_without_a_pool_are_listed_too(http: httpx2.AsyncClient, stand: Stand) -> None:
+async def test_nodes_without_a_pool_are_listed_too(http: httpx2.AsyncClient, stand: FleetServer) -> None:
     stand.fleet.add("lonely", "none-such", "r1")
     stand.change("lonely")
     assert (await fleet_of(http))["pools"][""] == {"": ["lonely"]}
 
 
-async def test_it_is_gzipped_for_who_takes_that_and_not_for_others(stand: Stand) -> None:
+async def test_it_is_gzipped_for_who_takes_that_and_not_for_others(stand: FleetServer) -> None:
     for accepted, packed in (("gzip, br", True), ("identity", False)):
         async with (
             httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=GUARD_S) as http,
@@ -143,11 +143,11 @@ async def test_it_is_gzipped_for_who_takes_that_and_not_for_others(stand: Stand)
 
 
 async def test_ten_thousand_nodes_are_few_bytes() -> None:
-    async with Stand(make_fleet(10_000, NOW)).running() as stand:
+    async with FleetServer(make_fleet(10_000, NOW)).running() as stand:
         assert len(await stand.feed.fleet()) < 120_000
 
 
-async def test_a_fault_comes_as_one_row_after_the_mark(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_a_fault_comes_as_one_row_after_the_mark(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     mark = (await fleet_of(http))["mark"]
     async with reading(stand, mark) as reader:
         assert reader.headers["content-type"].startswith("text/event-stream")
@@ -160,14 +160,14 @@ async def test_a_fault_comes_as_one_row_after_the_mark(stand: Stand, http: httpx
     assert row[8] == "Xid79"
 
 
-async def test_a_node_that_is_gone_comes_as_its_name_alone(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_a_node_that_is_gone_comes_as_its_name_alone(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     mark = (await fleet_of(http))["mark"]
     async with reading(stand, mark) as reader:
         stand.tainter.nodes._drop("h100-h001-03")
         assert (await reader.rows())[1] == [["h100-h001-03"]]
 
 
-async def test_many_changes_come_in_few_messages_each_node_once(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_many_changes_come_in_few_messages_each_node_once(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     mark = (await fleet_of(http))["mark"]
     names = list(stand.fleet.nodes)
     async with reading(stand, mark) as reader:
@@ -183,7 +183,7 @@ async def test_many_changes_come_in_few_messages_each_node_once(stand: Stand, ht
     assert sorted(seen) == sorted(names)
 
 
-async def test_who_was_away_goes_on_from_its_mark(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_who_was_away_goes_on_from_its_mark(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     mark = (await fleet_of(http))["mark"]
     for name in ("h100-h001-01", "h100-h001-02"):
         stand.fleet.break_node(name, "nic", LINK_DOWN)
@@ -199,7 +199,7 @@ async def test_who_was_away_goes_on_from_its_mark(stand: Stand, http: httpx2.Asy
 
 @pytest.mark.parametrize("mark", ["", "nonsense", "00000000-5", "-1", "x" * 5000, "{mark}9999"])
 async def test_a_mark_that_is_not_known_makes_the_reader_begin_anew(
-    stand: Stand, http: httpx2.AsyncClient, mark: str
+    stand: FleetServer, http: httpx2.AsyncClient, mark: str
 ) -> None:
     known = (await fleet_of(http))["mark"]
     async with reading(stand, mark.format(mark=known)) as reader:
@@ -208,7 +208,7 @@ async def test_a_mark_that_is_not_known_makes_the_reader_begin_anew(
 
 
 async def test_who_is_too_far_behind_begins_anew(
-    stand: Stand, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    stand: FleetServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeding, "LOG_LIMIT", 10)
     mark = (await fleet_of(http))["mark"]
@@ -219,7 +219,7 @@ async def test_who_is_too_far_behind_begins_anew(
         assert (await reader.event())[0] == "resync"
 
 
-async def test_another_policy_makes_every_reader_begin_anew(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_another_policy_makes_every_reader_begin_anew(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     known = await fleet_of(http)
     async with reading(stand, known["mark"]) as reader:
         await reader.until("state")
@@ -231,7 +231,7 @@ async def test_another_policy_makes_every_reader_begin_anew(stand: Stand, http: 
     assert again["mark"].partition("-")[0] != known["mark"].partition("-")[0]
 
 
-async def test_nothing_is_noted_while_nobody_looks(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_nothing_is_noted_while_nobody_looks(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     feed, name = stand.feed, "h100-h001-01"
     stand.fleet.put(name)
     stand.change(name)
@@ -248,7 +248,9 @@ async def test_nothing_is_noted_while_nobody_looks(stand: Stand, http: httpx2.As
         assert (await reader.event())[0] == "resync"
 
 
-async def test_while_somebody_looks_changes_are_noted_however_long(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_while_somebody_looks_changes_are_noted_however_long(
+    stand: FleetServer, http: httpx2.AsyncClient
+) -> None:
     mark = (await fleet_of(http))["mark"]
     async with reading(stand, mark) as reader:
         await reader.until("state")
@@ -259,7 +261,7 @@ async def test_while_somebody_looks_changes_are_noted_however_long(stand: Stand,
 
 
 async def test_lease_pause_budgets_and_incidents_are_told_when_they_change(
-    stand: Stand, http: httpx2.AsyncClient
+    stand: FleetServer, http: httpx2.AsyncClient
 ) -> None:
     mark = (await fleet_of(http))["mark"]
     async with reading(stand, mark) as reader:
@@ -280,7 +282,9 @@ async def test_lease_pause_budgets_and_incidents_are_told_when_they_change(
     ]
 
 
-async def test_a_reader_hears_of_the_server_though_nothing_changes(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_a_reader_hears_of_the_server_though_nothing_changes(
+    stand: FleetServer, http: httpx2.AsyncClient
+) -> None:
     mark = (await fleet_of(http))["mark"]
     async with reading(stand, mark) as reader:
         await reader.until("state")
@@ -289,7 +293,7 @@ async def test_a_reader_hears_of_the_server_though_nothing_changes(stand: Stand,
 
 
 async def test_there_are_so_many_readers_and_no_more(
-    stand: Stand, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    stand: FleetServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("muster_tainter.page.routes.LISTENERS", 2)
     mark = (await fleet_of(http))["mark"]
@@ -305,7 +309,7 @@ async def test_there_are_so_many_readers_and_no_more(
 async def test_a_reader_that_takes_nothing_is_dropped_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster_tainter.app.TAKES_NOTHING_MS", 300)
     fleet = make_fleet(400, NOW)
-    async with Stand(fleet, listener=listen("127.0.0.1", 0)).running() as stand:
+    async with FleetServer(fleet, listener=listen("127.0.0.1", 0)).running() as stand:
         async with httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=GUARD_S) as http:
             mark = (await fleet_of(http))["mark"]
         with socket.socket() as stuck:
@@ -322,13 +326,13 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_others_are_served(monk
                 assert stand.feed.listeners == 1
 
 
-def _storm(stand: Stand, fleet: MadeFleet) -> None:
+def _storm(stand: FleetServer, fleet: SampleFleet) -> None:
     for name in list(fleet.nodes)[:200]:
         fleet.break_node(name, "dmesg", xid79())
         stand.change(name)
 
 
-async def test_streams_end_when_the_server_does(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_streams_end_when_the_server_does(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     mark = (await fleet_of(http))["mark"]
     async with reading(stand, mark) as reader:
         await reader.until("state")
@@ -345,7 +349,7 @@ async def test_a_large_fleet_lets_others_have_their_turn() -> None:
             await asyncio.sleep(0)
             turns += 1
 
-    async with Stand(make_fleet(4000, NOW)).running() as stand:
+    async with FleetServer(make_fleet(4000, NOW)).running() as stand:
         counting = asyncio.create_task(count())
         await stand.feed.fleet()
         counting.cancel()
@@ -353,7 +357,7 @@ async def test_a_large_fleet_lets_others_have_their_turn() -> None:
     assert turns >= 15
 
 
-async def test_readers_of_one_moment_share_what_is_made(stand: Stand) -> None:
+async def test_readers_of_one_moment_share_what_is_made(stand: FleetServer) -> None:
     first, second = await asyncio.gather(stand.feed.fleet(), stand.feed.fleet())
     assert first is second
     assert await stand.feed.fleet() is first
@@ -362,7 +366,7 @@ async def test_readers_of_one_moment_share_what_is_made(stand: Stand) -> None:
     assert await stand.feed.fleet() is not first
 
 
-async def test_a_standby_shows_its_warm_copy(stand: Stand, http: httpx2.AsyncClient) -> None:
+async def test_a_standby_shows_its_warm_copy(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     stand.leading = False
     fleet = await fleet_of(http)
     assert (fleet["state"]["leading"], len(listed(fleet))) == (False, 100)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.browser.made_fleet import HOT, LINK_DOWN, NO_TOOL, XID31, MadeFleet, make_fleet, xid79
+from tests.browser.sample_fleet import HOT, LINK_DOWN, NO_TOOL, XID31, SampleFleet, make_fleet, xid79
 
 from muster_kube.api.objects import NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339_whole
@@ -20,28 +20,28 @@ PROOF = "muster-tainter-proof"
 
 
 @pytest.fixture
-def fleet() -> MadeFleet:
+def fleet() -> SampleFleet:
     return make_fleet(4, NOW)
 
 
 @pytest.fixture
-def name(fleet: MadeFleet) -> str:
+def name(fleet: SampleFleet) -> str:
     return next(iter(fleet.nodes))
 
 
-def shown(fleet: MadeFleet, name: str) -> Row:
+def shown(fleet: SampleFleet, name: str) -> Row:
     return row(fleet.nodes[name], fleet.healths[name], fleet.policy, NOW)
 
 
-def told(fleet: MadeFleet, name: str) -> dict[str, Any]:
+def told(fleet: SampleFleet, name: str) -> dict[str, Any]:
     return detail(fleet.nodes[name], fleet.healths[name], fleet.policy, NOW)
 
 
-def test_of_a_node_that_passes_there_is_only_its_state(fleet: MadeFleet, name: str) -> None:
+def test_of_a_node_that_passes_there_is_only_its_state(fleet: SampleFleet, name: str) -> None:
     assert shown(fleet, name) == (".",)
 
 
-def test_a_tainted_node_says_what_where_since_when_and_by_which_rule(fleet: MadeFleet, name: str) -> None:
+def test_a_tainted_node_says_what_where_since_when_and_by_which_rule(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", xid79(), ago=90)
     assert shown(fleet, name) == (
         "T", 1, int(NOW) - 90, "dmesg", "gpu/0000:3b:00.0", "Xid79", "reboot", xid79().message,
@@ -49,25 +49,25 @@ def test_a_tainted_node_says_what_where_since_when_and_by_which_rule(fleet: Made
     )  # fmt: skip
 
 
-def test_a_withheld_node_says_which_budget_has_no_room(fleet: MadeFleet, name: str) -> None:
+def test_a_withheld_node_says_which_budget_has_no_room(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", xid79(), withhold=FULL)
     made = shown(fleet, name)
     assert (made[0], made[8]) == ("W", f"no taint: {FULL}")
 
 
-def test_a_withheld_node_that_has_room_is_tainted(fleet: MadeFleet, name: str) -> None:
+def test_a_withheld_node_that_has_room_is_tainted(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", xid79(), withhold=FULL)
     fleet.settle(name)
     assert shown(fleet, name)[0] == "T"
 
 
-def test_a_failure_without_a_taint_names_no_taint(fleet: MadeFleet, name: str) -> None:
+def test_a_failure_without_a_taint_names_no_taint(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", XID31, ago=5)
     made = shown(fleet, name)
     assert (made[0], made[2], made[5], made[8]) == ("F", int(NOW) - 5, "Xid31", "told by an Event, no taint")
 
 
-def test_a_fault_that_waits_to_be_confirmed_is_failing_and_says_until_when(fleet: MadeFleet, name: str) -> None:
+def test_a_fault_that_waits_to_be_confirmed_is_failing_and_says_until_when(fleet: SampleFleet, name: str) -> None:
     rules = "rules: [{name: slow, match: {verdict: FAIL}, for: 60s, action: taint}]"
     fleet.policy = parse_policy(rules)
     fleet.break_node(name, "nic", LINK_DOWN, ago=20)
@@ -76,14 +76,14 @@ def test_a_fault_that_waits_to_be_confirmed_is_failing_and_says_until_when(fleet
     assert told(fleet, name)["faults"][0]["confirmedAt"] == int(NOW) + 40
 
 
-def test_proof_under_way_is_proving(fleet: MadeFleet, name: str) -> None:
+def test_proof_under_way_is_proving(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "nic", LINK_DOWN, ago=600)
     fleet.ask(name, "nic", PROOF, f"proof-0123456789-{int(NOW) - 10}")
     made = shown(fleet, name)
     assert (made[0], made[8]) == ("P", "still tainted, proof is under way")
 
 
-def test_proof_that_was_answered_is_proving_no_longer(fleet: MadeFleet, name: str) -> None:
+def test_proof_that_was_answered_is_proving_no_longer(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "nic", LINK_DOWN, ago=600)
     identity = f"proof-0123456789-{int(NOW) - 10}"
     fleet.ask(name, "nic", PROOF, identity)
@@ -93,7 +93,7 @@ def test_proof_that_was_answered_is_proving_no_longer(fleet: MadeFleet, name: st
     assert shown(fleet, name)[0] == "T"
 
 
-def test_a_node_that_comes_and_goes_is_held_and_says_until_when(fleet: MadeFleet, name: str) -> None:
+def test_a_node_that_comes_and_goes_is_held_and_says_until_when(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", xid79(), ago=600)
     known = fleet.nodes[name].metadata
     memory = msgspec.json.decode(known.annotations["muster.dev/faults"])
@@ -107,20 +107,20 @@ def test_a_node_that_comes_and_goes_is_held_and_says_until_when(fleet: MadeFleet
     assert (fault["heldUntil"], fault["how"]) == (int(NOW) + 200, "boot")
 
 
-def test_what_was_not_measured_is_unknown(fleet: MadeFleet, name: str) -> None:
+def test_what_was_not_measured_is_unknown(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dcgm", NO_TOOL)
     made = shown(fleet, name)
     assert (made[0], made[5], made[8]) == ("U", "ToolMissing", "not measured, no taint")
 
 
-def test_no_report_is_unknown(fleet: MadeFleet, name: str) -> None:
+def test_no_report_is_unknown(fleet: SampleFleet, name: str) -> None:
     fleet.silent(name)
     made = shown(fleet, name)
     assert (made[0], made[5], made[7]) == ("U", "NoReport", "no agent has reported yet")
     assert row(fleet.nodes[name], None, fleet.policy, NOW)[0] == "U"
 
 
-def test_a_silent_agent_makes_its_node_unknown_whatever_it_said_last(fleet: MadeFleet, name: str) -> None:
+def test_a_silent_agent_makes_its_node_unknown_whatever_it_said_last(fleet: SampleFleet, name: str) -> None:
     condition = NodeCondition(
         type="muster.dev/Healthy", status="Unknown", reason="AgentSilent", message="no ready agent for 14 m",
         last_transition_time=rfc3339_whole(NOW - 840),
@@ -133,41 +133,41 @@ def test_a_silent_agent_makes_its_node_unknown_whatever_it_said_last(fleet: Made
     assert told(fleet, name)["errors"] == ["no ready agent for 14 m"]
 
 
-def test_an_object_that_makes_no_sense_is_unknown_and_says_why(fleet: MadeFleet, name: str) -> None:
+def test_an_object_that_makes_no_sense_is_unknown_and_says_why(fleet: SampleFleet, name: str) -> None:
     unusable = Unusable("status.checks: expected array")
     made = row(fleet.nodes[name], unusable, fleet.policy, NOW)
     assert (made[0], made[7]) == ("U", "its NodeHealth makes no sense: status.checks: expected array")
     assert detail(fleet.nodes[name], unusable, fleet.policy, NOW)["errors"] == ["status.checks: expected array"]
 
 
-def test_a_warning_is_shown_as_one(fleet: MadeFleet, name: str) -> None:
+def test_a_warning_is_shown_as_one(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "gputemp", HOT)
     assert shown(fleet, name)[0] == "N"
 
 
-def test_a_heavy_check_is_shown_on_nodes_that_pass(fleet: MadeFleet, name: str) -> None:
+def test_a_heavy_check_is_shown_on_nodes_that_pass(fleet: SampleFleet, name: str) -> None:
     fleet.ask(name, "pciebw")
     assert (shown(fleet, name)[0], shown(fleet, name)[9]) == ("H", "pciebw")
 
 
-def test_a_new_node_waits_for_its_first_pass(fleet: MadeFleet, name: str) -> None:
+def test_a_new_node_waits_for_its_first_pass(fleet: SampleFleet, name: str) -> None:
     taint = Taint(key="muster.dev/startup", value="true", effect="NoSchedule")
     fleet.put(name, spec=NodeSpec(taints=(taint,)))
     assert shown(fleet, name)[0] == "S"
 
 
-def test_a_node_that_is_left_alone_says_so_even_where_it_fails(fleet: MadeFleet, name: str) -> None:
+def test_a_node_that_is_left_alone_says_so_even_where_it_fails(fleet: SampleFleet, name: str) -> None:
     fleet.label(name, muster_managed="false")
     fleet.break_node(name, "dmesg", xid79())
     assert (shown(fleet, name)[0], shown(fleet, name)[8]) == ("M", "left alone: muster.dev/managed=false")
 
 
-def test_evidence_in_a_row_is_bounded(fleet: MadeFleet, name: str) -> None:
+def test_evidence_in_a_row_is_bounded(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", msgspec.structs.replace(xid79(), message="x" * 5000))
     assert len(str(shown(fleet, name)[7]).encode()) <= 200
 
 
-def test_the_panel_has_evidence_rule_taint_and_what_ends_it(fleet: MadeFleet, name: str) -> None:
+def test_the_panel_has_evidence_rule_taint_and_what_ends_it(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "nic", LINK_DOWN, ago=30)
     made = told(fleet, name)
     [fault] = made["faults"]
@@ -178,7 +178,7 @@ def test_the_panel_has_evidence_rule_taint_and_what_ends_it(fleet: MadeFleet, na
     assert (made["pool"], made["domain"], made["done"]) == ("h100", "h001", "tainted by rule hardware")
 
 
-def test_the_panel_tells_what_was_closed_how_and_by_whom(fleet: MadeFleet, name: str) -> None:
+def test_the_panel_tells_what_was_closed_how_and_by_whom(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", xid79(), ago=600)
     known = fleet.healths[name]
     status = msgspec.structs.replace(known.status, boot_id="another")
@@ -190,14 +190,14 @@ def test_the_panel_tells_what_was_closed_how_and_by_whom(fleet: MadeFleet, name:
     assert told(fleet, name)["faults"] == []
 
 
-def test_a_finding_without_a_fault_is_in_the_panel(fleet: MadeFleet, name: str) -> None:
+def test_a_finding_without_a_fault_is_in_the_panel(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", XID31)
     made = told(fleet, name)
     assert made["faults"] == []
     assert [(f["reason"], f["rule"]) for f in made["findings"]] == [("Xid31", "other-failures")]
 
 
-def test_an_annotation_that_is_garbage_is_said_and_shown_as_none(fleet: MadeFleet, name: str) -> None:
+def test_an_annotation_that_is_garbage_is_said_and_shown_as_none(fleet: SampleFleet, name: str) -> None:
     known = fleet.nodes[name].metadata
     fleet.put(name, metadata=msgspec.structs.replace(known, annotations={"muster.dev/faults": "{"}))
     made = told(fleet, name)

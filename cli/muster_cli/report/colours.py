@@ -1,0 +1,36 @@
+"""Which colour a verdict, or a fault's state, has on a terminal: one table for all commands.
+
+Styles are named as rich names them, for tables that rich lays out; :func:`paint` writes the same ones without it.
+"""
+
+from muster_checks.base.vocabulary import Verdict
+
+VERDICT_STYLES = {
+    Verdict.PASS.value: "green",
+    Verdict.WARN.value: "yellow",
+    Verdict.FAIL.value: "bold red",
+    Verdict.UNKNOWN.value: "magenta",
+    Verdict.SKIP.value: "dim",
+}
+STATE_STYLES = {
+    "PAUSED": "bold yellow",
+    "TAINTED": "bold red",
+    "WITHHELD": "bold yellow",
+    "FAULTY": "yellow",
+    "WAITING": "yellow",
+    "HELD": "cyan",
+    "FREE": "green",
+}
+_CODES = {  # Select Graphic Rendition, ECMA-48
+    "green": "32",
+    "yellow": "33",
+    "magenta": "35",
+    "cyan": "36",
+    "bold red": "1;31",
+    "bold yellow": "1;33",
+    "dim": "2",
+}
+
+
+def paint(text: str, style: str) -> str:
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"

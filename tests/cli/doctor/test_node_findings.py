@@ -1,0 +1,177 @@
+"""Whether each node has an agent that works, and whether the clocks agree."""
+
+from typing import Any
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict
+from muster_cli.doctor import agents, clocks
+from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Workload, WorkloadToleration
+from muster_cli.doctor.findings import DoctorFinding
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from muster_kube.api.times import rfc3339, rfc3339_whole
+from muster_kube.controller.lease import Lease
+
+NOW = 1_800_000_000.0
+OLD = rfc3339_whole(NOW - 3600)
+
+
+def daemon(**template: Any) -> Workload:
+    body = {
+        "metadata": {"name": "autopilot-daemon-gc", "namespace": "autopilot"},
+        "spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}], **template}}},
+        "status": {"desiredNumberScheduled": 1},
+    }
+    return msgspec.convert(body, type=Workload)
+
+
+def node(name: str, *taints: Taint, **labels: str) -> Node:
+    return Node(metadata=Metadata(name=name, labels=labels), spec=NodeSpec(taints=taints))
+
+
+def agent(node: str, *, ready: bool = True, made: str = OLD, uid: str = "u", **status: Any) -> PodFacts:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    body = {
+        "metadata": {"name": f"agent-{node}", "namespace": "autopilot", "uid": uid, "creationTimestamp": made},
+        "spec": {"nodeName": node},
+        "status": {"phase": "Running", "conditions": conditions, **status},
+    }
+    return msgspec.convert(body, type=PodFacts)
+
+
+def health(node: str, *, verdict: str = "PASS", uid: str = "u", ahead: float = 0.0) -> HealthFacts:
+    body = {
+        "metadata": {"name": node},
+        "status": {"verdict": verdict, "agent": {"podUID": uid}, "observedAt": rfc3339(NOW - 600 + ahead)},
+    }
+    return msgspec.convert(body, type=HealthFacts)
+
+
+def judge(nodes: list[Node], pods: list[PodFacts], healths: list[HealthFacts], **given: Any) -> list[DoctorFinding]:
+    known = {each.metadata.name: each for each in healths}
+    events: list[EventFacts] = given.get("events", [])
+    return agents.judge(nodes, given.get("daemon", daemon()), pods, events, known, NOW)
+
+
+def test_nodes_whose_agents_report_are_fine() -> None:
+    (found,) = judge([node("a")], [agent("a")], [health("a")])
+    assert (found.verdict, found.what) == (Verdict.PASS, "1 node: each has an agent that reports")
+
+
+def test_a_node_that_the_selector_leaves_out_is_told_with_the_label_it_lacks() -> None:
+    (found,) = judge([node("a")], [], [], daemon=daemon(nodeSelector={"gpu": "yes"}))
+    assert "1 node (a): no agent: agent.nodeSelector wants gpu=yes" in found.what
+    assert found.verdict is Verdict.WARN
+    assert "kubectl label node a muster.dev/managed=false" in found.mend
+
+
+def test_a_node_that_is_left_alone_is_to_have_no_agent() -> None:
+    alone = node("b", **{"muster.dev/managed": "false"})
+    chosen = daemon(nodeSelector={"gpu": "yes"})
+    (found,) = judge([node("a", gpu="yes"), alone], [agent("a")], [health("a")], daemon=chosen)
+    assert found.verdict is Verdict.PASS
+    assert found.what == "1 node: each has an agent that reports; 1 node left alone (muster.dev/managed=false)"
+
+
+def test_a_taint_that_keeps_the_agent_off_is_named() -> None:
+    taint = Taint(key="site/x", effect="NoExecute")
+    (found,) = judge([node("a", taint)], [], [], daemon=daemon(tolerations=[{"key": "y", "operator": "Exists"}]))
+    assert "the taint site/x:NoExecute is not tolerated" in found.what
+
+
+def test_a_node_without_an_agent_and_without_a_reason_points_to_the_daemonset() -> None:
+    (found,) = judge([node("a")], [], [])
+    assert found.mend == "kubectl -n autopilot describe daemonset autopilot-daemon-gc"
+
+
+def test_nodes_of_one_reason_are_one_finding_with_some_of_their_names() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff"}}
+    ill = [agent(f"n{i}", ready=False, containerStatuses=[{"name": "agent", "state": waiting}]) for i in range(9)]
+    (found,) = judge([node(f"n{i}") for i in range(9)], ill, [])
+    assert found.what == ("9 nodes (n0, n1, n2 and 6 more): its agent is not ready: container agent: ImagePullBackOff")
+
+
+def test_a_pod_of_the_daemonset_that_is_bound_nowhere_belongs_to_its_node() -> None:
+    fields = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": fields}}}
+    full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient memory"}
+    body = {
+        "metadata": {"name": "p", "namespace": "autopilot", "creationTimestamp": OLD},
+        "spec": {"affinity": affinity},
+        "status": {"phase": "Pending", "conditions": [full]},
+    }
+    (found,) = judge([node("a")], [msgspec.convert(body, type=PodFacts)], [])
+    assert "Unschedulable: Insufficient memory" in found.what
+
+
+def test_a_new_agent_is_given_its_time() -> None:
+    young = agent("a", ready=False, made=rfc3339_whole(NOW - 20))
+    assert [each.verdict for each in judge([node("a")], [young], [])] == [Verdict.PASS]
+
+
+def test_an_agent_that_never_reported_and_one_without_a_nodehealth_are_told_apart() -> None:
+    assert "has never reported" in judge([node("a")], [agent("a")], [health("a", verdict="")])[0].what
+    assert "no NodeHealth" in judge([node("a")], [agent("a")], [])[0].what
+
+
+def test_a_nodehealth_that_speaks_for_a_pod_that_is_gone_is_stale() -> None:
+    assert "is stale" in judge([node("a")], [agent("a", uid="new")], [health("a", uid="old")])[0].what
+
+
+def test_a_daemonset_whose_pods_are_refused_says_why() -> None:
+    body = {
+        "metadata": {"name": "e"},
+        "involvedObject": {"kind": "DaemonSet", "name": "autopilot-daemon-gc"},
+        "reason": "FailedCreate",
+        "message": "violates PodSecurity restricted",
+    }
+    found = judge([node("a")], [], [], events=[msgspec.convert(body, type=EventFacts)])
+    assert any("violates PodSecurity" in each.what and "enforce=privileged" in each.mend for each in found)
+
+
+def test_agents_without_a_daemonset_are_judged_all_the_same() -> None:
+    assert "no agent" in judge([node("a")], [], [], daemon=None)[0].what
+
+
+def test_what_a_toleration_covers() -> None:
+    taint = Taint(key="k", value="v", effect="NoSchedule")
+    assert agents.is_tolerated(taint, [WorkloadToleration(operator="Exists")])
+    assert agents.is_tolerated(taint, [WorkloadToleration(key="k", value="v")])
+    assert not agents.is_tolerated(taint, [WorkloadToleration(key="k", value="w")])
+    assert not agents.is_tolerated(taint, [WorkloadToleration(key="k", operator="Exists", effect="NoExecute")])
+    assert agents.is_tolerated(Taint(key="k", effect="PreferNoSchedule"), [])
+
+
+def lease(node: str, ahead: float) -> Lease:
+    return msgspec.convert({"metadata": {"name": node}, "spec": {"renewTime": rfc3339(NOW + ahead)}}, type=Lease)
+
+
+def of_clocks(here: float, *skews: tuple[str, float], ready: bool = True, **said: float) -> list[DoctorFinding]:
+    """skews: of the kubelets' Leases; said: of the agents' last words."""
+    conditions = (NodeCondition(type="Ready", status="True" if ready else "Unknown"),)
+    names = sorted({name for name, _ in skews} | set(said))
+    nodes = [Node(metadata=Metadata(name=name), status=NodeStatus(conditions=conditions)) for name in names]
+    healths = {name: health(name, ahead=600 + ahead) for name, ahead in said.items()}
+    return clocks.judge(NOW, here, nodes, {name: lease(name, ahead) for name, ahead in skews}, healths)
+
+
+def test_clocks_that_agree_are_fine() -> None:
+    assert [each.verdict for each in of_clocks(NOW + 2, ("a", -9), ("b", 3), c=-7200)] == [Verdict.PASS]
+
+
+def test_this_machines_clock_is_held_against_the_api_servers() -> None:
+    (found,) = of_clocks(NOW - 90)
+    assert (found.verdict, found.what.partition(":")[0]) == (Verdict.WARN, "this machine is 90 s behind the API server")
+
+
+def test_a_nodes_clock_is_held_against_the_api_servers_by_its_lease() -> None:
+    (found,) = of_clocks(NOW, ("a", 1800), ("b", 0), ("c", -300))
+    assert found.what == "the clocks of 2 nodes (a, c) are off, by up to 30 min ahead of the API server"
+
+
+def test_the_lease_of_a_node_that_is_gone_says_nothing_of_its_clock() -> None:
+    assert [each.verdict for each in of_clocks(NOW, ("c", -300), ready=False)] == [Verdict.PASS]
+
+
+def test_an_agent_that_speaks_from_the_future_has_a_wrong_clock() -> None:
+    assert [each.verdict for each in of_clocks(NOW, a=60)] == [Verdict.FAIL]

@@ -1,0 +1,214 @@
+"""CRDs, certificates, webhooks and rights, each held against what this release needs."""
+
+import base64
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from muster_checks.base.vocabulary import Verdict
+from muster_cli.doctor import crds, rights, webhooks
+from muster_cli.doctor.facts import CrdFacts, DataMap, EndpointSlice, WebhookConfiguration
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure
+from muster_cli.doctor.parts import find_parts
+from muster_kube.api.objects import Metadata
+from muster_kube.webhook.key_pairs import DAY_S, VALID_S, KeyPairSet, make_key_pair
+from muster_sandbox.controlplane.install import crd_directory
+
+NOW = 1_800_000_000.0
+UNSEEN = ReadFailure("/x", "Forbidden: no", forbidden=True)
+
+
+def body() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((crd_directory() / "muster.dev_nodehealths.yaml").read_text())
+    return found
+
+
+def definition(given: Mapping[str, Any]) -> CrdFacts:
+    return msgspec.json.decode(msgspec.json.encode(given), type=CrdFacts)
+
+
+NAME = "nodehealths.muster.dev"
+
+
+def of_crd(given: CrdFacts | ReadFailure | None) -> list[DoctorFinding]:
+    return crds.judge({NAME: definition(body())}, {NAME: given})
+
+
+def test_a_crd_of_this_release_is_fine() -> None:
+    assert [each.verdict for each in of_crd(definition(body()))] == [Verdict.PASS]
+
+
+def test_a_description_makes_no_crd_old() -> None:
+    other = body()
+    other["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "other words"
+    assert [each.verdict for each in of_crd(definition(other))] == [Verdict.PASS]
+
+
+def test_a_missing_crd_is_wrong() -> None:
+    (found,) = of_crd(None)
+    assert (found.verdict, found.what) == (Verdict.FAIL, f"{NAME} is missing")
+    assert [each.verdict for each in of_crd(UNSEEN)] == [Verdict.UNKNOWN]
+
+
+def test_an_older_crd_names_the_fields_that_it_lacks() -> None:
+    other = body()
+    del other["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["observedAt"]
+    (found,) = of_crd(definition(other))
+    assert found.verdict is Verdict.FAIL
+    assert "status.observedAt" in found.what
+
+
+def test_a_newer_crd_asks_for_a_newer_command() -> None:
+    other = body()
+    status = other["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    status["mood"] = {"type": "string"}
+    (found,) = of_crd(definition(other))
+    assert found.verdict is Verdict.WARN
+    assert "status.mood" in found.what
+
+
+def test_a_crd_whose_version_is_not_served_or_whose_names_are_taken_is_wrong() -> None:
+    other = body()
+    other["spec"]["versions"][0]["served"] = False
+    assert "has no version v1alpha1" in of_crd(definition(other))[0].what
+    other = body()
+    taken = {"type": "NamesAccepted", "status": "False", "message": "taken"}
+    other["status"] = {"conditions": [taken], "storedVersions": ["v1alpha0"]}
+    assert [each.verdict for each in of_crd(definition(other))] == [Verdict.FAIL, Verdict.WARN]
+
+
+# certificates and webhooks
+
+KEY = "ValidatingWebhookConfiguration/muster-own-node"
+
+
+def configuration(bundle: bytes, *, policy: str = "Ignore", service: bool = True) -> WebhookConfiguration:
+    place = {"namespace": "autopilot", "name": "muster-own-node"} if service else None
+    config = {"caBundle": base64.b64encode(bundle).decode(), "service": place, "url": "https://x"}
+    hook = {"name": "w", "failurePolicy": policy, "clientConfig": config}
+    return msgspec.convert({"metadata": {"name": "muster-own-node"}, "webhooks": [hook]}, type=WebhookConfiguration)
+
+
+def secret(kept: KeyPairSet) -> DataMap:
+    data = {name: base64.b64encode(value).decode() for name, value in kept.data().items() if value is not None}
+    return DataMap(metadata=Metadata(name="muster-own-node"), data=data)
+
+
+def slices(*ready: bool) -> list[EndpointSlice]:
+    body = {"metadata": {"name": "s"}, "endpoints": [{"conditions": {"ready": each}} for each in ready]}
+    return [msgspec.convert(body, type=EndpointSlice)]
+
+
+KEPT = KeyPairSet(make_key_pair(["a.svc"], NOW))
+
+
+def of_hook(
+    found: WebhookConfiguration, kept: DataMap | ReadFailure | None = None, *, ready: Any = None, now: float = NOW
+) -> list[DoctorFinding]:
+    there = slices(True) if ready is None else ready
+    behind = webhooks.WebhookBackend("autopilot", kept if kept is not None else secret(KEPT), there)
+    return [
+        each for each in webhooks.judge({KEY: found}, {KEY: behind}, [KEY], now) if each.verdict is not Verdict.PASS
+    ]
+
+
+def test_a_webhook_that_is_trusted_and_answered_is_fine() -> None:
+    assert of_hook(configuration(KEPT.bundle)) == []
+
+
+def test_a_certificate_that_has_expired_says_when() -> None:
+    found = of_hook(configuration(KEPT.bundle), now=NOW + VALID_S + 10)
+    ended = datetime.datetime.fromtimestamp(NOW + VALID_S, datetime.UTC).strftime("%Y-%m-%d")
+    assert [each.verdict for each in found] == [Verdict.FAIL, Verdict.FAIL]
+    assert all(f"has expired at {ended}" in each.what for each in found)
+    assert found[0].mend.startswith("kubectl -n autopilot delete secret muster-own-node")
+
+
+def test_a_certificate_near_its_end_that_nobody_renews_is_a_warning() -> None:
+    found = of_hook(configuration(KEPT.bundle), now=NOW + VALID_S - 7 * DAY_S)
+    assert {each.verdict for each in found} == {Verdict.WARN}
+
+
+def test_a_bundle_that_does_not_trust_what_is_served_is_wrong() -> None:
+    (found,) = of_hook(configuration(make_key_pair(["b.svc"], NOW).authority))
+    assert "signed by nobody whom the caBundle trusts" in found.what
+
+
+def test_a_bundle_that_is_empty_or_nonsense_is_wrong() -> None:
+    assert "caBundle is empty" in of_hook(configuration(b""))[0].what
+    assert "holds no certificate" in of_hook(configuration(b"nonsense"))[0].what
+
+
+def test_a_secret_that_is_no_certificate_is_wrong_and_one_that_may_not_be_read_is_unknown() -> None:
+    nonsense = DataMap(metadata=Metadata(name="s"), data={"tls.crt": "bm9uZQ=="})
+    assert "tls.crt is no certificate" in of_hook(configuration(KEPT.bundle), nonsense)[0].what
+    assert [each.verdict for each in of_hook(configuration(KEPT.bundle), UNSEEN)] == [Verdict.UNKNOWN]
+
+
+@pytest.mark.parametrize(("policy", "verdict"), [("Fail", Verdict.FAIL), ("Ignore", Verdict.WARN)])
+def test_a_webhook_without_endpoints_is_as_bad_as_its_failure_policy(policy: str, verdict: Verdict) -> None:
+    (found,) = of_hook(configuration(KEPT.bundle, policy=policy), ready=slices(False))
+    assert found.verdict is verdict
+    assert "Service autopilot/muster-own-node has no ready endpoint" in found.what
+
+
+def test_a_webhook_that_is_called_by_an_address_has_no_endpoints_to_look_at() -> None:
+    assert of_hook(configuration(KEPT.bundle, service=False), ready=[]) == []
+
+
+def test_a_configuration_that_is_missing_is_told() -> None:
+    (found,) = webhooks.judge({}, {}, [KEY], NOW)
+    assert found.what == f"{KEY} is missing: nobody is asked"
+
+
+# rights
+
+PARTS = find_parts([], [("muster", "muster-tainter"), ("muster", "muster-agent")])
+RIGHTS = rights.list_rights(PARTS)
+
+
+def test_rights_that_are_all_there_are_counted() -> None:
+    (found,) = rights.judge(RIGHTS, [])
+    assert found.what == f"2 accounts may do what they have to: {len(RIGHTS)} rights"
+
+
+def test_a_right_that_is_missing_is_named_with_the_line_that_tries_it() -> None:
+    gone = [each for each in RIGHTS if (each.part, each.resource, each.verb) == ("tainter", "nodes", "patch")]
+    (found,) = rights.judge(RIGHTS, gone)
+    assert found.verdict is Verdict.FAIL
+    assert found.what == "tainter: muster:muster-tainter may not patch nodes"
+    assert "kubectl auth can-i patch nodes --as system:serviceaccount:muster:muster-tainter" in found.mend
+
+
+def test_what_a_value_turned_off_is_no_fault_and_half_of_it_is() -> None:
+    value = "tainter.allow.repairJobs=false"
+    off = [each for each in RIGHTS if each.unless == value]
+    (found,) = rights.judge(RIGHTS, off)
+    assert found.verdict is Verdict.PASS
+    assert value in found.what
+    assert rights.judge(RIGHTS, off[:1])[0].verdict is Verdict.FAIL
+
+
+def test_the_operators_rights_bear_the_names_of_its_release() -> None:
+    body = {
+        "metadata": {
+            "name": "gc-ipu-operator-controller-manager",
+            "namespace": "default",
+            "labels": {"app.kubernetes.io/component": "operator"},
+        }
+    }
+    from muster_cli.doctor.facts import Workload
+
+    named = {
+        each.name for each in rights.list_rights(find_parts([msgspec.convert(body, type=Workload)], [])) if each.name
+    }
+    assert named == {"gc-ipu-operator-webhook"}
+
+
+def test_who_may_not_ask_is_told_once() -> None:
+    (found,) = rights.judge(RIGHTS, [], UNSEEN)
+    assert found.verdict is Verdict.UNKNOWN

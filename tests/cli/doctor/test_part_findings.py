@@ -1,0 +1,251 @@
+"""Which parts there are, whether they run and lead, and what else is said of them."""
+
+from typing import Any
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict
+from muster_cli.doctor import ipus, leaders, parts, settings
+from muster_cli.doctor.facts import (
+    ApiGroup,
+    ApiGroups,
+    DataMap,
+    EventFacts,
+    GroupVersion,
+    PodFacts,
+    Workload,
+)
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, exit_code
+from muster_kube.api.objects import Metadata
+from muster_kube.api.times import rfc3339_whole
+from muster_kube.controller.lease import Lease
+from muster_operator.job.partition_api import Query
+from muster_tainter.pause import PauseMap
+
+NOW = 1_800_000_000.0
+UNSEEN = ReadFailure("/api/v1/pods", "Forbidden: no", forbidden=True)
+
+
+def workload(kind: str, name: str, *, ready: int = 1, replicas: int = 1, namespace: str = "gc") -> Workload:
+    labels = {parts.COMPONENT: kind, parts.VERSION: "1"}
+    body = {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"replicas": replicas, "template": {"spec": {"serviceAccountName": f"{name}-account"}}},
+        "status": {"readyReplicas": ready},
+    }
+    return msgspec.convert(body, type=Workload)
+
+
+def event(name: str, reason: str, message: str) -> EventFacts:
+    body = {"metadata": {"name": "e"}, "involvedObject": {"name": name}, "reason": reason, "message": message}
+    return msgspec.convert(body, type=EventFacts)
+
+
+def pod(**status: Any) -> PodFacts:
+    return msgspec.convert({"metadata": {"name": "p"}, "status": status}, type=PodFacts)
+
+
+def verdicts(found: list[DoctorFinding]) -> list[Verdict]:
+    return [finding.verdict for finding in found]
+
+
+def test_the_parts_are_known_by_their_labels_and_else_by_their_accounts() -> None:
+    tainter = workload("tainter", "muster-tainter")
+    found = parts.find_parts([tainter], [("muster", "muster-agent"), ("muster", "muster-tainter"), ("x", "default")])
+    assert [(part.kind, part.namespace, part.account) for part in found] == [
+        ("agent", "muster", "muster-agent"),
+        ("tainter", "gc", "muster-tainter-account"),
+    ]
+
+
+def test_the_names_of_the_ipu_parts_follow_the_releases() -> None:
+    (operator,) = parts.find_parts([workload("operator", "gc-ipu-operator-controller-manager")], [])
+    assert operator.webhook == "gc-ipu-operator-webhook"
+    (outside,) = parts.find_parts([], [("muster", "muster-operator")])
+    assert outside.webhook == "muster-ipujob"
+
+
+def test_a_cluster_without_any_part_is_told_how_to_get_them() -> None:
+    (found,) = parts.judge((), {}, {}, "1")
+    assert found.verdict is Verdict.FAIL
+    assert "helm upgrade" in found.mend
+
+
+def test_a_part_without_pods_says_why_by_the_word_of_the_container() -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    ill = pod(phase="Pending", containerStatuses=[{"name": "tainter", "state": {"waiting": waiting}}])
+    known = parts.find_parts([workload("tainter", "muster-tainter", ready=0, replicas=2)], [])
+    (found,) = parts.judge(known, {"gc/muster-tainter": [ill]}, {}, "1")
+    assert found.verdict is Verdict.FAIL
+    assert "0 of 2 pods ready: container tainter: ImagePullBackOff: Back-off pulling image" in found.what
+
+
+def test_a_part_one_of_whose_pods_runs_is_a_warning() -> None:
+    known = parts.find_parts([workload("tainter", "muster-tainter", ready=1, replicas=2)], [])
+    assert verdicts(parts.judge(known, {}, {}, "1")) == [Verdict.WARN]
+
+
+def test_a_part_that_was_scaled_to_nothing_is_wrong() -> None:
+    known = parts.find_parts([workload("operator", "x-controller-manager", ready=0, replicas=0)], [])
+    (found,) = parts.judge(known, {}, {}, "1")
+    assert "scaled to 0" in found.what
+    assert found.mend.endswith("--replicas 1")
+
+
+def test_what_hinders_that_pods_are_made_is_told() -> None:
+    known = parts.find_parts([workload("tainter", "muster-tainter", ready=0)], [])
+    events = {"gc": [event("muster-tainter-5d", "FailedCreate", "exceeded quota: q")]}
+    (found,) = parts.judge(known, {}, events, "1")
+    assert "FailedCreate: exceeded quota: q" in found.what
+
+
+def test_a_pod_that_crashes_says_its_last_exit_code_and_its_last_event() -> None:
+    ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    ill = pod(phase="Running", containerStatuses=[{"name": "a", "restartCount": 3, "lastState": ended}])
+    assert parts.describe_trouble(ill, [event("p", "BackOff", "restarting failed container")]) == (
+        "container a: OOMKilled, exit code 137; BackOff: restarting failed container"
+    )
+
+
+def test_a_pod_that_is_bound_nowhere_says_the_schedulers_word() -> None:
+    unbound = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes"}
+    assert parts.describe_trouble(pod(phase="Pending", conditions=[unbound]), []) == "Unschedulable: 0/4 nodes"
+
+
+def test_two_releases_side_by_side_are_told() -> None:
+    known = parts.find_parts([workload("tainter", "muster-tainter")], [])
+    (found,) = parts.judge(known, {}, {}, "2")
+    assert found.verdict is Verdict.WARN
+    assert "this command is 2, and there run tainter 1" in found.what
+
+
+# leaders, pause
+
+
+def lease(*, renewed: float, holder: str = "a", moved: bool = False) -> leaders.ObservedLease:
+    spec = {"holderIdentity": holder, "renewTime": rfc3339_whole(renewed)}
+    return leaders.ObservedLease(msgspec.convert({"metadata": {"name": "l"}, "spec": spec}, type=Lease), moved)
+
+
+TAINTER = parts.find_parts([workload("tainter", "muster-tainter")], [])
+
+
+def test_a_lease_that_is_renewed_has_a_leader() -> None:
+    assert verdicts(leaders.judge(TAINTER, {"tainter": lease(renewed=NOW - 2)}, NOW)) == [Verdict.PASS]
+
+
+def test_a_lease_that_is_renewed_while_we_look_has_one_whose_clock_is_wrong() -> None:
+    (found,) = leaders.judge(TAINTER, {"tainter": lease(renewed=NOW - 900, moved=True)}, NOW)
+    assert found.verdict is Verdict.WARN
+    assert "its clock is 900 s behind" in found.what
+
+
+def test_a_lease_that_is_old_has_none() -> None:
+    (found,) = leaders.judge(TAINTER, {"tainter": lease(renewed=NOW - 600)}, NOW)
+    assert found.verdict is Verdict.FAIL
+    assert "last renewed 10m ago by a" in found.what
+
+
+def test_a_lease_that_is_given_back_or_was_never_there_has_no_leader() -> None:
+    assert "nobody's" in leaders.judge(TAINTER, {"tainter": lease(renewed=NOW, holder="")}, NOW)[0].what
+    assert "has ever led" in leaders.judge(TAINTER, {"tainter": None}, NOW)[0].what
+    assert verdicts(leaders.judge(TAINTER, {"tainter": UNSEEN}, NOW)) == [Verdict.UNKNOWN]
+
+
+def test_a_pause_that_was_left_on_says_who_and_since_when() -> None:
+    data = {"by": "ada", "at": rfc3339_whole(NOW - 7200), "reason": "switch"}
+    (found,) = leaders.judge_pause(PauseMap(metadata=Metadata(name="muster-pause"), data=data), NOW)
+    assert found.verdict is Verdict.WARN
+    assert found.what.startswith("paused by ada since ")
+    assert found.mend == "muster resume"
+    assert verdicts(leaders.judge_pause(None, NOW)) == [Verdict.PASS]
+
+
+# policy, API versions
+
+
+def text_map(**data: str) -> DataMap:
+    return DataMap(metadata=Metadata(name="m"), data={key.replace("_", "."): value for key, value in data.items()})
+
+
+def test_a_policy_that_does_not_parse_names_the_place() -> None:
+    bad = text_map(policy_yaml="rules: [{name: a, action: taint, taint: {effect: NoShedule}}]")
+    (found,) = settings.judge_policy("autopilot", bad)
+    assert found.verdict is Verdict.FAIL
+    assert "NoShedule" in found.what
+
+
+def test_a_good_policy_or_none_is_fine() -> None:
+    assert verdicts(settings.judge_policy("autopilot", text_map(policy_yaml="rules: []"))) == [Verdict.PASS]
+    assert verdicts(settings.judge_policy("autopilot", None)) == [Verdict.PASS]
+
+
+def test_an_api_version_that_is_served_no_more_is_told_with_who_speaks_it() -> None:
+    def groups(*versions: str) -> ApiGroups:
+        return ApiGroups(groups=(ApiGroup(versions=tuple(GroupVersion(group_version=each) for each in versions)),))
+
+    served = ["apps/v1", "batch/v1", "coordination.k8s.io/v1", "policy/v1beta1", "authentication.k8s.io/v1"]
+    served += ["authorization.k8s.io/v1", "apiextensions.k8s.io/v1", "muster.dev/v1alpha1"]
+    assert verdicts(settings.judge_apis(TAINTER, groups(*served))) == [Verdict.PASS]
+    (found,) = settings.judge_apis(TAINTER, groups(*(each for each in served if not each.startswith("policy"))))
+    assert "no policy/v1 or v1beta1, which tainter speak" in found.what
+
+
+# V-IPU
+
+(PROXY,) = parts.find_parts([workload("vipu-proxy", "gc-ipu-operator-vipu-proxy")], [])
+LISTED = text_map(controllers_yaml="pod001:8090:ipunode=node1")
+
+
+def test_a_v_ipu_that_answers_is_fine() -> None:
+    answer = Query(available=True, num_of_partitions=4)
+    (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "", answer))
+    assert (found.verdict, found.what) == (Verdict.PASS, "1 controller answered")
+
+
+def test_a_v_ipu_that_cannot_be_reached_is_named() -> None:
+    answer = Query(available=False, num_of_partitions=0, message="pod001:8090: timeout")
+    (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "", answer))
+    assert found.verdict is Verdict.FAIL
+    assert found.what == "V-IPU does not answer: pod001:8090: timeout"
+    assert "edit configmap gc-ipu-operator-vipu-controllers" in found.mend
+    assert ipus.judge(ipus.VipuState(PROXY, LISTED, "", msgspec.structs.replace(answer, available=True)))[
+        0
+    ].verdict is (Verdict.WARN)
+
+
+def test_a_list_of_controllers_that_does_not_parse_names_the_entry() -> None:
+    (found,) = ipus.judge(
+        ipus.VipuState(PROXY, text_map(controllers_yaml="pod001:8090:ipunode=node1,pod002"), "", None)
+    )
+    assert "entry 2, 'pod002'" in found.what
+
+
+def test_an_empty_or_missing_list_of_controllers_is_wrong() -> None:
+    assert (
+        "no V-IPU controller is listed"
+        in ipus.judge(ipus.VipuState(PROXY, text_map(controllers_yaml=""), "", None))[0].what
+    )
+    assert "is missing" in ipus.judge(ipus.VipuState(PROXY, None, "", None))[0].what
+
+
+def test_a_proxy_that_serves_nobody_says_why() -> None:
+    (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "the tracker is not known yet", None))
+    assert found.what == "the V-IPU proxy serves nobody: the tracker is not known yet"
+
+
+def test_who_may_not_ask_the_proxy_is_told_so() -> None:
+    assert verdicts(ipus.judge(ipus.VipuState(PROXY, LISTED, UNSEEN, None))) == [Verdict.UNKNOWN]
+
+
+# the whole
+
+
+def test_the_exit_code_says_wrong_before_unseen() -> None:
+    def of(*verdicts: Verdict) -> int:
+        return exit_code([DoctorFinding("a", verdict, "w") for verdict in verdicts])
+
+    assert of(Verdict.PASS) == 0
+    assert of(Verdict.PASS, Verdict.UNKNOWN) == 3
+    assert of(Verdict.UNKNOWN, Verdict.WARN) == 1
+    assert of(Verdict.FAIL) == 1

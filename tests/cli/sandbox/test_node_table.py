@@ -1,0 +1,61 @@
+"""The fleet's rows: what a person sees of a node."""
+
+from rich.console import Console
+
+from muster_cli.sandbox.node_table import SandboxRow, describe_changes, render_table, sandbox_rows
+from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from muster_kube.nodehealth import NodeHealth, NodeHealthStatus, ReportedCheck, ReportedFinding
+from muster_tainter.faults.desired_state import CONDITION
+
+OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
+
+
+def node(name: str, *taints: Taint) -> Node:
+    return Node(metadata=Metadata(name=name), spec=NodeSpec(taints=taints))
+
+
+def health(name: str, verdict: str, *findings: ReportedFinding) -> NodeHealth:
+    checks = (ReportedCheck(name="dmesg", verdict=verdict, findings=findings),)
+    return NodeHealth(metadata=Metadata(name=name), status=NodeHealthStatus(verdict=verdict, checks=checks))
+
+
+def test_a_node_without_a_word_from_its_agent_is_unknown() -> None:
+    assert sandbox_rows({"a": node("a")}, {}, first="a") == [
+        SandboxRow("a", "UNKNOWN", "no word from its agent yet", ())
+    ]
+
+
+def test_this_machine_stands_on_top_and_the_others_by_name() -> None:
+    fleet = {name: node(name) for name in ("b", "a", "me")}
+    assert [row.node for row in sandbox_rows(fleet, {}, first="me")] == ["me", "a", "b"]
+
+
+def test_a_tainted_node_shows_its_worst_finding_and_the_taint_but_not_those_of_kubernetes() -> None:
+    bad = ReportedFinding(component="gpu/0", reason="Xid79", verdict="FAIL", message="fell off the bus")
+    other = ReportedFinding(component="gpu/1", reason="Xid31", verdict="WARN", message="page fault")
+    unreachable = Taint(key="node.kubernetes.io/unreachable", effect="NoExecute")
+    fleet = {"a": node("a", unreachable, OURS)}
+    assert sandbox_rows(fleet, {"a": health("a", "FAIL", bad, other)}, first="a") == [
+        SandboxRow("a", "FAIL", "fell off the bus (+1 more)", ("muster.dev/faulty=true:NoSchedule",))
+    ]
+
+
+def test_only_what_changed_is_printed() -> None:
+    before = {"a": SandboxRow("a", "PASS", "", ()), "b": SandboxRow("b", "FAIL", "x", ("k:NoSchedule",))}
+    now = [SandboxRow("a", "PASS", "", ()), SandboxRow("b", "PASS", "", ())]
+    (line,) = describe_changes(before, now)
+    assert "FAIL -> PASS" in line
+    assert "taint taken off" in line
+
+
+def test_a_fault_that_is_withheld_says_why_in_the_table_and_in_the_lines() -> None:
+    why = "budget: pool all has 3 of 3 nodes tainted (30% of 8)"
+    condition = NodeCondition(type=CONDITION, status="False", message=f"fell off (rule x); no taint: {why}")
+    fleet = {"a": Node(metadata=Metadata(name="a"), status=NodeStatus(conditions=(condition,)))}
+    bad = ReportedFinding(component="gpu/0", reason="Xid79", verdict="FAIL", message="fell off the bus")
+    (row,) = sandbox_rows(fleet, {"a": health("a", "FAIL", bad)}, first="a")
+    assert describe_changes({}, [row])[0].endswith(f"fell off the bus  not tainted: {why}")
+    console = Console(width=200)
+    with console.capture() as drawn:
+        console.print(render_table([row], ""))
+    assert f"withheld, {why}" in drawn.get()

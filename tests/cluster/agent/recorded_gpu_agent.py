@@ -1,0 +1,113 @@
+"""Agents of nodes with eight GPUs each, whose tools print what has been recorded; the rest of them is real."""
+
+import json
+import os
+import re
+import subprocess
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tests.checks.recorded import lay_out
+from tests.cluster.agent.test_agent_publishing import AgentProcess
+
+from muster_checks.registry import registry
+
+TESTS = Path(__file__).parents[2]
+NVBANDWIDTH = TESTS / "checks/pciebw/samples/nvbandwidth-8.json"
+DIAGNOSIS = TESTS / "checks/dcgm/samples/diag_pass.json"
+ADDRESSES = [f"0000:{bus}:00.0" for bus in ("18", "2a", "3a", "5d", "9a", "ab", "ba", "db")]
+# the founding page's
+FIRST = ["12.3", "12.3", "12.3", "12.3", "5.3", "12.3", "12.3", "12.3"]
+SECOND = ["12.1", "12.0", "12.3", "12.3", "11.9", "11.5", "12.1", "12.1"]
+CHECKS = MappingProxyType({"pciebw": {"parameters": {"min_bandwidth_gb_per_s": 8}}, "dcgm": {}, "dmesg": {}})
+LISTENING = re.compile(r"listening on (\S+):(\d+)")
+
+
+def gpus(root: Path) -> None:
+    """Eight GPUs in slots of PCIe 3.0 x16."""
+    lay_out(root, {"/proc/sys/kernel/random/boot_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
+    listed = root / "sys/bus/pci/devices"
+    listed.mkdir(parents=True)
+    for place, address in enumerate(ADDRESSES):
+        device = root / f"sys/devices/pci0000:{place:02x}/0000:{place:02x}:01.0/{address}"
+        device.mkdir(parents=True)
+        for folder in (device, device.parent):
+            (folder / "max_link_speed").write_text("8.0 GT/s PCIe\n")
+            (folder / "max_link_width").write_text("16\n")
+        for name, content in {"vendor": "0x10de", "device": "0x20b2", "class": "0x030200"}.items():
+            (device / name).write_text(f"{content}\n")
+        (listed / address).symlink_to(device)
+
+
+def tools(folder: Path, bandwidths: Sequence[str]) -> Path:
+    """nvbandwidth and dcgmi that print what was recorded; ``calls`` there has dcgmi's command lines."""
+    folder.mkdir()
+    report = json.loads(NVBANDWIDTH.read_text())
+    for test in report["nvbandwidth"]["testcases"]:
+        test["bandwidth_matrix"] = [list(bandwidths)]
+    (folder / "nvbandwidth.json").write_text(json.dumps(report))
+    scripts = {
+        "nvbandwidth": f"cat {folder}/nvbandwidth.json",
+        "dcgmi": f'echo "$*" >> {folder}/calls\n[ "$1" = diag ] && exec cat {DIAGNOSIS}\nexit 1',
+    }
+    for name, body in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+class FleetAgent(AgentProcess):
+    """An agent with tools of its own on its PATH, listening where its fleet finds it.
+
+    checks:   those that are on, with their settings
+    inside:   the beginning of a command line that runs the rest of it somewhere (``ip netns exec NAME``)
+    settings: more of the agent's own
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        kubeconfig: Path,
+        host: str,
+        bandwidths: Sequence[str],
+        *,
+        port: int = 0,
+        checks: Mapping[str, Mapping[str, object]] = CHECKS,
+        inside: Sequence[str] = (),
+        **settings: object,
+    ) -> None:
+        gpus(folder / "root")
+        self.tools = tools(folder / "bin", bandwidths)
+        enabled = {name: dict(checks.get(name, {"enabled": False})) for name in registry()}
+        config = folder / "agent.yaml"
+        config.write_text(json.dumps({**settings, "checks": enabled}))
+        flags = ("--config", str(config), "--root", str(folder / "root"), "--host", host, "--port", str(port))
+        super().__init__(folder, node, kubeconfig, *flags)
+        self._command = [*inside, *self._command]
+        self.host = host
+
+    def start(self, *, wait: bool = True) -> "FleetAgent":
+        environment = {"PATH": f"{self.tools}:{os.environ['PATH']}", "HOME": "/nonexistent"}
+        self.process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=self._log, env=environment, start_new_session=True
+        )
+        assert self.process.stdout is not None
+        first = self.process.stdout.readline().decode()
+        match = LISTENING.match(first)
+        assert match, f"no address printed: {first!r}\n{self.log}"
+        self.port = int(match[2])
+        return self
+
+    def ask(self, query: str, **headers: str) -> str:
+        """As curl would; the answer has to be one."""
+        request = urllib.request.Request(f"http://{self.host}:{self.port}/status?{query}", headers=headers)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=300) as answer:
+            return str(answer.read().decode())
+
+    def nodes(self, query: str) -> dict[str, dict[str, Any]]:
+        return {node["node"]: node for node in json.loads(self.ask(f"{query}&format=json"))["nodes"]}

@@ -1,0 +1,215 @@
+"""The chart, installed by the real helm on a real API server: what each account may do then, and what it may not."""
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.chart.helm_render import Object
+from tests.cluster.chart import test_chart_install as chart
+from tests.cluster.chart.test_chart_install import CRDS, HEALTHS, IPUJOBS, TRACKER, Cluster, until
+
+from muster_sandbox.controlplane.admin import AdminClient
+from muster_sandbox.controlplane.admin import RequestRefused as Denied
+
+cluster = chart.cluster  # a fixture
+
+
+@pytest.fixture(scope="module")
+def parts(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.upgrade("gc", "--set", "admissionWebhooks.failurePolicy=Ignore")
+    cluster.admin.create(
+        HEALTHS, {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": "n"}}
+    )
+    cluster.admin.create("/api/v1/nodes", {"metadata": {"name": "n"}})
+    yield cluster
+    cluster.admin.delete("/api/v1/nodes/n")
+    cluster.admin.delete(f"{HEALTHS}/n")
+    cluster.uninstall("gc", "--no-hooks")
+
+
+AGENT, TAINTER = ("autopilot", "muster-agent"), ("autopilot", "muster-tainter")
+OPERATOR, PROXY = ("default", "gc-ipu-operator-controller-manager"), ("default", "gc-ipu-operator-vipu-proxy")
+DRY = "?dryRun=All"
+ONLY = "fieldSelector=metadata.name="  # as the watches of single objects select
+CORE, AUTO, MINE = "/api/v1", "/api/v1/namespaces/autopilot", "/api/v1/namespaces/default"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+Call = tuple[str, str, Any]
+NAMED: Object = {"metadata": {"name": "x"}}
+POD: Object = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+LEASE: Object = {"metadata": {"name": "x"}, "spec": {}}
+REVIEW: Object = {"spec": {"token": "t"}}
+EVENT: Object = {
+    "metadata": {"name": "x"}, "reason": "R", "message": "m", "type": "Normal",
+    "involvedObject": {"kind": "Node", "name": "n", "namespace": ""},
+}  # fmt: skip
+ROLE: Object = {
+    "metadata": {"name": "x"},
+    "rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}],
+}
+ANYTHING: Object = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+
+MAY: dict[tuple[str, str], list[Call]] = {
+    AGENT: [
+        ("get", HEALTHS, None),
+        ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
+        ("get", "/apis/discovery.k8s.io/v1beta1/namespaces/autopilot/endpointslices", None),
+        ("create", TOKENS, REVIEW),
+    ],
+    TAINTER: [
+        ("get", HEALTHS, None),
+        ("patch", f"{HEALTHS}/n{DRY}", {"spec": {}}),
+        ("get", f"{CORE}/nodes", None),
+        ("patch", f"{CORE}/nodes/n{DRY}", {"metadata": {"labels": {"muster.dev/health": "pass"}}}),
+        ("patch", f"{CORE}/nodes/n/status{DRY}", {"status": {}}),
+        ("get", f"{CORE}/pods", None),
+        ("create", f"{MINE}/events{DRY}", EVENT),
+        ("create", LEASES.format("autopilot") + DRY, LEASE),
+        ("create", f"{AUTO}/configmaps{DRY}", NAMED),
+        ("create", f"{AUTO}/secrets{DRY}", NAMED),
+        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
+        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations?{ONLY}muster-own-node", None),
+        ("get", f"{AUTO}/secrets?{ONLY}muster-own-node", None),
+        ("create", TOKENS, REVIEW),
+    ],
+    OPERATOR: [
+        ("get", IPUJOBS, None),
+        ("get", HEALTHS, None),
+        ("patch", f"{HEALTHS}/n{DRY}", {"spec": {}}),
+        ("get", f"{CORE}/nodes", None),
+        ("create", f"{MINE}/pods{DRY}", POD),
+        ("create", f"{MINE}/configmaps{DRY}", NAMED),
+        ("create", f"{MINE}/serviceaccounts{DRY}", NAMED),
+        ("create", f"{RBAC}/namespaces/default/roles{DRY}", ROLE),
+        ("create", f"{MINE}/events{DRY}", EVENT | {"involvedObject": {"kind": "IPUJob", "namespace": "default"}}),
+        ("create", LEASES.format("default") + DRY, LEASE),
+        ("create", f"{MINE}/secrets{DRY}", NAMED),
+        ("get", f"{WEBHOOKS}/mutatingwebhookconfigurations/gc-ipu-operator-webhook", None),
+        ("get", f"{WEBHOOKS}/mutatingwebhookconfigurations?{ONLY}gc-ipu-operator-webhook", None),
+        ("get", f"{MINE}/secrets?{ONLY}gc-ipu-operator-webhook", None),
+        ("create", TOKENS, REVIEW),
+    ],
+    PROXY: [
+        ("create", f"{MINE}/configmaps{DRY}", NAMED),
+        ("create", TOKENS, REVIEW),
+    ],
+}
+MAY_NOT: dict[tuple[str, str], list[Call]] = {
+    AGENT: [
+        ("get", f"{CORE}/nodes", None),
+        ("get", f"{CORE}/pods", None),
+        ("get", f"{CORE}/secrets", None),
+        ("get", f"{AUTO}/configmaps", None),
+        ("patch", f"{CORE}/nodes/n{DRY}", {"metadata": {"labels": {"a": "b"}}}),
+        ("patch", f"{HEALTHS}/n{DRY}", {"spec": {}}),
+        ("create", f"{HEALTHS}{DRY}", NAMED),
+        ("delete", f"{HEALTHS}/n", None),
+        ("create", f"{MINE}/events{DRY}", EVENT),
+        ("get", "/apis/discovery.k8s.io/v1beta1/endpointslices", None),
+    ],
+    TAINTER: [
+        ("get", f"{AUTO}/secrets", None),
+        ("get", f"{AUTO}/secrets/autopilot-pull-secret", None),
+        ("get", f"{AUTO}/secrets?{ONLY}autopilot-pull-secret", None),
+        ("create", f"{MINE}/secrets{DRY}", NAMED),
+        ("create", f"{MINE}/configmaps{DRY}", NAMED),
+        ("create", f"{MINE}/pods{DRY}", POD),
+        ("delete", f"{CORE}/nodes/n", None),
+        ("delete", f"{MINE}/pods/x", None),
+        ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
+        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/gc-ipu-operator-webhook", None),
+        ("create", f"{RBAC}/clusterroles{DRY}", NAMED),
+        ("get", IPUJOBS, None),
+    ],
+    OPERATOR: [
+        ("get", f"{MINE}/secrets", None),
+        ("create", f"{AUTO}/secrets{DRY}", NAMED),
+        ("patch", f"{CORE}/nodes/n{DRY}", {"metadata": {"labels": {"a": "b"}}}),
+        ("create", f"{RBAC}/clusterrolebindings{DRY}", NAMED),
+        # no right is given on that it does not have
+        ("create", f"{RBAC}/namespaces/default/roles{DRY}", NAMED | {"rules": [ANYTHING]}),
+        ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
+        ("create", f"{HEALTHS}{DRY}", NAMED),
+        ("delete", f"{HEALTHS}/n", None),
+        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
+        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations", None),
+        ("create", f"{IPUJOBS}{DRY}", NAMED),
+        ("patch", f"{CRDS}/ipujobs.graphcore.ai{DRY}", {"metadata": {"labels": {"a": "b"}}}),
+    ],
+    PROXY: [
+        ("get", f"{MINE}/configmaps", None),
+        ("get", f"{MINE}/secrets", None),
+        ("create", f"{AUTO}/configmaps{DRY}", NAMED),
+        ("get", f"{CORE}/nodes", None),
+        ("get", f"{CORE}/pods", None),
+        ("get", IPUJOBS, None),
+        ("create", f"{MINE}/pods{DRY}", POD),
+        ("create", LEASES.format("default") + DRY, LEASE),
+    ],
+}  # fmt: skip
+
+
+def allowed(client: AdminClient, call: Call) -> bool:
+    """Whether the API server lets it through; what it then makes of it is not asked."""
+    method, path, body = call
+    words = (path,) if body is None else (path, body)
+    try:
+        getattr(client, method)(*words)
+    except Denied as error:
+        return error.status != 403
+    return True
+
+
+@pytest.mark.parametrize("account", MAY, ids=lambda account: account[1])
+def test_a_part_may_do_what_it_does(parts: Cluster, account: tuple[str, str]) -> None:
+    with parts.as_account(*account) as client:
+        assert [call[:2] for call in MAY[account] if not allowed(client, call)] == []
+
+
+@pytest.mark.parametrize("account", MAY_NOT, ids=lambda account: account[1])
+def test_a_part_may_do_nothing_else(parts: Cluster, account: tuple[str, str]) -> None:
+    with parts.as_account(*account) as client:
+        assert [call[:2] for call in MAY_NOT[account] if allowed(client, call)] == []
+
+
+def test_the_tracker_is_the_proxys(parts: Cluster) -> None:
+    with parts.as_account(*PROXY) as client:
+        client.create(f"{MINE}/configmaps", {"metadata": {"name": "ipu-partitions-tracker"}})
+        try:
+            client.patch(TRACKER, {"data": {"p": "{}"}})
+            assert client.get(TRACKER)["data"] == {"p": "{}"}
+            assert not allowed(client, ("delete", TRACKER, None))
+        finally:
+            parts.admin.delete(TRACKER)
+
+
+def test_metrics_may_be_read_once_the_guides_line_is_typed(parts: Cluster) -> None:
+    parts.admin.create(f"{MINE}/serviceaccounts", {"metadata": {"name": "prometheus"}})
+
+    def may_read() -> bool:
+        attributes = {"path": "/metrics", "verb": "get"}
+        spec = {"user": "system:serviceaccount:default:prometheus", "nonResourceAttributes": attributes}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = parts.admin.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+        return bool(answer["status"]["allowed"])
+
+    assert not may_read()
+    kubectl = ["kubectl", "--kubeconfig", str(parts.plane.kubeconfig)]
+    found = subprocess.run(
+        [*kubectl, "get", "clusterrole", "-l", "component=metrics-reader"], capture_output=True, text=True, check=True
+    )
+    assert "gc-metrics-reader" in found.stdout
+    line = [
+        "create",
+        "clusterrolebinding",
+        "metrics",
+        "--clusterrole=gc-metrics-reader",
+        "--serviceaccount=default:prometheus",
+    ]
+    subprocess.run([*kubectl, *line], capture_output=True, check=True)
+    until(may_read, "the right to read metrics")
+    parts.admin.delete(f"{RBAC}/clusterrolebindings/metrics")
+    parts.admin.delete(f"{MINE}/serviceaccounts/prometheus")

@@ -1,0 +1,223 @@
+"""`muster sandbox` as a person uses it: the whole way from a kernel line to a taint and back, on real parts.
+
+These tests write to this machine's /dev/kmsg, as the README's tour does.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.cluster.commands.running_sandbox import (
+    CHANGE_LIMIT_S,
+    FAULTY,
+    GPU,
+    PLACE,
+    REPOSITORY,
+    XID_79,
+    RunningSandbox,
+    processes_of,
+    start_sandbox,
+)
+
+from muster_sandbox.controlplane.audit import AuditedRequest, AuditLog
+from muster_sandbox.session.nodes import machine_name
+
+SETTLE_S = 20.0  # what the tests before caused has been written: Events that repeat are counted up every 10 s at most
+IDLE_S = 300.0 if os.environ.get("CI") else 30.0
+IDLE_TRIES = 3
+
+needs_kmsg = pytest.mark.kmsg
+
+
+def kernel_says(line: str) -> None:
+    with Path("/dev/kmsg").open("wb", buffering=0) as device:  # what `echo … > /dev/kmsg` does
+        device.write(f"{line}\n".encode())
+
+
+@pytest.fixture(scope="module")
+def box(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSandbox]:
+    with start_sandbox(tmp_path_factory.mktemp("sandbox") / "box", binaries) as running:
+        yield running
+
+
+@pytest.fixture
+def here(box: RunningSandbox) -> Iterator[str]:
+    """This machine's node, without faults before and after."""
+    name = machine_name()
+    yield name
+    box.muster("clear", name)
+    box.until(lambda: not box.taints(name) and not box.findings(name), "this machine is clear again")
+
+
+@needs_kmsg
+def test_a_gpu_off_the_bus_taints_this_machine_and_the_scheduler_goes_elsewhere(box: RunningSandbox, here: str) -> None:
+    kernel_says(XID_79)
+    box.until(lambda: box.taints(here) == [FAULTY], "this machine is tainted")
+    node = box.node(here)
+    assert node["metadata"]["labels"][FAULTY] == "true"
+    assert node["metadata"]["labels"]["muster.dev/health"] == "fail"
+    box.until(lambda: any("Xid" in message for message in box.events(here)), "an Event tells why")
+
+    bound = box.muster("sandbox", "pod", "after-the-fault")
+    assert bound.returncode == 0, bound.stderr
+    assert "bound to sim-" in bound.stdout
+
+    told = box.muster("explain", here)
+    assert told.returncode == 2  # FAIL
+    for word in (GPU, "Xid79", "reboot", FAULTY):
+        assert word in told.stdout
+
+
+@needs_kmsg
+def test_a_cleared_fault_stays_closed_until_the_line_comes_anew(box: RunningSandbox, here: str) -> None:
+    kernel_says(XID_79)
+    box.until(lambda: box.taints(here) == [FAULTY], "tainted")
+    assert box.muster("clear", here).returncode == 0
+    box.until(lambda: box.taints(here) == [], "the taint is off")
+    box.until(lambda: box.findings(here) == {}, "the agent dropped the finding")
+    kernel_says("an ordinary line, so that the agent has something new to read")
+    kernel_says(f"NVRM: Xid (PCI:{PLACE}:00): 31, pid=7, MMU Fault")  # read after all that came before it
+    box.until(lambda: box.findings(here) == {"Xid31": "WARN"}, "the later line was read")
+    assert box.taints(here) == []
+    kernel_says(XID_79)
+    box.until(lambda: box.taints(here) == [FAULTY], "tainted anew")
+
+
+@needs_kmsg
+def test_application_errors_taint_nothing(box: RunningSandbox, here: str) -> None:
+    kernel_says(f"NVRM: Xid (PCI:{PLACE}:00): 31, pid=99, name=train.py, MMU Fault")
+    kernel_says(f"NVRM: Xid (PCI:{PLACE}:00): 45, pid=99, name=train.py, Ch 00000010")
+    box.until(lambda: box.findings(here) == {"Xid31": "WARN", "Xid45": "WARN"}, "both are WARN")
+    box.until(lambda: box.node(here)["metadata"]["labels"]["muster.dev/health"] == "warn", "the tainter has seen it")
+    assert box.taints(here) == []
+
+
+@needs_kmsg
+def test_an_unused_xid_is_a_warning_with_an_event(box: RunningSandbox, here: str) -> None:
+    kernel_says(f"NVRM: Xid ({PLACE}:00): 14, Channel 00000001")
+    box.until(lambda: box.findings(here) == {"Xid14": "WARN"}, "WARN")
+    box.until(lambda: any("Xid 14" in message for message in box.events(here)), "an Event")
+    assert box.taints(here) == []
+
+
+def test_a_simulated_node_is_tainted_and_a_reboot_gives_it_back(box: RunningSandbox) -> None:
+    assert box.muster("sandbox", "inject", "sim-2", XID_79).returncode == 0
+    box.until(lambda: box.taints("sim-2") == [FAULTY], "tainted")
+    assert box.muster("sandbox", "reboot", "sim-2").returncode == 0
+    box.until(lambda: box.taints("sim-2") == [], "free after the new boot's first full pass")
+    box.until(lambda: box.status("sim-2")["verdict"] == "PASS", "PASS")
+
+
+def test_reboots_in_a_row_do_not_end_the_sandbox(box: RunningSandbox) -> None:
+    for _ in range(4):
+        assert box.muster("sandbox", "reboot", "sim-4").returncode == 0
+    assert box.muster("sandbox", "inject", "sim-4", XID_79).returncode == 0
+    box.until(lambda: box.taints("sim-4") == [FAULTY], "tainted after its last boot")
+    assert box.muster("clear", "sim-4").returncode == 0
+    box.until(lambda: box.taints("sim-4") == [], "free")
+    assert box.process.poll() is None
+
+
+def test_a_second_sandbox_and_an_unknown_node_are_refused(box: RunningSandbox) -> None:
+    second = box.muster("sandbox")
+    assert second.returncode == 3
+    assert "runs already" in second.stderr
+    unknown = box.muster("sandbox", "inject", "sim-99", "x")
+    assert unknown.returncode == 3
+    assert "sim-7" in unknown.stderr
+
+
+@pytest.mark.timeout(IDLE_TRIES * (IDLE_S + SETTLE_S) + 300)
+def test_an_idle_sandbox_makes_no_list_and_no_write(box: RunningSandbox) -> None:
+    """Counted from the API server's audit log, lease renewals aside (and what this test's own client does)."""
+    audit = AuditLog(box.data / "audit.log", box.ping)
+    for _ in range(IDLE_TRIES):
+        told = box.told()
+        time.sleep(SETTLE_S)
+        since = audit.mark()
+        time.sleep(IDLE_S)
+        asked = audit.count(since, keep=of_muster)
+        if box.told() == told:
+            break  # else this machine's own kernel had something to say, which is to be written
+    else:
+        pytest.fail("findings come and go all the time here: this machine is not idle")
+    leases = {key for key in asked if key[2] == "leases"}
+    watches = {key for key in asked if key[1] == "watch"}
+    assert set(asked) - leases - watches == set()
+    assert leases, "the audit log shows not even the lease renewals: it proves nothing"
+
+
+def of_muster(request: AuditedRequest) -> bool:
+    return request.user.startswith("system:serviceaccount:muster:") or request.user_agent.startswith("muster")
+
+
+def _standing(box: RunningSandbox, path: str) -> tuple[int, str, str]:
+    """How often it has moved, and the condition HealthDegraded."""
+    status = box.admin.get(path)["status"]
+    found = [each for each in status["conditions"] if each["type"] == "HealthDegraded"]
+    return status["moves"], *((found[0]["status"], found[0]["reason"]) if found else ("", ""))
+
+
+@needs_kmsg
+@pytest.mark.timeout(900)
+def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(
+    box: RunningSandbox, tmp_path: Path
+) -> None:
+    """Its template allows three nodes; two of them are tainted. Then one is good again, and its own goes bad (63)."""
+    for node in ("sim-5", "sim-6"):
+        assert box.muster("sandbox", "inject", node, XID_79).returncode == 0
+    box.until(lambda: all(FAULTY in box.taints(node) for node in ("sim-5", "sim-6")), "both are tainted")
+    job = yaml.safe_load((REPOSITORY / "examples/ipujob.yaml").read_text())
+    hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["sim-5", "sim-6", "sim-7"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}
+    job["spec"]["workers"]["template"]["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    }
+    job["spec"]["healthPolicy"] = {"onFault": "Move", "gracePeriodSeconds": 5}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job))
+    box.kubectl("apply", "-f", str(file))
+    path = "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs/training"
+    try:
+        box.until(lambda: box.admin.get(path).get("status", {}).get("launcherStatus") == "Running", "the job runs")
+        pods = box.admin.get("/api/v1/namespaces/default/pods", {"labelSelector": "muster.dev/ipujob=training"})
+        placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods["items"]}
+        assert placed == dict.fromkeys(("training-launcher", "training-worker-0", "training-worker-1"), "sim-7")
+        assert "training" in box.kubectl("get", "ipujobs")
+
+        assert box.muster("clear", "sim-5").returncode == 0
+        box.until(lambda: not box.taints("sim-5"), "sim-5 is free")
+        assert box.muster("sandbox", "inject", "sim-7", XID_79).returncode == 0
+        box.until(lambda: _standing(box, path) == (1, "False", "IPUJobMoved"), "the job has moved")
+        pods = box.admin.get("/api/v1/namespaces/default/pods", {"labelSelector": "muster.dev/ipujob=training"})
+        assert {pod["spec"]["nodeName"] for pod in pods["items"]} == {"sim-5"}
+        told = " ".join(box.events("training"))
+        assert f"rank 0 (pod training-worker-0) is on node sim-7: check dmesg on {GPU}: Xid79" in told
+        assert "moved from sim-7 to sim-5" in told
+        story = box.muster("explain", "ipujob", "default/training").stdout
+        assert "moved once" in story.splitlines()[0]
+        steps = [line.split()[1] for line in story.splitlines() if line.startswith("  20")]
+        assert {"submitted", "running", "fault", "moving", "moved"} <= set(steps), story
+        assert "moved from sim-7 to sim-5" in story
+        assert "IPUJob default/training moved away from here" in box.muster("explain", "sim-7").stdout
+    finally:
+        box.kubectl("delete", "ipujob", "training", "--timeout=120s")
+        for node in ("sim-5", "sim-6", "sim-7"):
+            box.muster("sandbox", "reboot", node)
+    box.until(lambda: not any(FAULTY in box.taints(f"sim-{each}") for each in (5, 6, 7)), "all are given back")
+
+
+def test_a_killed_sandbox_leaves_no_process(binaries: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "box"
+    with pytest.raises(AssertionError, match="left"), start_sandbox(folder, binaries) as box:  # noqa: PT012
+        folders = (box.folder, box.data)
+        box.process.kill()
+        box.process.wait(timeout=10)
+        deadline = time.monotonic() + CHANGE_LIMIT_S
+        while processes_of(*folders) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert processes_of(*folders) == []
+        raise AssertionError("left as it is: a killed one cannot tidy its folder")

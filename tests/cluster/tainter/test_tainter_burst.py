@@ -1,0 +1,35 @@
+"""Faults that wait when the tainter starts. How fast they go out is `make bench`'s to say (tests/bench/burst.py)."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.tainter import test_end_to_end as end_to_end
+from tests.cluster.tainter.fleet_findings import FATAL, finding_of_each, healths, publish, recording
+
+from muster_kube.api.client import KubeClient
+from muster_sandbox.simulation.nodes import SimulatedNodes
+
+tainters = end_to_end.tainters  # a fixture
+
+FAULTS = 500
+
+
+async def test_of_a_burst_the_first_write_on_each_node_is_its_taint_and_nothing_is_asked_first(
+    control_plane: Any, tainters: Any, fleet: SimulatedNodes, api: KubeClient, tmp_path: Path
+) -> None:
+    names = await fleet.create(FAULTS, prefix="burst")
+    await healths(api, names)
+    await publish(api, finding_of_each(names, FATAL))
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{name: hardware, match: {verdict: FAIL}, action: taint}]")  # no pools: no budget
+    since = control_plane.audit.mark()
+    async with recording(api, names) as seen:
+        await tainters.start("--policy", str(policy))
+        await seen.until(lambda: len(seen.tainted) == FAULTS, "all are tainted")
+        asked = [each for each in control_plane.audit.requests(since) if "muster-tainter" in each.user]
+    ours = [state for state in seen.states if state.memory or state.labelled]
+    assert [state.name for state in ours if not state.tainted] == []
+    on_nodes = Counter((each.verb, each.status) for each in asked if each.resource == "nodes" and each.name)
+    assert on_nodes["patch", 200] >= FAULTS
+    assert on_nodes["get", 200] <= on_nodes["patch", 409]  # a Node is read only where somebody else had just written it

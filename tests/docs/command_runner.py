@@ -1,0 +1,78 @@
+"""Types a document's commands as they stand there, and keeps which: a file's last test asks that none is left."""
+
+import contextlib
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.docs.document_commands import ROOT, commands, documents
+
+LIMIT_S = 300.0  # a guard against hanging
+Done = subprocess.CompletedProcess[str]
+
+
+@cache
+def _words() -> dict[str, tuple[str, ...]]:
+    """Of each command of the documents, by its line in command_list.yaml."""
+    return {" ".join(each.words): each.words for page in documents() for each in commands(page)}
+
+
+def _ended_well(done: Done) -> bool:
+    return done.returncode == 0
+
+
+class CommandRunner:
+    """lines: those to type. names: what stands for placeholders, which are whole words or parts between signs. left:
+    lines that have not been typed yet, or never with success."""
+
+    def __init__(
+        self, lines: set[str], names: Mapping[str, str], environ: Mapping[str, str], folder: Path = ROOT
+    ) -> None:
+        self.names = dict(names)
+        self.left = set(lines)
+        self._lines = frozenset(lines)
+        # as from a person's shell, not as from the make that runs the tests
+        own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+        self._environ = {**own, **environ}
+        self._folder = folder
+
+    def words(self, line: str) -> list[str]:
+        """With placeholders filled in."""
+        assert line in self._lines, f"command_list.yaml allots it to another test: {line}"
+        known = "|".join(map(re.escape, sorted(self.names, key=len, reverse=True))) or "(?!)"
+        placeholder = re.compile(rf"(?<![\w-])({known})(?![\w-])")
+        return [placeholder.sub(lambda found: self.names[found[1]], word) for word in _words()[line]]
+
+    def type(
+        self,
+        line: str,
+        *more: str,
+        within: Sequence[str] = (),
+        stdin: str = "",
+        judge: Callable[[Done], bool] = _ended_well,
+    ) -> str:
+        """What it prints. more: words after its own; within: words before it, so that it runs somewhere else."""
+        done = subprocess.run(
+            [*within, *self.words(line), *more],
+            input=stdin, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            env=self._environ, cwd=self._folder,
+        )  # fmt: skip
+        assert judge(done), f"{line}: {done.returncode}: {done.stdout}{done.stderr}"
+        self.left.discard(line)
+        return done.stdout
+
+    @contextlib.contextmanager
+    def going_on(self, line: str, says: str, *, within: Sequence[str] = ()) -> Iterator[None]:
+        """While the command runs that has said ``says`` first."""
+        words = [*within, *self.words(line)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=self._environ, cwd=self._folder) as process:
+            try:
+                assert process.stdout
+                assert (first := process.stdout.readline()) == f"{says}\n", f"{line}: {first}"
+                self.left.discard(line)
+                yield
+            finally:
+                process.terminate()
