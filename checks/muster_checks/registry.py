@@ -59,7 +59,7 @@ class UnknownCheck(ValueError):
     """A name that no check has; the text lists those that exist."""
 
 
-def registry(
+def load_registry(
     plug_ins: "Iterable[EntryPoint] | None" = None,
     broken: dict[str, str] | None = None,
     plugins_folder: Path | None = None,
@@ -88,7 +88,7 @@ def registry(
     return checks
 
 
-def select(names: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
+def select_checks(names: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
     """The checks called ``names``, in that order, each once; ``all`` means all of them. Raises UnknownCheck."""
     chosen: dict[str, Check] = {}
     for name in names:

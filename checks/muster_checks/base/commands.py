@@ -114,9 +114,9 @@ class LocalCommands:
             await _to_its_end(_started_and_gone(starting))
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
-            return Output(argv=tuple(argv), missing=why_not_started(error))
+            return Output(argv=tuple(argv), missing=explain_not_started(error))
         assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - asked for in _start
-        out, err = _Kept(limit_bytes), _Kept(limit_bytes)
+        out, err = _CappedOutput(limit_bytes), _CappedOutput(limit_bytes)
         drained = asyncio.gather(out.drain(process.stdout), err.drain(process.stderr))
         timed_out = False
         try:
@@ -156,7 +156,7 @@ def python_child(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-X", "utf8", "-P", "-m", module, *arguments)
 
 
-class _Kept:
+class _CappedOutput:
     """The first ``limit`` bytes of a pipe; the rest is read too, so that the tool does not block on a full pipe."""
 
     def __init__(self, limit: int) -> None:
@@ -182,7 +182,7 @@ async def _start(argv: Sequence[str], environment: Mapping[str, str] | None) -> 
     )
 
 
-def why_not_started(error: OSError | ValueError) -> str:
+def explain_not_started(error: OSError | ValueError) -> str:
     """In plain words."""
     if isinstance(error, FileNotFoundError):
         return "not found"

@@ -8,13 +8,13 @@ from muster_checks.base.vocabulary import Finding
 from muster_checks.clock import ClockParameters
 from muster_checks.clock.chrony import COMMAND, Tracking, parse_tracking
 from muster_checks.clock.judge import judge
-from muster_checks.clock.kernel import KernelClock, ask_kernel
+from muster_checks.clock.kernel import KernelClock, read_kernel_clock
 
 SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 
 async def probe(
-    node: NodeView, parameters: ClockParameters, kernel: Callable[[], KernelClock] = ask_kernel
+    node: NodeView, parameters: ClockParameters, kernel: Callable[[], KernelClock] = read_kernel_clock
 ) -> list[Finding]:
     """``kernel``: the system call, which no folder of files can stand in for. Raises CannotTell."""
     output = await node.commands.run(COMMAND, timeout_s=parameters.timeout_s)
@@ -27,7 +27,7 @@ async def probe(
     return judge(said, tracking, read_text(node.path(SOURCE), 64) or None, parameters)
 
 
-def recorded(text: bytes, parameters: ClockParameters) -> list[Finding] | None:
+def judge_recorded(text: bytes, parameters: ClockParameters) -> list[Finding] | None:
     """The line of `chronyc -c tracking`."""
     if len(text) > 1024 or (tracking := _parsed(text)) is None:
         return None

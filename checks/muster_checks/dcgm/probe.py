@@ -7,7 +7,7 @@ from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Finding, Verdict
-from muster_checks.dcgm.discovery import addresses_of
+from muster_checks.dcgm.discovery import read_addresses
 from muster_checks.dcgm.judge import judge
 from muster_checks.dcgm.parse import Diagnosis, parse
 from muster_checks.hardware.pci import nvidia_gpus
@@ -45,7 +45,7 @@ async def probe(node: NodeView, level: int) -> list[Finding]:
         raise NotHere("no NVIDIA GPU on the PCI bus")
     if node.commands.which("dcgmi") is None:
         raise ToolMissing("dcgmi", PACKAGE)
-    addresses = await addresses_of(node)
+    addresses = await read_addresses(node)
     findings = judge(await diagnose(node, ("-r", str(level), "-j"), LEVEL_TIMEOUT_S[level]), addresses)
     return findings + _left_out(findings, [gpu.address for gpu in gpus if gpu.driver in ("", "nvidia")])
 

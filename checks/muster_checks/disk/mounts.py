@@ -79,7 +79,7 @@ def read_mounts(node: NodeView) -> list[Mount]:
     return []
 
 
-def filesystems(node: NodeView, mounts: list[Mount]) -> list[Filesystem]:
+def group_filesystems(node: NodeView, mounts: list[Mount]) -> list[Filesystem]:
     by_device: dict[str, list[Mount]] = {}
     for mount in mounts:
         if mount.kind in LOCAL_TYPES and not _OF_PODS.search(mount.point):
@@ -96,7 +96,7 @@ def filesystems(node: NodeView, mounts: list[Mount]) -> list[Filesystem]:
     ]
 
 
-def serving(mounts: list[Mount], paths: list[str]) -> frozenset[str]:
+def find_serving_mount(mounts: list[Mount], paths: list[str]) -> frozenset[str]:
     """The devices whose file systems hold these folders."""
     found = set()
     for path in paths:

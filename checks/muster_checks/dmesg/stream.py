@@ -16,7 +16,7 @@ from muster_checks.base.declaration import AllClear, CheckStream, Sign
 from muster_checks.base.vocabulary import Origin, Verdict
 from muster_checks.dmesg.sources.position import Position
 from muster_checks.dmesg.sources.records import KernelLine
-from muster_checks.dmesg.sources.source import Gap, JudgeCounts, Source
+from muster_checks.dmesg.sources.source import Gap, JudgeCounts, LogSource
 from muster_checks.dmesg.sources.timeline import Timeline
 
 _log = logging.getLogger(__name__)
@@ -71,12 +71,12 @@ class _Flood:
         return self.lines_per_s > self._limit
 
 
-class KernelLog(CheckStream):
+class KernelLogStream(CheckStream):
     """``boot_id`` and ``source_name`` go into every position. ``gap_at``: from the last one of this boot."""
 
     def __init__(
         self,
-        source: Source,
+        source: LogSource,
         judge: LineJudge,
         timeline: Timeline,
         *,

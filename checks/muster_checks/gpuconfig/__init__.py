@@ -28,18 +28,18 @@ class GpuconfigParameters(Parameters):
 async def _probe(node: NodeView, parameters: GpuconfigParameters) -> list[Finding]:
     from muster_checks.gpuconfig.acs import judge_ports, read_ports
     from muster_checks.gpuconfig.judge import counters, judge, sees_all_processes
-    from muster_checks.nvidia.judge import counted
+    from muster_checks.nvidia.judge import read_counted
 
     sees_all = sees_all_processes(node)
-    reading, series = await counted(node, NAME, lambda reading: counters(reading, sees_all))
+    reading, series = await read_counted(node, NAME, lambda reading: counters(reading, sees_all))
     return [*judge(reading, series, parameters, sees_all), *judge_ports(read_ports(node))]
 
 
 def _recorded(text: bytes, parameters: GpuconfigParameters) -> list[Finding] | None:
     from muster_checks.gpuconfig.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
+    from muster_checks.nvidia.smi_xml import parse_if_smi_xml
 
-    reading = recorded(text)
+    reading = parse_if_smi_xml(text)
     return None if reading is None else judge(reading, None, parameters)
 
 

@@ -23,11 +23,11 @@ async def _probe(node: NodeView, parameters: GpucountParameters) -> list[Finding
 
 
 def _recorded(text: bytes, parameters: GpucountParameters) -> list[Finding] | None:
-    from muster_checks.gpucount.judge import Count, judge
-    from muster_checks.nvidia.smi_xml import recorded
+    from muster_checks.gpucount.judge import GpuCount, judge
+    from muster_checks.nvidia.smi_xml import parse_if_smi_xml
 
-    reading = recorded(text)
-    return None if reading is None else judge(Count(reading=reading), parameters)
+    reading = parse_if_smi_xml(text)
+    return None if reading is None else judge(GpuCount(reading=reading), parameters)
 
 
 GPUCOUNT = Check(

@@ -9,10 +9,10 @@ from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.gpucount import GpucountParameters
-from muster_checks.gpucount.judge import Count, judge
+from muster_checks.gpucount.judge import GpuCount, judge
 from muster_checks.hardware.pci import normal_address, nvidia_gpus
-from muster_checks.nvidia import SEEN
-from muster_checks.nvidia.gpu import Reading
+from muster_checks.nvidia import KNOWN_GPUS
+from muster_checks.nvidia.gpu import GpuReading
 from muster_checks.nvidia.probe import SHARED_S, read_gpus
 
 PROC = "/proc/driver/nvidia/gpus"
@@ -37,9 +37,9 @@ async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float
         blind = error
         reading = None
         if isinstance(error, NotHere):
-            reading = Reading(source="pci", missing=tuple(sorted(node.history.of(SEEN))))
+            reading = GpuReading(source="pci", missing=tuple(sorted(node.history.of(KNOWN_GPUS))))
     said = _said_by_driver(node)
-    count = Count(
+    count = GpuCount(
         reading=reading,
         # somebody told the driver to leave a GPU alone (NVreg_ExcludedGpus): it is in nobody's hands, and not missing
         on_bus={

@@ -29,9 +29,9 @@ async def _probe(node: NodeView, parameters: GpufabricParameters) -> list[Findin
 
 def _recorded(text: bytes, parameters: GpufabricParameters) -> list[Finding] | None:
     from muster_checks.gpufabric.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
+    from muster_checks.nvidia.smi_xml import parse_if_smi_xml
 
-    reading = recorded(text)
+    reading = parse_if_smi_xml(text)
     return None if reading is None else judge(reading, {}, parameters)
 
 

@@ -21,17 +21,17 @@ class GpupowerParameters(Parameters):
 
 async def _probe(node: NodeView, parameters: GpupowerParameters) -> list[Finding]:
     from muster_checks.gpupower.judge import counters, judge
-    from muster_checks.nvidia.judge import counted
+    from muster_checks.nvidia.judge import read_counted
 
-    reading, series = await counted(node, NAME, counters)
+    reading, series = await read_counted(node, NAME, counters)
     return judge(reading, series, parameters)
 
 
 def _recorded(text: bytes, parameters: GpupowerParameters) -> list[Finding] | None:
     from muster_checks.gpupower.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
+    from muster_checks.nvidia.smi_xml import parse_if_smi_xml
 
-    reading = recorded(text)
+    reading = parse_if_smi_xml(text)
     return None if reading is None else judge(reading, {}, parameters)
 
 

@@ -23,9 +23,9 @@ async def _probe(node: NodeView, parameters: GputempParameters) -> list[Finding]
 
 def _recorded(text: bytes, parameters: GputempParameters) -> list[Finding] | None:
     from muster_checks.gputemp.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
+    from muster_checks.nvidia.smi_xml import parse_if_smi_xml
 
-    reading = recorded(text)
+    reading = parse_if_smi_xml(text)
     return None if reading is None else judge(reading, parameters)
 
 

@@ -38,7 +38,7 @@ class GraphcoreParameters(Parameters):
     )
 
 
-class Fabric(msgspec.Struct, frozen=True):
+class IpuFabric(msgspec.Struct, frozen=True):
     """How IPUs are reached over the network. ``given``: what the parameters say, for the environment of the tools."""
 
     host: str
@@ -52,7 +52,7 @@ class Fabric(msgspec.Struct, frozen=True):
         return bool(self.host or self.config)
 
 
-def fabric(parameters: GraphcoreParameters, environment: Mapping[str, str]) -> Fabric:
+def read_fabric(parameters: GraphcoreParameters, environment: Mapping[str, str]) -> IpuFabric:
     """Parameters over environment."""
     given = {
         "IPUOF_VIPU_API_HOST": parameters.vipu_api_host,
@@ -63,7 +63,7 @@ def fabric(parameters: GraphcoreParameters, environment: Mapping[str, str]) -> F
     given = {name: value for name, value in given.items() if value}
     both = {**environment, **given}
     port = both.get("IPUOF_VIPU_API_PORT", "")
-    return Fabric(
+    return IpuFabric(
         host=both.get("IPUOF_VIPU_API_HOST", ""),
         port=int(port) if port.isascii() and port.isdigit() and len(port) < 6 else VIPU_PORT,
         partition=both.get("IPUOF_VIPU_API_PARTITION_ID", ""),

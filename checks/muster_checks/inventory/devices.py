@@ -17,7 +17,7 @@ from muster_checks.inventory import InventoryParameters
 FILE_LIMIT_BYTES = 1 << 20
 
 
-class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExpectedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``count`` devices of ``kind`` whose name fits ``match``: ``10de:2330`` for PCI, else ``nvme*``, ``mlx5_*``."""
 
     kind: str
@@ -25,7 +25,7 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int
 
 
-class Devices(msgspec.Struct, frozen=True, kw_only=True):
+class PresentDevices(msgspec.Struct, frozen=True, kw_only=True):
     """What there is. pci: ``vendor:device`` by address; the others by name."""
 
     pci: Mapping[str, str]
@@ -40,11 +40,11 @@ async def probe(node: NodeView, parameters: InventoryParameters) -> list[Finding
     return [judge(row, read_devices(node)) for row in load_expected(parameters.expected)]
 
 
-def read_devices(node: NodeView) -> Devices:
+def read_devices(node: NodeView) -> PresentDevices:
     """Raises CannotTell where /sys cannot be read: no device may be called missing then."""
     if not node.path("/sys/class/net").is_dir():
         raise CannotTell("/sys/class cannot be read", "NotReadable")
-    return Devices(
+    return PresentDevices(
         pci={device.address: f"{device.vendor:04x}:{device.device:04x}" for device in pci_devices(node)},
         block=names_in(node.path("/sys/block")),
         net=names_in(node.path("/sys/class/net")),
@@ -52,11 +52,11 @@ def read_devices(node: NodeView) -> Devices:
     )
 
 
-def load_expected(path: Path) -> tuple[Expected, ...]:
+def load_expected(path: Path) -> tuple[ExpectedDevices, ...]:
     """Raises CannotTell with what is wrong: a file that its operator meant must not be passed over."""
     try:
         with path.open("rb") as file:
-            rows = msgspec.convert(yaml.safe_load(file.read(FILE_LIMIT_BYTES)) or [], list[Expected])
+            rows = msgspec.convert(yaml.safe_load(file.read(FILE_LIMIT_BYTES)) or [], list[ExpectedDevices])
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise CannotTell(f"{path}: {error}", "BadExpectations") from None
     for place, row in enumerate(rows):
@@ -67,7 +67,7 @@ def load_expected(path: Path) -> tuple[Expected, ...]:
     return tuple(rows)
 
 
-def judge(row: Expected, devices: Devices) -> Finding:
+def judge(row: ExpectedDevices, devices: PresentDevices) -> Finding:
     names: Sequence[str]
     if row.kind == "pci":
         names = [address for address, ids in devices.pci.items() if fnmatchcase(ids, row.match.casefold())]

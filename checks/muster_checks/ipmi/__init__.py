@@ -22,9 +22,9 @@ async def _probe(node: NodeView, parameters: IpmiParameters) -> Sequence[Finding
 
 
 def _recorded(text: bytes, parameters: IpmiParameters) -> Sequence[Finding] | None:
-    from muster_checks.ipmi.events import recorded
+    from muster_checks.ipmi.events import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 IPMI = Check(

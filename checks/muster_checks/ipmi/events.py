@@ -22,7 +22,7 @@ TEXT_LIMIT_BYTES = 4 << 20
 SENSOR_STATES = ("ok", "nc", "cr", "nr", "na", "ns")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SelEntry(msgspec.Struct, frozen=True):
     """One line of the event log. at: the BMC's own clock; None before it was set. asserted: False when it went."""
 
     at: datetime | None
@@ -40,7 +40,7 @@ class Sensor(msgspec.Struct, frozen=True):
     status: str
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class SelRule(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     sensor: str
     event: str
@@ -72,7 +72,7 @@ async def probe(node: NodeView, parameters: IpmiParameters) -> list[Finding]:
     return findings
 
 
-def recorded(text: bytes, parameters: IpmiParameters) -> list[Finding] | None:
+def judge_recorded(text: bytes, parameters: IpmiParameters) -> list[Finding] | None:
     """`ipmitool sel elist` or `ipmitool sensor`, told apart by their columns."""
     if len(text) > TEXT_LIMIT_BYTES:
         return None  # a kernel log, say: what is too long for ipmitool is another check's to read
@@ -82,7 +82,7 @@ def recorded(text: bytes, parameters: IpmiParameters) -> list[Finding] | None:
     return judge_sensors(sensors) if sensors else None
 
 
-def parse_log(text: bytes) -> list[Entry]:
+def parse_log(text: bytes) -> list[SelEntry]:
     """Lines that are no entries are passed over. Raises Unreadable for more text than a log can hold."""
     entries = []
     for columns in _rows(text):
@@ -93,7 +93,7 @@ def parse_log(text: bytes) -> list[Entry]:
         if at is None and not pre:
             continue
         asserted = len(columns) < 6 or not columns[5].lower().startswith("deassert")
-        entries.append(Entry(at, columns[3], columns[4], asserted))
+        entries.append(SelEntry(at, columns[3], columns[4], asserted))
     return entries
 
 
@@ -118,13 +118,13 @@ def read_time(text: bytes) -> datetime | None:
     return moment + timedelta(hours=12) if "PM" in words[2:3] and moment.hour < 12 else moment
 
 
-def newest(entries: Sequence[Entry]) -> datetime | None:
+def newest(entries: Sequence[SelEntry]) -> datetime | None:
     return max((entry.at for entry in entries if entry.at is not None), default=None)
 
 
-def judge_log(entries: Sequence[Entry], now: datetime | None, window_s: float) -> list[Finding]:
+def judge_log(entries: Sequence[SelEntry], now: datetime | None, window_s: float) -> list[Finding]:
     """The worst of each (sensor, reason) within the window. What was deasserted later is over."""
-    open_entries: dict[tuple[str, str], tuple[Rule, int, Entry]] = {}
+    open_entries: dict[tuple[str, str], tuple[SelRule, int, SelEntry]] = {}
     for entry in entries:
         if entry.at is None or now is None or (now - entry.at).total_seconds() > window_s:
             continue
@@ -185,14 +185,14 @@ def judge_sensors(sensors: Sequence[Sensor]) -> list[Finding]:
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def load_rules() -> tuple[SelRule, ...]:
     text = files("muster_checks").joinpath("ipmi/rules.yaml").read_bytes()
-    return tuple(msgspec.convert(yaml.safe_load(text), list[Rule]))
+    return tuple(msgspec.convert(yaml.safe_load(text), list[SelRule]))
 
 
-def _rule(entry: Entry) -> Rule | None:
+def _rule(entry: SelEntry) -> SelRule | None:
     sensor, event = entry.sensor.casefold(), f" {entry.event.casefold()}"
-    return next((rule for rule in rules() if rule.sensor in sensor and rule.event in event), None)
+    return next((rule for rule in load_rules() if rule.sensor in sensor and rule.event in event), None)
 
 
 def _rows(text: bytes) -> list[list[str]]:

@@ -14,7 +14,7 @@ _FULL = re.compile(r"^full avg10=\S+ avg60=(\S+)", re.M)
 _BAD_OUTCOMES = ("failed", "ignored")
 
 
-class NumaNode(msgspec.Struct, frozen=True):
+class NumaMemory(msgspec.Struct, frozen=True):
     """memory_kib: None if unreadable. poisoned, in_use: pages given up since boot, and those that could not be
     isolated (memory_failure, kernel 6.3 and later; else None)."""
 
@@ -25,7 +25,7 @@ class NumaNode(msgspec.Struct, frozen=True):
     in_use: int | None = None
 
 
-class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
     """All sizes in KiB; None where the kernel does not say.
 
     corrupted:     pages taken out of use for bad memory (HardwareCorrupted)
@@ -42,7 +42,7 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     huge: int | None = None
     pressure_percent: float | None = None
     oom_kills: int | None = None
-    nodes: tuple[NumaNode, ...] = ()
+    nodes: tuple[NumaMemory, ...] = ()
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
@@ -66,10 +66,10 @@ def parse_counter(text: str, name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def from_meminfo(text: str) -> Vitals:
+def parse_host_memory(text: str) -> HostMemory:
     """What /proc/meminfo alone says. Raises Unreadable."""
     values = parse_meminfo(text)
-    return Vitals(
+    return HostMemory(
         total=values["MemTotal"],
         available=values.get("MemAvailable"),
         corrupted=values.get("HardwareCorrupted"),
@@ -79,9 +79,9 @@ def from_meminfo(text: str) -> Vitals:
     )
 
 
-def read_vitals(node: NodeView) -> Vitals:
+def read_host_memory(node: NodeView) -> HostMemory:
     """Raises Unreadable where /proc/meminfo cannot be read."""
-    vitals = from_meminfo(read_text(node.path("/proc/meminfo")) or "")
+    vitals = parse_host_memory(read_text(node.path("/proc/meminfo")) or "")
     return msgspec.structs.replace(
         vitals,
         huge=_huge(node) if vitals.huge is None else vitals.huge,
@@ -99,7 +99,7 @@ def _huge(node: NodeView) -> int | None:
     return sum(count * kib for count, kib in counts if count is not None) if counts else None
 
 
-def _numa_nodes(node: NodeView) -> list[NumaNode]:
+def _numa_nodes(node: NodeView) -> list[NumaMemory]:
     root = node.path("/sys/devices/system/node")
     found = []
     for name in names_in(root):
@@ -112,7 +112,7 @@ def _numa_nodes(node: NodeView) -> list[NumaNode]:
             memory = None
         failures = {word: read_integer(root / name / "memory_failure" / word) for word in ("total", *_BAD_OUTCOMES)}
         found.append(
-            NumaNode(
+            NumaMemory(
                 number=int(place[1]),
                 memory_kib=memory,
                 has_cpus=bool(read_text(root / name / "cpulist", 4096)),

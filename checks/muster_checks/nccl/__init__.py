@@ -25,9 +25,9 @@ async def _probe(node: NodeView, parameters: NcclParameters) -> Sequence[Finding
 
 
 def _recorded(text: bytes, parameters: NcclParameters) -> Sequence[Finding] | None:
-    from muster_checks.nccl.allreduce import recorded
+    from muster_checks.nccl.allreduce import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 NCCL = Check(

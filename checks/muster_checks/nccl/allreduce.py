@@ -13,7 +13,7 @@ from muster_checks.base.bounded_read import Unreadable, integer, number
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
-from muster_checks.cuda.busy_gpus import occupied
+from muster_checks.cuda.busy_gpus import find_busy_gpus
 from muster_checks.hardware.expected_values import load_table
 from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.nccl import NcclParameters
@@ -23,7 +23,7 @@ _DEVICE = re.compile(r"^#.*\bdevice +[0-9]+ +\[[^\]]{1,32}\] +(.{1,128}?)\s*$", 
 _BOUNDS = re.compile(r"^# Out of bounds values : +([0-9]{1,12}) +(OK|FAILED)", re.M)
 
 
-class Model(msgspec.Struct, frozen=True):
+class NcclModel(msgspec.Struct, frozen=True):
     """What ``gpus`` GPUs of this model must reach with messages of ``size_mib`` and more; smaller ones only warn."""
 
     model: str
@@ -33,7 +33,7 @@ class Model(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class Row(msgspec.Struct, frozen=True):
+class AllReduceRow(msgspec.Struct, frozen=True):
     """One message size: bus bandwidth of both ways, GB/s, and elements that came out wrong (None: not checked)."""
 
     size_bytes: int
@@ -41,9 +41,9 @@ class Row(msgspec.Struct, frozen=True):
     wrong: int | None
 
 
-class Run(msgspec.Struct, frozen=True):
+class AllReduceRun(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[AllReduceRow, ...]
     out_of_bounds: int | None
 
 
@@ -52,7 +52,7 @@ async def probe(node: NodeView, parameters: NcclParameters) -> list[Finding]:
     gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
     if len(gpus) < 2:
         raise NotHere(f"{len(gpus)} NVIDIA GPUs: an all-reduce needs two")
-    held = await occupied(node)
+    held = await find_busy_gpus(node)
     size = f"{parameters.size_mib}M"
     argv = ["all_reduce_perf", "-b", size, "-e", size, "-g", str(len(gpus)), "-n", "20", "-w", "5", "-c", "1"]
     output = await node.commands.run(argv, timeout_s=parameters.run_timeout_s)
@@ -68,13 +68,13 @@ async def probe(node: NodeView, parameters: NcclParameters) -> list[Finding]:
     return judge(run, parameters, held)
 
 
-def recorded(text: bytes, parameters: NcclParameters) -> list[Finding] | None:
+def judge_recorded(text: bytes, parameters: NcclParameters) -> list[Finding] | None:
     if b"busbw" not in text:
         return None
     return judge(parse(text), parameters, {})
 
 
-def parse(text: bytes) -> Run:
+def parse(text: bytes) -> AllReduceRun:
     """Raises Unreadable where there is no row of the table."""
     if len(text) > TEXT_LIMIT_BYTES:
         raise Unreadable(f"{len(text) >> 20} MiB: expected the table of all_reduce_perf")
@@ -86,10 +86,10 @@ def parse(text: bytes) -> Run:
     if not rows:
         raise Unreadable("no table of all_reduce_perf: expected rows of size, count, type, …, busbw")
     bounds = _BOUNDS.search(whole)
-    return Run(tuple(_DEVICE.findall(whole)), tuple(rows), int(bounds[1]) if bounds else None)
+    return AllReduceRun(tuple(_DEVICE.findall(whole)), tuple(rows), int(bounds[1]) if bounds else None)
 
 
-def judge(run: Run, parameters: NcclParameters, held: Mapping[str, str]) -> list[Finding]:
+def judge(run: AllReduceRun, parameters: NcclParameters, held: Mapping[str, str]) -> list[Finding]:
     """One finding on the node: an all-reduce goes through all GPUs, and does not tell which of them is slow.
 
     held: why a low figure proves nothing, by PCI address
@@ -128,18 +128,18 @@ def judge(run: Run, parameters: NcclParameters, held: Mapping[str, str]) -> list
     ]
 
 
-def _limit(run: Run, parameters: NcclParameters) -> tuple[float | None, str, int]:
+def _limit(run: AllReduceRun, parameters: NcclParameters) -> tuple[float | None, str, int]:
     """GB/s, whose word that is, and the message size in bytes from which on it holds."""
     if parameters.min_bus_bandwidth_gb_per_s is not None:
         return parameters.min_bus_bandwidth_gb_per_s, "as asked for", 0
-    table = load_table(Model, "nccl/models.yaml", parameters.expected)
+    table = load_table(NcclModel, "nccl/models.yaml", parameters.expected)
     known = table.of(run.models[0]) if run.models and len(set(run.models)) == 1 else None
     if known is None or known.gpus != len(run.models):
         return None, "", 0
     return known.min_bus_bandwidth_gb_per_s, known.source, known.size_mib << 20
 
 
-def _row(words: Sequence[str]) -> Row | None:
+def _row(words: Sequence[str]) -> AllReduceRow | None:
     """``size count type redop root time algbw busbw #wrong [time algbw busbw #wrong]``; older tables lack ``root``."""
     if not (words[0].isdecimal() and words[1].isdecimal()) or not words[2].isalnum():
         return None
@@ -151,4 +151,4 @@ def _row(words: Sequence[str]) -> Row | None:
     if size is None or not ways:
         return None
     told = [wrong for wrong in wrongs if wrong is not None]
-    return Row(size, tuple(s for s in speeds if s is not None and s >= 0), max(told) if told else None)
+    return AllReduceRow(size, tuple(s for s in speeds if s is not None and s >= 0), max(told) if told else None)

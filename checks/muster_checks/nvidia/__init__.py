@@ -20,10 +20,10 @@ RAN_ON = (
 )
 READ_LIMIT_S = 75.0
 """Time-out of a check: NVML's child and nvidia-smi have 30 s each."""
-SEEN = "nvidia"  # under this name History keeps which GPUs there were
+KNOWN_GPUS = "nvidia"  # under this name History keeps which GPUs there were
 
 
 def resume_gpus(node: NodeView, findings: Sequence[Finding]) -> None:
     """After a restart: a GPU with an open finding was there before, so it is missed if it is there no longer."""
     addresses = [finding.component.removeprefix("gpu/") for finding in findings if finding.component.startswith("gpu/")]
-    node.history.note(SEEN, {address: 1.0 for address in addresses if ":" in address})
+    node.history.note(KNOWN_GPUS, {address: 1.0 for address in addresses if ":" in address})

@@ -16,25 +16,25 @@ from typing import Any
 import msgspec
 
 from muster_checks.nvidia.gpu import (
-    Answer,
-    Clocks,
+    BankHistogram,
     ClocksEvent,
     Ecc,
     EccCounts,
-    Fabric,
     Gpu,
-    Histogram,
+    GpuClocks,
+    GpuFabric,
+    GpuReading,
     NvLink,
+    NvmlReply,
     Pcie,
     Power,
-    Reading,
-    Recovery,
+    RecoveryAction,
     RemappedRows,
     RetiredPages,
     Temperature,
 )
-from muster_checks.nvidia.nvml_config import config
-from muster_checks.nvidia.nvml_query import LOST, Asker, GpuLost
+from muster_checks.nvidia.nvml_config import read_config
+from muster_checks.nvidia.nvml_query import LOST, GpuLost, NvmlQuery
 
 EVENTS = {
     0x1: ClocksEvent.IDLE,
@@ -47,7 +47,7 @@ EVENTS = {
     0x80: ClocksEvent.HW_POWER_BRAKE,
     0x100: ClocksEvent.DISPLAY_CLOCKS,
 }
-RECOVERY = tuple(Recovery)  # in the order of nvmlDeviceGpuRecoveryAction_t
+RECOVERY = tuple(RecoveryAction)  # in the order of nvmlDeviceGpuRecoveryAction_t
 VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
@@ -103,12 +103,12 @@ def bit_error_rate(raw: float) -> float:
     return (int(raw) >> 8 & 0xF) * 10.0 ** -(int(raw) & 0xFF)
 
 
-def read_all(nvml: Any, devices: Path = Path("/dev")) -> Answer:
+def read_all(nvml: Any, devices: Path = Path("/dev")) -> NvmlReply:
     """Every GPU. ``nvml``: the module pynvml, or what stands in for it; ``devices``: where its device files are."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Answer(failed=error.value, text=str(error))
+        return NvmlReply(failed=error.value, text=str(error))
     try:
         driver = nvml.nvmlSystemGetDriverVersion()
     except nvml.NVMLError:
@@ -116,10 +116,10 @@ def read_all(nvml: Any, devices: Path = Path("/dev")) -> Answer:
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
-        return Answer(failed=error.value, text=str(error))
+        return NvmlReply(failed=error.value, text=str(error))
     held = _held_fields(driver)
-    return Answer(
-        reading=Reading(
+    return NvmlReply(
+        reading=GpuReading(
             source="nvml",
             driver_version=driver,
             gpus=tuple(_read_gpu(nvml, place, held) for place in range(count)),
@@ -147,7 +147,7 @@ def _read_gpu(nvml: Any, index: int, held: Mapping[int, ClocksEvent]) -> Gpu:
     except nvml.NVMLError as error:
         text = str(error)
         return Gpu(index=index, lost=text) if error.value in LOST else Gpu(index=index, errors={"handle": text})
-    asker = Asker(nvml, handle)
+    asker = NvmlQuery(nvml, handle)
     parts: dict[str, Any] = {}
     lost = ""
     try:
@@ -158,7 +158,7 @@ def _read_gpu(nvml: Any, index: int, held: Mapping[int, ClocksEvent]) -> Gpu:
     return Gpu(index=index, lost=lost, errors=asker.errors, **parts)
 
 
-def _parts(asker: Asker, held: Mapping[int, ClocksEvent]) -> Iterable[tuple[str, Any]]:
+def _parts(asker: NvmlQuery, held: Mapping[int, ClocksEvent]) -> Iterable[tuple[str, Any]]:
     """The fields of a Gpu one after the other, so that what was read before the GPU was lost is kept."""
     pci = asker.ask("address", "PciInfo")
     if pci is not None:
@@ -184,11 +184,11 @@ def _parts(asker: Asker, held: Mapping[int, ClocksEvent]) -> Iterable[tuple[str,
     yield "power", _power(asker, found)
     yield "clocks", _clocks(asker, found, held)
     yield "fabric", _fabric(asker)
-    yield "config", config(asker, mig)
+    yield "config", read_config(asker, mig)
     yield "nvlinks", _nvlinks(asker, found.get(LINK_COUNT))
 
 
-def _recovery(asker: Asker, action: float | None) -> Recovery | None:
+def _recovery(asker: NvmlQuery, action: float | None) -> RecoveryAction | None:
     if action is None:
         return None
     if action < len(RECOVERY):
@@ -197,7 +197,7 @@ def _recovery(asker: Asker, action: float | None) -> Recovery | None:
     return None
 
 
-def _pcie(asker: Asker, found: Mapping[int, float]) -> Pcie:
+def _pcie(asker: NvmlQuery, found: Mapping[int, float]) -> Pcie:
     return Pcie(
         generation=asker.ask("pcie.generation", "CurrPcieLinkGeneration"),
         generation_max=asker.ask("pcie.generation_max", "MaxPcieLinkGeneration"),
@@ -209,7 +209,7 @@ def _pcie(asker: Asker, found: Mapping[int, float]) -> Pcie:
     )
 
 
-def _ecc(asker: Asker) -> Ecc:
+def _ecc(asker: NvmlQuery) -> Ecc:
     mode = asker.ask("ecc.enabled", "EccMode")
     if mode is None or not mode[0]:
         return Ecc(enabled=None if mode is None else False, pending_enabled=None if mode is None else bool(mode[1]))
@@ -227,7 +227,7 @@ def _ecc(asker: Asker) -> Ecc:
     )
 
 
-def _counts(asker: Asker, span: str, counter: int, sram: Any) -> EccCounts:
+def _counts(asker: NvmlQuery, span: str, counter: int, sram: Any) -> EccCounts:
     corrected, uncorrected, dram, on_chip = 0, 1, 2, 7
     read: dict[str, int | None] = {}
     for name, kind in (("corrected", corrected), ("uncorrected", uncorrected)):
@@ -243,7 +243,7 @@ def _counts(asker: Asker, span: str, counter: int, sram: Any) -> EccCounts:
     return EccCounts(**read)
 
 
-def _remapped(asker: Asker) -> RemappedRows:
+def _remapped(asker: NvmlQuery) -> RemappedRows:
     rows = asker.ask("remapped", "RemappedRows")
     if rows is None:
         return RemappedRows()
@@ -255,11 +255,11 @@ def _remapped(asker: Asker) -> RemappedRows:
         failure=bool(rows[3]),
         histogram=None
         if banks is None
-        else Histogram(maximum=banks.max, high=banks.high, partial=banks.partial, low=banks.low, none=banks.none),
+        else BankHistogram(maximum=banks.max, high=banks.high, partial=banks.partial, low=banks.low, none=banks.none),
     )
 
 
-def _retired(asker: Asker) -> RetiredPages:
+def _retired(asker: NvmlQuery) -> RetiredPages:
     single, double = (asker.ask(f"retired.{name}", "RetiredPages", cause) for cause, name in enumerate(("sbe", "dbe")))
     return RetiredPages(
         single_bit=None if single is None else len(single),
@@ -268,7 +268,7 @@ def _retired(asker: Asker) -> RetiredPages:
     )
 
 
-def _temperature(asker: Asker, found: Mapping[int, float]) -> Temperature:
+def _temperature(asker: NvmlQuery, found: Mapping[int, float]) -> Temperature:
     now = asker.ask("temperature.gpu_c", "TemperatureV", 0)
     if now is None:
         now = asker.ask("temperature.gpu_c", "Temperature", 0)
@@ -293,7 +293,7 @@ def _temperature(asker: Asker, found: Mapping[int, float]) -> Temperature:
     )
 
 
-def _power(asker: Asker, found: Mapping[int, float]) -> Power:
+def _power(asker: NvmlQuery, found: Mapping[int, float]) -> Power:
     instant = found.get(POWER_INSTANT)
     limits = asker.ask("power.max_limit_w", "PowerManagementLimitConstraints")
     return Power(
@@ -305,10 +305,10 @@ def _power(asker: Asker, found: Mapping[int, float]) -> Power:
     )
 
 
-def _clocks(asker: Asker, found: Mapping[int, float], held: Mapping[int, ClocksEvent]) -> Clocks:
+def _clocks(asker: NvmlQuery, found: Mapping[int, float], held: Mapping[int, ClocksEvent]) -> GpuClocks:
     graphics, memory = 0, 2
     bits = asker.first("clocks.events", "CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
-    return Clocks(
+    return GpuClocks(
         graphics_mhz=asker.ask("clocks.graphics_mhz", "ClockInfo", graphics),
         graphics_max_mhz=asker.ask("clocks.graphics_max_mhz", "MaxClockInfo", graphics),
         memory_mhz=asker.ask("clocks.memory_mhz", "ClockInfo", memory),
@@ -318,16 +318,16 @@ def _clocks(asker: Asker, found: Mapping[int, float], held: Mapping[int, ClocksE
     )
 
 
-def _fabric(asker: Asker) -> Fabric:
+def _fabric(asker: NvmlQuery) -> GpuFabric:
     info = asker.struct("fabric", "GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")
     if info is None:
-        return Fabric()
+        return GpuFabric()
     mask = info.healthMask
 
     def answer(shift: int) -> bool | None:  # 0 not supported, 1 true, 2 false
         return {1: True, 2: False}.get(mask >> shift & 3)
 
-    return Fabric(
+    return GpuFabric(
         state=FABRIC_STATES.get(info.state, str(info.state)),
         status="" if info.status == 0 else str(asker.nvml.NVMLError(info.status)),
         clique=info.cliqueId,
@@ -341,7 +341,7 @@ def _fabric(asker: Asker) -> Fabric:
     )
 
 
-def _nvlinks(asker: Asker, count: float | None) -> tuple[NvLink, ...]:
+def _nvlinks(asker: NvmlQuery, count: float | None) -> tuple[NvLink, ...]:
     """``count``: what the driver says; where it says nothing, links are counted by asking for them."""
     links: list[NvLink] = []
     for link in range(LINKS_LIMIT if count is None else min(int(count), LINKS_LIMIT)):
@@ -352,7 +352,7 @@ def _nvlinks(asker: Asker, count: float | None) -> tuple[NvLink, ...]:
     return tuple(links)
 
 
-def _nvlink(asker: Asker, link: int, active: bool | None) -> NvLink:
+def _nvlink(asker: NvmlQuery, link: int, active: bool | None) -> NvLink:
     if not active:  # counters of a link that is down are not there
         return NvLink(link=link, active=active)
     found = asker.fields(f"nvlink.{link}", LINK_FIELDS.values(), link)
@@ -371,7 +371,7 @@ def _nvlink(asker: Asker, link: int, active: bool | None) -> NvLink:
     return NvLink(link=link, active=True, version=VERSIONS.get(version), remote=REMOTES.get(remote), **numbers)  # type: ignore[arg-type] # by name, as above
 
 
-def _older_counters(asker: Asker, link: int) -> dict[str, float]:
+def _older_counters(asker: NvmlQuery, link: int) -> dict[str, float]:
     replay, recovery, flits, data = (
         asker.ask(f"nvlink.{link}", "NvLinkErrorCounter", link, counter) for counter in range(4)
     )
@@ -383,7 +383,7 @@ def main() -> int:
     try:
         import pynvml
     except ImportError as error:
-        answer = Answer(failed=-1, text=str(error))
+        answer = NvmlReply(failed=-1, text=str(error))
     else:
         answer = read_all(pynvml)
     sys.stdout.buffer.write(msgspec.json.encode(answer))

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from muster_checks.nvidia.gpu import ComputeMode, Config
-from muster_checks.nvidia.nvml_query import Asker
+from muster_checks.nvidia.gpu import ComputeMode, GpuConfig
+from muster_checks.nvidia.nvml_query import NvmlQuery
 
 MODES = (ComputeMode.DEFAULT, ComputeMode.EXCLUSIVE_THREAD, ComputeMode.PROHIBITED, ComputeMode.EXCLUSIVE_PROCESS)
 """In the order of nvmlComputeMode_t."""
@@ -12,7 +12,7 @@ GRAPHICS, MEMORY = 0, 2  # nvmlClockType_t
 MIB = 1 << 20
 
 
-def config(asker: Asker, mig: Sequence[int] | None) -> Config:
+def read_config(asker: NvmlQuery, mig: Sequence[int] | None) -> GpuConfig:
     """``mig``: current and pending mode, None for a GPU without it."""
     graphics, memory, default_graphics, default_memory = (
         asker.ask("config.application_clocks", name, kind)
@@ -24,7 +24,7 @@ def config(asker: Asker, mig: Sequence[int] | None) -> Config:
     processes = None if mig is not None and mig[0] else _processes(asker)
     # version 2 leaves out what the driver keeps for itself (400 MiB and more since driver 510), version 1 adds it in
     allocated = asker.ask("config.memory_allocated_mib", "MemoryInfo", asker.nvml.nvmlMemory_v2)
-    return Config(
+    return GpuConfig(
         inforom_valid=asker.inforom_valid("config.inforom_valid"),
         mig_pending=None if mig is None else bool(mig[1]),
         compute_mode=MODES[mode] if mode is not None and mode < len(MODES) else None,
@@ -38,7 +38,7 @@ def config(asker: Asker, mig: Sequence[int] | None) -> Config:
     )
 
 
-def _processes(asker: Asker) -> int | None:
+def _processes(asker: NvmlQuery) -> int | None:
     pids: set[int] = set()
     for kind in ("Compute", "Graphics", "MPSCompute"):
         names = (f"{kind}RunningProcesses_v{version}" for version in (3, 2))
@@ -49,7 +49,7 @@ def _processes(asker: Asker) -> int | None:
     return len(pids)
 
 
-def _numa_memory(asker: Asker) -> bool | None:
+def _numa_memory(asker: NvmlQuery) -> bool | None:
     mode = asker.ask("config.numa_memory", "AddressingMode")
     if mode is not None:
         return bool(mode == ATS)

@@ -34,9 +34,9 @@ async def _probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
 
 
 def _recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
-    from muster_checks.nvlink.probe import recorded
+    from muster_checks.nvlink.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 NVLINK = Check(

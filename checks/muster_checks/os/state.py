@@ -20,7 +20,7 @@ LARGE_ORDER = 9  # 2 MiB, a huge page, of pages of 4 KiB (proc(5), buddyinfo)
 FAULT_BITS = {4: "a machine check", 5: "a bad page", 7: "an oops", 14: "a soft lockup"}
 
 
-class Limit(msgspec.Struct, frozen=True):
+class KernelLimit(msgspec.Struct, frozen=True):
     """How much of one kernel limit is in use."""
 
     name: str
@@ -28,7 +28,7 @@ class Limit(msgspec.Struct, frozen=True):
     limit: int
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class KernelState(msgspec.Struct, frozen=True, kw_only=True):
     """What the kernel says of itself; None where it cannot be read.
 
     tainted: the kernel's taint bits; modules: the loaded ones; free_blocks: of 2 MiB, in all zones
@@ -36,7 +36,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     nfs:     major time-outs of each NFS mount since it was mounted
     """
 
-    limits: Sequence[Limit] = ()
+    limits: Sequence[KernelLimit] = ()
     tainted: int | None = None
     modules: frozenset[str] | None = None
     free_blocks: int | None = None
@@ -51,23 +51,23 @@ async def probe(node: NodeView, parameters: OsParameters) -> list[Finding]:
     return judge(state, rises, parameters)
 
 
-def read_state(node: NodeView) -> State:
+def read_state(node: NodeView) -> KernelState:
     sys = "/proc/sys"
     limits = []
     files = (read_text(node.path(f"{sys}/fs/file-nr")) or "").split()
     if len(files) == 3 and all(word.isdecimal() for word in files):
-        limits.append(Limit("files", int(files[0]), int(files[2])))
+        limits.append(KernelLimit("files", int(files[0]), int(files[2])))
     tracked = read_integer(node.path(f"{sys}/net/netfilter/nf_conntrack_count"))
     most = read_integer(node.path(f"{sys}/net/netfilter/nf_conntrack_max"))
     if tracked is not None and most:
-        limits.append(Limit("conntrack", tracked, most))
+        limits.append(KernelLimit("conntrack", tracked, most))
     threads = _threads(read_text(node.path("/proc/loadavg")) or "")
     ceilings = [read_integer(node.path(f"{sys}/kernel/{name}")) for name in ("pid_max", "threads-max")]
     known = [ceiling for ceiling in ceilings if ceiling]
     if threads is not None and known:
-        limits.append(Limit("threads", threads, min(known)))
+        limits.append(KernelLimit("threads", threads, min(known)))
     modules = read_text(node.path("/proc/modules"))
-    return State(
+    return KernelState(
         limits=limits,
         tainted=read_integer(node.path(f"{sys}/kernel/tainted")),
         modules=None
@@ -111,7 +111,7 @@ def parse_mountstats(text: str) -> dict[str, int]:
     return found
 
 
-def judge(state: State, nfs_rises: Mapping[str, Rise], parameters: OsParameters) -> list[Finding]:
+def judge(state: KernelState, nfs_rises: Mapping[str, Rise], parameters: OsParameters) -> list[Finding]:
     """Everything here warns: a node at a limit is slow or refuses connections, but its hardware is sound."""
     if not state.limits and state.tainted is None:
         raise CannotTell("/proc/sys and /proc/loadavg cannot be read")
@@ -127,7 +127,7 @@ def judge(state: State, nfs_rises: Mapping[str, Rise], parameters: OsParameters)
     return findings
 
 
-def _limit(limit: Limit, max_share: float) -> Finding:
+def _limit(limit: KernelLimit, max_share: float) -> Finding:
     full = limit.used > max_share * limit.limit
     return Finding(
         component=f"limit/{limit.name}",

@@ -16,7 +16,7 @@ class Bandwidth(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class HostLink(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an accelerator's way to the host.
 
     name:          the product's; accelerators of one name are compared with each other

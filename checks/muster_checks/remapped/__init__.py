@@ -21,10 +21,10 @@ async def _probe(node: NodeView, parameters: RemappedParameters) -> list[Finding
 
 
 def _recorded(text: bytes, parameters: RemappedParameters) -> list[Finding] | None:
-    from muster_checks.nvidia.smi_xml import recorded
+    from muster_checks.nvidia.smi_xml import parse_if_smi_xml
     from muster_checks.remapped.judge import judge
 
-    reading = recorded(text)
+    reading = parse_if_smi_xml(text)
     return None if reading is None else judge(reading, parameters)
 
 

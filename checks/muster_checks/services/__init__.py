@@ -26,9 +26,9 @@ async def _probe(node: NodeView, parameters: ServicesParameters) -> Sequence[Fin
 
 
 def _recorded(text: bytes, parameters: ServicesParameters) -> Sequence[Finding] | None:
-    from muster_checks.services.units import recorded
+    from muster_checks.services.units import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 SERVICES = Check(

@@ -26,7 +26,7 @@ _ASKED = "Id,LoadState,ActiveState,SubState,Result,NRestarts,UnitFileState"
 _ENABLED = ("enabled", "enabled-runtime")
 
 
-class Unit(msgspec.Struct, frozen=True, kw_only=True):
+class SystemdUnit(msgspec.Struct, frozen=True, kw_only=True):
     """One unit as systemd has it. restarts: by systemd itself (Restart=) since the unit was loaded; None: not told."""
 
     name: str
@@ -57,13 +57,13 @@ async def probe(node: NodeView, parameters: ServicesParameters) -> list[Finding]
     return judge(units, rises, named, parameters.max_restarts)
 
 
-def recorded(text: bytes, parameters: ServicesParameters) -> list[Finding] | None:
+def judge_recorded(text: bytes, parameters: ServicesParameters) -> list[Finding] | None:
     if b"LoadState=" not in text:
         return None
     return judge(parse(text), {}, _words(parameters.units), parameters.max_restarts)
 
 
-def parse(text: bytes) -> list[Unit]:
+def parse(text: bytes) -> list[SystemdUnit]:
     """The units in what `systemctl show` printed; blocks without an Id are passed over. Raises Unreadable."""
     if len(text) > TEXT_LIMIT_BYTES:
         raise Unreadable(f"{len(text) >> 20} MiB: expected at most 1 MiB from systemctl show")
@@ -72,7 +72,7 @@ def parse(text: bytes) -> list[Unit]:
         values = dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line)
         if values.get("Id"):
             units.append(
-                Unit(
+                SystemdUnit(
                     name=values["Id"].strip()[:120],
                     load=values.get("LoadState", ""),
                     active=values.get("ActiveState", ""),
@@ -85,13 +85,15 @@ def parse(text: bytes) -> list[Unit]:
     return units
 
 
-def judge(units: Sequence[Unit], rises: Mapping[str, Rise], named: Sequence[str], max_restarts: int) -> list[Finding]:
+def judge(
+    units: Sequence[SystemdUnit], rises: Mapping[str, Rise], named: Sequence[str], max_restarts: int
+) -> list[Finding]:
     """One finding for each unit that should run. Without ``named`` those are the enabled ones: a unit that its operator
     has turned off is no fault."""
     known = {unit.name: unit for unit in units}
     if not units:
         raise CannotTell("systemctl printed no unit", "Unreadable")
-    wanted = [known.get(name) or Unit(name=name) for name in named] or [
+    wanted = [known.get(name) or SystemdUnit(name=name) for name in named] or [
         unit for unit in units if unit.load == "loaded" and unit.file_state in _ENABLED
     ]
     if not wanted:
@@ -101,7 +103,7 @@ def judge(units: Sequence[Unit], rises: Mapping[str, Rise], named: Sequence[str]
     ]
 
 
-def _judge(unit: Unit, rise: Rise | None, max_restarts: int, *, vital: bool) -> Finding:
+def _judge(unit: SystemdUnit, rise: Rise | None, max_restarts: int, *, vital: bool) -> Finding:
     restarts = rise.amount if rise is not None else 0.0
     verdict, reason, fault_class = Verdict.PASS, "Running", FaultClass.NONE
     said = f"{unit.active} ({unit.sub})"

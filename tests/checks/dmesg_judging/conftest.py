@@ -10,7 +10,7 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import Catalogue
-from muster_checks.dmesg.judge import Judge
+from muster_checks.dmesg.judge import KernelLogJudge
 from muster_checks.dmesg.sources.records import KernelLine
 
 START = 1_700_000_000.0  # any moment; times in these tests are seconds after it
@@ -24,8 +24,8 @@ class Bench:
         self.now_s = 0.0
         self.judge = self._new()
 
-    def _new(self) -> Judge:
-        return Judge(self._catalogue, clock=lambda: START + self.now_s, **self._options)  # type: ignore[arg-type]  # any
+    def _new(self) -> KernelLogJudge:
+        return KernelLogJudge(self._catalogue, clock=lambda: START + self.now_s, **self._options)  # type: ignore[arg-type]  # any
 
     def feed(self, text: str, after_s: float = 0.0, *, user: bool = False) -> list[Sign | AllClear]:
         self.now_s = max(self.now_s, after_s)

@@ -15,8 +15,8 @@ from muster_checks.base.vocabulary import Verdict
 from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.source import JudgeCounts
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
-from muster_checks.dmesg.stream import KernelLog
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
+from muster_checks.dmesg.stream import KernelLogStream
 
 BOOTED = 1_700_000_000.0
 
@@ -28,8 +28,8 @@ class Clock:
     uptime: float = 1000.0
     step: float = 0.0
 
-    def clocks(self) -> Clocks:
-        return Clocks(realtime=lambda: BOOTED + self.step + self.uptime, monotonic=lambda: self.uptime)
+    def clocks(self) -> KernelClocks:
+        return KernelClocks(realtime=lambda: BOOTED + self.step + self.uptime, monotonic=lambda: self.uptime)
 
 
 class Ring:
@@ -164,14 +164,14 @@ def echo() -> type[EchoJudge]:
     return EchoJudge
 
 
-Reading = Callable[[KernelLog], Awaitable[list[Sign | AllClear]]]
+Reading = Callable[[KernelLogStream], Awaitable[list[Sign | AllClear]]]
 
 
 @pytest.fixture
 def read_out() -> Reading:
     """Everything a stream has to say until its source is read to the end; then the stream is closed."""
 
-    async def read(stream: KernelLog) -> list[Sign | AllClear]:
+    async def read(stream: KernelLogStream) -> list[Sign | AllClear]:
         signs: list[Sign | AllClear] = []
 
         async def take() -> None:

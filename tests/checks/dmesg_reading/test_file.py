@@ -10,7 +10,7 @@ from muster_checks.dmesg.sources.file import LINE_BYTES, FilePlace, FileSource
 from muster_checks.dmesg.sources.source import LINES_PER_TURN
 from muster_checks.dmesg.sources.text_formats import TextReader
 from muster_checks.dmesg.sources.timeline import Timeline
-from muster_checks.dmesg.stream import KernelLog
+from muster_checks.dmesg.stream import KernelLogStream
 
 
 class Follower:
@@ -198,7 +198,7 @@ async def test_inotify_wakes_the_stream(log: Path, timeline: Timeline, echo: Any
     """Through absence, creation, growth and rotation, with nothing looking at the file in between."""
     judge = echo()
     source = FileSource(log, TextReader(timeline, lambda _: True), FilePlace())
-    events: Any = KernelLog(source, judge, timeline, boot_id="b", source_name="file").events()
+    events: Any = KernelLogStream(source, judge, timeline, boot_id="b", source_name="file").events()
 
     async def after(act: Any) -> list[str]:
         waiting = asyncio.ensure_future(anext(events))

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster_checks.base.vocabulary import Origin
-from muster_checks.dmesg.sources.journal import ENTRY_BYTES, ExportParser, JournalPlace, JournalSource, line_of_entry
+from muster_checks.dmesg.sources.journal import ENTRY_BYTES, ExportParser, JournalPlace, JournalSource, parse_entry
 from muster_checks.dmesg.sources.timeline import Timeline
-from muster_checks.dmesg.stream import KernelLog
+from muster_checks.dmesg.stream import KernelLogStream
 
 BOOT = "3e1d192e-7ea2-47b4-b8b4-1cb0700ffc7d"
 BOOT_HEX = BOOT.replace("-", "").encode()
@@ -88,7 +88,7 @@ def test_no_bytes_break_the_parser(chunks: list[bytes]) -> None:
 
 def line_of(timeline: Timeline, **fields: bytes) -> Any:
     (found,) = ExportParser().feed(entry(1, **fields))
-    return line_of_entry(found, timeline, BOOT)
+    return parse_entry(found, timeline, BOOT)
 
 
 def test_the_kernels_own_time_counts_in_this_boot(timeline: Timeline) -> None:
@@ -156,7 +156,7 @@ class Journal:
 
     def stream(self, timeline: Timeline, judge: Any, place: JournalPlace) -> Any:
         source = JournalSource(timeline, judge.interesting, place, BOOT, command=self.command)
-        return KernelLog(source, judge, timeline, boot_id=BOOT, source_name="journal")
+        return KernelLogStream(source, judge, timeline, boot_id=BOOT, source_name="journal")
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path)
 
 
-def place_in(stream: KernelLog) -> JournalPlace:
+def place_in(stream: KernelLogStream) -> JournalPlace:
     return msgspec.json.decode(msgspec.json.decode(stream.position())["place"], type=JournalPlace)
 
 
@@ -235,7 +235,7 @@ async def test_a_journalctl_that_fails_is_reported(
 
 async def test_a_missing_journalctl_is_reported(timeline: Timeline, echo: Any, read_out: Any, tmp_path: Path) -> None:
     source = JournalSource(timeline, lambda _: True, JournalPlace(), BOOT, command=(str(tmp_path / "journalctl"),))
-    stream = KernelLog(source, echo(), timeline, boot_id=BOOT, source_name="journal")
+    stream = KernelLogStream(source, echo(), timeline, boot_id=BOOT, source_name="journal")
     assert await read_out(stream) == []
     assert "No such file or directory" in stream.health()
     assert not stream.caught_up
@@ -247,6 +247,6 @@ async def test_a_missing_journalctl_is_reported(timeline: Timeline, echo: Any, r
 async def test_the_real_journalctl_takes_our_options(timeline: Timeline, echo: Any, read_out: Any) -> None:
     """Whether or not there is a journal here: what it says must not be about how it is called."""
     source = JournalSource(timeline, lambda _: True, JournalPlace(skipping=True), BOOT)
-    stream = KernelLog(source, echo(), timeline, boot_id=BOOT, source_name="journal")
+    stream = KernelLogStream(source, echo(), timeline, boot_id=BOOT, source_name="journal")
     await read_out(stream)
     assert not any(word in stream.health() for word in ("option", "argument", "cursor"))

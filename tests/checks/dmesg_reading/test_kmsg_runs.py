@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import Catalogue
-from muster_checks.dmesg.judge import Judge
+from muster_checks.dmesg.judge import KernelLogJudge
 from muster_checks.dmesg.sources.kmsg import LINES_PER_LOOK, KmsgPlace, KmsgSource
 from muster_checks.dmesg.sources.records import KernelLine
-from muster_checks.dmesg.sources.source import LINES_PER_TURN, Counts, Gap
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
+from muster_checks.dmesg.sources.source import LINES_PER_TURN, Gap, SourceCounts
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 
-NOW = Clocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0)
+NOW = KernelClocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0)
 DULL = b"cni0: port 7(veth7) entered blocking state"
 XID = b"NVRM: Xid (PCI:0000:b3:00): 79, pid=1, GPU has fallen off the bus."
 
@@ -146,11 +146,11 @@ class Told(msgspec.Struct):
     events: list[Sign | AllClear]
     gaps: list[Gap]
     turns: list[tuple[bool, bool, str, bytes]]
-    counts: Counts
+    counts: SourceCounts
 
 
 def read(kind: type[KmsgSource], records: list[bytes | OSError], catalogue: Catalogue, place: KmsgPlace) -> Told:
-    judge = Judge(catalogue, clock=NOW.realtime)
+    judge = KernelLogJudge(catalogue, clock=NOW.realtime)
     left = list(records)
     source = kind(Path("/dev/kmsg"), Timeline(NOW), judge.interesting, place, lambda _: Recorded(left))
     told = Told([], [], [], [], source.counts)
@@ -245,7 +245,7 @@ def test_one_line_among_many_is_found(
     parts[at] = (b"6", 1, b"-", text + b"\n")
     told = read(KmsgSource, records_of(parts), catalogues[name], KmsgPlace(FIRST - 1))
     assert [event.reason for event in told.events if isinstance(event, Sign)] == [reason]
-    assert told.counts == Counts(lines=100)
+    assert told.counts == SourceCounts(lines=100)
 
 
 def test_ordinary_lines_are_looked_at_together() -> None:

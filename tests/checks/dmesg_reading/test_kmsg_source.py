@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource, unescape
 from muster_checks.dmesg.sources.source import LINES_PER_TURN, Batch
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 
 SAMPLE = Path(__file__).parent / "samples/kmsg.1.log"
 
@@ -114,7 +114,7 @@ def test_no_bytes_break_the_reader(rubbish: list[bytes]) -> None:
 
         def close(self) -> None: ...
 
-    timeline = Timeline(Clocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0))
+    timeline = Timeline(KernelClocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0))
     source = KmsgSource(Path("/dev/kmsg"), timeline, lambda _: True, KmsgPlace(), lambda _: Device())
     assert texts(read_all(source))[-1:] == ["last"]
 
@@ -256,7 +256,7 @@ def test_every_record_is_read_once_or_counted_as_lost(
     actions: list[tuple[str, int]], capacity: int, new_ring: Any
 ) -> None:
     ring = new_ring(capacity)
-    timeline = Timeline(Clocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0))
+    timeline = Timeline(KernelClocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0))
     place = KmsgPlace(-1)
     written, read, lost, rubbish = 0, list[int](), 0, 0
 

@@ -15,8 +15,8 @@ from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg import DMESG, DmesgParameters
 from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource
 from muster_checks.dmesg.sources.position import load_position, read_boot_id
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
-from muster_checks.dmesg.stream import KernelLog
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
+from muster_checks.dmesg.stream import KernelLogStream
 
 KMSG = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -47,15 +47,15 @@ def mark() -> str:
 
 def open_real(echo: Any, mark: str, saved: bytes | None = None) -> Any:
     judge = echo()
-    timeline = Timeline(Clocks())
+    timeline = Timeline(KernelClocks())
     position = load_position(saved)
     place = msgspec.json.decode(position.place, type=KmsgPlace) if position else KmsgPlace(skipping=True)
     source = KmsgSource(KMSG, timeline, lambda text: mark.encode() in text, place)
-    return KernelLog(source, judge, timeline, boot_id=read_boot_id(BOOT_ID), source_name="kmsg:/dev/kmsg")
+    return KernelLogStream(source, judge, timeline, boot_id=read_boot_id(BOOT_ID), source_name="kmsg:/dev/kmsg")
 
 
 async def test_a_written_line_comes_as_a_users_and_at_its_time(echo: Any, mark: str) -> None:
-    timeline = Timeline(Clocks())
+    timeline = Timeline(KernelClocks())
     source = KmsgSource(KMSG, timeline, lambda text: mark.encode() in text, KmsgPlace(skipping=True))
     while not source.read().at_end:
         pass
@@ -105,7 +105,7 @@ async def test_a_restart_reads_each_line_once(echo: Any, mark: str, read_out: An
 
 
 async def test_records_overwritten_unread_are_counted_and_reading_goes_on(echo: Any, mark: str) -> None:
-    timeline = Timeline(Clocks())
+    timeline = Timeline(KernelClocks())
     source = KmsgSource(KMSG, timeline, lambda text: mark.encode() in text, KmsgPlace(skipping=True))
     while not source.read().at_end:
         pass

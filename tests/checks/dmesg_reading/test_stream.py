@@ -12,14 +12,14 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource
 from muster_checks.dmesg.sources.position import load_position
-from muster_checks.dmesg.sources.source import Backoff
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
-from muster_checks.dmesg.stream import GAP_QUIET_S, GAP_REASON, KernelLog
+from muster_checks.dmesg.sources.source import ReopenDelay
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
+from muster_checks.dmesg.stream import GAP_QUIET_S, GAP_REASON, KernelLogStream
 
-FIXED = Clocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0)
+FIXED = KernelClocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0)
 
 
-def stream_on(ring: Any, judge: Any, saved: bytes | None = None, clocks: Clocks = FIXED) -> Any:
+def stream_on(ring: Any, judge: Any, saved: bytes | None = None, clocks: KernelClocks = FIXED) -> Any:
     """As stream_factory.py puts it together, with a judge of our own."""
     position = load_position(saved)
     timeline = Timeline(clocks, position.booted if position else None)
@@ -28,7 +28,7 @@ def stream_on(ring: Any, judge: Any, saved: bytes | None = None, clocks: Clocks 
         place = msgspec.json.decode(position.place, type=KmsgPlace)
         judge.heard = msgspec.json.decode(position.judge)
     source = KmsgSource(Path("/dev/kmsg"), timeline, judge.interesting, place, ring.open)
-    return KernelLog(
+    return KernelLogStream(
         source,
         judge,
         timeline,
@@ -143,7 +143,7 @@ async def test_closing_the_stream_frees_who_waits_for_its_end(ring: Any, echo: A
 
 
 async def test_a_device_that_comes_back_is_read_on(ring: Any, echo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Backoff, "FIRST_S", 0.01)
+    monkeypatch.setattr(ReopenDelay, "FIRST_S", 0.01)
     ring.broken = FileNotFoundError(errno.ENOENT, "No such file or directory")
     stream = stream_on(ring, echo())
     events = stream.events()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.text_formats import TextReader
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 
 NOW = datetime(2025, 11, 20, 12, 0, 0, tzinfo=UTC).timestamp()
 UPTIME = 100_000.0
@@ -25,7 +25,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def reader() -> TextReader:
-    return TextReader(Timeline(Clocks(realtime=lambda: NOW, monotonic=lambda: UPTIME)), lambda _: True)
+    return TextReader(Timeline(KernelClocks(realtime=lambda: NOW, monotonic=lambda: UPTIME)), lambda _: True)
 
 
 def read(*lines: bytes) -> list[KernelLine]:
@@ -119,7 +119,7 @@ def test_only_what_may_matter_becomes_a_line() -> None:
         seen.append(text)
         return False
 
-    text = TextReader(Timeline(Clocks()), note)
+    text = TextReader(Timeline(KernelClocks()), note)
     assert text.take(b"[  1.0] one") is None
     assert text.take(b"6,1,2,-;t\\x0ao") is None
     assert seen == [b"one", b"t\no"]

@@ -19,7 +19,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from muster_checks.base.user_yaml import FAST_LOADER, load_yaml, shown
+from muster_checks.base.user_yaml import FAST_LOADER, load_yaml, show_value
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.match import SET_INSTRUCTIONS, Pattern
 from muster_checks.dmesg.catalogue.templates import template_names
@@ -30,7 +30,7 @@ from muster_checks.dmesg.catalogue.types import (
     UNKNOWN_XID,
     Catalogue,
     CatalogueError,
-    Row,
+    PatternRow,
     SxidRow,
     XidRow,
 )
@@ -78,7 +78,7 @@ class AfterForm(Form):
 
 
 class RowForm(Form):
-    """One row of ``rows:``; :class:`muster_checks.dmesg.catalogue.types.Row` says what each key means."""
+    """One row of ``rows:``; :class:`muster_checks.dmesg.catalogue.types.PatternRow` says what each key means."""
 
     name: Annotated[str, Field(pattern=_NAME)]
     pattern: Regexes
@@ -119,9 +119,9 @@ class RowForm(Form):
     def _patterns(self) -> list[str]:
         return self.pattern + ([self.context.pattern] if self.context else [])
 
-    def row(self) -> Row:
+    def row(self) -> PatternRow:
         verdict = Verdict(self.verdict)
-        return Row(
+        return PatternRow(
             name=self.name,
             patterns=tuple(self.pattern),
             component=self.component,
@@ -145,7 +145,7 @@ class RowForm(Form):
         )
 
 
-def instructions(rows: Iterable[Row]) -> int:
+def count_instructions(rows: Iterable[PatternRow]) -> int:
     """The size of all their patterns together, in RE2's own measure."""
     patterns = [p for row in rows for p in (*row.patterns, row.clear_pattern, row.context) if p]
     return sum(Pattern(pattern).instructions for pattern in patterns)
@@ -203,7 +203,7 @@ def _shipped_forms() -> dict[str, dict[str, Any]]:
     return {form["name"]: form for form in loaded["rows"]}
 
 
-def shipped_rows() -> tuple[Row, ...]:
+def load_shipped_rows() -> tuple[PatternRow, ...]:
     """The rows of kernel.yaml. Raises CatalogueError, which a test of this package sees and no user."""
     return tuple(_checked("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
 
@@ -303,12 +303,12 @@ def _tell(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
         return f"{where}{path}: missing"
     if not path:  # a rule over several keys names its key itself
         return f"{where}{message}" if isinstance(given, Mapping) else f"{where}{message.lower()}"
-    return f"{where}{path}: {shown(error['input'])}: {message}"
+    return f"{where}{path}: {show_value(error['input'])}: {message}"
 
 
-def check_size(file: str, rows: tuple[Row, ...]) -> None:
+def check_size(file: str, rows: tuple[PatternRow, ...]) -> None:
     """Raises CatalogueError for more patterns than one scan may look for."""
-    total = instructions(rows)
+    total = count_instructions(rows)
     if total > SET_INSTRUCTIONS:
         raise CatalogueError(
             f"{file}: its patterns come to {total} RE2 instructions with the shipped ones; expected at most "
