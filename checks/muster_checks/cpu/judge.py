@@ -11,7 +11,7 @@ from muster_checks.base.counter_history import CounterSeries, Rise
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.cpu import CpuParameters
 from muster_checks.cpu.counters import Throttling
-from muster_checks.cpu.processes import Processes
+from muster_checks.cpu.process_states import Processes
 from muster_checks.cpu.topology import CpufreqPolicy, Topology
 
 DAY_S, QUARTER_S = 86_400.0, 900.0

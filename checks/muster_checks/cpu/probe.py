@@ -7,7 +7,7 @@ from muster_checks.base.vocabulary import Finding
 from muster_checks.cpu import CpuParameters
 from muster_checks.cpu.counters import read_interrupts, read_throttling
 from muster_checks.cpu.judge import CpuReading, judge
-from muster_checks.cpu.processes import read_processes
+from muster_checks.cpu.process_states import read_processes
 from muster_checks.cpu.topology import read_topology
 
 

@@ -10,7 +10,7 @@ from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.memory import MemoryParameters
 from muster_checks.memory.edac import Dimm
-from muster_checks.memory.vitals import HostMemory, NumaMemory
+from muster_checks.memory.meminfo import HostMemory, NumaMemory
 
 DAY_S = 86_400.0
 MIB, GIB = 1 << 10, 1 << 20  # in KiB

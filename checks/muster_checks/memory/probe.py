@@ -9,7 +9,7 @@ from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.memory import MemoryParameters
 from muster_checks.memory.edac import Dimm, read_dimms
 from muster_checks.memory.judge import counter_name, judge_dimms, judge_host_memory
-from muster_checks.memory.vitals import parse_host_memory, read_host_memory
+from muster_checks.memory.meminfo import parse_host_memory, read_host_memory
 
 
 async def probe(node: NodeView, parameters: MemoryParameters) -> list[Finding]:

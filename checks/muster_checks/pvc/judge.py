@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from muster_checks.base.declaration import NodeView, VolumeTrialResult
+from muster_checks.base.declaration import VolumeTrialResult
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict, shorten
 from muster_checks.pvc import PvcParameters
@@ -19,24 +19,6 @@ class TrialStage(StrEnum):
     NOT_STARTED = "not-started"
     UNWRITTEN = "unwritten"
     WRITTEN = "written"
-
-
-async def probe(node: NodeView, parameters: PvcParameters) -> list[Finding]:
-    if node.volumes is None:
-        raise CannotTell(
-            "making a claim needs rights that an agent does not have: set its tainter_url, or run `muster check pvc` "
-            "with a kubeconfig",
-            "NoRights",
-        )
-    trial = await node.volumes.try_claim(
-        node.name,
-        storage_class=parameters.storage_class,
-        size_mib=parameters.size_mib,
-        image=parameters.image,
-        bind_timeout_s=parameters.bind_timeout_s,
-        write_timeout_s=parameters.write_timeout_s,
-    )
-    return judge(trial, parameters)
 
 
 def judge(trial: VolumeTrialResult, parameters: PvcParameters) -> list[Finding]:

@@ -20,13 +20,13 @@ class ServicesParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: ServicesParameters) -> Sequence[Finding]:
-    from muster_checks.services.units import probe
+    from muster_checks.services.probe import probe
 
     return await probe(node, parameters)
 
 
 def _recorded(text: bytes, parameters: ServicesParameters) -> Sequence[Finding] | None:
-    from muster_checks.services.units import judge_recorded
+    from muster_checks.services.probe import judge_recorded
 
     return judge_recorded(text, parameters)
 

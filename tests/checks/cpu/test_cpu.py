@@ -15,7 +15,7 @@ from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.cpu import CPU, CpuParameters
 from muster_checks.cpu.counters import Throttling, parse_interrupts, read_interrupts, read_throttling
-from muster_checks.cpu.processes import read_processes
+from muster_checks.cpu.process_states import read_processes
 from muster_checks.cpu.topology import CpufreqPolicy, parse_clocks, parse_list, read_topology
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -11,7 +11,8 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.inventory import INVENTORY, InventoryParameters
-from muster_checks.inventory.devices import ExpectedDevices, PresentDevices, judge, load_expected
+from muster_checks.inventory.judge import ExpectedDevices, PresentDevices, judge
+from muster_checks.inventory.probe import load_expected
 
 PCI = "/sys/bus/pci/devices"
 

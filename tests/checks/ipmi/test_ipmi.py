@@ -12,7 +12,9 @@ from tests.checks.recorded import Answer, failed, hung, lay_out, node
 from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.ipmi import IPMI, IpmiParameters
-from muster_checks.ipmi.events import judge_log, judge_recorded, load_rules, parse_log, parse_sensors, read_time
+from muster_checks.ipmi.judge import judge_log, load_rules
+from muster_checks.ipmi.parse import parse_log, parse_sensors, read_time
+from muster_checks.ipmi.probe import judge_recorded
 
 SAMPLES = Path(__file__).parent / "samples"
 LOG = (SAMPLES / "sel_elist.txt").read_bytes()

@@ -17,7 +17,7 @@ from muster_checks.base.vocabulary import FaultClass, Finding, Result, Verdict
 from muster_checks.memory import MEMORY, MemoryParameters
 from muster_checks.memory.edac import read_dimms
 from muster_checks.memory.judge import judge_host_memory
-from muster_checks.memory.vitals import HostMemory, NumaMemory, parse_host_memory, parse_pressure, read_host_memory
+from muster_checks.memory.meminfo import HostMemory, NumaMemory, parse_host_memory, parse_pressure, read_host_memory
 
 SAMPLES = Path(__file__).parent / "samples"
 MEMINFO = (SAMPLES / "meminfo.txt").read_text()

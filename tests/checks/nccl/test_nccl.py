@@ -12,7 +12,8 @@ from tests.checks.recorded import Answer, failed, hung, lay_out, node
 from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.nccl import NCCL, NcclParameters
-from muster_checks.nccl.allreduce import judge_recorded, parse
+from muster_checks.nccl.parse import parse
+from muster_checks.nccl.probe import judge_recorded
 from muster_checks.nvidia.gpu import Gpu, GpuReading
 
 SAMPLE = (Path(__file__).parent / "samples" / "h100x8.txt").read_bytes()

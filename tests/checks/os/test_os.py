@@ -12,7 +12,9 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.os import OS, OsParameters
-from muster_checks.os.state import KernelLimit, KernelState, judge, parse_mountstats, read_state
+from muster_checks.os.judge import KernelLimit, KernelState, judge
+from muster_checks.os.parse import parse_mountstats
+from muster_checks.os.probe import read_state
 
 HEALTHY = {
     "/proc/sys/fs/file-nr": "1115\t0\t2466193",

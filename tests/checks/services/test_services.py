@@ -12,7 +12,9 @@ from muster_checks.base.counter_history import Rise
 from muster_checks.base.execution import CannotTell, NotHere, run_probe
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.services import SERVICES, ServicesParameters
-from muster_checks.services.units import SystemdUnit, judge, judge_recorded
+from muster_checks.services.judge import judge
+from muster_checks.services.parse import SystemdUnit
+from muster_checks.services.probe import judge_recorded
 
 SAMPLE = (Path(__file__).parent / "samples" / "gpu-node.txt").read_bytes()
 RUNNING = SystemdUnit(

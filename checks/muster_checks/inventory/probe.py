@@ -1,7 +1,5 @@
-"""Counts a node's devices and compares them with what should be there."""
+"""Reads a node's devices, and the operator's list of those that should be there."""
 
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
@@ -10,28 +8,12 @@ import yaml
 from muster_checks.base.bounded_read import names_in
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
-from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
+from muster_checks.base.vocabulary import Finding
 from muster_checks.hardware.pci import pci_devices
 from muster_checks.inventory import InventoryParameters
+from muster_checks.inventory.judge import ExpectedDevices, PresentDevices, judge
 
 FILE_LIMIT_BYTES = 1 << 20
-
-
-class ExpectedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``count`` devices of ``kind`` whose name fits ``match``: ``10de:2330`` for PCI, else ``nvme*``, ``mlx5_*``."""
-
-    kind: str
-    match: str
-    count: int
-
-
-class PresentDevices(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is. pci: ``vendor:device`` by address; the others by name."""
-
-    pci: Mapping[str, str]
-    block: Sequence[str] = ()
-    net: Sequence[str] = ()
-    infiniband: Sequence[str] = ()
 
 
 async def probe(node: NodeView, parameters: InventoryParameters) -> list[Finding]:
@@ -65,20 +47,3 @@ def load_expected(path: Path) -> tuple[ExpectedDevices, ...]:
                 f"{path}: [{place}].kind: {row.kind!r}: expected pci, block, net or infiniband", "BadExpectations"
             )
     return tuple(rows)
-
-
-def judge(row: ExpectedDevices, devices: PresentDevices) -> Finding:
-    names: Sequence[str]
-    if row.kind == "pci":
-        names = [address for address, ids in devices.pci.items() if fnmatchcase(ids, row.match.casefold())]
-    else:
-        names = [name for name in getattr(devices, row.kind) if fnmatchcase(name, row.match)]
-    short = len(names) < row.count
-    return Finding(
-        component=f"{row.kind}/{row.match}"[:128],
-        verdict=Verdict.FAIL if short else Verdict.PASS,
-        reason="DevicesMissing" if short else "DevicesPresent",
-        message=shorten(f"{len(names)} of {row.count} {row.kind} devices {row.match}: {', '.join(names) or 'none'}"),
-        fault_class=FaultClass.CONTACT if short else FaultClass.NONE,
-        measurements=(Measurement("devices", len(names), "", row.count),),
-    )

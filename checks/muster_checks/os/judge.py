@@ -1,22 +1,18 @@
-"""Reads kernel limits and states from /proc and /sys, and judges them.
+"""Judges kernel limits and states.
 
-Formats: proc(5) and the kernel's Documentation/admin-guide/sysctl (file-nr, tainted), filesystems/fuse.rst
-(connections), fs/nfs/super.c (mountstats).
+Formats: the kernel's Documentation/admin-guide/sysctl (file-nr, tainted) and filesystems/fuse.rst (connections).
 """
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from muster_checks.base.bounded_read import names_in, read_integer, read_text
 from muster_checks.base.counter_history import Rise
-from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 from muster_checks.os import OsParameters
 
 # bits of /proc/sys/kernel/tainted that tell of a fault since boot (kernel: admin-guide/tainted-kernels.rst)
-LARGE_ORDER = 9  # 2 MiB, a huge page, of pages of 4 KiB (proc(5), buddyinfo)
 FAULT_BITS = {4: "a machine check", 5: "a bad page", 7: "an oops", 14: "a soft lockup"}
 
 
@@ -42,73 +38,6 @@ class KernelState(msgspec.Struct, frozen=True, kw_only=True):
     free_blocks: int | None = None
     fuse: Mapping[str, tuple[int, int]] = {}
     nfs: Mapping[str, int] = {}
-
-
-async def probe(node: NodeView, parameters: OsParameters) -> list[Finding]:
-    state = read_state(node)
-    node.history.note("os", {mount: float(timeouts) for mount, timeouts in state.nfs.items()})
-    rises = {mount: series.rise(parameters.window_s) for mount, series in node.history.of("os").items()}
-    return judge(state, rises, parameters)
-
-
-def read_state(node: NodeView) -> KernelState:
-    sys = "/proc/sys"
-    limits = []
-    files = (read_text(node.path(f"{sys}/fs/file-nr")) or "").split()
-    if len(files) == 3 and all(word.isdecimal() for word in files):
-        limits.append(KernelLimit("files", int(files[0]), int(files[2])))
-    tracked = read_integer(node.path(f"{sys}/net/netfilter/nf_conntrack_count"))
-    most = read_integer(node.path(f"{sys}/net/netfilter/nf_conntrack_max"))
-    if tracked is not None and most:
-        limits.append(KernelLimit("conntrack", tracked, most))
-    threads = _threads(read_text(node.path("/proc/loadavg")) or "")
-    ceilings = [read_integer(node.path(f"{sys}/kernel/{name}")) for name in ("pid_max", "threads-max")]
-    known = [ceiling for ceiling in ceilings if ceiling]
-    if threads is not None and known:
-        limits.append(KernelLimit("threads", threads, min(known)))
-    modules = read_text(node.path("/proc/modules"))
-    return KernelState(
-        limits=limits,
-        tainted=read_integer(node.path(f"{sys}/kernel/tainted")),
-        modules=None
-        if modules is None
-        else frozenset(line.split()[0] for line in modules.splitlines() if line.strip()),
-        free_blocks=parse_buddyinfo(read_text(node.path("/proc/buddyinfo")) or ""),
-        fuse=_fuse(node),
-        # the node's own mounts: /proc/self would be those of this process's container
-        nfs=parse_mountstats(read_text(node.path("/proc/1/mountstats")) or ""),
-    )
-
-
-def parse_buddyinfo(text: str) -> int | None:
-    """Free blocks of at least 2 MiB: those of order 9 and up of 4 KiB pages, as ``Node 0, zone Normal N0 N1 …``, each
-    counted as so many of 2 MiB. None where there is no such line."""
-    found = None
-    for line in text.splitlines():
-        counts = line.split()[4:]
-        if line.startswith("Node ") and len(counts) > LARGE_ORDER and all(word.isdecimal() for word in counts):
-            large = counts[LARGE_ORDER:]
-            found = (found or 0) + sum(int(count) << order for order, count in enumerate(large[:8]))
-    return found
-
-
-def parse_mountstats(text: str) -> dict[str, int]:
-    """Major time-outs of each NFS mount, summed over its operations. A per-op line is ``NAME: ops transmissions
-    major-time-outs …`` (fs/nfs, statvers 1.0 and 1.1)."""
-    found: dict[str, int] = {}
-    mount, in_operations = "", False
-    for line in text.splitlines():
-        words = line.split()
-        if line.startswith("device "):
-            is_nfs = " fstype nfs" in line and len(words) > 4
-            mount, in_operations = (words[4] if is_nfs else ""), False
-            if mount:
-                found[mount] = 0
-        elif mount and "per-op statistics" in line:
-            in_operations = True
-        elif mount and in_operations and len(words) > 3 and words[0].endswith(":") and words[3].isdecimal():
-            found[mount] += int(words[3])
-    return found
 
 
 def judge(state: KernelState, nfs_rises: Mapping[str, Rise], parameters: OsParameters) -> list[Finding]:
@@ -171,17 +100,6 @@ def _module(name: str, loaded: frozenset[str] | None) -> Finding:
     return Finding(component=f"module/{name}"[:128], verdict=verdict, reason=reason, message=shorten(f"{name}: {said}"))
 
 
-def _fuse(node: NodeView) -> dict[str, tuple[int, int]]:
-    folder = node.path("/sys/fs/fuse/connections")
-    found = {}
-    for name in names_in(folder):
-        waiting = read_integer(folder / name / "waiting")
-        threshold = read_integer(folder / name / "congestion_threshold")
-        if waiting is not None and threshold:
-            found[name] = (waiting, threshold)
-    return found
-
-
 def _fuse_finding(name: str, waiting: int, threshold: int) -> Finding:
     # at the congestion threshold the kernel itself calls the connection congested (filesystems/fuse.rst)
     congested = waiting >= threshold
@@ -206,10 +124,3 @@ def _nfs(mount: str, rise: Rise | None, parameters: OsParameters) -> Finding:
         ),
         measurements=(Measurement("major_timeouts", amount, "", float(parameters.nfs_timeouts)),),
     )
-
-
-def _threads(loadavg: str) -> int | None:
-    """``1.68 1.05 0.87 3/151 23990``: the fourth word is runnable/all scheduling entities."""
-    words = loadavg.split()
-    total = words[3].partition("/")[2] if len(words) == 5 else ""
-    return int(total) if total.isdecimal() else None
