@@ -12,7 +12,7 @@ from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource, unescape
 from muster_checks.dmesg.sources.source import LINES_PER_TURN, Batch
 from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 
-SAMPLE = Path(__file__).parent / "samples/kmsg.1.log"
+SAMPLE = Path(__file__).parents[1] / "samples/kmsg.1.log"
 
 
 def read_all(source: KmsgSource) -> Batch:

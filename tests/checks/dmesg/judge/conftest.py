@@ -74,7 +74,7 @@ def catalogue() -> Catalogue:
 
 @pytest.fixture(scope="session")
 def samples() -> Path:
-    return Path(__file__).parent / "samples"
+    return Path(__file__).parents[1] / "samples"
 
 
 @pytest.fixture(scope="session")

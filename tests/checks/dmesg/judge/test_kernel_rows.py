@@ -9,7 +9,7 @@ import yaml
 from muster_checks.base.declaration import Sign
 from muster_checks.dmesg.windows import Windows
 
-SAMPLES = Path(__file__).parent / "samples"
+SAMPLES = Path(__file__).parents[1] / "samples"
 LINES = [(one["line"], one["gives"]) for one in yaml.safe_load((SAMPLES / "lines.yaml").read_text())]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-SAMPLES = Path(__file__).parent / "samples"
+SAMPLES = Path(__file__).parents[1] / "samples"
 FILES = ("gpufallen_gpufallen_handler", "nicdriver_bdf", "nicdriver_handler", "sxid_sxid_handler")
 XID_FILES = ("xid_parser_csv", "xid_xid_handler")
 RECORDS = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checks.dmesg_reading.test_real_kmsg import mark, pytestmark, write  # noqa: F401 - two are pytest's
+from tests.checks.dmesg.sources.test_real_kmsg import mark, pytestmark, write  # noqa: F401 - two are pytest's
 from tests.docs.stages import allotted
 
 from muster_cli.__main__ import main
