@@ -111,7 +111,7 @@ class LocalCommands:
             # a start cancelled half-way would wait for its pipes, and so for every child that holds them: it is let
             # finish, which takes milliseconds, and what it started is killed
             starting.add_done_callback(_kill_group_of)
-            await _to_its_end(_started_and_gone(starting))
+            await _run_to_end(_end_when_started(starting))
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             return Output(argv=tuple(argv), missing=explain_not_started(error))
@@ -136,7 +136,7 @@ class LocalCommands:
         finally:
             # also after an orderly end: children it left behind are of the group
             _kill_group(process)
-            await _to_its_end(_gone_and_closed(process, drained))
+            await _run_to_end(_end_and_close(process, drained))
         return Output(
             argv=tuple(argv),
             exit_code=None if timed_out else process.returncode,
@@ -207,7 +207,7 @@ def _kill_group_of(starting: "asyncio.Future[asyncio.subprocess.Process]") -> No
         _close(starting.result())
 
 
-async def _gone(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process) -> None:
     """Wait for a process that was killed, not for its pipes: children that hold them are killed, but not ours to wait
     for. What does not die (uninterruptible sleep) is left behind."""
     deadline = time.monotonic() + AFTER_KILL_S
@@ -216,21 +216,21 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _started_and_gone(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
+async def _end_when_started(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
     await asyncio.wait([starting], timeout=START_S)
     if starting.done() and not starting.cancelled() and starting.exception() is None:
-        await _gone(starting.result())
+        await _end(starting.result())
 
 
-async def _gone_and_closed(process: asyncio.subprocess.Process, drained: "asyncio.Future[Any]") -> None:
-    await _gone(process)
+async def _end_and_close(process: asyncio.subprocess.Process, drained: "asyncio.Future[Any]") -> None:
+    await _end(process)
     await asyncio.wait([drained], timeout=AFTER_END_S)
     drained.cancel()
     await asyncio.gather(drained, return_exceptions=True)  # else asyncio complains of it in the log
     _close(process)
 
 
-async def _to_its_end(tidying: Coroutine[Any, Any, None]) -> None:
+async def _run_to_end(tidying: Coroutine[Any, Any, None]) -> None:
     """Takes seconds at most, so whoever is cancelled (once more) in the midst of it is so afterwards."""
     task = asyncio.ensure_future(tidying)
     cancelled = False

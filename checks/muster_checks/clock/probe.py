@@ -19,7 +19,7 @@ async def probe(
     """``kernel``: the system call, which no folder of files can stand in for. Raises CannotTell."""
     output = await node.commands.run(COMMAND, timeout_s=parameters.timeout_s)
     # without an answer (another time service, a network name space of our own) the kernel's word stands
-    tracking = _parsed(output.stdout) if output.ok else None
+    tracking = _parse_if_tracking(output.stdout) if output.ok else None
     try:
         said = kernel()
     except (OSError, AttributeError):  # AttributeError: a C library without the call
@@ -29,12 +29,12 @@ async def probe(
 
 def judge_recorded(text: bytes, parameters: ClockParameters) -> list[Finding] | None:
     """The line of `chronyc -c tracking`."""
-    if len(text) > 1024 or (tracking := _parsed(text)) is None:
+    if len(text) > 1024 or (tracking := _parse_if_tracking(text)) is None:
         return None
     return judge(None, tracking, None, parameters)
 
 
-def _parsed(text: bytes) -> Tracking | None:
+def _parse_if_tracking(text: bytes) -> Tracking | None:
     try:
         return parse_tracking(text)
     except Unreadable:

@@ -23,12 +23,12 @@ _MEANING = {
 
 
 class GpuRun(msgspec.Struct, frozen=True):
-    """What came of one GPU: ``found``, or why there is nothing: ``trouble``, and the driver's own name for it."""
+    """What came of one GPU: ``result``, or why there is nothing: ``trouble``, and the driver's own name for it."""
 
     index: int
     address: str
     name: str
-    found: GpuResult | None = None
+    result: GpuResult | None = None
     trouble: str = ""
     error: str = ""
 
@@ -78,16 +78,16 @@ def read_runs(lines: Sequence[Line], ended: str) -> list[GpuRun]:
                 trouble = f"{line.call}: {line.error}" + (f" ({meaning})" if meaning else "")
                 gpus[line.index] = _of(begun, line.index, trouble=trouble, error=line.error)
             case CopyResult() | ArithmeticResult():
-                gpus[line.index] = _of(begun, line.index, found=line)
+                gpus[line.index] = _of(begun, line.index, result=line)
     return [gpus[index] for index in sorted(gpus)]
 
 
 def _of(
-    begun: dict[int, GpuStart], index: int, found: GpuResult | None = None, trouble: str = "", error: str = ""
+    begun: dict[int, GpuStart], index: int, result: GpuResult | None = None, trouble: str = "", error: str = ""
 ) -> GpuRun:
     known = begun.get(index)
     address, name = (normal_address(known.address), known.name) if known else ("", "")
-    return GpuRun(index, address, name, found, trouble, error)
+    return GpuRun(index, address, name, result, trouble, error)
 
 
 def _end_of(output: Output, per_gpu_s: float) -> str:

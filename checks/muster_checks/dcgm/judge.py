@@ -11,7 +11,7 @@ import msgspec
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity
 from muster_checks.dcgm.errors import ErrorKind, ErrorMeaning, find_meaning
-from muster_checks.dcgm.parse import GPU, DcgmEntity, Diagnosis, DiagnosisError, TestOutcome, TestStatus
+from muster_checks.dcgm.parse import GPU, DcgmEntity, DcgmStatus, DcgmTestResult, Diagnosis, DiagnosisError
 
 HOST = "host"
 # the worst of several classes: what a person has to look at is not settled by a reset
@@ -42,7 +42,7 @@ def judge(diagnosis: Diagnosis, addresses: Mapping[int, str]) -> list[Finding]:
     """
     if diagnosis.runtime_error:
         raise CannotTell(f"dcgmi diag: {diagnosis.runtime_error}", "DiagNotRun")
-    said = [one for outcome in diagnosis.outcomes for one in _said(outcome, addresses)]
+    said = [one for outcome in diagnosis.outcomes for one in _group_errors(outcome, addresses)]
     if not said:
         skipped = ", ".join(sorted({outcome.test for outcome in diagnosis.outcomes}))
         raise CannotTell(f"dcgmi diag: every test was skipped ({skipped})", "AllSkipped")
@@ -54,11 +54,11 @@ def judge(diagnosis: Diagnosis, addresses: Mapping[int, str]) -> list[Finding]:
         else:
             bad.setdefault((one.component, one.reason), []).append(one)
     blamed = {component for component, _ in bad}
-    sound = [_passed(component, tests) for component, tests in passed.items() if component not in blamed]
-    return [_merged(everything) for everything in bad.values()] + sound + _left_out(diagnosis, addresses, said)
+    sound = [_pass(component, tests) for component, tests in passed.items() if component not in blamed]
+    return [_merge(everything) for everything in bad.values()] + sound + _judge_untested(diagnosis, addresses, said)
 
 
-def _left_out(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable[_EntityErrors]) -> list[Finding]:
+def _judge_untested(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable[_EntityErrors]) -> list[Finding]:
     """SKIP for each test that was not run on a component: what it found there before is not over."""
     everything = list(said)
     known = {HOST, *(f"gpu/{address}" for address in addresses.values()), *(one.component for one in everything)}
@@ -66,7 +66,7 @@ def _left_out(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable
     skipped = {
         _EntityErrors(component, outcome.test, Verdict.SKIP)
         for outcome in diagnosis.outcomes
-        if outcome.status is TestStatus.SKIP
+        if outcome.status is DcgmStatus.SKIP
         for component in [_component(entity, addresses) for entity in outcome.entities] or sorted(known)
     }
     return [
@@ -76,12 +76,12 @@ def _left_out(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable
     ]
 
 
-def _said(outcome: TestOutcome, addresses: Mapping[int, str]) -> Iterator[_EntityErrors]:
-    if outcome.status is TestStatus.SKIP:
+def _group_errors(outcome: DcgmTestResult, addresses: Mapping[int, str]) -> Iterator[_EntityErrors]:
+    if outcome.status is DcgmStatus.SKIP:
         return
     components = [_component(entity, addresses) for entity in outcome.entities]
-    if outcome.status in (TestStatus.PASS, TestStatus.UNREADABLE):
-        verdict, text = (Verdict.PASS, "") if outcome.status is TestStatus.PASS else (Verdict.UNKNOWN, "no status")
+    if outcome.status in (DcgmStatus.PASS, DcgmStatus.UNREADABLE):
+        verdict, text = (Verdict.PASS, "") if outcome.status is DcgmStatus.PASS else (Verdict.UNKNOWN, "no status")
         yield from (_EntityErrors(component, outcome.test, verdict, text=text) for component in components or [HOST])
         return
     blamed: set[str] = set()
@@ -98,12 +98,12 @@ def _said(outcome: TestOutcome, addresses: Mapping[int, str]) -> Iterator[_Entit
             yield _of_error(outcome, component, DiagnosisError(None, ""))
 
 
-def _of_error(outcome: TestOutcome, component: str, error: DiagnosisError) -> _EntityErrors:
+def _of_error(outcome: DcgmTestResult, component: str, error: DiagnosisError) -> _EntityErrors:
     meaning = find_meaning(error.code)
     test = outcome.test
     if test.casefold() == _INSTALLATION and (check := _CHECK_NAME.match(error.text)) is not None:
         test = check[1]
-    verdict = Verdict.WARN if outcome.status is TestStatus.WARN else meaning.says.verdict
+    verdict = Verdict.WARN if outcome.status is DcgmStatus.WARN else meaning.says.verdict
     known = verdict is Verdict.FAIL or (verdict is Verdict.WARN and error.code is not None)
     fault_class = meaning.fault_class if known else FaultClass.NONE
     return _EntityErrors(component, test, verdict, fault_class, _text(error, meaning))
@@ -120,7 +120,7 @@ def _component(entity: DcgmEntity, addresses: Mapping[int, str]) -> str:
     return f"gpu/{addresses.get(entity.number, entity.number)}"
 
 
-def _merged(said: Iterable[_EntityErrors]) -> Finding:
+def _merge(said: Iterable[_EntityErrors]) -> Finding:
     everything = list(said)
     worst = max(everything, key=lambda one: severity(one.verdict))
     deciding = [one for one in everything if one.verdict is worst.verdict]
@@ -135,7 +135,7 @@ def _merged(said: Iterable[_EntityErrors]) -> Finding:
     )
 
 
-def _passed(component: str, tests: list[str]) -> Finding:
+def _pass(component: str, tests: list[str]) -> Finding:
     names = list(dict.fromkeys(tests))
     return Finding(
         component=component,

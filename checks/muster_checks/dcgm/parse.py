@@ -25,7 +25,7 @@ _ID_LIMIT = 1024  # DCGM writes 2^32 - 1 for "no GPU"
 _NAMED = re.compile(r"\bGPU (?:id )?(\d{1,3})\b", re.I)
 
 
-class TestStatus(StrEnum):
+class DcgmStatus(StrEnum):
     PASS = "pass"  # noqa: S105 - a status, not a password
     FAIL = "fail"
     WARN = "warn"
@@ -52,11 +52,11 @@ class DcgmEntity(msgspec.Struct, frozen=True):
     number: int
 
 
-class TestOutcome(msgspec.Struct, frozen=True):
+class DcgmTestResult(msgspec.Struct, frozen=True):
     """One result of one test. ``entities``: what it is of; empty where the document does not say."""
 
     test: str
-    status: TestStatus
+    status: DcgmStatus
     entities: tuple[DcgmEntity, ...] = ()
     errors: tuple[DiagnosisError, ...] = ()
     info: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class TestOutcome(msgspec.Struct, frozen=True):
 class Diagnosis(msgspec.Struct, frozen=True):
     """``runtime_error``: why there are no results, in the tool's words."""
 
-    outcomes: tuple[TestOutcome, ...]
+    outcomes: tuple[DcgmTestResult, ...]
     runtime_error: str = ""
 
 
@@ -87,7 +87,7 @@ def parse(text: bytes) -> Diagnosis:
     return diagnosis
 
 
-def _outcomes(root: dict[str, object]) -> Iterator[TestOutcome]:
+def _outcomes(root: dict[str, object]) -> Iterator[DcgmTestResult]:
     for category in _objects(root.get("test_categories")):
         for test in _objects(category.get("tests")):
             name = test.get("name") or test.get("test_name")
@@ -103,16 +103,16 @@ def _outcomes(root: dict[str, object]) -> Iterator[TestOutcome]:
             yield from outcomes
 
 
-def _outcome(test: str, result: dict[str, object]) -> TestOutcome:
+def _outcome(test: str, result: dict[str, object]) -> DcgmTestResult:
     said = result.get("status")
     status = said.strip().casefold() if isinstance(said, str) else ""
-    return TestOutcome(
+    return DcgmTestResult(
         test,
-        TestStatus(status)
-        if status in list(TestStatus)
-        else TestStatus.SKIP
+        DcgmStatus(status)
+        if status in list(DcgmStatus)
+        else DcgmStatus.SKIP
         if status in ("skipped", "not run")
-        else TestStatus.UNREADABLE,
+        else DcgmStatus.UNREADABLE,
         _entities(result),
         tuple(_errors(result)),
         tuple(_texts(result.get("info"))),

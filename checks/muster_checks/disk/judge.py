@@ -129,7 +129,7 @@ def judge_filesystem(
         text = f"{where} was put read-only by an error: nothing can be written; see the kernel log, reboot"
         bad.append(_finding(component, Verdict.FAIL, "FilesystemReadOnly", text, FaultClass.REBOOT))
     if error is not None:
-        bad.append(_unanswered(component, where, error))
+        bad.append(_judge_unanswered(component, where, error))
     if space is None:
         return bad or [_finding(component, Verdict.PASS, "Ok", f"{where}: its space cannot be seen from here")]
     inodes = space.free_inodes_percent
@@ -198,7 +198,7 @@ def _array(array: MdArray) -> Finding:
     return _finding(component, Verdict.PASS, "Ok", "")
 
 
-def _unanswered(component: str, where: str, error: OSError) -> Finding:
+def _judge_unanswered(component: str, where: str, error: OSError) -> Finding:
     if error.errno == errno.EIO:
         # the root folder of a mounted file system: no right and no name can be at fault
         text = f"{where} cannot even be looked at (input/output error): see the kernel log, reboot"

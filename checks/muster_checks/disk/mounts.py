@@ -90,7 +90,7 @@ def group_filesystems(node: NodeView, mounts: list[Mount]) -> list[Filesystem]:
             device=device,
             kind=group[0].kind,
             points=tuple(mount.point for mount in group),
-            stopped=_stopped(group),
+            stopped=_is_stopped(group),
         )
         for device, group in by_device.items()
     ]
@@ -107,7 +107,7 @@ def find_serving_mount(mounts: list[Mount], paths: list[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _stopped(group: list[Mount]) -> bool:
+def _is_stopped(group: list[Mount]) -> bool:
     if any(mount.super_options & STOPPED for mount in group):
         return True
     # a folder bound elsewhere may say rw above a file system that was mounted read-only on purpose

@@ -27,10 +27,10 @@ async def probe(node: NodeView, parameters: DiskParameters, spaces: SpaceReader 
         raise NotHere("no NVMe or SCSI disk, no array, and no local file system is mounted")
     needed = find_serving_mount(mounts, [path.strip() for path in parameters.paths.split(",") if path.strip()])
     answers = await asyncio.gather(
-        _own_view(node, devices, parameters),
+        _judge_own_view(node, devices, parameters),
         *(_filesystem(node, filesystem, filesystem.device in needed, parameters, spaces) for filesystem in found),
     )
-    return _without_repeats([*judge_devices(devices, parameters), *(found for each in answers for found in each)])
+    return _drop_repeats([*judge_devices(devices, parameters), *(found for each in answers for found in each)])
 
 
 def judge_recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding] | None:
@@ -44,7 +44,7 @@ def judge_recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding]
     return None
 
 
-async def _own_view(node: NodeView, devices: DiskDevices, parameters: DiskParameters) -> list[Finding]:
+async def _judge_own_view(node: NodeView, devices: DiskDevices, parameters: DiskParameters) -> list[Finding]:
     if not parameters.smart:
         return []
     names = [controller.name for controller in devices.controllers if controller.local and controller.state != "dead"]
@@ -95,7 +95,7 @@ async def _filesystem(
     return judge_filesystem(filesystem, space, error, needed, parameters)
 
 
-def _without_repeats(findings: list[Finding]) -> list[Finding]:
+def _drop_repeats(findings: list[Finding]) -> list[Finding]:
     """A disk that the kernel finds sound and that has more to say of itself needs one line, not two."""
     spoken = {finding.component for finding in findings if finding.measurements or finding.verdict is not Verdict.PASS}
     return [

@@ -126,7 +126,7 @@ class KernelLogJudge:
         self._windows = Windows()
         self._gpus: dict[str, str] = {}
         self._contexts: dict[str, RowContext] = {}
-        self._seen: dict[str, float] = {}
+        self._last_seen: dict[str, float] = {}
         self._recent.load([])
 
     # ---- in and out ---------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class KernelLogJudge:
             windows=self._windows.dump(),
             gpus=dict(self._gpus),
             contexts=dict(self._contexts),
-            seen=dict(self._seen),
+            seen=dict(self._last_seen),
             recent=self._recent.dump(),
         )
 
@@ -201,7 +201,7 @@ class KernelLogJudge:
         rows = {row.name for row in self._catalogue.rows}
         self._gpus = dict(list(taken.gpus.items())[-GPUS_LIMIT:])
         self._contexts = {name: context for name, context in taken.contexts.items() if name in rows}
-        self._seen = {name: at for name, at in taken.seen.items() if name in rows}
+        self._last_seen = {name: at for name, at in taken.seen.items() if name in rows}
         self._recent.load(taken.recent)
         return ""
 
@@ -319,8 +319,8 @@ class KernelLogJudge:
             return
         one.rows[row.name] = row.verdict
         if row.name in self._awaited:
-            self._seen[row.name] = one.at
-        if row.after and not 0 <= one.at - self._seen.get(row.after, float("-inf")) <= row.after_s:
+            self._last_seen[row.name] = one.at
+        if row.after and not 0 <= one.at - self._last_seen.get(row.after, float("-inf")) <= row.after_s:
             return
         context = self._contexts.get(row.name)
         if context is not None and 0 <= one.at - context.at <= row.context_s:

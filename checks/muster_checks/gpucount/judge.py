@@ -36,7 +36,9 @@ def judge(count: GpuCount, limits: GpucountParameters) -> list[Finding]:
     if count.reading is not None:
         findings += [_unlisted(address, count, count.reading) for address in _not_listed(count)]
     missing = set(() if count.reading is None else count.reading.missing) | set(count.minors)
-    findings += [_gone(address) for address in sorted(missing - set(count.on_bus) - {gpu.address for gpu in listed})]
+    findings += [
+        _judge_gone(address) for address in sorted(missing - set(count.on_bus) - {gpu.address for gpu in listed})
+    ]
     there = _there(count, listed)
     findings += _host(there, limits, findings)
     if not findings:
@@ -84,7 +86,7 @@ def _unlisted(address: str, count: GpuCount, reading: GpuReading) -> Finding:
     )
 
 
-def _gone(address: str) -> Finding:
+def _judge_gone(address: str) -> Finding:
     message = f"GPU {address} was here and is gone from the PCI bus: see dmesg, then reboot the node"
     return Finding(
         component=f"gpu/{address}",

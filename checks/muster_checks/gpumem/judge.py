@@ -51,16 +51,16 @@ def judge(
     dgemm = _shares(gpus, lambda found: found.dgemm_gflop_per_s)
     findings: list[Finding] = []
     for gpu in gpus:
-        if not isinstance(gpu.found, ArithmeticResult):
+        if not isinstance(gpu.result, ArithmeticResult):
             findings.append(_not_computed(gpu))
             continue
         model = models.of(gpu.name)
         figures = (
-            _bandwidth(gpu.found, model, limits, daxpy.get(gpu.index)),
-            _flops(gpu.found, model, limits, dgemm.get(gpu.index)),
+            _bandwidth(gpu.result, model, limits, daxpy.get(gpu.index)),
+            _flops(gpu.result, model, limits, dgemm.get(gpu.index)),
         )
         why = held.get(gpu.address) or ("MIG is on, and a slice is not the whole GPU" if " MIG " in gpu.name else "")
-        findings += _of_one(gpu, gpu.found, figures, why)
+        findings += _of_one(gpu, gpu.result, figures, why)
     return findings
 
 
@@ -136,8 +136,8 @@ def _shares(gpus: Sequence[GpuRun], rate: Callable[[ArithmeticResult], float]) -
     """By index; compared are GPUs of one name."""
     groups: dict[str, dict[str, float]] = {}
     for gpu in gpus:
-        if isinstance(gpu.found, ArithmeticResult):
-            groups.setdefault(gpu.name, {})[str(gpu.index)] = rate(gpu.found)
+        if isinstance(gpu.result, ArithmeticResult):
+            groups.setdefault(gpu.name, {})[str(gpu.index)] = rate(gpu.result)
     return {int(index): share for group in groups.values() for index, share in share_of_others(group).items()}
 
 

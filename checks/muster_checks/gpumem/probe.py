@@ -41,6 +41,6 @@ async def probe(node: NodeView, memory_share: float, limits: GpumemLimits, expec
 def judge_recorded(text: bytes, limits: GpumemLimits, models: ModelTable[GpuModel]) -> Sequence[Finding] | None:
     """What ``python -m muster_checks.cuda.arithmetic`` printed on another machine."""
     gpus = read_runs(decode(text), "the recording ends here")
-    if not any(isinstance(gpu.found, ArithmeticResult) for gpu in gpus):
+    if not any(isinstance(gpu.result, ArithmeticResult) for gpu in gpus):
         return None
     return judge(gpus, models, {}, limits)

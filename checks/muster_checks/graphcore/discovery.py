@@ -23,12 +23,12 @@ class DiscoveredIpus(msgspec.Struct, frozen=True):
     unlisted: tuple[str, ...]
 
 
-async def discover_ipus(node: NodeView, reached: IpuFabric, all_partitions: bool, timeout_s: float) -> DiscoveredIpus:
+async def discover_ipus(node: NodeView, fabric: IpuFabric, all_partitions: bool, timeout_s: float) -> DiscoveredIpus:
     """The node's IPUs. Raises NotHere, ToolMissing or CannotTell."""
     on_bus = [device.address for device in pci_devices(node) if device.kind is DeviceKind.IPU]
-    signs = bool(on_bus or reached.configured or any(_NODE.fullmatch(name) for name in names_in(node.path("/dev"))))
+    signs = bool(on_bus or fabric.configured or any(_NODE.fullmatch(name) for name in names_in(node.path("/dev"))))
     argv = ["gc-info", "-l", *(["--all-partitions"] if all_partitions else [])]
-    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if output.missing:
         if signs:
             raise ToolMissing("gc-info", SDK)
@@ -48,9 +48,9 @@ async def discover_ipus(node: NodeView, reached: IpuFabric, all_partitions: bool
     listed = {device.pci for device in devices}
     unlisted = tuple(f"ipu/{address}" for address in on_bus if address not in listed)
     if not devices and not unlisted:
-        if reached.partition:
+        if fabric.partition:
             raise CannotTell(
-                f"gc-info lists no IPU in partition {reached.partition}: is the partition ACTIVE?", "NoIpus"
+                f"gc-info lists no IPU in partition {fabric.partition}: is the partition ACTIVE?", "NoIpus"
             )
         raise NotHere("gc-info lists no IPU: no partition is set up for this host")
     return DiscoveredIpus(tuple(devices), unlisted)

@@ -30,24 +30,24 @@ class IpuHealth(msgspec.Struct, frozen=True):
     """What is known of the IPUs' health beyond their attributes.
 
     unhealthy:  from gcipuinfo
-    seen:       the device ids that gc-monitor shows, where the library is not there; else None
+    monitored:  the device ids that gc-monitor shows, where the library is not there; else None
     trouble:    why neither could be asked; empty when one could
     """
 
     unhealthy: tuple[UnhealthyIpu, ...] = ()
-    seen: frozenset[str] | None = None
+    monitored: frozenset[str] | None = None
     trouble: str = ""
 
 
 async def read_attributes(
-    node: NodeView, reached: IpuFabric, devices: Sequence[IpuDevice], timeout_s: float
+    node: NodeView, fabric: IpuFabric, devices: Sequence[IpuDevice], timeout_s: float
 ) -> list[IpuReading]:
     turn = asyncio.Semaphore(AT_ONCE)
 
     async def one(device: IpuDevice) -> IpuReading:
         argv = ["gc-info", "-d", device.device_id, "--device-info"]
         async with turn:
-            output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+            output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
         if not output.ok:
             return IpuReading(device, None, output.trouble)
         try:
@@ -58,13 +58,13 @@ async def read_attributes(
     return list(await asyncio.gather(*(one(device) for device in devices)))
 
 
-async def read_health(node: NodeView, reached: IpuFabric, all_partitions: bool, timeout_s: float) -> IpuHealth:
+async def read_health(node: NodeView, fabric: IpuFabric, all_partitions: bool, timeout_s: float) -> IpuHealth:
     """gcipuinfo's word; gc-monitor's table where the library is not there."""
     child = str(Path(gcipuinfo_child.__file__))
     argv = ["python3", child, "all" if all_partitions else "active"]
-    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if output.missing or output.exit_code == gcipuinfo_child.NO_LIBRARY:
-        return await _read_monitor(node, reached, all_partitions, timeout_s)
+        return await _read_monitor(node, fabric, all_partitions, timeout_s)
     if not output.ok:
         return IpuHealth(trouble=f"gcipuinfo: {output.trouble}")
     try:
@@ -73,14 +73,14 @@ async def read_health(node: NodeView, reached: IpuFabric, all_partitions: bool, 
         return IpuHealth(trouble=str(error))
 
 
-async def _read_monitor(node: NodeView, reached: IpuFabric, all_partitions: bool, timeout_s: float) -> IpuHealth:
+async def _read_monitor(node: NodeView, fabric: IpuFabric, all_partitions: bool, timeout_s: float) -> IpuHealth:
     argv = ["gc-monitor", *(["--all-partitions"] if all_partitions else [])]
-    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if output.missing:
         return IpuHealth(trouble=f"neither gcipuinfo (Python) nor gc-monitor is there; install {SDK}")
     if not output.ok:
         return IpuHealth(trouble=f"gcipuinfo is not there, and {output.trouble}")
     try:
-        return IpuHealth(seen=frozenset(row.device_id for row in monitor.parse(output.stdout)))
+        return IpuHealth(monitored=frozenset(row.device_id for row in monitor.parse(output.stdout)))
     except Unreadable as error:
         return IpuHealth(trouble=str(error))

@@ -39,13 +39,16 @@ class GraphcoreParameters(Parameters):
 
 
 class IpuFabric(msgspec.Struct, frozen=True):
-    """How IPUs are reached over the network. ``given``: what the parameters say, for the environment of the tools."""
+    """How IPUs are reached over the network.
+
+    variables: what the parameters say, for the environment of the tools
+    """
 
     host: str
     port: int
     partition: str
     config: str
-    given: dict[str, str]
+    variables: dict[str, str]
 
     @property
     def configured(self) -> bool:
@@ -54,19 +57,19 @@ class IpuFabric(msgspec.Struct, frozen=True):
 
 def read_fabric(parameters: GraphcoreParameters, environment: Mapping[str, str]) -> IpuFabric:
     """Parameters over environment."""
-    given = {
+    variables = {
         "IPUOF_VIPU_API_HOST": parameters.vipu_api_host,
         "IPUOF_VIPU_API_PORT": str(parameters.vipu_api_port or ""),
         "IPUOF_VIPU_API_PARTITION_ID": parameters.partition,
         "IPUOF_CONFIG_PATH": str(parameters.ipuof_config or ""),
     }
-    given = {name: value for name, value in given.items() if value}
-    both = {**environment, **given}
+    variables = {name: value for name, value in variables.items() if value}
+    both = {**environment, **variables}
     port = both.get("IPUOF_VIPU_API_PORT", "")
     return IpuFabric(
         host=both.get("IPUOF_VIPU_API_HOST", ""),
         port=int(port) if port.isascii() and port.isdigit() and len(port) < 6 else VIPU_PORT,
         partition=both.get("IPUOF_VIPU_API_PARTITION_ID", ""),
         config=both.get("IPUOF_CONFIG_PATH", ""),
-        given=given,
+        variables=variables,
     )

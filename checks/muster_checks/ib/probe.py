@@ -30,7 +30,7 @@ async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
         return counters(ports)
 
     seen = await read_series(node.history, NAME, read, parameters.first_interval_s)
-    return _judged(folder, ports, seen, parameters, node.history.clock(), uptime_s(node))
+    return _judge(folder, ports, seen, parameters, node.history.clock(), uptime_s(node))
 
 
 def judge_recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
@@ -42,10 +42,10 @@ def judge_recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] |
         if not folder:
             return None
         ports = read_ports(folder, parameters.ports, load_counter_rows())
-        return _judged(folder, ports, {}, parameters, 0.0, None)
+        return _judge(folder, ports, {}, parameters, 0.0, None)
 
 
-def _judged(
+def _judge(
     folder: Path,
     ports: Sequence[IbPort],
     seen: Mapping[str, CounterSeries],

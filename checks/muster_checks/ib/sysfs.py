@@ -65,8 +65,8 @@ def read_ports(folder: Path, globs: str, rows: Sequence[CounterRow]) -> list[IbP
 
 def _port(entry: Path, device: str, number: int, several: bool, rows: Sequence[CounterRow]) -> IbPort:
     folder = entry / f"ports/{number}"
-    state, says = _numbered(folder / "state")
-    _, physically = _numbered(folder / "phys_state")
+    state, says = _read_numbered(folder / "state")
+    _, physically = _read_numbered(folder / "phys_state")
     rate, lanes = parse_rate(read_text(folder / "rate", 128))
     counters = {
         row.counter: value
@@ -95,7 +95,7 @@ def parse_rate(text: str | None) -> tuple[float | None, int | None]:
     return (float(found[1]), int(found[2])) if found else (None, None)
 
 
-def _numbered(path: Path) -> tuple[int | None, str]:
+def _read_numbered(path: Path) -> tuple[int | None, str]:
     found = _NUMBERED.match(read_text(path, 64) or "")
     return (int(found[1]), found[2].strip()) if found else (None, "")
 

@@ -22,7 +22,7 @@ Least = Mapping[NicPair, float | None]
 _Pages = dict[str, dict[tuple[str, str], Finding]]
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _FaultKind(msgspec.Struct, frozen=True):
     """Slow or lossy: what it is worth on a NIC's page, and its names there and on a pair's."""
 
     verdict: Verdict
@@ -32,8 +32,8 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 # a cable, an optic, a port: somebody has to go and look
-_SLOW = _Kind(Verdict.FAIL, FaultClass.CONTACT, "SlowNetwork", "SlowPair")
-_LOSSY = _Kind(Verdict.WARN, FaultClass.NONE, "Retransmits", "PairRetransmits")
+_SLOW = _FaultKind(Verdict.FAIL, FaultClass.CONTACT, "SlowNetwork", "SlowPair")
+_LOSSY = _FaultKind(Verdict.WARN, FaultClass.NONE, "Retransmits", "PairRetransmits")
 
 
 def read_pairs(report: IperfReport, client: NicSide, server: NicSide) -> list[NicPair]:
@@ -114,7 +114,7 @@ def _is_below(pair: NicPair, least: Least) -> bool:
 
 
 def _lay_blame(
-    pages: _Pages, pairs: Sequence[NicPair], bad: set[NicPair], kind: _Kind, least: Least, limits: IperfParameters
+    pages: _Pages, pairs: Sequence[NicPair], bad: set[NicPair], kind: _FaultKind, least: Least, limits: IperfParameters
 ) -> set[NicPlace]:
     """Writes down whose fault the ``bad`` ones of ``pairs`` are. The NICs to blame."""
     found = find_culprits(pairs, bad)
@@ -129,7 +129,7 @@ def _lay_blame(
     return {(culprit.node, nic) for culprit in found for nic in culprit.nics}
 
 
-def _blame(culprit: Culprit, bad: set[NicPair], kind: _Kind, least: Least, limits: IperfParameters) -> Finding:
+def _blame(culprit: Culprit, bad: set[NicPair], kind: _FaultKind, least: Least, limits: IperfParameters) -> Finding:
     guilty = [pair for pair in culprit.pairs if pair in bad]
     name = " ".join([culprit.node, *culprit.nics]).strip()
     text = f"{name}: {_what(guilty, least)} when it {culprit.direction or 'sends or receives'}"
@@ -147,7 +147,7 @@ def _blame(culprit: Culprit, bad: set[NicPair], kind: _Kind, least: Least, limit
     )
 
 
-def _suspicion(pair: NicPair, other: NicSide, kind: _Kind, least: Least, limits: IperfParameters) -> Finding:
+def _suspicion(pair: NicPair, other: NicSide, kind: _FaultKind, least: Least, limits: IperfParameters) -> Finding:
     way = f"{pair.sender.node} to {pair.receiver.node}"
     return Finding(
         component=f"peer/{other.node}",

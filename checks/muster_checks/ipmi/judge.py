@@ -63,7 +63,7 @@ def judge_sensors(sensors: Sequence[Sensor]) -> list[Finding]:
             verdict=Verdict.WARN,
             reason="SensorNonRecoverable" if sensor.status == "nr" else "SensorCritical",
             message=shorten(
-                f"{sensor.name} is {_told(sensor)}, which the board calls {sensor.status}; see ipmitool sensor"
+                f"{sensor.name} is {_describe(sensor)}, which the board calls {sensor.status}; see ipmitool sensor"
             ),
             fault_class=FaultClass.CONTACT,
             measurements=() if sensor.value is None else (Measurement(sensor.name, sensor.value, sensor.unit),),
@@ -93,5 +93,5 @@ def _rule(entry: SelEntry) -> SelRule | None:
     return next((rule for rule in load_rules() if rule.sensor in sensor and rule.event in event), None)
 
 
-def _told(sensor: Sensor) -> str:
+def _describe(sensor: Sensor) -> str:
     return "without a reading" if sensor.value is None else f"at {sensor.value:g} {sensor.unit}"

@@ -23,11 +23,11 @@ async def probe(node: NodeView, parameters: IpmiParameters) -> list[Finding]:
         entries = parse_log(log.stdout)
         findings += judge_log(entries, read_time(clock.stdout) or newest(entries), parameters.window_s)
     else:
-        findings.append(_unread("sel", log.trouble))
+        findings.append(_not_readable("sel", log.trouble))
     if sensors.ok and (read := parse_sensors(sensors.stdout)):
         findings += judge_sensors(read)
     else:
-        findings.append(_unread("sensors", sensors.trouble or "ipmitool sensor printed none"))
+        findings.append(_not_readable("sensors", sensors.trouble or "ipmitool sensor printed none"))
     if all(finding.verdict is Verdict.UNKNOWN for finding in findings):
         raise CannotTell(f"{log.trouble}; {sensors.trouble}", "BmcNotAnswering")
     return findings
@@ -43,5 +43,5 @@ def judge_recorded(text: bytes, parameters: IpmiParameters) -> list[Finding] | N
     return judge_sensors(sensors) if sensors else None
 
 
-def _unread(component: str, trouble: str) -> Finding:
+def _not_readable(component: str, trouble: str) -> Finding:
     return Finding(component=component, verdict=Verdict.UNKNOWN, reason="NotReadable", message=shorten(trouble))

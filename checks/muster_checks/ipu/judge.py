@@ -67,7 +67,11 @@ def judge_health(health: IpuHealth, components: Mapping[str, str]) -> list[Findi
     if health.trouble:
         return [_unknown("host", "HealthNotRead", health.trouble)]
     findings = [_unhealthy(ipu, components) for ipu in health.unhealthy]
-    unseen = [] if health.seen is None else [name for device, name in components.items() if device not in health.seen]
+    unseen = (
+        []
+        if health.monitored is None
+        else [name for device, name in components.items() if device not in health.monitored]
+    )
     return findings + [
         Finding(
             component=component,

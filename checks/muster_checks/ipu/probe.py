@@ -21,12 +21,12 @@ async def probe(
     node: NodeView, parameters: IpuParameters, environment: Mapping[str, str] = os.environ
 ) -> list[Finding]:
     limits = IpuLimits(ipu_models(parameters.expected), parameters.max_link_errors_per_hour)
-    reached = read_fabric(parameters, environment)
-    found = await discover_ipus(node, reached, parameters.all_partitions, TOOL_TIMEOUT_S)
+    fabric = read_fabric(parameters, environment)
+    found = await discover_ipus(node, fabric, parameters.all_partitions, TOOL_TIMEOUT_S)
     latest: list[IpuReading] = []
 
     async def read() -> dict[str, float]:
-        latest[:] = await read_attributes(node, reached, found.devices, TOOL_TIMEOUT_S)
+        latest[:] = await read_attributes(node, fabric, found.devices, TOOL_TIMEOUT_S)
         return {
             f"{reading.device.component} {name}": value
             for reading in latest
@@ -39,7 +39,7 @@ async def probe(
     for key, values in series.items():
         component, _, name = key.rpartition(" ")
         rises.setdefault(component, {})[name] = values.rise(WINDOW_S)
-    health = await read_health(node, reached, parameters.all_partitions, TOOL_TIMEOUT_S)
+    health = await read_health(node, fabric, parameters.all_partitions, TOOL_TIMEOUT_S)
     components = {device.device_id: device.component for device in found.devices}
     findings = judge_health(health, components)
     failed = {finding.component for finding in findings}

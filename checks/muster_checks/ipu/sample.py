@@ -27,11 +27,11 @@ def judge_recorded(text: bytes, parameters: IpuParameters) -> list[Finding] | No
         return judge([IpuReading(IpuDevice(one.component, ""), one) for one in said], {}, limits)
     if _HEALTH.match(beginning):
         unhealthy = IpuHealth(unhealthy=tuple(health.parse(text)))
-        return judge_health(unhealthy, {}) or [_passed("host", "gcipuinfo finds no IPU unhealthy")]
+        return judge_health(unhealthy, {}) or [_pass("host", "gcipuinfo finds no IPU unhealthy")]
     if b"device listing" in beginning or b"-+- Id:" in beginning:
-        return [_passed(device.component, "listed by gc-info") for device in device_list.parse(text)]
+        return [_pass(device.component, "listed by gc-info") for device in device_list.parse(text)]
     if _FRAME.search(beginning) and _TITLE.search(beginning):
-        return [_passed(row.component, "shown by gc-monitor", _sensors(row)) for row in monitor.parse(text)]
+        return [_pass(row.component, "shown by gc-monitor", _sensors(row)) for row in monitor.parse(text)]
     if errors := poplar.parse(text):
         return [poplar.judge(error, f"ipu/{error.device_id}" if error.device_id else UNNAMED) for error in errors]
     return None
@@ -47,7 +47,7 @@ def _sensors(row: MonitorRow) -> tuple[Measurement, ...]:
     return tuple(Measurement(name, value, unit) for name, value, unit in values if value is not None)
 
 
-def _passed(component: str, message: str, measurements: tuple[Measurement, ...] = ()) -> Finding:
+def _pass(component: str, message: str, measurements: tuple[Measurement, ...] = ()) -> Finding:
     return Finding(
         component=component, verdict=Verdict.PASS, reason="Healthy", message=message, measurements=measurements
     )

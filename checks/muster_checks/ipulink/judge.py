@@ -10,7 +10,7 @@ from muster_checks.graphcore.models import IpuModel
 from muster_checks.graphcore.tools.host_sync import HostSync
 from muster_checks.graphcore.tools.ipu_traffic import Transfer
 from muster_checks.graphcore.tools.links import IpuLinkChannel, IpuLinks
-from muster_checks.graphcore.tools.partitions import ACTIVE, VipuPartition
+from muster_checks.graphcore.tools.partitions import ACTIVE, ListedPartition
 
 Components = Mapping[str, str]
 _IN_A_REASON = re.compile(r"\w{1,40}", re.ASCII)
@@ -71,9 +71,9 @@ def _channel(ipu: str, one: IpuLinkChannel, expected: IpuModel | None, usual: fl
     if one.status != "passed":
         return _unknown(ipu, f"IpuLinkNotRead{named}", f"{link}: status {one.status!r}, expected passed or failed")
     below = expected is not None and (
-        _less(one.gen, expected.ipu_link_gen) or _less(one.lanes, expected.ipu_link_lanes)
+        _is_less(one.gen, expected.ipu_link_gen) or _is_less(one.lanes, expected.ipu_link_lanes)
     )
-    if below or _less(_line_rate(one), usual):
+    if below or _is_less(_line_rate(one), usual):
         return Finding(
             component=ipu,
             verdict=Verdict.WARN,
@@ -137,7 +137,7 @@ def judge_sync(sync: HostSync, ipu: str) -> Finding:
     return _unknown(ipu, "HostSyncNotRead", f"gc-hostsynclatencytest: result {sync.result!r}, expected pass or fail")
 
 
-def judge_partitions(partitions: Sequence[VipuPartition], wanted: str) -> list[Finding]:
+def judge_partitions(partitions: Sequence[ListedPartition], wanted: str) -> list[Finding]:
     """``wanted``: the partition this host uses; empty: all of them.
 
     Not ACTIVE is what a partition is while it is made, too, and no other state is documented: WARN.
@@ -148,7 +148,7 @@ def judge_partitions(partitions: Sequence[VipuPartition], wanted: str) -> list[F
     return [_judge_partition(one) for one in chosen]
 
 
-def _judge_partition(one: VipuPartition) -> Finding:
+def _judge_partition(one: ListedPartition) -> Finding:
     size = () if one.size is None else (Measurement("partition_size", one.size, "IPUs"),)
     if one.state in ACTIVE:
         return _partition(one.name, Verdict.PASS, "PartitionActive", "partition is ACTIVE", size)
@@ -184,7 +184,7 @@ def _lowest(channels: Sequence[IpuLinkChannel]) -> tuple[Measurement, ...]:
     )
 
 
-def _less(value: float | None, least: float | None) -> bool:
+def _is_less(value: float | None, least: float | None) -> bool:
     return value is not None and least is not None and value < least
 
 

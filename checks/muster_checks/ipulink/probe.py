@@ -28,16 +28,16 @@ class _IpuLinkBench(msgspec.Struct, frozen=True):
     """What every test needs. ``components``: device id -> component."""
 
     node: NodeView
-    reached: IpuFabric
+    fabric: IpuFabric
     devices: tuple[IpuDevice, ...]
     components: dict[str, str]
     expected: IpuModel | None
     parameters: IpuLinkParameters
 
     async def run(self, argv: list[str], timeout_s: float) -> Output:
-        return await self.node.commands.run(argv, timeout_s=timeout_s, environment=self.reached.given)
+        return await self.node.commands.run(argv, timeout_s=timeout_s, environment=self.fabric.variables)
 
-    def judged(
+    def judge_output(
         self, output: Output, where: str, reason: str, install: str, judge: Callable[[bytes], list[Finding]]
     ) -> list[Finding]:
         """What the output says. A tool may end badly just because it found a fault: then the fault counts, and nothing
@@ -64,12 +64,12 @@ async def probe(
     node: NodeView, parameters: IpuLinkParameters, environment: Mapping[str, str] = os.environ
 ) -> list[Finding]:
     table = ipu_models(parameters.expected)
-    reached = read_fabric(parameters, environment)
-    found = await discover_ipus(node, reached, parameters.all_partitions, TOOL_TIMEOUT_S)
-    boards = await read_attributes(node, reached, found.devices[:1], TOOL_TIMEOUT_S)
+    fabric = read_fabric(parameters, environment)
+    found = await discover_ipus(node, fabric, parameters.all_partitions, TOOL_TIMEOUT_S)
+    boards = await read_attributes(node, fabric, found.devices[:1], TOOL_TIMEOUT_S)
     board = next((reading.attributes.board for reading in boards if reading.attributes), "")
     components = {device.device_id: device.component for device in found.devices}
-    bench = _IpuLinkBench(node, reached, found.devices, components, table.of(board), parameters)
+    bench = _IpuLinkBench(node, fabric, found.devices, components, table.of(board), parameters)
     findings = await _partitions(bench)
     if len(found.devices) > 1:  # one IPU has nobody to talk to
         findings += await _links(bench)
@@ -81,7 +81,7 @@ async def probe(
 
 async def _links(bench: _IpuLinkBench) -> list[Finding]:
     output = await bench.run(["gc-links", "-j"], bench.parameters.links_timeout_s)
-    return bench.judged(
+    return bench.judge_output(
         output,
         "host",
         "LinksNotTested",
@@ -93,7 +93,7 @@ async def _links(bench: _IpuLinkBench) -> list[Finding]:
 async def _traffic(bench: _IpuLinkBench) -> list[Finding]:
     output = await bench.run(["gc-iputraffictest", "--all-links", "-j"], bench.parameters.traffic_timeout_s)
     share = bench.parameters.min_share_of_siblings
-    return bench.judged(
+    return bench.judge_output(
         output,
         "host",
         "TrafficNotTested",
@@ -119,20 +119,20 @@ async def _sync(bench: _IpuLinkBench) -> list[Finding]:
 
 
 def _judge_sync(bench: _IpuLinkBench, ipu: str, output: Output) -> list[Finding]:
-    return bench.judged(output, ipu, "SyncNotTested", SDK, lambda text: [judge_sync(host_sync.parse(text), ipu)])
+    return bench.judge_output(output, ipu, "SyncNotTested", SDK, lambda text: [judge_sync(host_sync.parse(text), ipu)])
 
 
 async def _partitions(bench: _IpuLinkBench) -> list[Finding]:
-    if not bench.reached.host:
+    if not bench.fabric.host:
         return []
-    argv = ["vipu", "list", "partitions", "--api-host", bench.reached.host, "--api-port", str(bench.reached.port)]
+    argv = ["vipu", "list", "partitions", "--api-host", bench.fabric.host, "--api-port", str(bench.fabric.port)]
     output = await bench.run(argv, TOOL_TIMEOUT_S)
-    return bench.judged(
+    return bench.judge_output(
         output,
         "host",
         "PartitionsNotRead",
         VIPU,
-        lambda text: judge_partitions(partitions.parse(text), bench.reached.partition),
+        lambda text: judge_partitions(partitions.parse(text), bench.fabric.partition),
     )
 
 

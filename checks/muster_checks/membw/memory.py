@@ -44,7 +44,7 @@ class PatternMismatch(msgspec.Struct, frozen=True):
     pattern: str
     offset: int
     expected: int
-    found: int
+    actual: int
     physical: int | None = None
 
 
@@ -219,7 +219,7 @@ def _mismatches(taken: MemoryBlock, at: int, length: int, name: str, content: by
                 pattern=name,
                 offset=at + place,
                 expected=int.from_bytes(should_be, "little"),
-                found=int.from_bytes(is_there, "little"),
+                actual=int.from_bytes(is_there, "little"),
                 physical=physical_address(taken.address + at + place),
             )
 

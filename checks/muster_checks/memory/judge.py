@@ -145,7 +145,7 @@ def _numa(nodes: Sequence[NumaMemory], total_kib: int) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "NumaNodeEmpty",
-                f"NUMA node {_listed(empty)} has CPUs but no memory: its jobs work over the socket link",
+                f"NUMA node {_join(empty)} has CPUs but no memory: its jobs work over the socket link",
                 FaultClass.CONTACT,
             )
         )
@@ -158,7 +158,7 @@ def _numa(nodes: Sequence[NumaMemory], total_kib: int) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "NumaNodeSmall",
-                f"NUMA node {_listed(small)} has {least / GIB:.0f} GiB, another {most / GIB:.0f} GiB: a DIMM may be "
+                f"NUMA node {_join(small)} has {least / GIB:.0f} GiB, another {most / GIB:.0f} GiB: a DIMM may be "
                 "missing or disabled",
                 FaultClass.CONTACT,
                 Measurement("smallest_node", least / GIB, "GiB", most / GIB),
@@ -248,5 +248,5 @@ def _on_host(
     )
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))

@@ -50,7 +50,7 @@ def judge(
                 _finding(nic, Verdict.UNKNOWN, "NotReadable", f"{nic.name} is up, but its carrier cannot be read")
             )
             continue
-        trouble = [*_link(nic, interfaces, links, seen, now, up_for_s), *_counted(nic, seen, limits)]
+        trouble = [*_link(nic, interfaces, links, seen, now, up_for_s), *_judge_counters(nic, seen, limits)]
         if nic.link:
             trouble += [*_speed(nic, interfaces, seen, limits), *_settings(nic, interfaces)]
             findings += trouble or [_sound(nic, seen, limits)]
@@ -117,7 +117,7 @@ def _missing(interfaces: Sequence[NicInterface], limits: NicParameters, up_for_s
             )
 
 
-def _counted(nic: NicInterface, seen: Seen, limits: NicParameters) -> Iterable[Finding]:
+def _judge_counters(nic: NicInterface, seen: Seen, limits: NicParameters) -> Iterable[Finding]:
     downs = seen.get(f"{nic.name} downs")
     amount = downs.rise(limits.flaps_window_s).amount if downs else 0.0
     if amount > limits.max_link_downs + SOME:

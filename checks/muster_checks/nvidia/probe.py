@@ -179,7 +179,7 @@ def _with_missing(node: NodeView, reading: GpuReading, devices: Sequence[PciDevi
 
     A GPU that somebody handed to another driver (vfio-pci) is not missing.
     """
-    gpus = _addressed(reading.gpus, [device.address for device in devices if device.driver in ("", "nvidia")])
+    gpus = _fill_addresses(reading.gpus, [device.address for device in devices if device.driver in ("", "nvidia")])
     present = {gpu.address for gpu in gpus if gpu.address}
     given_away = {device.address for device in devices if device.driver not in ("", "nvidia")}
     missing = node.history.of(KNOWN_GPUS).keys() - present - given_away
@@ -187,7 +187,7 @@ def _with_missing(node: NodeView, reading: GpuReading, devices: Sequence[PciDevi
     return msgspec.structs.replace(reading, gpus=gpus, missing=tuple(sorted(missing)))
 
 
-def _addressed(gpus: tuple[Gpu, ...], devices: list[str]) -> tuple[Gpu, ...]:
+def _fill_addresses(gpus: tuple[Gpu, ...], devices: list[str]) -> tuple[Gpu, ...]:
     """NVML numbers GPUs in the order of their PCI addresses: where as many have none as addresses are left over, these
     are theirs."""
     left = sorted(set(devices) - {gpu.address for gpu in gpus})

@@ -348,11 +348,11 @@ def _fabric(said: _Element) -> GpuFabric:
     bandwidth = (said.text("fabric", "fabric/health/bandwidth") or "").casefold()
     configuration = said.text("fabric", "fabric/health/incorrect_configuration")
     return GpuFabric(
-        state=_dashed(state),
+        state=_with_dashes(state),
         status=None if status is None else "" if status.casefold() == "success" else status,
         clique=said.whole("fabric", "fabric/cliqueId"),
         cluster_uuid=said.text("fabric", "fabric/clusterUuid"),
-        summary=_dashed(summary),
+        summary=_with_dashes(summary),
         bandwidth_degraded={"full": False, "degraded": True}.get(bandwidth),
         route_recovery=said.flag("fabric", "fabric/health/route_recovery_in_progress"),
         route_unhealthy=said.flag("fabric", "fabric/health/route_unhealthy"),
@@ -361,5 +361,5 @@ def _fabric(said: _Element) -> GpuFabric:
     )
 
 
-def _dashed(text: str | None) -> str | None:
+def _with_dashes(text: str | None) -> str | None:
     return None if text is None else text.casefold().replace(" ", "-")

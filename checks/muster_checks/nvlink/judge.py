@@ -92,7 +92,7 @@ def _judge(gpu: Gpu, node: _LinkPeers, limits: NvlinkParameters) -> list[Finding
     findings += _errors(gpu, node, limits, measured)
     slow = _slow(gpu, node)
     if slow:
-        message = f"{_named(slow)} slower than the others or than the model's: see dmesg, then reset the GPU"
+        message = f"{_name_links(slow)} slower than the others or than the model's: see dmesg, then reset the GPU"
         findings.append(gpu_finding(gpu, Verdict.WARN, "LinkSlow", message, measured))
     if not findings and up:
         findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"{len(up)} links up", measured))
@@ -108,15 +108,15 @@ def _states(gpu: Gpu, node: _LinkPeers, measured: Sequence[Measurement]) -> list
     if gpu.mig or (down and node.any_mig and not any(link.remote == "switch" for link in _up(gpu))):
         return []
     if fell:
-        message = f"{_named(fell)} went down: see dmesg, then reset the GPU"
+        message = f"{_name_links(fell)} went down: see dmesg, then reset the GPU"
         return [gpu_finding(gpu, Verdict.FAIL, "LinkDown", message, measured, FaultClass.RESET)]
     if not down or (node.alone and not up):
         return []
     if fixed and node.any_up and not node.complete(gpu):
-        message = f"{_named(down)} down, as on its equals: is what they lead to in another virtual machine?"
+        message = f"{_name_links(down)} down, as on its equals: is what they lead to in another virtual machine?"
         return [gpu_finding(gpu, Verdict.WARN, "LinksLeadElsewhere", message, measured)]
     if fixed and node.any_up:
-        message = f"{_named(down)} down, the board uses all {model.nvlinks if model else 0}: reset the GPU"
+        message = f"{_name_links(down)} down, the board uses all {model.nvlinks if model else 0}: reset the GPU"
         return [gpu_finding(gpu, Verdict.FAIL, "LinkInactive", message, measured, FaultClass.RESET)]
     if fixed:
         message = "no NVLink is up on any GPU: is the fabric manager running? see gpufabric"
@@ -139,26 +139,26 @@ def _errors(gpu: Gpu, node: _LinkPeers, limits: NvlinkParameters, measured: Sequ
     findings = []
     failed = rising("recovery_failed", lambda series: series.rise(DAY_S).amount, 1)
     if failed:
-        message = f"{_named(failed)} could not be trained anew within a day: reset the GPU"
+        message = f"{_name_links(failed)} could not be trained anew within a day: reset the GPU"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "LinkRecoveryFailed", message, measured, FaultClass.RESET))
     recovered = rising("recovery", lambda series: series.rise(DAY_S).amount, 1)
     if recovered:
         often = max(recovered.values()) >= limits.max_recoveries_per_day
-        message = f"{_named(recovered)} trained anew within a day, up to {max(recovered.values()):.0f} times"
+        message = f"{_name_links(recovered)} trained anew within a day, up to {max(recovered.values()):.0f} times"
         advice = f" (fails from {limits.max_recoveries_per_day} on)" if not often else ": reset the GPU"
         verdict, fault_class = (Verdict.FAIL, FaultClass.RESET) if often else (Verdict.WARN, FaultClass.NONE)
         findings.append(gpu_finding(gpu, verdict, "LinkRecovery", message + advice, measured, fault_class))
     crc = rising("crc", lambda series: series.rise(CRC_WINDOW_S).per(1.0), limits.max_crc_per_s)
     if crc:
         message = (
-            f"{_named(crc)} with up to {max(crc.values()):.0f} CRC errors a second, limit {limits.max_crc_per_s:g}"
+            f"{_name_links(crc)} with up to {max(crc.values()):.0f} CRC errors a second, limit {limits.max_crc_per_s:g}"
         )
         findings.append(
             gpu_finding(gpu, Verdict.FAIL, "LinkCrc", f"{message}: reset the GPU", measured, FaultClass.RESET)
         )
     replays = rising("replay", lambda series: series.rise(HOUR_S).amount, limits.max_replays_per_hour + 1)
     if replays:
-        message = f"{_named(replays)} with up to {max(replays.values()):.0f} replays within an hour"
+        message = f"{_name_links(replays)} with up to {max(replays.values()):.0f} replays within an hour"
         message += f", limit {limits.max_replays_per_hour}"
         findings.append(gpu_finding(gpu, Verdict.WARN, "LinkReplays", message, measured))
     noisy = {
@@ -167,7 +167,7 @@ def _errors(gpu: Gpu, node: _LinkPeers, limits: NvlinkParameters, measured: Sequ
         if link.effective_ber is not None and link.effective_ber > limits.max_effective_ber
     }
     if noisy:
-        message = f"{_named(noisy)} with a bit error rate up to {max(noisy.values()):.1e}"
+        message = f"{_name_links(noisy)} with a bit error rate up to {max(noisy.values()):.1e}"
         message += f", limit {limits.max_effective_ber:g}"
         findings.append(gpu_finding(gpu, Verdict.WARN, "LinkBitErrors", message, measured))
     return findings
@@ -181,7 +181,7 @@ def _slow(gpu: Gpu, node: _LinkPeers) -> list[int]:
     return [link for link, speed in speeds.items() if speed < LEAST_SHARE_OF_SPEED * max(best, nominal)]
 
 
-def _named(links: "Sequence[int] | Mapping[int, float]") -> str:
+def _name_links(links: "Sequence[int] | Mapping[int, float]") -> str:
     names = sorted(links)
     told = ", ".join(str(link) for link in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return f"link{'s' if len(names) > 1 else ''} {told}"

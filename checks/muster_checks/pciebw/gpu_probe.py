@@ -85,8 +85,8 @@ async def _by_copies(node: NodeView, measured: GpuBandwidths) -> bool:
             measured.names[gpu.address] = gpu.name
         if gpu.address in measured.samples or not gpu.address:
             continue
-        if isinstance(gpu.found, CopyResult):
-            measured.take(gpu.address, gpu.found.to_device_gb_per_s, gpu.found.from_device_gb_per_s)
+        if isinstance(gpu.result, CopyResult):
+            measured.take(gpu.address, gpu.result.to_device_gb_per_s, gpu.result.from_device_gb_per_s)
         else:
             measured.take(gpu.address, None, None, gpu.trouble)
     measured.troubles += [f"CUDA driver: {sweep.rest}"] if sweep.rest else []

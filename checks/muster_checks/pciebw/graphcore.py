@@ -46,22 +46,22 @@ def parse(text: bytes, component: str = UNNAMED) -> Bandwidth:
 
 async def measure(node: NodeView, timeout_s: float, environment: Mapping[str, str] = os.environ) -> list[Bandwidth]:
     """Every IPU of the node, one after the other, each within ``timeout_s``; none where the node has no IPU."""
-    reached = read_fabric(GraphcoreParameters(), environment)
+    fabric = read_fabric(GraphcoreParameters(), environment)
     try:
-        found = await discover_ipus(node, reached, all_partitions=False, timeout_s=min(timeout_s, LIST_TIMEOUT_S))
+        found = await discover_ipus(node, fabric, all_partitions=False, timeout_s=min(timeout_s, LIST_TIMEOUT_S))
     except NotHere:
         return []
     except CannotTell as error:
         return [Bandwidth(UNNAMED, None, None, error.message)]
-    measured = [await _measure_one(node, reached, device, timeout_s) for device in found.devices]
+    measured = [await _measure_one(node, fabric, device, timeout_s) for device in found.devices]
     return measured + [
         Bandwidth(component, None, None, "on the PCI bus, but not listed by gc-info") for component in found.unlisted
     ]
 
 
-async def _measure_one(node: NodeView, reached: IpuFabric, device: IpuDevice, timeout_s: float) -> Bandwidth:
+async def _measure_one(node: NodeView, fabric: IpuFabric, device: IpuDevice, timeout_s: float) -> Bandwidth:
     argv = ["gc-hosttraffictest", "-d", device.device_id, "-j"]
-    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if not output.ok:
         return Bandwidth(device.component, None, None, output.trouble)
     try:

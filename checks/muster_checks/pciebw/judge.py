@@ -66,8 +66,8 @@ def _judge_one(
     worst = max(broken, key=lambda one: (one[0].verdict is Verdict.FAIL, one[0].gb_per_s - one[2]))
     bound, name, value = worst
     said = f"{name} {value:.1f} GB/s, below {bound.gb_per_s:.1f} ({bound.what})"
-    if way.held:
-        return _finding(sample, Verdict.UNKNOWN, "InUse", f"{said}, which proves nothing: {way.held}", measurements)
+    if way.busy:
+        return _finding(sample, Verdict.UNKNOWN, "InUse", f"{said}, which proves nothing: {way.busy}", measurements)
     advice = "see the link's speed and width (lspci -vv), reseat or move the card"
     fault_class = _asks(sample) if bound.verdict is Verdict.FAIL else FaultClass.NONE
     return _finding(sample, bound.verdict, "LowBandwidth", f"{said}; {advice}", measurements, fault_class)

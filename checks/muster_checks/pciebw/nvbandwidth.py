@@ -70,10 +70,10 @@ def _json(text: bytes) -> NvbandwidthReport:
 
 def _row(matrix: object) -> dict[int, float]:
     row = matrix[0] if isinstance(matrix, list) and matrix else None
-    return _numbered(row[:_COLUMNS_LIMIT]) if isinstance(row, list) else {}
+    return _number_columns(row[:_COLUMNS_LIMIT]) if isinstance(row, list) else {}
 
 
-def _numbered(values: list[object]) -> dict[int, float]:
+def _number_columns(values: list[object]) -> dict[int, float]:
     found = ((column, number(value)) for column, value in enumerate(values))
     return {column: value for column, value in found if value is not None and value > 0}
 
@@ -90,7 +90,7 @@ def _text(text: str) -> NvbandwidthReport:
         elif test and cells == [str(column) for column in range(len(cells))] and cells and not columns:
             columns = len(cells)
         elif columns and cells[:1] == ["0"] and len(cells) == columns + 1:
-            rows[test], test = _numbered(cells[1:]), ""
+            rows[test], test = _number_columns(cells[1:]), ""
     said = [line for line in lines if line.startswith(("ERROR", "[CUDA_ERROR", "NVML_ERROR", "Error: "))]
     devices = _devices(line for line in lines if line.startswith("Device "))
     return NvbandwidthReport(rows.get(TO_DEVICE, {}), rows.get(FROM_DEVICE, {}), devices, " ".join(said)[:300])

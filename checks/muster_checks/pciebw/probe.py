@@ -58,7 +58,7 @@ async def _gpus(
     return samples, ways
 
 
-def host_link(name: str, link_gb_per_s: float | None, model: GpuModel | None, held: str = "") -> HostLink:
+def host_link(name: str, link_gb_per_s: float | None, model: GpuModel | None, busy: str = "") -> HostLink:
     """What is expected of the product counts only where its slot is as fast as the product."""
     fitting = model is not None and not _slower(link_gb_per_s, model)
     return HostLink(
@@ -66,7 +66,7 @@ def host_link(name: str, link_gb_per_s: float | None, model: GpuModel | None, he
         link_gb_per_s=link_gb_per_s,
         expected_to_device_gb_per_s=model.h2d_gb_per_s if model is not None and fitting else None,
         expected_from_device_gb_per_s=model.d2h_gb_per_s if model is not None and fitting else None,
-        held=held,
+        busy=busy,
     )
 
 

@@ -28,13 +28,13 @@ def judge_recorded(text: bytes, limits: PciebwLimits, models: ModelTable[GpuMode
 
         return judge([graphcore.parse(text)], {}, limits)
     gpus = read_runs(decode(text), "the recording ends here")
-    if not any(isinstance(gpu.found, CopyResult) for gpu in gpus):
+    if not any(isinstance(gpu.result, CopyResult) for gpu in gpus):
         return None
     samples, ways = [], {}
     for gpu in gpus:
         component = f"gpu/{gpu.address or gpu.index}"
-        if isinstance(gpu.found, CopyResult):
-            samples.append(Bandwidth(component, gpu.found.to_device_gb_per_s, gpu.found.from_device_gb_per_s))
+        if isinstance(gpu.result, CopyResult):
+            samples.append(Bandwidth(component, gpu.result.to_device_gb_per_s, gpu.result.from_device_gb_per_s))
         else:
             samples.append(Bandwidth(component, None, None, gpu.trouble))
         ways[component] = host_link(gpu.name, None, models.of(gpu.name))

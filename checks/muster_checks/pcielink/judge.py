@@ -56,10 +56,10 @@ def judge(
             *_errors(device.component, reading.errors.get(device.component), seen, limits),
             *_replays(device, seen, limits),
         ]
-        findings += _merged(trouble) or _sound(device, seen, limits)
-    findings += _above(reading, seen)
+        findings += _merge(trouble) or _sound(device, seen, limits)
+    findings += _judge_bridges(reading, seen)
     findings += _bridge_errors(reading, seen, limits)
-    findings += _gone(reading.devices, seen, now)
+    findings += _judge_vanished(reading.devices, seen, now)
     return findings
 
 
@@ -78,16 +78,16 @@ def _own_link(device: PcieDevice, reading: PciReading, seen: Seen, gpu: Gpu | No
         return
     # where nobody knows what the slot can do, only what it did is a measure
     most = link.best_lanes or link.lower.max_lanes or WIDEST
-    why = _had(seen, f"{link.name} lanes", link.lanes, most, "x")
+    why = _describe_loss(seen, f"{link.name} lanes", link.lanes, most, "x")
     if why or (link.best_lanes is not None and link.lanes < link.best_lanes):
-        why = why or _siblings_have(device, reading.devices)
+        why = why or _describe_siblings(device, reading.devices)
         yield _worse(device.component, why, device.kind is not DeviceKind.NVME, "LinkWidth", link, link.lanes, most)
     if device.kind in (DeviceKind.GPU, DeviceKind.ACCELERATOR) and device.vendor in SLOW_WHEN_IDLE:
         if not reading.virtual:  # a guest's GPU may tell 2.5 GT/s however hard it works
             yield from _working_gpu(device, gpu)
         return
     fastest = link.best_gt_per_s or link.lower.max_gt_per_s or FASTEST_GT_PER_S
-    why = _had(seen, f"{link.name} GT/s", link.gt_per_s, fastest, "", " GT/s")
+    why = _describe_loss(seen, f"{link.name} GT/s", link.gt_per_s, fastest, "", " GT/s")
     if why or (link.best_gt_per_s is not None and link.gt_per_s < link.best_gt_per_s):
         yield _worse(
             device.component, why, device.kind is not DeviceKind.NVME, "LinkSpeed", link, link.gt_per_s, fastest
@@ -126,7 +126,7 @@ def _working_gpu(device: PcieDevice, gpu: Gpu | None) -> Iterable[Finding]:
         )
 
 
-def _siblings_have(device: PcieDevice, devices: Sequence[PcieDevice]) -> str:
+def _describe_siblings(device: PcieDevice, devices: Sequence[PcieDevice]) -> str:
     """Says so where all equal accelerators run at full width. NICs and disks of one kind sit in slots of all kinds."""
     others = [
         other.links[0] for other in devices if other.model == device.model and other is not device and other.links
@@ -137,14 +137,14 @@ def _siblings_have(device: PcieDevice, devices: Sequence[PcieDevice]) -> str:
     return f", the other {len(full)} of its kind run at full width"
 
 
-def _had(seen: Seen, name: str, now: float, best: float, before: str, after: str = "") -> str:
+def _describe_loss(seen: Seen, name: str, now: float, best: float, before: str, after: str = "") -> str:
     """Says so where the link did better earlier."""
     series = seen.get(name)
     most = max((value for _, value in series.points if value <= best), default=now) if series else now
     return f", earlier {before}{most:g}{after}" if most > now else ""
 
 
-def _above(reading: PciReading, seen: Seen) -> Iterable[Finding]:
+def _judge_bridges(reading: PciReading, seen: Seen) -> Iterable[Finding]:
     """Links of switches, once each, with the devices that hang on them."""
     hanging: dict[str, tuple[PcieLink, list[PcieDevice]]] = {}
     for device in reading.devices:
@@ -157,13 +157,13 @@ def _above(reading: PciReading, seen: Seen) -> Iterable[Finding]:
         behind = f"; behind it {', '.join(device.component for device in devices[:3])}" + " …" * (len(devices) > 3)
         serious = any(device.kind is not DeviceKind.NVME for device in devices)
         if link.lanes is not None and link.best_lanes is not None and link.lanes < link.best_lanes:
-            why = _had(seen, f"{link.name} lanes", link.lanes, link.best_lanes, "x")
+            why = _describe_loss(seen, f"{link.name} lanes", link.lanes, link.best_lanes, "x")
             yield _worse(component, why, serious, "LinkWidth", link, link.lanes, link.best_lanes, behind)
         # a switch that is part of a GPU's card (AMD, Intel) slows down with it
         if link.lower.vendor in (AMD, INTEL) and all(device.vendor == link.lower.vendor for device in devices):
             continue
         if link.gt_per_s is not None and link.best_gt_per_s is not None and link.gt_per_s < link.best_gt_per_s:
-            why = _had(seen, f"{link.name} GT/s", link.gt_per_s, link.best_gt_per_s, "", " GT/s")
+            why = _describe_loss(seen, f"{link.name} GT/s", link.gt_per_s, link.best_gt_per_s, "", " GT/s")
             yield _worse(component, why, serious, "LinkSpeed", link, link.gt_per_s, link.best_gt_per_s, behind)
 
 
@@ -238,7 +238,7 @@ def _bridge_errors(reading: PciReading, seen: Seen, limits: PcielinkParameters) 
             )
 
 
-def _gone(devices: Sequence[PcieDevice], seen: Seen, now: float) -> Iterable[Finding]:
+def _judge_vanished(devices: Sequence[PcieDevice], seen: Seen, now: float) -> Iterable[Finding]:
     there = {device.address for device in devices}
     for name, series in seen.items():
         component, _, address = name.partition(" present ")
@@ -274,7 +274,7 @@ def _sound(device: PcieDevice, seen: Seen, limits: PcielinkParameters) -> list[F
     return [_finding(device.component, Verdict.PASS, "Ok", message, FaultClass.NONE, *measured)]
 
 
-def _merged(findings: list[Finding]) -> list[Finding]:
+def _merge(findings: list[Finding]) -> list[Finding]:
     """Replays that AER tells, too, are told once."""
     told = {finding.reason for finding in findings}
     return [finding for finding in findings if finding.reason != "PcieReplays" or "PcieErrors" not in told]

@@ -57,7 +57,7 @@ def judge(peers: Sequence[PingPeer], limits: PingParameters, *, answered_before:
     host_poor = heard >= LEAST and len(poor) >= NEARLY_ALL * heard
     for peer in measured:
         if (peer in silent and not host_silent) or (peer in poor and not host_poor):
-            findings.append(_accused(peer, limits, silent=peer in silent, alone=heard > 0))
+            findings.append(_judge_peer(peer, limits, silent=peer in silent, alone=heard > 0))
         elif peer not in silent and peer not in poor:
             findings.append(
                 Finding(
@@ -108,7 +108,7 @@ def _host(
     return Finding(component="host", verdict=verdict, reason=reason, message=message, measurements=tuple(figures))
 
 
-def _accused(peer: PingPeer, limits: PingParameters, *, silent: bool, alone: bool) -> Finding:
+def _judge_peer(peer: PingPeer, limits: PingParameters, *, silent: bool, alone: bool) -> Finding:
     where = "look at that node" if alone else "no peer answers, so look at both ends"
     what = "does not answer" if silent else f"answers badly ({_limits(limits)})"
     return Finding(

@@ -34,11 +34,11 @@ async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
     # the first turn differs from start to start: an agent that is restarted often still gets around
     turn = int(seen["turn"].latest or 0) + 1 if "turn" in seen else int(node.history.clock() // 60)
     sample = choose_peers(names, node.name, parameters.sample, turn)
-    peers = await _ask_where_they_are(node, sample, addresses, neighbours, parameters)
+    peers = await _find_addresses(node, sample, addresses, neighbours, parameters)
     if suspects_itself(peers):
         turn += 1
         more = [name for name in choose_peers(names, node.name, parameters.sample, turn) if name not in sample]
-        peers += await _ask_where_they_are(node, more, addresses, neighbours, parameters)
+        peers += await _find_addresses(node, more, addresses, neighbours, parameters)
     if not peers:
         raise CannotTell("none of those whose turn it was is there any more; others are asked next time", "PeersGone")
     heard = sum(peer.answers is not None and peer.answers.received > 0 for peer in peers)
@@ -54,7 +54,7 @@ def judge_recorded(text: bytes, parameters: PingParameters) -> list[Finding] | N
     return judge(peers, parameters, answered_before=False)
 
 
-async def _ask_where_they_are(
+async def _find_addresses(
     node: NodeView,
     names: Sequence[str],
     addresses: Mapping[str, str],
@@ -63,17 +63,17 @@ async def _ask_where_they_are(
 ) -> list[PingPeer]:
     """Silence at an address that is a peer's no more says nothing: who is silent is looked up again, asked anew where
     it has moved to, and left out where it has gone."""
-    peers = await _ask(node, names, addresses, parameters)
+    peers = await _ping_all(node, names, addresses, parameters)
     silent = [peer.name for peer in peers if peer.answers is not None and peer.answers.received == 0]
     if neighbours is None or not silent:
         return peers
     now = await neighbours.confirmed(silent)
     moved = [name for name in silent if name in now and now[name] != addresses[name]]
     stay = [peer for peer in peers if peer.name not in silent or now.get(peer.name) == peer.address]
-    return stay + await _ask(node, moved, now, parameters)
+    return stay + await _ping_all(node, moved, now, parameters)
 
 
-async def _ask(
+async def _ping_all(
     node: NodeView, names: Sequence[str], addresses: Mapping[str, str], parameters: PingParameters
 ) -> list[PingPeer]:
     return list(await asyncio.gather(*(_ping(node, name, addresses[name], parameters) for name in names)))

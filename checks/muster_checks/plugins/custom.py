@@ -113,7 +113,7 @@ def read_custom(document: object, folder: Path) -> CustomMonitor:
                 condition=rule.condition if permanent else "",
                 sound=sound[rule.condition] if permanent else "",
                 path=rule.path,
-                argv=(str(_found(f"{where}.path", rule.path, folder)), *rule.args),
+                argv=(str(_find_script(f"{where}.path", rule.path, folder)), *rule.args),
                 timeout_s=rule.timeout or overall.timeout,
                 interval_s=rule.invoke_interval or overall.invoke_interval,
             )
@@ -126,7 +126,7 @@ def read_custom(document: object, folder: Path) -> CustomMonitor:
     )
 
 
-def _found(where: str, path: str, folder: Path) -> Path:
+def _find_script(where: str, path: str, folder: Path) -> Path:
     places = [folder / path, folder.parent / path] if not path.startswith("/") else [Path(path)]
     for place in places:
         try:

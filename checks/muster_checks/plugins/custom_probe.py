@@ -80,7 +80,7 @@ def _finding(rule: CustomRule, answer: ScriptResult) -> Finding:
     )
 
 
-class _State:
+class _RuleState:
     """What one rule said last, when it was last started, and whether it runs now."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class CustomProbe:
 
     def __init__(self, monitor: CustomMonitor) -> None:
         self._monitor = monitor
-        self._states = [_State() for _ in monitor.rules]
+        self._states = [_RuleState() for _ in monitor.rules]
 
     async def __call__(self, node: NodeView, _parameters: Parameters) -> Sequence[Finding]:
         now, early_s = node.history.clock(), EARLY * self._monitor.period_s
@@ -107,7 +107,7 @@ class CustomProbe:
                     group.create_task(self._run(node, rule, state, room))
         return judge((rule, state.answer) for rule, state in zip(self._monitor.rules, self._states, strict=True))
 
-    async def _run(self, node: NodeView, rule: CustomRule, state: _State, room: asyncio.Semaphore) -> None:
+    async def _run(self, node: NodeView, rule: CustomRule, state: _RuleState, room: asyncio.Semaphore) -> None:
         try:
             async with room:
                 output = await node.commands.run(rule.argv, timeout_s=rule.timeout_s, limit_bytes=OUTPUT_BYTES)

@@ -69,7 +69,7 @@ def read_folder(path: Path, broken: dict[str, str]) -> PluginFolder:
                 folder.checks[str(file)] = nagios_check(read_nagios(file), file.parent)
         except FileRefused as error:
             broken[str(file)] = str(error)
-    return _without_doubles(folder, broken)
+    return _drop_doubles(folder, broken)
 
 
 def _add(folder: PluginFolder, file: Path, name: str, document: object) -> None:
@@ -110,7 +110,7 @@ def _custom_check(name: str, file: Path, document: object) -> Check:
     )
 
 
-def _without_doubles(folder: PluginFolder, broken: dict[str, str]) -> PluginFolder:
+def _drop_doubles(folder: PluginFolder, broken: dict[str, str]) -> PluginFolder:
     owners: dict[str, str] = {}
     for file, check in list(folder.checks.items()):
         owner = owners.setdefault(check.name, file)

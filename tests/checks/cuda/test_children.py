@@ -222,7 +222,7 @@ async def swept(tmp_path: Path, module: str, per_gpu_s: float = 60.0, **settings
 async def test_eight_gpus_are_measured_by_one_child(tmp_path: Path, module: str, kind: type) -> None:
     sweep = await swept(tmp_path, module)
     assert [gpu.address for gpu in sweep.gpus] == [address(index) for index in range(8)]
-    assert all(isinstance(gpu.found, kind) for gpu in sweep.gpus)
+    assert all(isinstance(gpu.result, kind) for gpu in sweep.gpus)
     assert sweep.rest == ""
 
 
@@ -230,7 +230,7 @@ async def test_eight_gpus_are_measured_by_one_child(tmp_path: Path, module: str,
 async def test_a_gpu_that_hangs_costs_only_itself(tmp_path: Path) -> None:
     sweep = await swept(tmp_path, "copies", per_gpu_s=1.0, hang=5)
     assert sweep.gpus[5].trouble == "no end within 1 s: the driver hangs"
-    assert [gpu.index for gpu in sweep.gpus if gpu.found is None] == [5]
+    assert [gpu.index for gpu in sweep.gpus if gpu.result is None] == [5]
     assert len(sweep.gpus) == 8
 
 
@@ -238,7 +238,7 @@ async def test_a_gpu_that_hangs_costs_only_itself(tmp_path: Path) -> None:
 async def test_a_gpu_that_crashes_the_driver_costs_only_itself(tmp_path: Path) -> None:
     sweep = await swept(tmp_path, "arithmetic", crash=7)
     assert "SIGSEGV" in sweep.gpus[7].trouble
-    assert [gpu.index for gpu in sweep.gpus if gpu.found is None] == [7]
+    assert [gpu.index for gpu in sweep.gpus if gpu.result is None] == [7]
 
 
 @pytestmark_library

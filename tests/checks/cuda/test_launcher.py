@@ -63,7 +63,7 @@ async def test_a_child_that_died_is_started_again_behind_its_gpu() -> None:
         died(lines_of(begun(0), CopyResult(0, 25.0, 26.0), begun(1))), lines_of(begun(2, 3), CopyResult(2, 24.0, 24.0))
     )
     assert [first_of(call) for call in children.calls] == ["0", "2"]
-    assert [gpu.found is not None for gpu in sweep.gpus] == [True, False, True]
+    assert [gpu.result is not None for gpu in sweep.gpus] == [True, False, True]
     assert sweep.gpus[1] == GpuRun(1, address(1), "NVIDIA H200", trouble="python3: killed by SIGKILL")
 
 

@@ -10,7 +10,7 @@ from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Resu
 from muster_checks.dcgm import DCGM, DcgmParameters
 from muster_checks.dcgm.errors import ErrorKind, find_meaning, load_meanings
 from muster_checks.dcgm.judge import judge
-from muster_checks.dcgm.parse import DcgmEntity, Diagnosis, DiagnosisError, TestOutcome, TestStatus, parse
+from muster_checks.dcgm.parse import DcgmEntity, DcgmStatus, DcgmTestResult, Diagnosis, DiagnosisError, parse
 
 SAMPLES = Path(__file__).parent / "samples"
 GPU5 = (DcgmEntity("GPU", 5),)
@@ -22,17 +22,17 @@ def recorded(name: str) -> Result:
     return result
 
 
-def judged(*outcomes: TestOutcome) -> list[Finding]:
+def judged(*outcomes: DcgmTestResult) -> list[Finding]:
     return judge(Diagnosis(outcomes), {5: "0000:bd:00.0"})
 
 
 def failed(
     *errors: DiagnosisError,
     test: str = "pcie",
-    status: TestStatus = TestStatus.FAIL,
+    status: DcgmStatus = DcgmStatus.FAIL,
     entities: tuple[DcgmEntity, ...] = GPU5,
 ) -> Finding:
-    (finding,) = judged(TestOutcome(test, status, entities, errors))
+    (finding,) = judged(DcgmTestResult(test, status, entities, errors))
     return finding
 
 
@@ -122,23 +122,23 @@ def test_of_several_errors_the_worst_decides() -> None:
 
 
 def test_a_warning_warns_whatever_its_code() -> None:
-    assert failed(DiagnosisError(58, "text"), status=TestStatus.WARN).verdict is Verdict.WARN
-    assert failed(status=TestStatus.WARN).fault_class is FaultClass.NONE
+    assert failed(DiagnosisError(58, "text"), status=DcgmStatus.WARN).verdict is Verdict.WARN
+    assert failed(status=DcgmStatus.WARN).fault_class is FaultClass.NONE
 
 
 def test_a_failure_of_many_gpus_is_that_of_those_it_names() -> None:
     entities = tuple(DcgmEntity("GPU", number) for number in range(8))
     named = judged(
-        TestOutcome(
+        DcgmTestResult(
             "Memory",
-            TestStatus.FAIL,
+            DcgmStatus.FAIL,
             entities,
             (DiagnosisError(None, "GPU 5 mismatch"), DiagnosisError(None, "GPU 6 too")),
         )
     )
     assert [one.component for one in named] == ["gpu/0000:bd:00.0", "gpu/6"]
-    assert len(judged(TestOutcome("Memory", TestStatus.FAIL, entities, (DiagnosisError(None, "mismatch"),)))) == 8
-    assert len(judged(TestOutcome("Memory", TestStatus.FAIL, entities))) == 8
+    assert len(judged(DcgmTestResult("Memory", DcgmStatus.FAIL, entities, (DiagnosisError(None, "mismatch"),)))) == 8
+    assert len(judged(DcgmTestResult("Memory", DcgmStatus.FAIL, entities))) == 8
 
 
 def test_a_gpu_that_an_error_of_its_result_does_not_name_is_still_blamed() -> None:
@@ -151,12 +151,12 @@ def test_what_is_of_no_gpu_is_of_the_host() -> None:
 
 
 def test_a_result_without_a_status_is_unknown() -> None:
-    finding = failed(status=TestStatus.UNREADABLE)
+    finding = failed(status=DcgmStatus.UNREADABLE)
     assert (finding.verdict, finding.component) == (Verdict.UNKNOWN, "gpu/0000:bd:00.0")
 
 
 def test_a_skipped_test_is_told_so_that_what_it_found_before_stays_open() -> None:
-    findings = judged(TestOutcome("memtest", TestStatus.SKIP, GPU5), TestOutcome("pcie", TestStatus.PASS, GPU5))
+    findings = judged(DcgmTestResult("memtest", DcgmStatus.SKIP, GPU5), DcgmTestResult("pcie", DcgmStatus.PASS, GPU5))
     assert [(one.verdict, one.reason) for one in findings] == [
         (Verdict.PASS, "Passed"),
         (Verdict.SKIP, "DcgmMemtest"),
@@ -164,14 +164,14 @@ def test_a_skipped_test_is_told_so_that_what_it_found_before_stays_open() -> Non
 
 
 def test_a_test_that_was_skipped_for_nobody_in_particular_was_skipped_for_all_that_are_known() -> None:
-    findings = judged(TestOutcome("memtest", TestStatus.SKIP, ()), TestOutcome("pcie", TestStatus.PASS, GPU5))
+    findings = judged(DcgmTestResult("memtest", DcgmStatus.SKIP, ()), DcgmTestResult("pcie", DcgmStatus.PASS, GPU5))
     skipped = {one.component for one in findings if one.verdict is Verdict.SKIP}
     assert skipped == {"host", *(one.component for one in findings if one.verdict is Verdict.PASS)}
 
 
 def test_a_run_in_which_all_was_skipped_measured_nothing() -> None:
     with pytest.raises(CannotTell, match="every test was skipped"):
-        judged(TestOutcome("memtest", TestStatus.SKIP, GPU5))
+        judged(DcgmTestResult("memtest", DcgmStatus.SKIP, GPU5))
 
 
 def test_a_run_that_broke_off_measured_nothing() -> None:
@@ -180,7 +180,7 @@ def test_a_run_that_broke_off_measured_nothing() -> None:
 
 
 def test_a_gpu_with_something_against_it_has_no_pass() -> None:
-    findings = judged(TestOutcome("pcie", TestStatus.PASS, GPU5), TestOutcome("memory", TestStatus.WARN, GPU5))
+    findings = judged(DcgmTestResult("pcie", DcgmStatus.PASS, GPU5), DcgmTestResult("memory", DcgmStatus.WARN, GPU5))
     assert [one.verdict for one in findings] == [Verdict.WARN]
 
 

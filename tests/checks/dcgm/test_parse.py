@@ -12,7 +12,7 @@ from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.dcgm.discovery import parse as parse_discovery
 from muster_checks.dcgm.judge import judge
-from muster_checks.dcgm.parse import DcgmEntity, DiagnosisError, TestOutcome, TestStatus, is_diagnosis, parse
+from muster_checks.dcgm.parse import DcgmEntity, DcgmStatus, DcgmTestResult, DiagnosisError, is_diagnosis, parse
 
 SAMPLES = Path(__file__).parent / "samples"
 NAMES = sorted(path.name for path in SAMPLES.glob("*.json"))
@@ -22,7 +22,7 @@ def sample(name: str) -> bytes:
     return (SAMPLES / name).read_bytes()
 
 
-def outcome(result: object, root: str = "DCGM Diagnostic", **test: object) -> TestOutcome:
+def outcome(result: object, root: str = "DCGM Diagnostic", **test: object) -> DcgmTestResult:
     tests = [{"name": "pcie", "results": [result], **test}]
     return parse(json.dumps({root: {"test_categories": [{"tests": tests}]}}).encode()).outcomes[0]
 
@@ -48,20 +48,20 @@ def test_a_result_is_of_the_entities_it_names(result: dict[str, object], entitie
 @pytest.mark.parametrize(
     ("said", "status"),
     [
-        ("Pass", TestStatus.PASS),
-        ("PASS", TestStatus.PASS),
-        ("Fail", TestStatus.FAIL),
-        ("Warn", TestStatus.WARN),
-        ("Skip", TestStatus.SKIP),
-        ("Skipped", TestStatus.SKIP),
-        ("Not Run", TestStatus.SKIP),
-        ("", TestStatus.UNREADABLE),
-        ("perhaps", TestStatus.UNREADABLE),
-        (None, TestStatus.UNREADABLE),
-        (7, TestStatus.UNREADABLE),
+        ("Pass", DcgmStatus.PASS),
+        ("PASS", DcgmStatus.PASS),
+        ("Fail", DcgmStatus.FAIL),
+        ("Warn", DcgmStatus.WARN),
+        ("Skip", DcgmStatus.SKIP),
+        ("Skipped", DcgmStatus.SKIP),
+        ("Not Run", DcgmStatus.SKIP),
+        ("", DcgmStatus.UNREADABLE),
+        ("perhaps", DcgmStatus.UNREADABLE),
+        (None, DcgmStatus.UNREADABLE),
+        (7, DcgmStatus.UNREADABLE),
     ],
 )
-def test_a_status_is_read_in_any_case(said: object, status: TestStatus) -> None:
+def test_a_status_is_read_in_any_case(said: object, status: DcgmStatus) -> None:
     assert outcome({"status": said}).status is status
 
 

@@ -90,10 +90,10 @@ def test_parameters_come_before_the_environment():
     environment = {"IPUOF_VIPU_API_HOST": "env", "IPUOF_VIPU_API_PORT": "9090", "IPUOF_VIPU_API_PARTITION_ID": "pe"}
     by_environment = read_fabric(GraphcoreParameters(), environment)
     assert (by_environment.host, by_environment.port, by_environment.partition) == ("env", 9090, "pe")
-    assert by_environment.given == {}
+    assert by_environment.variables == {}
     both = read_fabric(GraphcoreParameters(vipu_api_host="mine", vipu_api_port=8091, partition="p"), environment)
     assert (both.host, both.port, both.partition) == ("mine", 8091, "p")
-    assert both.given["IPUOF_VIPU_API_HOST"] == "mine"
+    assert both.variables["IPUOF_VIPU_API_HOST"] == "mine"
 
 
 @pytest.mark.parametrize("port", ["", "http", "-1", "9" * 30, "٣"])

@@ -8,7 +8,7 @@ from muster_checks.graphcore import component_of
 from muster_checks.graphcore.tools import attributes, device_list, health, host_sync, ipu_traffic, links, monitor
 from muster_checks.graphcore.tools import partitions as vipu
 from muster_checks.graphcore.tools.device_list import IpuDevice
-from muster_checks.graphcore.tools.partitions import VipuPartition
+from muster_checks.graphcore.tools.partitions import ListedPartition
 
 
 def test_gc_info_lists_single_ipus_with_partition_and_address():
@@ -218,9 +218,9 @@ def test_a_sync_test_without_device_or_result_is_unreadable(text):
 
 
 def test_partitions_are_found_by_the_heading_of_their_column():
-    assert vipu.parse(sample("vipu_list_partitions.txt")) == [VipuPartition("p64", "ACTIVE", 64.0)]
+    assert vipu.parse(sample("vipu_list_partitions.txt")) == [ListedPartition("p64", "ACTIVE", 64.0)]
     admin = b" Allocation | Partition | Cluster | State \n----\n a1 | p1 | c1 | PENDING \n a1 | | c1 | ACTIVE \n"
-    assert vipu.parse(admin) == [VipuPartition("p1", "PENDING", None)]
+    assert vipu.parse(admin) == [ListedPartition("p1", "PENDING", None)]
     with pytest.raises(Unreadable):
         vipu.parse(b"Error: connection refused\n")
 

@@ -64,7 +64,7 @@ async def test_the_library_has_the_first_word(tmp_path):
     view = node(tmp_path, {CHILD: sample("gcipuinfo_health_check.json")})
     health = await read_health(view, NOWHERE, False, 5.0)
     assert [ipu.error for ipu in health.unhealthy] == ["device", "connection"]
-    assert health.seen is None
+    assert health.monitored is None
     assert [call[0][0] for call in view.commands.calls] == ["python3"]
 
 
@@ -72,7 +72,7 @@ async def test_the_library_has_the_first_word(tmp_path):
 async def test_gc_monitor_is_asked_where_there_is_no_library(tmp_path, answers):
     view = node(tmp_path, {**answers, "gc-monitor": sample("gc_monitor.txt")})
     health = await read_health(view, NOWHERE, True, 5.0)
-    assert health.seen == {str(number) for number in range(8)}
+    assert health.monitored == {str(number) for number in range(8)}
     assert view.commands.calls[-1][0] == ("gc-monitor", "--all-partitions")
 
 
@@ -91,7 +91,7 @@ async def test_gc_monitor_is_asked_where_there_is_no_library(tmp_path, answers):
 async def test_what_cannot_be_asked_is_said(tmp_path, answers, said):
     health = await read_health(node(tmp_path, answers), NOWHERE, False, 5.0)
     assert said in health.trouble
-    assert (health.unhealthy, health.seen) == ((), None)
+    assert (health.unhealthy, health.monitored) == ((), None)
 
 
 @pytest.mark.parametrize("mode", ["active", "all"])

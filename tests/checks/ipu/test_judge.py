@@ -175,7 +175,7 @@ def test_an_ipu_that_the_library_gives_no_address_of_is_named_by_its_id():
 
 def test_an_ipu_that_gc_monitor_does_not_show_is_worth_a_look():
     listed = {"0": "ipu/h/3", "1": "ipu/h/2"}
-    (finding,) = judge_health(IpuHealth(seen=frozenset({"0"})), listed)
+    (finding,) = judge_health(IpuHealth(monitored=frozenset({"0"})), listed)
     assert (finding.verdict, finding.component, finding.reason) == (Verdict.WARN, "ipu/h/2", "NotMonitored")
 
 

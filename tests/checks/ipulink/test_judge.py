@@ -8,7 +8,7 @@ from muster_checks.graphcore.models import IpuModel
 from muster_checks.graphcore.tools.host_sync import HostSync
 from muster_checks.graphcore.tools.ipu_traffic import Transfer
 from muster_checks.graphcore.tools.links import IpuLinkChannel, IpuLinks
-from muster_checks.graphcore.tools.partitions import VipuPartition
+from muster_checks.graphcore.tools.partitions import ListedPartition
 from muster_checks.ipulink.judge import judge_links, judge_partitions, judge_sync, judge_traffic
 
 SOUND = IpuLinkChannel(
@@ -183,12 +183,14 @@ def test_the_result_of_a_sync_test(result, verdict):
     ],
 )
 def test_the_state_of_a_partition(state, verdict):
-    (finding,) = judge_partitions([VipuPartition("p1", state, 16.0), VipuPartition("p2", "ACTIVE", None)], "p1")
+    (finding,) = judge_partitions([ListedPartition("p1", state, 16.0), ListedPartition("p2", "ACTIVE", None)], "p1")
     assert (finding.verdict, finding.component) == (verdict, "ipu/partition:p1")
 
 
 def test_every_partition_counts_where_none_is_named():
-    assert len(judge_partitions([VipuPartition("p1", "ACTIVE", 16.0), VipuPartition("p2", "ACTIVE", None)], "")) == 2
+    assert (
+        len(judge_partitions([ListedPartition("p1", "ACTIVE", 16.0), ListedPartition("p2", "ACTIVE", None)], "")) == 2
+    )
 
 
 def test_a_partition_that_the_controller_does_not_have_is_worth_a_look():

@@ -60,7 +60,7 @@ def test_one_turned_bit_is_found_at_its_place(name: str, content: bytes, offset:
     assert chunks == 1
     (word,) = words
     assert (word.pattern, word.offset) == (name, offset // 8 * 8)
-    assert word.expected ^ word.found == 0x10 << 8 * (offset % 8)
+    assert word.expected ^ word.actual == 0x10 << 8 * (offset % 8)
 
 
 def test_many_wrong_words_are_counted_by_chunk_and_a_few_are_kept():

@@ -87,13 +87,13 @@ def test_only_equals_are_siblings() -> None:
 
 
 def test_a_low_figure_of_a_gpu_in_use_proves_nothing() -> None:
-    finding = judged(2.0, 25.0, HostLink(held="other processes hold 40960 MiB of it"))
+    finding = judged(2.0, 25.0, HostLink(busy="other processes hold 40960 MiB of it"))
     assert (finding.verdict, finding.reason) == (Verdict.UNKNOWN, "InUse")
     assert len(finding.measurements) == 2
 
 
 def test_a_good_figure_of_a_gpu_in_use_is_good() -> None:
-    assert judged(25.0, 25.0, HostLink(held="MIG")).verdict is Verdict.PASS
+    assert judged(25.0, 25.0, HostLink(busy="MIG")).verdict is Verdict.PASS
 
 
 def test_what_could_not_be_measured_is_unknown_and_says_why() -> None:

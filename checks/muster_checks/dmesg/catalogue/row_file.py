@@ -205,7 +205,7 @@ def _shipped_forms() -> dict[str, dict[str, Any]]:
 
 def load_shipped_rows() -> tuple[PatternRow, ...]:
     """The rows of kernel.yaml. Raises CatalogueError, which a test of this package sees and no user."""
-    return tuple(_checked("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
+    return tuple(_check_row("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
 
 
 def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
@@ -214,7 +214,7 @@ def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
     try:
         user = FileForm.model_validate(given)
     except ValidationError as error:
-        raise CatalogueError(_tell(f"{path.name}: ", _worst(error), FileForm, given)) from None
+        raise CatalogueError(_describe_error(f"{path.name}: ", _worst(error), FileForm, given)) from None
     shipped = _shipped_forms()
     rows = {row.name: row for row in catalogue.rows}
     named: set[str] = set()
@@ -223,7 +223,7 @@ def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
         form = {**shipped.get(name, {}), **form} if isinstance(name, str) else form
         if form.get("verdict") == "FAIL" and "quiet_s" not in user.rows[index]:
             form.pop("quiet_s", None)  # a shipped warning made a failure by the user
-        row = _checked(path.name, index, form).row()
+        row = _check_row(path.name, index, form).row()
         if row.name in named:
             raise CatalogueError(f"{path.name}: rows[{index}] ({row.name}).name: given twice; expected each name once")
         named.add(row.name)
@@ -272,13 +272,13 @@ def _read_user_file(path: Path) -> Any:
         raise CatalogueError(f"{path.name}: {where}{problem}; expected YAML") from None
 
 
-def _checked(file: str, index: int, form: Mapping[str, Any]) -> RowForm:
+def _check_row(file: str, index: int, form: Mapping[str, Any]) -> RowForm:
     try:
         return RowForm.model_validate(form)
     except ValidationError as error:
         name = form.get("name")
         where = f"{file}: rows[{index}] ({name})." if isinstance(name, str) else f"{file}: rows[{index}]."
-        raise CatalogueError(_tell(where, _worst(error), RowForm, form)) from None
+        raise CatalogueError(_describe_error(where, _worst(error), RowForm, form)) from None
 
 
 def _worst(error: ValidationError) -> ErrorDetails:
@@ -287,7 +287,7 @@ def _worst(error: ValidationError) -> ErrorDetails:
     return next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
 
 
-def _tell(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
+def _describe_error(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
     """One error as ``where.key: value: what is wrong``."""
     loc = error["loc"]
     if loc[:1] == ("pattern",) and isinstance(given, Mapping) and isinstance(given.get("pattern"), str):

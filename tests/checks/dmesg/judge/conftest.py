@@ -88,6 +88,6 @@ def bench(new_bench: Callable[..., Bench]) -> Bench:
 
 
 @pytest.fixture(scope="session")
-def told() -> Callable[[list[Sign | AllClear]], list[tuple[object, ...]]]:
-    """``told(events)``: see :func:`short`."""
+def summarize() -> Callable[[list[Sign | AllClear]], list[tuple[object, ...]]]:
+    """``summarize(events)``: see :func:`short`."""
     return short

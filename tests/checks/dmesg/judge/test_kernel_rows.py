@@ -51,26 +51,26 @@ THREE = (
 OFF_BUS = [("gpu/0000:b3:00.0", "GpuFallenOffTheBus", "FAIL", "reboot")]
 
 
-def test_a_gpu_off_the_bus_is_named_by_an_earlier_record(bench, told):
-    assert [told(bench.feed(text, number / 1000)) for number, text in enumerate(THREE)] == [[], [], OFF_BUS]
+def test_a_gpu_off_the_bus_is_named_by_an_earlier_record(bench, summarize):
+    assert [summarize(bench.feed(text, number / 1000)) for number, text in enumerate(THREE)] == [[], [], OFF_BUS]
 
 
-def test_a_gpu_off_the_bus_is_named_across_a_restart(bench, told):
+def test_a_gpu_off_the_bus_is_named_across_a_restart(bench, summarize):
     bench.feed(THREE[0])
     assert bench.restart() == ""
-    assert told(bench.feed(THREE[2])) == OFF_BUS
+    assert summarize(bench.feed(THREE[2])) == OFF_BUS
 
 
-def test_a_name_from_long_ago_is_not_used(bench, told):
+def test_a_name_from_long_ago_is_not_used(bench, summarize):
     bench.feed(THREE[0])
-    assert told(bench.feed(THREE[2], 6)) == [("host", "GpuFallenOffTheBus", "FAIL", "reboot")]
+    assert summarize(bench.feed(THREE[2], 6)) == [("host", "GpuFallenOffTheBus", "FAIL", "reboot")]
 
 
-def test_off_the_bus_says_nothing_new_while_xid_79_is_open_for_that_gpu(bench, told):
+def test_off_the_bus_says_nothing_new_while_xid_79_is_open_for_that_gpu(bench, summarize):
     bench.feed("NVRM: Xid (PCI:0000:b3:00): 79, pid=1, GPU has fallen off the bus.")
     assert bench.feed("NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.", 1) == []
     assert bench.judge.counters.covered == 1
-    other = told(bench.feed("NVRM: GPU 0000:b4:00.0: GPU has fallen off the bus.", 1))
+    other = summarize(bench.feed("NVRM: GPU 0000:b4:00.0: GPU has fallen off the bus.", 1))
     assert other == [("gpu/0000:b4:00.0", "GpuFallenOffTheBus", "FAIL", "reboot")]
 
 
@@ -85,9 +85,9 @@ LOCKUP = "watchdog: BUG: soft lockup - CPU#0 stuck for 27s! [ksoftirqd/0:9]"
         " [<ffff12>] mlx5e_napi_poll+0x1",
     ],
 )
-def test_a_soft_lockup_in_the_receive_path_fails(frame, bench, told):
+def test_a_soft_lockup_in_the_receive_path_fails(frame, bench, summarize):
     bench.feed(LOCKUP)
-    assert told(bench.feed(frame, 0.1)) == [("host", "NicReceiveLockup", "FAIL", "reboot")]
+    assert summarize(bench.feed(frame, 0.1)) == [("host", "NicReceiveLockup", "FAIL", "reboot")]
 
 
 @pytest.mark.parametrize("after_s", [-1, 6])
@@ -115,19 +115,19 @@ def test_soft_lockups_that_go_on_fail(bench):
 CORRECTED = "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Receiver ID)"
 
 
-def test_corrected_errors_count_within_their_window_for_each_device(bench, told):
+def test_corrected_errors_count_within_their_window_for_each_device(bench, summarize):
     for number in range(29):
         assert bench.feed(CORRECTED, number) == []
         assert bench.feed(CORRECTED.replace("3b", "3c"), number) == []
     (sign,) = bench.feed(CORRECTED, 29)
-    assert told([sign]) == [("gpu/0000:3b:00.0", "PcieCorrected", "WARN", "contact")]
+    assert summarize([sign]) == [("gpu/0000:3b:00.0", "PcieCorrected", "WARN", "contact")]
     assert sign.count == 30
 
 
-def test_a_count_of_absurdly_many_digits_is_many(bench, told):
+def test_a_count_of_absurdly_many_digits_is_many(bench, summarize):
     label = "on A (channel:0)"
     (sign,) = bench.feed("EDAC MC0: " + "9" * 6000 + " CE memory read error " + label)
-    assert told([sign]) == [("dimm/A", "MemoryCorrected", "WARN", "contact")]
+    assert summarize([sign]) == [("dimm/A", "MemoryCorrected", "WARN", "contact")]
 
 
 def test_corrected_errors_spread_over_a_day_say_nothing(bench):
@@ -160,8 +160,8 @@ def test_the_number_of_windows_is_bounded(bench):
     assert len(bench.judge.state().windows) == 1024
 
 
-def test_the_kernel_s_own_word_ends_a_finding(bench, told):
+def test_the_kernel_s_own_word_ends_a_finding(bench, summarize):
     bench.feed("nfs: server a not responding, still trying")
     bench.feed("nfs: server b not responding, still trying")
-    assert told(bench.feed("nfs: server a OK", 3)) == [("nfs/a", "driver", ("NfsNotResponding",), ())]
+    assert summarize(bench.feed("nfs: server a OK", 3)) == [("nfs/a", "driver", ("NfsNotResponding",), ())]
     assert [found.component for found in bench.judge.state().open] == ["nfs/b"]

@@ -54,11 +54,11 @@ def test_a_verdict_is_never_lowered_while_its_finding_is_open(bench):
     assert changed("Drain P2P", 20) == ("WARN", "restart-app")
 
 
-def test_a_warning_is_over_when_it_has_been_quiet(bench, told):
+def test_a_warning_is_over_when_it_has_been_quiet(bench, summarize):
     bench.feed(XID13, 0)
     bench.feed(XID13, 1000)
     assert bench.tick(4599) == []
-    assert told(bench.tick(4600)) == [(GPU, "quiet", ("Xid13",), ())]
+    assert summarize(bench.tick(4600)) == [(GPU, "quiet", ("Xid13",), ())]
     assert bench.tick(99999) == []
     assert bench.next_tick_s() is None
 
@@ -76,12 +76,12 @@ def test_a_warning_that_became_a_failure_never_goes_by_silence(bench):
     assert bench.tick(1e7) == []
 
 
-def test_an_old_warning_read_again_is_not_raised_and_an_old_failure_is(bench, told):
+def test_an_old_warning_read_again_is_not_raised_and_an_old_failure_is(bench, summarize):
     bench.now_s = 100_000.0
     assert bench.feed(XID13, 0.0) == []
     assert bench.judge.counters.stale == 1
-    assert told(bench.feed(XID48, 0.0)) == [(GPU, "Xid48", "FAIL", "reset")]
-    assert told(bench.feed(XID13, 97_000.0)) == [(GPU, "Xid13", "WARN", "restart-app")]
+    assert summarize(bench.feed(XID48, 0.0)) == [(GPU, "Xid48", "FAIL", "reset")]
+    assert summarize(bench.feed(XID13, 97_000.0)) == [(GPU, "Xid13", "WARN", "restart-app")]
 
 
 def test_a_backlog_is_joined_by_its_lines_own_times(bench):

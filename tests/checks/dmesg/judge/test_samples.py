@@ -57,8 +57,8 @@ def _expectation(file, record):
 
 
 @pytest.mark.parametrize(("file", "record"), RECORDS)
-def test_a_recorded_line_is_judged_as_its_record_expects(file, record, bench, told):
-    signs = told(bench.feed(record["line"]))
+def test_a_recorded_line_is_judged_as_its_record_expects(file, record, bench, summarize):
+    signs = summarize(bench.feed(record["line"]))
     verdict, asks, names = _expectation(file, record)
     as_expected = (
         not signs
@@ -97,10 +97,10 @@ DUMPS = {
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (SAMPLES / "dumps").iterdir()))
 @pytest.mark.parametrize("in_one", [True, False], ids=["one record", "line by line"])
-def test_a_kernel_dump_gives_what_node_problem_detector_expects_of_it(name, in_one, bench, told):
+def test_a_kernel_dump_gives_what_node_problem_detector_expects_of_it(name, in_one, bench, summarize):
     text = (SAMPLES / "dumps" / name).read_text()
     events = [event for piece in ([text] if in_one else text.splitlines()) for event in bench.feed(piece)]
-    assert told(events) == DUMPS[name]
+    assert summarize(events) == DUMPS[name]
 
 
 def test_a_healthy_node_s_log_is_of_no_interest(bench):

@@ -23,24 +23,24 @@ def sxid(code, rest):
         (sxid(26006, "SOE HALTED"), "WARN", ""),
     ],
 )
-def test_an_sxid_is_judged_by_the_guide_and_by_its_own_word(text, verdict, asks, bench, told):
-    ((component, _, *judged),) = told(bench.feed(text))
+def test_an_sxid_is_judged_by_the_guide_and_by_its_own_word(text, verdict, asks, bench, summarize):
+    ((component, _, *judged),) = summarize(bench.feed(text))
     assert (component, judged) == (SWITCH, [verdict, asks])
 
 
 @pytest.mark.parametrize(
     "rest", ["Severity 1 Engine instance 28 Sub-engine instance 00", "Data {0x00000000, 0x00000000}"]
 )
-def test_a_follow_up_does_not_count_while_its_primary_is_open(rest, bench, told):
+def test_a_follow_up_does_not_count_while_its_primary_is_open(rest, bench, summarize):
     bench.feed(sxid(24007, "Fatal, Link 28 sourcetrack timeout error (First)"))
     assert bench.feed(sxid(24007, rest), 5) == []
     assert bench.tick(10) == []
-    assert told(bench.feed(sxid(24005, rest), 5)) == [(SWITCH, "SXid24005", "WARN", "")]
+    assert summarize(bench.feed(sxid(24005, rest), 5)) == [(SWITCH, "SXid24005", "WARN", "")]
 
 
-def test_a_follow_up_of_an_always_fatal_code_alone_only_warns(bench, told):
+def test_a_follow_up_of_an_always_fatal_code_alone_only_warns(bench, summarize):
     follow_up = sxid(12020, "Severity 1 Engine instance 28 Sub-engine instance 00")
-    assert told(bench.feed(follow_up)) == [(SWITCH, "SXid12020", "WARN", "")]
+    assert summarize(bench.feed(follow_up)) == [(SWITCH, "SXid12020", "WARN", "")]
 
 
 def test_the_message_names_the_link(bench):

@@ -22,26 +22,26 @@ def load(tmp_path):
     return write_and_load
 
 
-def test_a_row_is_added(load, new_bench, told):
+def test_a_row_is_added(load, new_bench, summarize):
     bench = new_bench(load(f"rows: [{MY_ROW}]"))
-    assert told(bench.feed("widget w7 died")) == [("widget/w7", "MyRow", "FAIL", "replace")]
-    assert told(bench.feed("NVRM: Xid (PCI:0000:b3:00): 79")) == [("gpu/0000:b3:00.0", "Xid79", "FAIL", "reboot")]
+    assert summarize(bench.feed("widget w7 died")) == [("widget/w7", "MyRow", "FAIL", "replace")]
+    assert summarize(bench.feed("NVRM: Xid (PCI:0000:b3:00): 79")) == [("gpu/0000:b3:00.0", "Xid79", "FAIL", "reboot")]
 
 
-def test_a_shipped_row_is_changed_by_its_name_and_keeps_the_rest(load, new_bench, told):
+def test_a_shipped_row_is_changed_by_its_name_and_keeps_the_rest(load, new_bench, summarize):
     bench = new_bench(load("rows: [{name: OOMKilling, verdict: FAIL, class: reboot}]"))
-    assert told(bench.feed("Killed process 1 (x) total-vm:1kB")) == [("host", "OOMKilling", "FAIL", "reboot")]
+    assert summarize(bench.feed("Killed process 1 (x) total-vm:1kB")) == [("host", "OOMKilling", "FAIL", "reboot")]
 
 
 def test_a_shipped_row_is_switched_off(load, new_bench):
     assert new_bench(load("rows: [{name: OOMKilling, verdict: PASS}]")).feed("Killed process 1 (x) total-vm:1kB") == []
 
 
-def test_a_row_that_is_switched_off_still_leads_to_the_one_that_waits_for_it(load, new_bench, told):
+def test_a_row_that_is_switched_off_still_leads_to_the_one_that_waits_for_it(load, new_bench, summarize):
     bench = new_bench(load("rows: [{name: SoftLockup, verdict: PASS}]"))
     assert bench.feed("watchdog: BUG: soft lockup - CPU#0 stuck for 27s! [x:1]") == []
     frame = " mlx5e_napi_poll+0x12/0x34 [mlx5_core]"
-    assert told(bench.feed(frame, 0.1)) == [("host", "NicReceiveLockup", "FAIL", "reboot")]
+    assert summarize(bench.feed(frame, 0.1)) == [("host", "NicReceiveLockup", "FAIL", "reboot")]
 
 
 def test_the_details_of_a_switch_error_that_is_switched_off_say_nothing_either(load, new_bench):
@@ -55,17 +55,17 @@ def test_a_shipped_warning_with_its_own_quiet_time_can_be_made_to_fail(load):
     assert (rows["KernelOops"].verdict, rows["KernelOops"].clears) == (Verdict.FAIL, "boot")
 
 
-def test_xid_and_sxid_get_the_user_s_verdict(load, new_bench, told):
+def test_xid_and_sxid_get_the_user_s_verdict(load, new_bench, summarize):
     bench = new_bench(
         load(
             "xid: {79: {verdict: WARN, class: contact}, 74: {verdict: PASS}, 999: {verdict: FAIL, class: reset}}\n"
             "sxid: {24007: {verdict: WARN}}"
         )
     )
-    assert told(bench.feed("NVRM: Xid (PCI:0000:b3:00): 79"))[0][2:] == ("WARN", "contact")
+    assert summarize(bench.feed("NVRM: Xid (PCI:0000:b3:00): 79"))[0][2:] == ("WARN", "contact")
     assert bench.feed("NVRM: Xid (PCI:0000:b3:00): 74") == []
-    assert told(bench.feed("NVRM: Xid (PCI:0000:b3:00): 999"))[0][1:] == ("Xid999", "FAIL", "reset")
-    assert told(bench.feed("SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 28 x"))[0][2:] == ("WARN", "")
+    assert summarize(bench.feed("NVRM: Xid (PCI:0000:b3:00): 999"))[0][1:] == ("Xid999", "FAIL", "reset")
+    assert summarize(bench.feed("SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 28 x"))[0][2:] == ("WARN", "")
 
 
 def test_an_empty_file_changes_nothing(load, catalogue):

@@ -27,8 +27,8 @@ def xid(code, rest=""):
         "first line\nNVRM: Xid (PCI:0000:b3:00): 79\nlast line",
     ],
 )
-def test_every_printed_form_of_an_xid_is_read(text, bench, told):
-    assert told(bench.feed(text)) == [(GPU, "Xid79", "FAIL", "reboot")]
+def test_every_printed_form_of_an_xid_is_read(text, bench, summarize):
+    assert summarize(bench.feed(text)) == [(GPU, "Xid79", "FAIL", "reboot")]
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_sign_carries_the_whole_line_its_time_and_its_writer(bench):
     assert sign.message == f"Xid 79 on {GPU}: GPU has fallen off the bus; needs a reboot"
 
 
-def test_two_xids_of_one_record_are_two_signs(bench, told):
-    assert told(bench.feed(xid(13) + "\n" + xid(48))) == [
+def test_two_xids_of_one_record_are_two_signs(bench, summarize):
+    assert summarize(bench.feed(xid(13) + "\n" + xid(48))) == [
         (GPU, "Xid13", "WARN", "restart-app"),
         (GPU, "Xid48", "FAIL", "reset"),
     ]
@@ -68,9 +68,9 @@ def test_a_test_message_is_no_sign(code, bench):
     assert bench.feed(xid(code)) == []
 
 
-def test_162_ends_163(bench, told):
-    assert told(bench.feed(xid(163))) == [(GPU, "Xid163", "WARN", "contact")]
-    assert told(bench.feed(xid(162))) == [(GPU, "driver", ("Xid163",), ())]
+def test_162_ends_163(bench, summarize):
+    assert summarize(bench.feed(xid(163))) == [(GPU, "Xid163", "WARN", "contact")]
+    assert summarize(bench.feed(xid(162))) == [(GPU, "driver", ("Xid163",), ())]
 
 
 # ---- 154 --------------------------------------------------------------------------------------------------------
@@ -86,20 +86,20 @@ def test_162_ends_163(bench, told):
         ("Dance", "WARN", ""),
     ],
 )
-def test_154_is_judged_by_the_action_it_names(action, verdict, asks, bench, told):
+def test_154_is_judged_by_the_action_it_names(action, verdict, asks, bench, summarize):
     text = xid(154, f"GPU recovery action changed from 0x0 (None) to 0x1 ({action})")
-    assert told(bench.feed(text)) == [(GPU, "Xid154", verdict, asks)]
+    assert summarize(bench.feed(text)) == [(GPU, "Xid154", verdict, asks)]
 
 
-def test_154_without_a_readable_action_warns(bench, told):
-    assert told(bench.feed(xid(154, "GPU recovery"))) == [(GPU, "Xid154", "WARN", "")]
+def test_154_without_a_readable_action_warns(bench, summarize):
+    assert summarize(bench.feed(xid(154, "GPU recovery"))) == [(GPU, "Xid154", "WARN", "")]
 
 
-def test_154_back_to_none_ends_what_154_said_and_nothing_else(bench, told):
+def test_154_back_to_none_ends_what_154_said_and_nothing_else(bench, summarize):
     bench.feed(xid(79))
     bench.feed(xid(154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"))
     text = xid(154, "GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)")
-    assert told(bench.feed(text, 1)) == [(GPU, "driver", ("Xid154",), ())]
+    assert summarize(bench.feed(text, 1)) == [(GPU, "driver", ("Xid154",), ())]
     assert bench.judge.state().open[0].reason == "Xid79"
 
 
@@ -144,16 +144,16 @@ V1_RXPIPE, V1_RXPIPE_RESET = 0b00011000010, 0b10011000010
         (xid(149), "WARN", "", "Xid149"),
     ],
 )
-def test_nvlink5_errors_are_decoded(text, verdict, asks, reason, bench, told):
-    assert told(bench.feed(text)) == [(GPU, reason, verdict, asks)]
+def test_nvlink5_errors_are_decoded(text, verdict, asks, reason, bench, summarize):
+    assert summarize(bench.feed(text)) == [(GPU, reason, verdict, asks)]
 
 
 # ---- 74 ---------------------------------------------------------------------------------------------------------
 
 
 def link_error(*registers, link=14):
-    told = ", ".join(hex(register) for register in (*registers, *[0] * (7 - len(registers))))
-    return xid(74, f"pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link {link}({told})")
+    printed = ", ".join(hex(register) for register in (*registers, *[0] * (7 - len(registers))))
+    return xid(74, f"pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link {link}({printed})")
 
 
 @pytest.mark.parametrize(
@@ -174,49 +174,49 @@ def link_error(*registers, link=14):
         (xid(74), "FAIL", "contact"),
     ],
 )
-def test_the_registers_of_74_are_decoded(text, verdict, asks, bench, told):
-    assert told(bench.feed(text)) == [(GPU, "Xid74", verdict, asks)]
+def test_the_registers_of_74_are_decoded(text, verdict, asks, bench, summarize):
+    assert summarize(bench.feed(text)) == [(GPU, "Xid74", verdict, asks)]
 
 
-def test_an_ecc_error_of_74_fails_when_seen_more_than_twice_on_one_link(bench, told):
-    assert told(bench.feed(link_error(1 << 4), 0)) == [(GPU, "Xid74", "WARN", "contact")]
-    assert told(bench.feed(link_error(1 << 4), 100)) == [(GPU, "Xid74", "WARN", "contact")]
-    assert told(bench.feed(link_error(1 << 4, link=2), 200)) == [(GPU, "Xid74", "WARN", "contact")]
-    assert told(bench.feed(link_error(1 << 4), 300)) == [(GPU, "Xid74", "FAIL", "contact")]
+def test_an_ecc_error_of_74_fails_when_seen_more_than_twice_on_one_link(bench, summarize):
+    assert summarize(bench.feed(link_error(1 << 4), 0)) == [(GPU, "Xid74", "WARN", "contact")]
+    assert summarize(bench.feed(link_error(1 << 4), 100)) == [(GPU, "Xid74", "WARN", "contact")]
+    assert summarize(bench.feed(link_error(1 << 4, link=2), 200)) == [(GPU, "Xid74", "WARN", "contact")]
+    assert summarize(bench.feed(link_error(1 << 4), 300)) == [(GPU, "Xid74", "FAIL", "contact")]
 
 
 # ---- UUID and reset ---------------------------------------------------------------------------------------------
 
 
-def test_a_reset_that_worked_ends_what_asked_for_one(bench, told):
+def test_a_reset_that_worked_ends_what_asked_for_one(bench, summarize):
     bench.feed(MAP)
     bench.feed(xid(48))
     bench.feed(xid(79))
     done = f"GPU reset executed: {UUID}, success: true"
-    assert told(bench.feed(done, 5)) == [(GPU, "driver", (), ("reset",))]
+    assert summarize(bench.feed(done, 5)) == [(GPU, "driver", (), ("reset",))]
     assert [found.reason for found in bench.judge.state().open] == ["Xid79"]
 
 
-def test_the_uuid_is_still_known_after_a_restart(bench, told):
+def test_the_uuid_is_still_known_after_a_restart(bench, summarize):
     bench.feed(MAP)
     assert bench.restart() == ""
-    assert told(bench.feed(f"GPU reset executed: {UUID}, success: true")) == [(GPU, "driver", (), ("reset",))]
+    assert summarize(bench.feed(f"GPU reset executed: {UUID}, success: true")) == [(GPU, "driver", (), ("reset",))]
 
 
-def test_a_reset_that_failed_asks_for_a_reboot_and_a_later_success_ends_it(bench, told):
+def test_a_reset_that_failed_asks_for_a_reboot_and_a_later_success_ends_it(bench, summarize):
     bench.feed(MAP)
-    failed = told(bench.feed(f"GPU reset executed: {UUID}, success: false"))
+    failed = summarize(bench.feed(f"GPU reset executed: {UUID}, success: false"))
     assert failed == [(GPU, "GpuResetFailed", "FAIL", "reboot")]
-    assert told(bench.feed(f"GPU reset executed: {UUID}, success: true")) == [
+    assert summarize(bench.feed(f"GPU reset executed: {UUID}, success: true")) == [
         (GPU, "driver", ("GpuResetFailed",), ()),
         (GPU, "driver", (), ("reset",)),
     ]
 
 
-def test_a_reset_of_an_unknown_gpu_is_counted_and_a_failed_one_names_its_uuid(bench, told):
+def test_a_reset_of_an_unknown_gpu_is_counted_and_a_failed_one_names_its_uuid(bench, summarize):
     assert bench.feed(f"GPU reset executed: {UUID}, success: true") == []
     assert bench.judge.counters.unknown_gpus == 1
-    failed = told(bench.feed(f"GPU reset executed: {UUID}, success: false"))
+    failed = summarize(bench.feed(f"GPU reset executed: {UUID}, success: false"))
     assert failed == [(f"gpu/{UUID}", "GpuResetFailed", "FAIL", "reboot")]
 
 
