@@ -92,13 +92,13 @@ def open_log(
 
 
 class _Selection(TypedDict):
-    select: tuple[str, ...]
+    command: tuple[str, ...]
     root: Path
 
 
 def _selection(node: NodeView, monitor: LogMonitor) -> _Selection:
-    select = ("-b", f"--identifier={monitor.plugin_config['source']}")
+    command = ("journalctl", "-b", f"--identifier={monitor.plugin_config['source']}")
     if monitor.log_path in _DEFAULT_JOURNALS:
-        return {"select": select, "root": node.root}
+        return {"command": command, "root": node.root}
     # journalctl takes a folder or a root, not both
-    return {"select": (*select, f"--directory={node.path(monitor.log_path)}"), "root": Path("/")}
+    return {"command": (*command, f"--directory={node.path(monitor.log_path)}"), "root": Path("/")}

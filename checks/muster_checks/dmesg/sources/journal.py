@@ -140,7 +140,7 @@ def _number(entry: JournalEntry, name: bytes, default: int) -> int:
 class JournalSource:
     """A :class:`~muster_checks.dmesg.sources.source.LogSource` on the journal.
 
-    ``command``: how journalctl is called, up to its options; ``select``: which messages; ``root``: whose journal.
+    ``command``: how journalctl is called, with the options that select messages; ``root``: whose journal.
     """
 
     def __init__(
@@ -151,8 +151,7 @@ class JournalSource:
         boot_id: str,
         *,
         root: Path = Path("/"),
-        command: Sequence[str] = ("journalctl",),
-        select: Sequence[str] = ("-k",),
+        command: Sequence[str] = ("journalctl", "-k"),
     ) -> None:
         self.counts = SourceCounts()
         self._timeline = timeline
@@ -160,7 +159,7 @@ class JournalSource:
         self._cursor = place.cursor
         self._skipping = place.skipping
         self._boot_id = boot_id
-        self._command = [*command, *select, "-o", "export", "--all", "--quiet", "--no-pager"]
+        self._command = [*command, "-o", "export", "--all", "--quiet", "--no-pager"]
         if root != Path("/"):
             self._command.append(f"--root={root}")
         self._child: subprocess.Popen[bytes] | None = None

@@ -140,7 +140,7 @@ class Journal:
         self.home, self.count = home, 0
         (home / "journal").touch()
         (home / "journalctl.py").write_text(JOURNALCTL)
-        self.command = (sys.executable, str(home / "journalctl.py"), str(home))
+        self.command = (sys.executable, str(home / "journalctl.py"), str(home), "-k")
 
     def write(self, text: bytes = b"") -> None:
         self.count += 1
