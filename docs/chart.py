@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from muster_agent.settings import Settings as AgentSettings
 from muster_checks.base.declaration import Check
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_operator.proxy.settings import ProxySettings
 from muster_operator.settings import Settings as OperatorSettings
 from muster_tainter.settings import Settings as TainterSettings
@@ -329,7 +329,7 @@ def _cell(text: str) -> str:
 def files() -> dict[Path, str]:
     """The chart's README and the schema of its values."""
     values = read_values((CHART / "values.yaml").read_text())
-    made = schema(values, registry(plug_ins=[]))
+    made = schema(values, load_registry(plug_ins=[]))
     return {
         CHART / "README.md": readme(values),
         CHART / "values.schema.json": json.dumps(made, indent=1) + "\n",

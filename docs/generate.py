@@ -18,8 +18,8 @@ import yaml
 from muster_checks.base.declaration import Check
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.dmesg.catalogue.loader import load_catalogue
-from muster_checks.dmesg.catalogue.types import Catalogue, Meaning
-from muster_checks.registry import registry
+from muster_checks.dmesg.catalogue.types import Catalogue, RowMeaning
+from muster_checks.registry import load_registry
 from muster_operator.job import crd
 
 HERE = Path(__file__).parent
@@ -53,7 +53,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
     return lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
 
 
-def clears(meaning: Meaning) -> str:
+def clears(meaning: RowMeaning) -> str:
     if meaning.verdict is Verdict.WARN:
         return f"quiet for {meaning.quiet_s / 3600:g} h"
     return meaning.clears if meaning.verdict is Verdict.FAIL else ""
@@ -140,7 +140,7 @@ NOT_A_CHECK = "plug-ins"
 
 
 def checks() -> str:
-    declared = sorted(registry(plug_ins=[]).values(), key=lambda check: check.name)
+    declared = sorted(load_registry(plug_ins=[]).values(), key=lambda check: check.name)
     lines = ["# The checks", "", NOTE, "", *CHECKS_INTRODUCTION, ""]
     lines += table(
         ("check", "cost", "sees", "ran on"),

@@ -32,8 +32,8 @@ for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
 GROUPS = {
     "the kernel log": (
         "agent/process/test_privileges.py",
-        "checks/dmesg_reading/test_printed_logs.py",
-        "checks/dmesg_reading/test_real_kmsg.py",
+        "checks/dmesg/sources/test_printed_logs.py",
+        "checks/dmesg/sources/test_real_kmsg.py",
         "cluster/agent/test_agent_publishing.py",
         "cluster/chart/test_chart_on_node.py",
         "cluster/chart/test_migration_commands.py",

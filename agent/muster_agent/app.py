@@ -30,7 +30,7 @@ from muster_agent.publish.publisher import Publisher
 from muster_agent.settings import Settings, parameters_of, periods_of
 from muster_checks.base.declaration import NodeView, VolumeTrialLender
 from muster_checks.ping.neighbours import NodeAmongOthers
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
 from muster_kube.api.errors import ConfigError
@@ -108,7 +108,7 @@ class _Wired:
         self._view = NodeAmongOthers(
             settings.root, name=settings.node, volumes=_lent_volumes(settings), opened=opened, neighbours=self._peers
         )
-        self._checks = registry(plugins_folder=settings.plugins)
+        self._checks = load_registry(plugins_folder=settings.plugins)
         self._parameters = parameters_of(settings, self._checks)
         self._publisher: Publisher | None = None
         self._reflector: Reflector[NodeHealth] | None = None

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from muster_checks.base.declaration import Check, Cost, Parameters
-from muster_checks.registry import UnknownCheck, select
+from muster_checks.registry import UnknownCheck, select_checks
 from muster_kube.process.settings import SettingsError, explain, load_settings
 
 PREFIX = "MUSTER_AGENT_"
@@ -153,7 +153,7 @@ def parameters_of(settings: Settings, checks: Mapping[str, Check]) -> dict[str, 
     """The enabled checks' parameters, by name. Raises SettingsError."""
     chosen: dict[str, Parameters] = {}
     try:
-        select(settings.checks, checks)
+        select_checks(settings.checks, checks)
     except UnknownCheck as error:
         raise SettingsError(f"checks: {error}") from error
     for name, check in checks.items():

@@ -59,7 +59,7 @@ class UnknownCheck(ValueError):
     """A name that no check has; the text lists those that exist."""
 
 
-def registry(
+def load_registry(
     plug_ins: "Iterable[EntryPoint] | None" = None,
     broken: dict[str, str] | None = None,
     plugins_folder: Path | None = None,
@@ -70,9 +70,9 @@ def registry(
     broken:   receives, by entry-point name or file, why a plug-in was left out
     plugins_folder: files that are checks (docs/plugins.md)
     """
-    checks = {name: _shipped(place) for name, place in SHIPPED.items()}
+    checks = {name: _load_shipped(place) for name, place in SHIPPED.items()}
     refused = broken if broken is not None else {}
-    for plug_in in _installed() if plug_ins is None else plug_ins:
+    for plug_in in _find_installed() if plug_ins is None else plug_ins:
         try:
             check = _load(plug_in, checks)
         except Exception as error:  # anything may be raised by a stranger's import
@@ -88,7 +88,7 @@ def registry(
     return checks
 
 
-def select(names: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
+def select_checks(names: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
     """The checks called ``names``, in that order, each once; ``all`` means all of them. Raises UnknownCheck."""
     chosen: dict[str, Check] = {}
     for name in names:
@@ -101,14 +101,14 @@ def select(names: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
     return list(chosen.values())
 
 
-def _installed() -> "Iterable[EntryPoint]":
+def _find_installed() -> "Iterable[EntryPoint]":
     # here, not above: 2 MB (it loads the email package), and only who looks for plug-ins needs it
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)
 
 
-def _shipped(place: str) -> Check:
+def _load_shipped(place: str) -> Check:
     module, _, name = place.partition(":")
     check: Check = getattr(import_module(module), name)
     return check

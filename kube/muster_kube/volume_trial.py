@@ -40,7 +40,9 @@ T = TypeVar("T")
 
 
 class VolumeTrial(msgspec.Struct, frozen=True, kw_only=True, rename=_WIRE):
-    """What came of it; also as JSON between tainter and agent. stage: how far it came (muster_checks.pvc.judge.Stage).
+    """What came of it; also as JSON between tainter and agent.
+
+    stage: how far it came (muster_checks.pvc.judge.TrialStage).
     Times: seconds since the claim was made. said: the cluster's own words."""
 
     stage: Stage

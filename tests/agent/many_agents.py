@@ -30,7 +30,7 @@ from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Verdict
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.nodehealth import PATH as HEALTHS
@@ -121,7 +121,7 @@ async def _asked_agent(folder: Path) -> AsyncIterator[Agent]:
     kmsg = folder / "kernel.log"
     kmsg.touch()
     context = Context(node=ASKED, view=NodeView(name=ASKED), boot_id="boot")
-    dmesg = registry(plug_ins=[])["dmesg"]
+    dmesg = load_registry(plug_ins=[])["dmesg"]
     check = StreamCheck(dmesg, dmesg.parameters.model_validate({"path": kmsg}), context, None)
     agent = Agent([check], context, pod_uid="pod-1", version="1")
     reading = asyncio.create_task(check.run())

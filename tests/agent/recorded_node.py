@@ -27,7 +27,7 @@ from tests.cluster.agent.ipu_host import IPU, LINE
 from tests.cluster.agent.ipu_host import SCRIPTS as GRAPHCORE
 from tests.cluster.agent.recorded_gpu_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
 
-from muster_checks.hardware.recorded_tree import tree
+from muster_checks.hardware.recorded_tree import lay_out_tree
 from muster_checks.nvidia.smi_xml import parse
 
 CHECKS = Path(__file__).parents[1] / "checks"
@@ -103,7 +103,7 @@ def files(root: Path) -> Path:
     interfaces = Interfaces(root)
     for number in range(2):
         interfaces.add(f"ens{number}np0", address=f"0000:a{number}:00.0", speed=25000)
-    with tree(INFINIBAND.read_bytes()) as recorded:
+    with lay_out_tree(INFINIBAND.read_bytes()) as recorded:
         assert recorded is not None
         (top,) = recorded.iterdir()
         top.rename(root / "sys/class/infiniband")

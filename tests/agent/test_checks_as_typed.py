@@ -17,11 +17,11 @@ from tests.docs.command_runner import CommandRunner
 from tests.docs.document_commands import ROOT
 
 from muster_checks.base.declaration import Cost
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_sandbox.image.product import fetch_setuptools
 
 CHECKS = Path(__file__).parents[1] / "checks"
-LIGHT = {name for name, check in registry(plug_ins=[]).items() if check.cost is Cost.LIGHT}
+LIGHT = {name for name, check in load_registry(plug_ins=[]).items() if check.cost is Cost.LIGHT}
 
 
 HEAVY = "muster check pciebw gpumem membw"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from muster_agent.settings import Settings, load, parameters_of
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_kube.process.settings import SettingsError
 
 
@@ -76,7 +76,7 @@ def test_what_kubernetes_sets_beside_a_service_of_our_name_is_not_ours():
 
 
 def test_a_checks_parameters_are_its_own_and_kmsg_is_dmesgs_path():
-    checks = registry(plug_ins=[])
+    checks = load_registry(plug_ins=[])
     settings = load(None, {"node": "n", "kmsg": Path("/k")}, {})
     assert str(parameters_of(settings, checks)["dmesg"].path) == "/k"
     off = Settings.model_validate({"node": "n", "checks": {"dmesg": {"enabled": False}}})
@@ -88,10 +88,10 @@ def test_checks_of_the_plug_ins_folder_take_settings_as_the_shipped_ones_do(tmp_
     folder.mkdir()
     (folder / "disk.yaml").write_text("kind: nagios\nname: rootdisk\ncommand: [check_disk]\n")
     settings = load(write(tmp_path, f"node: n\nplugins: {folder}\nchecks: {{rootdisk: {{enabled: true}}}}\n"), {}, {})
-    checks = registry(plug_ins=[], plugins_folder=settings.plugins)
+    checks = load_registry(plug_ins=[], plugins_folder=settings.plugins)
     assert "rootdisk" in parameters_of(settings, checks)
     with pytest.raises(SettingsError, match="rootdisk"):
-        parameters_of(settings, registry(plug_ins=[]))
+        parameters_of(settings, load_registry(plug_ins=[]))
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_checks_of_the_plug_ins_folder_take_settings_as_the_shipped_ones_do(tmp_
 def test_a_bad_check_setting_names_itself(checks, said):
     settings = Settings.model_validate({"node": "n", "checks": checks})
     with pytest.raises(SettingsError, match=said):
-        parameters_of(settings, registry(plug_ins=[]))
+        parameters_of(settings, load_registry(plug_ins=[]))

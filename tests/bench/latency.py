@@ -17,7 +17,7 @@ from harness.floor import BareClient, Server
 from harness.progress import say
 from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muster_round, observer
 
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_sandbox.controlplane.cluster import ControlPlane
@@ -91,7 +91,7 @@ def parts(plane: ControlPlane, reaper: ProcessReaper) -> Iterator[None]:
         folder = Path(place)
         config = folder / "agent.yaml"
         # the kernel log's check alone: what ails this machine would keep the node from ever being well
-        checks: dict[str, object] = {name: {"enabled": False} for name in registry()}
+        checks: dict[str, object] = {name: {"enabled": False} for name in load_registry()}
         config.write_text(json.dumps({"checks": checks | {"dmesg": {"parameters": {"start": "now"}}}}))
         tainter = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
         tainter += ["--kubeconfig", str(plane.kubeconfig_for(TAINTER, NAMESPACE)), "--namespace", NAMESPACE]

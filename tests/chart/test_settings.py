@@ -8,7 +8,7 @@ import pytest
 from tests.chart.helm_render import Helm, Rendered
 
 from muster_agent import settings as agent
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_operator import settings as operator
 from muster_operator.admission.configurations import Called, configurations
 from muster_operator.proxy import settings as proxy
@@ -35,7 +35,7 @@ def test_the_agent_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
     assert (found.namespace, found.service) == ("autopilot", "autopilot-healthchecks")
     assert found.tainter_url == "http://muster-tainter.autopilot.svc:3334"
     assert found.checks["ping"].period == 120
-    checks = registry(plug_ins=[])
+    checks = load_registry(plug_ins=[])
     assert agent.parameters_of(found, checks)["pciebw"].model_dump()["min_bandwidth_gb_per_s"] == 8
     assert agent.periods_of(found, checks)["pciebw"] == 1800
 

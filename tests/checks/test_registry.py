@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from muster_checks.base.declaration import Check, Cost, Parameters
-from muster_checks.registry import GROUP, UnknownCheck, registry, select
+from muster_checks.registry import GROUP, UnknownCheck, load_registry, select_checks
 
 
 async def _probe(_node, _parameters):
@@ -38,13 +38,13 @@ class FakeEntryPoint:
 
 
 def test_the_shipped_checks_are_there_and_named_by_their_key():
-    checks = registry(plug_ins=[])
+    checks = load_registry(plug_ins=[])
     assert "dmesg" in checks
     assert all(name == check.name for name, check in checks.items())
 
 
 def test_a_plug_in_joins_the_shipped_checks():
-    checks = registry(plug_ins=[FakeEntryPoint("extra", _check("extra"))])
+    checks = load_registry(plug_ins=[FakeEntryPoint("extra", _check("extra"))])
     assert list(checks)[-1] == "extra"
 
 
@@ -62,7 +62,7 @@ def test_a_plug_in_joins_the_shipped_checks():
 def test_a_broken_plug_in_names_itself_and_takes_no_other_check_with_it(target, said, caplog):
     broken: dict[str, str] = {}
     plug_ins = [FakeEntryPoint("bad", target), FakeEntryPoint("good", _check("good"))]
-    checks = registry(plug_ins=plug_ins, broken=broken)
+    checks = load_registry(plug_ins=plug_ins, broken=broken)
     assert {"dmesg", "good"} <= set(checks)
     assert said in broken["bad"]
     assert "bad (stranger:bad) is left out" in caplog.text
@@ -70,15 +70,15 @@ def test_a_broken_plug_in_names_itself_and_takes_no_other_check_with_it(target, 
 
 def test_an_installed_entry_point_that_does_not_import_is_left_out():
     broken: dict[str, str] = {}
-    registry(plug_ins=[EntryPoint("ghost", "muster_no_such_module:CHECK", GROUP)], broken=broken)
+    load_registry(plug_ins=[EntryPoint("ghost", "muster_no_such_module:CHECK", GROUP)], broken=broken)
     assert "muster_no_such_module" in broken["ghost"]
 
 
 def test_an_unknown_name_lists_those_that_exist():
     with pytest.raises(UnknownCheck, match=r"check: 'dmseg': expected all or one of dmesg, extra"):
-        select(["dmseg"], {"dmesg": _check("dmesg"), "extra": _check("extra")})
+        select_checks(["dmseg"], {"dmesg": _check("dmesg"), "extra": _check("extra")})
 
 
 def test_all_means_all_and_each_comes_once():
     checks = {"one": _check("one"), "two": _check("two")}
-    assert [check.name for check in select(["two", "all", "two"], checks)] == ["two", "one"]
+    assert [check.name for check in select_checks(["two", "all", "two"], checks)] == ["two", "one"]

@@ -12,7 +12,7 @@ import yaml
 
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.dmesg.catalogue.loader import load_catalogue
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_cli.__main__ import main
 from muster_cli.report.policy_rows import policy_rows
 from muster_cli.report.policy_warnings import find_warnings
@@ -23,7 +23,7 @@ from muster_tainter.policy.rules import Policy
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cookbook.md"
-CHECKS = registry(plug_ins=[])
+CHECKS = load_registry(plug_ins=[])
 OF_ONES_OWN = "uptimemonitor"
 BEGINS = datetime(2027, 1, 15, 7, tzinfo=UTC)
 XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."

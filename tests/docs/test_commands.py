@@ -16,7 +16,7 @@ from tests.docs.chart_values import is_value
 from tests.docs.document_commands import ROOT, Command, commands, documents
 
 from muster_agent.query import status_query
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_cli.__main__ import COMMANDS
 
 CHART = ROOT / "helm" / "muster"
@@ -160,7 +160,7 @@ def test_a_curl_line_asks_for_parameters_and_checks_that_there_are(command: Comm
         url = urlsplit(word if "://" in word else f"http://{word}")
         if url.path.rstrip("/") != "/status":
             continue
-        checks = registry(plug_ins=[])
+        checks = load_registry(plug_ins=[])
         asked = parse_qs(url.query)
         named = [each for each in ",".join(asked.get("check", [])).split(",") if each not in ("", "all")]
         assert set(named) <= set(checks), f"{command.where}: {word}"

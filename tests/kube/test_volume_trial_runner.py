@@ -57,7 +57,7 @@ async def test_what_is_being_made_when_a_trial_is_called_off_is_there_before_it_
 
 
 def test_the_stages_of_a_trial_are_those_that_its_check_judges():
-    assert set(get_args(Stage)) == set(judge.Stage)
+    assert set(get_args(Stage)) == set(judge.TrialStage)
 
 
 def test_a_trial_survives_the_way_over_json():

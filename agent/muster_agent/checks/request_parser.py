@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from muster_agent.checks.node_check import Running
 from muster_checks.base.declaration import Parameters
-from muster_checks.registry import UnknownCheck, select
+from muster_checks.registry import UnknownCheck, select_checks
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import CheckRequest
 from muster_kube.process.settings import explain
@@ -50,7 +50,7 @@ def read_request(request: CheckRequest, running: Mapping[str, Running]) -> Serie
     """Raises BadRequest. What a stranger may not choose (Parameters.guarded) is taken: whoever may write the spec has
     been authorized by the API server."""
     try:
-        checks = select(request.checks, {name: each.check for name, each in running.items()})
+        checks = select_checks(request.checks, {name: each.check for name, each in running.items()})
     except UnknownCheck as error:
         raise BadRequest(str(error)) from error
     if not checks:

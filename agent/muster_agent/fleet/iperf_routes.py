@@ -39,7 +39,7 @@ from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Result, Verdict, shorten
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.probe import run_client
-from muster_checks.iperf.server import listens, server
+from muster_checks.iperf.server import is_listening, run_server
 
 if TYPE_CHECKING:
     from muster_agent.node_agent import Agent
@@ -159,15 +159,17 @@ class _Serving(Response):
         node = self._agent.context.view
         trouble = CannotTell(f"none of the ports {PORTS.start} to {PORTS.stop - 1} is free", "PortTaken")
         for port in PORTS:
-            if listens(node, port):
+            if is_listening(node, port):
                 continue
             try:
                 where = f"{place.address}%{place.interface}"
-                await running.enter_async_context(server(node, where, port, limit_s=self._asked.seconds, once=False))
+                await running.enter_async_context(
+                    run_server(node, where, port, limit_s=self._asked.seconds, once=False)
+                )
             except ToolMissing:
                 raise
             except CannotTell as error:
-                if not listens(node, port):
+                if not is_listening(node, port):
                     raise  # it was not the port
                 trouble = error
                 continue

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from muster_agent.fleet.interfaces import INTERFACES_LIMIT, Interface
-from muster_checks.iperf.parse import Report
+from muster_checks.iperf.parse import IperfReport
 
 PORTS = range(5201, 5265)  # 5201 is iperf3's own
 HOLD_LIMIT_S = 600.0  # no server lives longer
@@ -83,7 +83,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     test: int
     reverse: bool
-    report: Report | None = None
+    report: IperfReport | None = None
     trouble: str = ""
 
 

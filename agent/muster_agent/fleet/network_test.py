@@ -34,9 +34,9 @@ from muster_agent.fleet.round_plan import (
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.base.vocabulary import Finding, Result, Verdict, severity, shorten, worst
 from muster_checks.iperf import IPERF, IperfParameters
-from muster_checks.iperf.blame import culprits
-from muster_checks.iperf.judge import judge, slow_pairs
-from muster_checks.iperf.pair import Pair
+from muster_checks.iperf.blame import find_culprits
+from muster_checks.iperf.judge import find_slow_pairs, judge
+from muster_checks.iperf.pair import NicPair
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class _Measurement:
         rng: random.Random,
         sleep: Sleep,
     ) -> None:
-        self.pairs: list[Pair] = []
+        self.pairs: list[NicPair] = []
         self._peers = {peer.node: peer for peer in peers}
         self._call = call
         self._manner = manner
@@ -168,7 +168,7 @@ class _Measurement:
         self._met.append(meeting)
 
     def _next(self, number: int) -> Round:
-        bad = {frozenset((pair.sender.node, pair.receiver.node)) for pair in slow_pairs(self.pairs, self._limits)}
+        bad = {frozenset((pair.sender.node, pair.receiver.node)) for pair in find_slow_pairs(self.pairs, self._limits)}
         tally = {node: of for node, of in tally_of(self._met, bad).items() if node not in self._away}
         met = {meeting.nodes for meeting in self._met}
         choose = round_of_the_slow if number == FURTHER - 1 else further_round
@@ -203,11 +203,13 @@ class _Measurement:
         return Away(node, "NotMeasured", "none of the nodes that it was to meet could be measured with")
 
 
-def _settled(pairs: Sequence[Pair]) -> list[Pair]:
+def _settled(pairs: Sequence[NicPair]) -> list[NicPair]:
     """A pair that could not be measured is on the page of the node that could be measured with nobody, if one of the
     two is such; the other one's page is not to say UNKNOWN for it."""
     lost = {
-        culprit.node for culprit in culprits(pairs, {pair for pair in pairs if pair.trouble}) if not culprit.direction
+        culprit.node
+        for culprit in find_culprits(pairs, {pair for pair in pairs if pair.trouble})
+        if not culprit.direction
     }
     return [
         msgspec.structs.replace(pair, sender=pair.receiver, receiver=pair.sender)

@@ -25,8 +25,8 @@ from muster_agent.fleet.iperf_wire import (
 )
 from muster_agent.fleet.round_plan import Meeting
 from muster_checks.iperf import IperfParameters
-from muster_checks.iperf.judge import pairs_of
-from muster_checks.iperf.pair import Pair, Side
+from muster_checks.iperf.judge import read_pairs
+from muster_checks.iperf.pair import NicPair, NicSide
 from muster_checks.iperf.probe import BEYOND_S, CONNECT_S
 
 START_S = 30.0  # until servers listen: an idle node is looked at first, and each server takes a moment
@@ -92,7 +92,7 @@ async def meet(
     *,
     rng: random.Random,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> list[Pair]:
+) -> list[NicPair]:
     """The pairs of all interfaces, both ways. Raises Away."""
     between = lanes(interfaces[meeting.client], interfaces[meeting.server], manner.plane)
     if not between:
@@ -172,23 +172,23 @@ def away_of(peer: Peer, error: CallFailed) -> Away:
     return Away(peer.node, error.reason, error.message)
 
 
-def _pairs(meeting: Meeting, wanted: list[Lane], outcomes: tuple[Outcome, ...], manner: Manner) -> list[Pair]:
+def _pairs(meeting: Meeting, wanted: list[Lane], outcomes: tuple[Outcome, ...], manner: Manner) -> list[NicPair]:
     """One pair for each two interfaces and way: its servers share a link, so what they carry adds up."""
-    parts: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
+    parts: dict[tuple[str, bool], list[NicPair]] = defaultdict(list)
     for outcome in outcomes:
         lane = wanted[outcome.test]
-        client = Side(meeting.client, lane.client.nic, manner.link_gbit_per_s or lane.client.gbit_per_s)
-        server = Side(meeting.server, lane.server.nic, manner.link_gbit_per_s or lane.server.gbit_per_s)
+        client = NicSide(meeting.client, lane.client.nic, manner.link_gbit_per_s or lane.client.gbit_per_s)
+        server = NicSide(meeting.server, lane.server.nic, manner.link_gbit_per_s or lane.server.gbit_per_s)
         ends = (server, client) if outcome.reverse else (client, server)
         if outcome.report is None or len(outcome.report.flows) != 1:
-            pair = Pair(*ends, trouble=outcome.trouble or "iperf3 reported nothing")
+            pair = NicPair(*ends, trouble=outcome.trouble or "iperf3 reported nothing")
         else:
-            pair = pairs_of(outcome.report, client, server)[0]
+            pair = read_pairs(outcome.report, client, server)[0]
         parts[lane.client.name, outcome.reverse].append(pair)
     return [_together(each) for each in parts.values()]
 
 
-def _together(parts: list[Pair]) -> Pair:
+def _together(parts: list[NicPair]) -> NicPair:
     troubles = [pair for pair in parts if pair.trouble]
     if troubles or len(parts) == 1:
         return troubles[0] if troubles else parts[0]
@@ -204,6 +204,6 @@ def _together(parts: list[Pair]) -> Pair:
     )
 
 
-def _both_ways(meeting: Meeting, trouble: str) -> list[Pair]:
-    client, server = Side(meeting.client), Side(meeting.server)
-    return [Pair(client, server, trouble=trouble), Pair(server, client, trouble=trouble)]
+def _both_ways(meeting: Meeting, trouble: str) -> list[NicPair]:
+    client, server = NicSide(meeting.client), NicSide(meeting.server)
+    return [NicPair(client, server, trouble=trouble), NicPair(server, client, trouble=trouble)]

@@ -61,11 +61,11 @@ def attached(text: bytes) -> list[str]:
     Source: the public samples that muster_checks.graphcore.tools.monitor names. Without an active partition the tool
     dies, and prints nothing.
     """
-    from muster_checks.graphcore.tools.monitor import rows
+    from muster_checks.graphcore.tools.monitor import split_rows
     from muster_checks.graphcore.tools.words import word
 
     found: dict[str, None] = {}
-    for title, cells in rows(text):
+    for title, cells in split_rows(text):
         values = {heading: word(cell) for heading, cell in cells}
         if "ttached" in title and values.get("ID", "").isdigit():
             who = values.get("Command") or values.get("Application host") or "an application"

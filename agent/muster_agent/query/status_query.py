@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from muster_agent.checks.node_check import Running
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import shorten
-from muster_checks.registry import UnknownCheck, select
+from muster_checks.registry import UnknownCheck, select_checks
 from muster_kube.process.settings import explain
 
 HEAVY_BY_DEFAULT = ("pciebw", "dcgm", "remapped", "ping")  # Autopilot's default set, beside all that is light
@@ -162,7 +162,7 @@ def _chosen(names: str | None, running: Mapping[str, Running]) -> list[Running]:
     if names is None:
         return [each for each in running.values() if each.check.cost is Cost.LIGHT or each.name in HEAVY_BY_DEFAULT]
     try:
-        checks = select(_words(names), {name: each.check for name, each in running.items()})
+        checks = select_checks(_words(names), {name: each.check for name, each in running.items()})
     except UnknownCheck as error:
         raise BadQuery(shorten(str(error), 2048)) from error
     if not checks:

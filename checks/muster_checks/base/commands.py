@@ -111,12 +111,12 @@ class LocalCommands:
             # a start cancelled half-way would wait for its pipes, and so for every child that holds them: it is let
             # finish, which takes milliseconds, and what it started is killed
             starting.add_done_callback(_kill_group_of)
-            await _to_its_end(_started_and_gone(starting))
+            await _run_to_end(_end_when_started(starting))
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
-            return Output(argv=tuple(argv), missing=why_not_started(error))
+            return Output(argv=tuple(argv), missing=explain_not_started(error))
         assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - asked for in _start
-        out, err = _Kept(limit_bytes), _Kept(limit_bytes)
+        out, err = _CappedOutput(limit_bytes), _CappedOutput(limit_bytes)
         drained = asyncio.gather(out.drain(process.stdout), err.drain(process.stderr))
         timed_out = False
         try:
@@ -136,7 +136,7 @@ class LocalCommands:
         finally:
             # also after an orderly end: children it left behind are of the group
             _kill_group(process)
-            await _to_its_end(_gone_and_closed(process, drained))
+            await _run_to_end(_end_and_close(process, drained))
         return Output(
             argv=tuple(argv),
             exit_code=None if timed_out else process.returncode,
@@ -156,7 +156,7 @@ def python_child(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-X", "utf8", "-P", "-m", module, *arguments)
 
 
-class _Kept:
+class _CappedOutput:
     """The first ``limit`` bytes of a pipe; the rest is read too, so that the tool does not block on a full pipe."""
 
     def __init__(self, limit: int) -> None:
@@ -182,7 +182,7 @@ async def _start(argv: Sequence[str], environment: Mapping[str, str] | None) -> 
     )
 
 
-def why_not_started(error: OSError | ValueError) -> str:
+def explain_not_started(error: OSError | ValueError) -> str:
     """In plain words."""
     if isinstance(error, FileNotFoundError):
         return "not found"
@@ -207,7 +207,7 @@ def _kill_group_of(starting: "asyncio.Future[asyncio.subprocess.Process]") -> No
         _close(starting.result())
 
 
-async def _gone(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process) -> None:
     """Wait for a process that was killed, not for its pipes: children that hold them are killed, but not ours to wait
     for. What does not die (uninterruptible sleep) is left behind."""
     deadline = time.monotonic() + AFTER_KILL_S
@@ -216,21 +216,21 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _started_and_gone(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
+async def _end_when_started(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
     await asyncio.wait([starting], timeout=START_S)
     if starting.done() and not starting.cancelled() and starting.exception() is None:
-        await _gone(starting.result())
+        await _end(starting.result())
 
 
-async def _gone_and_closed(process: asyncio.subprocess.Process, drained: "asyncio.Future[Any]") -> None:
-    await _gone(process)
+async def _end_and_close(process: asyncio.subprocess.Process, drained: "asyncio.Future[Any]") -> None:
+    await _end(process)
     await asyncio.wait([drained], timeout=AFTER_END_S)
     drained.cancel()
     await asyncio.gather(drained, return_exceptions=True)  # else asyncio complains of it in the log
     _close(process)
 
 
-async def _to_its_end(tidying: Coroutine[Any, Any, None]) -> None:
+async def _run_to_end(tidying: Coroutine[Any, Any, None]) -> None:
     """Takes seconds at most, so whoever is cancelled (once more) in the midst of it is so afterwards."""
     task = asyncio.ensure_future(tidying)
     cancelled = False

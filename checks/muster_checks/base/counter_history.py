@@ -34,7 +34,7 @@ class Rise(msgspec.Struct, frozen=True):
         return self.amount * seconds / self.over_s if self.over_s > 0 else 0.0
 
 
-class Series(msgspec.Struct, frozen=True):
+class CounterSeries(msgspec.Struct, frozen=True):
     """The readings of one counter, oldest first.
 
     points: (seconds of a steady clock, value)
@@ -70,7 +70,7 @@ class Series(msgspec.Struct, frozen=True):
 Point = tuple[float, float, float]  # (seconds, value, risen)
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
+class _SavedHistory(msgspec.Struct, frozen=True, array_like=True):
     """The bytes of :meth:`History.memory`, as msgpack. series: (check, counter's name, points)."""
 
     boot_id: str
@@ -131,10 +131,10 @@ class History:
         """True once the check has left a reading."""
         return check in self._noted
 
-    def of(self, check: str) -> dict[str, Series]:
+    def of(self, check: str) -> dict[str, CounterSeries]:
         """Every series of the check, by counter name."""
         return {
-            name: Series(tuple((at, value) for at, value, _ in points), tuple(risen for _, _, risen in points))
+            name: CounterSeries(tuple((at, value) for at, value, _ in points), tuple(risen for _, _, risen in points))
             for (owner, name), points in self._series.items()
             if owner == check
         }
@@ -155,7 +155,7 @@ class History:
         if not memory or not boot_id:
             return False
         try:
-            kept = msgspec.msgpack.decode(memory, type=_Kept)
+            kept = msgspec.msgpack.decode(memory, type=_SavedHistory)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
         now = self.clock()
@@ -184,8 +184,8 @@ class History:
             room -= size + POINT_BYTES * min(len(points), most)
             if room < 0:
                 break
-            chosen.append((check, name, _thinned(points, most)))
-        return msgspec.msgpack.encode(_Kept(boot_id, self._noted, tuple(chosen)))
+            chosen.append((check, name, _thin(points, most)))
+        return msgspec.msgpack.encode(_SavedHistory(boot_id, self._noted, tuple(chosen)))
 
     def _forget_stale(self, now: float) -> None:
         for key in [key for key, points in self._series.items() if points[-1][0] < now - 86_400.0]:
@@ -206,7 +206,7 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _thinned(points: deque[Point], most: int) -> tuple[Point, ...]:
+def _thin(points: deque[Point], most: int) -> tuple[Point, ...]:
     """At most ``most`` (from 2) of them: the newest half all, the first one, and every so many in between. As each has
     the sum of all rises before it, no rise is lost."""
     if len(points) <= most:
@@ -217,12 +217,12 @@ def _thinned(points: deque[Point], most: int) -> tuple[Point, ...]:
     return (*older[::step], *every[-newest:])
 
 
-async def readings(
+async def read_series(
     history: History,
     check: str,
     read: Callable[[], Awaitable[Mapping[str, float]]],
     first_interval_s: float,
-) -> dict[str, Series]:
+) -> dict[str, CounterSeries]:
     """Read counters, keep them, and return all their series.
 
     The first time there is nothing to compare with, so they are read twice, ``first_interval_s`` apart: a person who

@@ -66,7 +66,7 @@ async def run_probe(
     return _result(check, findings, trouble, started, clock() - begun)
 
 
-def judge_recorded(check: Check, text: bytes, parameters: Parameters) -> Result | None:
+def run_recorded(check: Check, text: bytes, parameters: Parameters) -> Result | None:
     """One result from recorded output of the check's tool; None if ``text`` is not of a kind it reads."""
     if check.recorded is None:
         return None

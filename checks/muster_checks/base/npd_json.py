@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from muster_checks.base.user_yaml import field_path, shown
+from muster_checks.base.user_yaml import field_path, show_value
 
 FILE_BYTES = 1 << 20
 _NOT_IN_A_REASON = re.compile(r"[^A-Za-z0-9_:,]")
@@ -91,5 +91,5 @@ def first_error(error: ValidationError) -> str:
         return f"{path}: missing"
     if first["type"] == "extra_forbidden":
         return f"{path}: unknown key"
-    found = shown(first["input"])
+    found = show_value(first["input"])
     return f"{path}: {found}: {message}" if path else f"{found}: {message}"

@@ -27,7 +27,7 @@ def load_yaml(text: str | bytes) -> Any:
     return yaml.load(text, Loader=FAST_LOADER)  # noqa: S506 - see there
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """``value`` for a message, as JSON where it is short; aliases may make it endless."""
     if value is None or isinstance(value, (str, int, float)):
         return json.dumps(value, ensure_ascii=False)[:200]

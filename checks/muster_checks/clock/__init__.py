@@ -24,9 +24,9 @@ async def _probe(node: NodeView, parameters: ClockParameters) -> Sequence[Findin
 
 
 def _recorded(text: bytes, parameters: ClockParameters) -> Sequence[Finding] | None:
-    from muster_checks.clock.probe import recorded
+    from muster_checks.clock.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 CLOCK = Check(

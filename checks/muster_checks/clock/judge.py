@@ -18,14 +18,14 @@ def judge(
     if kernel is None and tracking is None:
         raise CannotTell("neither adjtimex nor chronyc could be asked for the state of the clock")
     bad = [
-        *_kept(kernel, tracking, limits),
+        *_judge_sync(kernel, tracking, limits),
         *_leap((kernel.leap if kernel else 0) or (tracking.leap if tracking else 0)),
         *_source(source, limits.clocksource),
     ]
     return bad or [_finding(Verdict.PASS, "Ok", "", *_measured(kernel, tracking, limits))]
 
 
-def _kept(kernel: KernelClock | None, tracking: Tracking | None, limits: ClockParameters) -> list[Finding]:
+def _judge_sync(kernel: KernelClock | None, tracking: Tracking | None, limits: ClockParameters) -> list[Finding]:
     best = _best(kernel, tracking)
     if best is None:
         return [

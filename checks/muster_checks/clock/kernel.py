@@ -41,7 +41,7 @@ class _Timex(ctypes.Structure):
     )
 
 
-def interpret(offset: int, max_error_us: int, status: int) -> KernelClock:
+def parse_timex(offset: int, max_error_us: int, status: int) -> KernelClock:
     """``offset`` is in nanoseconds where the status says so, else in microseconds."""
     max_error_s = max_error_us / 1e6
     return KernelClock(
@@ -53,11 +53,11 @@ def interpret(offset: int, max_error_us: int, status: int) -> KernelClock:
     )
 
 
-def ask_kernel(call: Callable[[Any], int] | None = None) -> KernelClock:
+def read_kernel_clock(call: Callable[[Any], int] | None = None) -> KernelClock:
     """``call``: adjtimex, else the C library's. Raises OSError where it is forbidden (a seccomp profile)."""
     adjtimex = call or ctypes.CDLL(None, use_errno=True).adjtimex
     timex = _Timex()
     if adjtimex(ctypes.byref(timex)) < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"adjtimex: {errno.errorcode.get(number, number)}")
-    return interpret(timex.offset, timex.maxerror, timex.status)
+    return parse_timex(timex.offset, timex.maxerror, timex.status)

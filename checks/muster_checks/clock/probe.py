@@ -8,18 +8,18 @@ from muster_checks.base.vocabulary import Finding
 from muster_checks.clock import ClockParameters
 from muster_checks.clock.chrony import COMMAND, Tracking, parse_tracking
 from muster_checks.clock.judge import judge
-from muster_checks.clock.kernel import KernelClock, ask_kernel
+from muster_checks.clock.kernel import KernelClock, read_kernel_clock
 
 SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 
 async def probe(
-    node: NodeView, parameters: ClockParameters, kernel: Callable[[], KernelClock] = ask_kernel
+    node: NodeView, parameters: ClockParameters, kernel: Callable[[], KernelClock] = read_kernel_clock
 ) -> list[Finding]:
     """``kernel``: the system call, which no folder of files can stand in for. Raises CannotTell."""
     output = await node.commands.run(COMMAND, timeout_s=parameters.timeout_s)
     # without an answer (another time service, a network name space of our own) the kernel's word stands
-    tracking = _parsed(output.stdout) if output.ok else None
+    tracking = _parse_if_tracking(output.stdout) if output.ok else None
     try:
         said = kernel()
     except (OSError, AttributeError):  # AttributeError: a C library without the call
@@ -27,14 +27,14 @@ async def probe(
     return judge(said, tracking, read_text(node.path(SOURCE), 64) or None, parameters)
 
 
-def recorded(text: bytes, parameters: ClockParameters) -> list[Finding] | None:
+def judge_recorded(text: bytes, parameters: ClockParameters) -> list[Finding] | None:
     """The line of `chronyc -c tracking`."""
-    if len(text) > 1024 or (tracking := _parsed(text)) is None:
+    if len(text) > 1024 or (tracking := _parse_if_tracking(text)) is None:
         return None
     return judge(None, tracking, None, parameters)
 
 
-def _parsed(text: bytes) -> Tracking | None:
+def _parse_if_tracking(text: bytes) -> Tracking | None:
     try:
         return parse_tracking(text)
     except Unreadable:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from muster_checks.base.counter_history import Rise, Series
+from muster_checks.base.counter_history import CounterSeries, Rise
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.cpu import CpuParameters
 from muster_checks.cpu.counters import Throttling
-from muster_checks.cpu.processes import Processes
-from muster_checks.cpu.topology import Policy, Topology
+from muster_checks.cpu.process_states import Processes
+from muster_checks.cpu.topology import CpufreqPolicy, Topology
 
 DAY_S, QUARTER_S = 86_400.0, 900.0
 MIN_THROTTLED_MS = 250.0  # a first run watches for a second or so: less than this is no trouble yet
@@ -41,7 +41,9 @@ class CpuReading(msgspec.Struct, frozen=True):
         return values | dict(self.interrupts or {})
 
 
-def judge(reading: CpuReading, series: Mapping[str, Series], uptime_s: float, limits: CpuParameters) -> list[Finding]:
+def judge(
+    reading: CpuReading, series: Mapping[str, CounterSeries], uptime_s: float, limits: CpuParameters
+) -> list[Finding]:
     """``series``: by the names of :meth:`CpuReading.counters`; ``uptime_s``: by the clock of the series."""
     topology, processes = reading.topology, reading.processes
     recent = {name: _recent(name, count, series, uptime_s) for name, count in (reading.interrupts or {}).items()}
@@ -110,7 +112,7 @@ def _missing(topology: Topology, limits: CpuParameters) -> list[Finding]:
     return findings
 
 
-def _governor(policies: Sequence[Policy], expected: str) -> list[Finding]:
+def _governor(policies: Sequence[CpufreqPolicy], expected: str) -> list[Finding]:
     if expected:
         wrong = [policy for policy in policies if policy.governor != expected]
         what = f"should have the governor {expected}"
@@ -143,7 +145,9 @@ def _slow(topology: Topology, processes: Processes, cpus: int, limits: CpuParame
     ]
 
 
-def _throttled(places: Sequence[Throttling], series: Mapping[str, Series], limit_percent: float) -> list[Finding]:
+def _throttled(
+    places: Sequence[Throttling], series: Mapping[str, CounterSeries], limit_percent: float
+) -> list[Finding]:
     worst, sockets = 0.0, set()
     for place in places:
         rise = _rise(series, f"{place.name}.{'events' if place.ms is None else 'ms'}", QUARTER_S)
@@ -190,7 +194,9 @@ def _errors(recent: Mapping[str, float], corrected_per_day: float) -> list[Findi
     ]
 
 
-def _stuck(processes: Processes, series: Mapping[str, Series], cpus: int, limits: CpuParameters) -> list[Finding]:
+def _stuck(
+    processes: Processes, series: Mapping[str, CounterSeries], cpus: int, limits: CpuParameters
+) -> list[Finding]:
     findings = []
     if processes.zombies > limits.max_zombies_per_cpu * cpus:
         findings.append(
@@ -236,12 +242,12 @@ def _measured(
     return tuple(Measurement(name, value, unit, limit) for name, value, unit, limit in rows if value is not None)
 
 
-def _recent(name: str, count: int, series: Mapping[str, Series], uptime_s: float) -> float:
+def _recent(name: str, count: int, series: Mapping[str, CounterSeries], uptime_s: float) -> float:
     # these counters begin at 0 with the boot: within its first day they show all that came, watched or not
     return float(count) if uptime_s <= DAY_S else _rise(series, name, DAY_S).amount
 
 
-def _rise(series: Mapping[str, Series], name: str, window_s: float) -> Rise:
+def _rise(series: Mapping[str, CounterSeries], name: str, window_s: float) -> Rise:
     return series[name].rise(window_s) if name in series else Rise(0.0, 0.0)
 
 

@@ -1,13 +1,13 @@
 """Reads the CPUs' files, in a thread: with many CPUs and processes that takes a tenth of a second."""
 
-from muster_checks.base.counter_history import readings
+from muster_checks.base.counter_history import read_series
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding
 from muster_checks.cpu import CpuParameters
 from muster_checks.cpu.counters import read_interrupts, read_throttling
 from muster_checks.cpu.judge import CpuReading, judge
-from muster_checks.cpu.processes import read_processes
+from muster_checks.cpu.process_states import read_processes
 from muster_checks.cpu.topology import read_topology
 
 
@@ -27,5 +27,5 @@ async def probe(node: NodeView, parameters: CpuParameters) -> list[Finding]:
         newest[:] = [await in_thread(node, read_cpus, node)]
         return newest[0].counters()
 
-    series = await readings(node.history, "cpu", read, parameters.first_interval_s)
+    series = await read_series(node.history, "cpu", read, parameters.first_interval_s)
     return judge(newest[0], series, node.history.clock(), parameters)

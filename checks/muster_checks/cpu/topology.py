@@ -15,7 +15,7 @@ _NODE = re.compile(r"node\d+")
 _MHZ = re.compile(r"^cpu MHz\s*: (\S{1,20})$", re.M)
 
 
-class Policy(msgspec.Struct, frozen=True):
+class CpufreqPolicy(msgspec.Struct, frozen=True):
     """One cpufreq policy: CPUs that share a clock. max_mhz: the highest that hardware offers, turbo included."""
 
     name: str
@@ -31,7 +31,7 @@ class Topology(msgspec.Struct, frozen=True):
     online: frozenset[int] | None
     smt_off: bool
     numa_nodes: int
-    policies: tuple[Policy, ...]
+    policies: tuple[CpufreqPolicy, ...]
     fastest_mhz: float | None
 
 
@@ -61,7 +61,7 @@ def read_topology(node: NodeView) -> Topology:
         place = folder / "cpufreq" / name
         highest_khz = read_integer(place / "cpuinfo_max_freq")
         policies.append(
-            Policy(
+            CpufreqPolicy(
                 name=name,
                 driver=read_text(place / "scaling_driver", 64) or "",
                 governor=read_text(place / "scaling_governor", 64) or "",

@@ -12,8 +12,8 @@ from functools import partial
 
 from muster_checks.cuda import kernels
 from muster_checks.cuda.child import parser, run
-from muster_checks.cuda.driver import CudaError, Device
-from muster_checks.cuda.protocol import Computed, Wrong
+from muster_checks.cuda.driver import CudaDevice, CudaError
+from muster_checks.cuda.protocol import ArithmeticResult, WrongValues
 
 VECTOR_DOUBLES = 1 << 26  # 512 MiB, ten times the largest cache
 MATRIX_EDGE = 4096  # 137 GFLOP a product: 7 ms at 20 TFLOP/s, half a second on a GPU with 1/32 of the FP64 units
@@ -22,14 +22,14 @@ FACTOR = 3.0  # a of y = a x + y
 TRIALS, TRIAL_S, LAUNCHES = 3, 0.1, 100  # as many launches in a trial as fill its time, at most that many
 NOWHERE = (1 << 64) - 1
 
-Place = tuple[int, int]
+GridPosition = tuple[int, int]
 """Number of wrong values, and the place of the first."""
 
 
-class Bench:
+class ArithmeticBench:
     """One GPU with its kernels and the two words in which checks report."""
 
-    def __init__(self, device: Device, wrong: c_uint64) -> None:
+    def __init__(self, device: CudaDevice, wrong: c_uint64) -> None:
         self.device = device
         self.wrong = wrong
         self._kernels = device.functions(kernels.ptx(), kernels.NAMES)
@@ -43,7 +43,7 @@ class Bench:
         blocks, threads = edge // kernels.TILE, kernels.EDGE
         self.device.launch(self._kernels["dgemm"], (blocks, blocks), (threads, threads), [c_uint64(edge), *matrices])
 
-    def checked(self, queue: Callable[[], None]) -> Place:
+    def checked(self, queue: Callable[[], None]) -> GridPosition:
         """What the check kernels that ``queue`` launches report."""
         self.device.write(self.wrong, [0, NOWHERE])
         queue()
@@ -63,22 +63,22 @@ class Bench:
         return max(best, 1e-9), 1 + TRIALS * number
 
 
-def computed(device: Device, index: int, arguments: argparse.Namespace) -> Computed:
-    wrong: list[Wrong] = []
+def compute(device: CudaDevice, index: int, arguments: argparse.Namespace) -> ArithmeticResult:
+    wrong: list[WrongValues] = []
     with device.memory(16) as words:
-        bench = Bench(device, words)
+        bench = ArithmeticBench(device, words)
         daxpy = _daxpy(bench, wrong)
         dgemm = _dgemm(bench, wrong)
         tested = _memory(bench, arguments.memory_share, wrong)
-    return Computed(index, daxpy, dgemm, tested, tuple(wrong))
+    return ArithmeticResult(index, daxpy, dgemm, tested, tuple(wrong))
 
 
-def _daxpy(bench: Bench, wrong: list[Wrong]) -> float:
+def _daxpy(bench: ArithmeticBench, wrong: list[WrongValues]) -> float:
     """GB/s."""
     n = min(VECTOR_DOUBLES, bench.device.free_bytes() // 64) // 512 * 512
     with bench.device.memory(8 * n) as x, bench.device.memory(8 * n) as y:
 
-        def trial() -> tuple[Place, float]:
+        def trial() -> tuple[GridPosition, float]:
             bench.each("daxpy_start", n, x, y)
             each_s, launches = bench.seconds(lambda: bench.each("daxpy", n // 2, x, y, c_double(FACTOR)))
             total = c_double(FACTOR * launches)
@@ -88,7 +88,7 @@ def _daxpy(bench: Bench, wrong: list[Wrong]) -> float:
     return 24 * n / each_s / 1e9  # x and y are read, y is written
 
 
-def _dgemm(bench: Bench, wrong: list[Wrong]) -> float:
+def _dgemm(bench: ArithmeticBench, wrong: list[WrongValues]) -> float:
     """GFLOP/s."""
     room = int((bench.device.free_bytes() / 4 / 24) ** 0.5)  # three matrices of doubles in a quarter of what is free
     edge = max(1, min(MATRIX_EDGE, room) // kernels.TILE) * kernels.TILE
@@ -97,7 +97,7 @@ def _dgemm(bench: Bench, wrong: list[Wrong]) -> float:
         sums = [c_double(float(sum(k % 5 for k in range(edge)))), c_double(float(sum(k % 3 for k in range(edge))))]
         sums.append(c_double(float(sum((k % 5) * (k % 3) for k in range(edge)))))
 
-        def trial() -> tuple[Place, float]:
+        def trial() -> tuple[GridPosition, float]:
             bench.each("dgemm_start", n, c_uint64(edge), a, b)
             each_s, _ = bench.seconds(lambda: bench.multiply(edge, (a, b, c)))
             return bench.checked(lambda: bench.each("dgemm_check", n, c_uint64(edge), c, *sums, bench.wrong)), each_s
@@ -106,7 +106,7 @@ def _dgemm(bench: Bench, wrong: list[Wrong]) -> float:
     return 2 * edge**3 / each_s / 1e9
 
 
-def _memory(bench: Bench, share: float, wrong: list[Wrong]) -> int:
+def _memory(bench: ArithmeticBench, share: float, wrong: list[WrongValues]) -> int:
     """Bytes tested: patterns in ``share`` of the free memory, all written before any is read back, so that two places
     that are one are found, too; then the same turned over, so that every bit was 0 and 1."""
     left = int(bench.device.free_bytes() * share) // 8 * 8
@@ -124,7 +124,7 @@ def _memory(bench: Bench, share: float, wrong: list[Wrong]) -> int:
                 piece = size // 16 * 8  # free, but not in one piece, or taken by somebody meanwhile
         tested = sum(size for _, size in chunks)
 
-        def trial() -> tuple[Place, float]:
+        def trial() -> tuple[GridPosition, float]:
             places = [_pattern(bench, chunks, mask) for mask in (0, NOWHERE)]
             return (sum(count for count, _ in places), min(first for _, first in places)), 0.0
 
@@ -132,7 +132,7 @@ def _memory(bench: Bench, share: float, wrong: list[Wrong]) -> int:
     return tested
 
 
-def _pattern(bench: Bench, chunks: Sequence[tuple[c_uint64, int]], mask: int) -> Place:
+def _pattern(bench: ArithmeticBench, chunks: Sequence[tuple[c_uint64, int]], mask: int) -> GridPosition:
     for seed, (memory, size) in enumerate(chunks):
         bench.each("memory_write", size // 8, memory, c_uint64(seed), c_uint64(mask))
     total, place, before = 0, NOWHERE, 0
@@ -145,12 +145,14 @@ def _pattern(bench: Bench, chunks: Sequence[tuple[c_uint64, int]], mask: int) ->
     return total, place
 
 
-def _twice_if_wrong(test: str, of: int, trial: Callable[[], tuple[Place, float]], wrong: list[Wrong]) -> float:
+def _twice_if_wrong(
+    test: str, of: int, trial: Callable[[], tuple[GridPosition, float]], wrong: list[WrongValues]
+) -> float:
     """Seconds of one launch. A wrong result is run again: a bit that flipped once is not a GPU that cannot count."""
     (count, first), each_s = trial()
     if count:
         (again, _), _ = trial()
-        wrong.append(Wrong(test, count, of, first, again))
+        wrong.append(WrongValues(test, count, of, first, again))
     return each_s
 
 
@@ -163,4 +165,4 @@ def _options() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run(computed, None, _options()))
+    sys.exit(run(compute, None, _options()))

@@ -3,14 +3,14 @@
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
-from muster_checks.nvidia.gpu import Reading
+from muster_checks.nvidia.gpu import GpuReading
 from muster_checks.nvidia.probe import read_gpus
 
 # what the driver keeps for itself: 1 MiB on new ones, up to 1 GiB on large GPUs before driver 510
 IDLE_MIB = 2048.0
 
 
-async def occupied(node: NodeView) -> dict[str, str]:
+async def find_busy_gpus(node: NodeView) -> dict[str, str]:
     """Why a low figure proves nothing, by PCI address; empty where the driver does not say."""
     try:
         return of(await read_gpus(node))
@@ -18,7 +18,7 @@ async def occupied(node: NodeView) -> dict[str, str]:
         return {}
 
 
-def of(reading: Reading) -> dict[str, str]:
+def of(reading: GpuReading) -> dict[str, str]:
     found = {}
     for gpu in reading.gpus:
         if gpu.mig:

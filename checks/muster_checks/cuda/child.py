@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from muster_checks.cuda.driver import LIBRARY, CudaError, Device, Driver
-from muster_checks.cuda.protocol import Begun, Failed, Line, Unavailable, encode
+from muster_checks.cuda.driver import LIBRARY, CudaDevice, CudaDriver, CudaError
+from muster_checks.cuda.protocol import GpuFailure, GpuStart, Line, NoUsableGpu, encode
 
 UNAVAILABLE = 3  # exit code; 0: every GPU was told of, whatever came of it
 
-Work = Callable[[Device, int, argparse.Namespace], Line]
+Work = Callable[[CudaDevice, int, argparse.Namespace], Line]
 """Measures one GPU, whose context has been entered. Raises CudaError."""
 
 
@@ -38,37 +38,37 @@ def main(work: Work, arguments: argparse.Namespace, say: Callable[[Line], None] 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, arguments.per_gpu_s)
     try:
-        driver = Driver(arguments.library)
+        driver = CudaDriver(arguments.library)
         count = driver.count()
     except (OSError, CudaError) as error:
-        say(Unavailable(str(error)))
+        say(NoUsableGpu(str(error)))
         return UNAVAILABLE
     for index in range(arguments.first, count):
         signal.setitimer(signal.ITIMER_REAL, arguments.per_gpu_s)
         try:
             device = driver.device(index)
             address = device.address()
-            say(Begun(index, count, address, device.name()))
-            stay_near(address, arguments.root)
+            say(GpuStart(index, count, address, device.name()))
+            bind_to_cpus(address, arguments.root)
             with device.context():
                 line = work(device, index, arguments)
         except CudaError as error:
-            line = Failed(index, error.call, error.error)
+            line = GpuFailure(index, error.call, error.error)
         say(line)
     signal.setitimer(signal.ITIMER_REAL, 0)
     return 0
 
 
-def stay_near(address: str, root: Path) -> None:
+def bind_to_cpus(address: str, root: Path) -> None:
     """Run on the CPUs beside the GPU: memory across the sockets' link would show that link's bandwidth."""
     try:
         text = (root / "sys/bus/pci/devices" / address / "local_cpulist").read_text()
-        os.sched_setaffinity(0, cpus(text))
+        os.sched_setaffinity(0, parse_cpus(text))
     except (OSError, ValueError):  # no such file, or a container that may not use them: then wherever we are
         return
 
 
-def cpus(text: str) -> set[int]:
+def parse_cpus(text: str) -> set[int]:
     """``0-3,8,10-11`` as a set. Raises ValueError."""
     found: set[int] = set()
     for part in text.strip().split(","):

@@ -9,27 +9,27 @@ from collections.abc import Callable
 from ctypes import c_size_t, c_void_p
 
 from muster_checks.cuda.child import run
-from muster_checks.cuda.driver import Device
-from muster_checks.cuda.protocol import Copied
+from muster_checks.cuda.driver import CudaDevice
+from muster_checks.cuda.protocol import CopyResult
 
 # large enough that starting a copy does not count (nvbandwidth: 512 MiB), small enough for any limit on pinned memory
 BUFFER_BYTES = 256 << 20
 COPIES, TRIALS = 4, 3
 
 
-def copied(device: Device, index: int, _: argparse.Namespace) -> Copied:
+def measure_copies(device: CudaDevice, index: int, _: argparse.Namespace) -> CopyResult:
     size = min(BUFFER_BYTES, device.free_bytes() // 8)
     with device.pinned(size) as host, device.memory(size) as memory:
         to_device = _bandwidth(device, size, lambda: device.call("cuMemcpyHtoDAsync_v2", memory, host, *_of(size)))
         from_device = _bandwidth(device, size, lambda: device.call("cuMemcpyDtoHAsync_v2", host, memory, *_of(size)))
-    return Copied(index, to_device, from_device)
+    return CopyResult(index, to_device, from_device)
 
 
 def _of(size: int) -> tuple[c_size_t, c_void_p]:
     return c_size_t(size), c_void_p()  # in the default stream
 
 
-def _bandwidth(device: Device, size: int, copy: Callable[[], None]) -> float:
+def _bandwidth(device: CudaDevice, size: int, copy: Callable[[], None]) -> float:
     """GB/s. The best trial: what else the host does slows a copy, nothing makes it faster than its link."""
 
     def copies() -> None:
@@ -41,4 +41,4 @@ def _bandwidth(device: Device, size: int, copy: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(run(copied, None))
+    sys.exit(run(measure_copies, None))

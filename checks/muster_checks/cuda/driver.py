@@ -22,7 +22,7 @@ class CudaError(Exception):
         self.error = error
 
 
-class Driver:
+class CudaDriver:
     """An initialised driver. Raises CudaError, and OSError where there is no such library."""
 
     def __init__(self, library: str = LIBRARY) -> None:
@@ -43,10 +43,10 @@ class Driver:
         self.call("cuDeviceGetCount", byref(number))
         return number.value
 
-    def device(self, index: int) -> "Device":
+    def device(self, index: int) -> "CudaDevice":
         handle = c_int()
         self.call("cuDeviceGet", byref(handle), c_int(index))
-        return Device(self, handle)
+        return CudaDevice(self, handle)
 
     def _error_name(self, code: int) -> str:
         name = c_char_p()
@@ -54,10 +54,10 @@ class Driver:
         return name.value.decode("ascii", "replace") if known and name.value else f"error {code}"
 
 
-class Device:
+class CudaDevice:
     """One GPU. What is below :meth:`context` needs it to be entered."""
 
-    def __init__(self, driver: Driver, handle: c_int) -> None:
+    def __init__(self, driver: CudaDriver, handle: c_int) -> None:
         self._handle = handle
         self.call = driver.call
 

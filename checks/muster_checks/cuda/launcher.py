@@ -8,10 +8,10 @@ import msgspec
 
 from muster_checks.base.commands import Output, python_child
 from muster_checks.base.declaration import NodeView
-from muster_checks.cuda.protocol import Begun, Computed, Copied, Failed, Line, Unavailable, decode
+from muster_checks.cuda.protocol import ArithmeticResult, CopyResult, GpuFailure, GpuStart, Line, NoUsableGpu, decode
 from muster_checks.hardware.pci import normal_address
 
-Found: TypeAlias = Copied | Computed
+GpuResult: TypeAlias = CopyResult | ArithmeticResult
 RESTARTS_LIMIT = 32  # more GPUs than any node has
 NOT_OFFERED = "the CUDA driver does not offer it (hidden from this container, or MIG without an instance)"
 # what the driver says of a GPU that others use, or that is cut into pieces
@@ -22,32 +22,32 @@ _MEANING = {
 }
 
 
-class OneGpu(msgspec.Struct, frozen=True):
-    """What came of one GPU: ``found``, or why there is nothing: ``trouble``, and the driver's own name for it."""
+class GpuRun(msgspec.Struct, frozen=True):
+    """What came of one GPU: ``result``, or why there is nothing: ``trouble``, and the driver's own name for it."""
 
     index: int
     address: str
     name: str
-    found: Found | None = None
+    result: GpuResult | None = None
     trouble: str = ""
     error: str = ""
 
 
-class Sweep(msgspec.Struct, frozen=True):
+class GpuRuns(msgspec.Struct, frozen=True):
     """All GPUs that a child told of. ``rest``: why there may be others."""
 
-    gpus: tuple[OneGpu, ...]
+    gpus: tuple[GpuRun, ...]
     rest: str = ""
 
 
-async def each_gpu(node: NodeView, module: str, *arguments: str, per_gpu_s: float, total_s: float) -> Sweep:
+async def run_on_each_gpu(node: NodeView, module: str, *arguments: str, per_gpu_s: float, total_s: float) -> GpuRuns:
     """Run ``muster_checks.cuda.<module>`` over every GPU that the driver offers.
 
     per_gpu_s, total_s:  seconds for one GPU and for all
     """
     clock = node.history.clock
     end = clock() + total_s
-    known: dict[int, OneGpu] = {}
+    known: dict[int, GpuRun] = {}
     rest = f"not reached within {total_s:g} s"
     for _ in range(RESTARTS_LIMIT):
         if (left_s := end - clock()) <= 0:
@@ -55,37 +55,39 @@ async def each_gpu(node: NodeView, module: str, *arguments: str, per_gpu_s: floa
         options = ("--first", str(len(known)), "--per-gpu-s", f"{per_gpu_s:g}", "--root", str(node.root), *arguments)
         output = await node.commands.run(python_child(f"muster_checks.cuda.{module}", *options), timeout_s=left_s)
         lines = decode(output.stdout)
-        seen = told(lines, _end_of(output, per_gpu_s))
+        seen = read_runs(lines, _end_of(output, per_gpu_s))
         known.update((gpu.index, gpu) for gpu in seen)
         if not seen or output.exit_code == 0:
-            said = [line.message for line in lines if isinstance(line, Unavailable)]
+            said = [line.message for line in lines if isinstance(line, NoUsableGpu)]
             rest = "; ".join(said) or ("" if output.exit_code == 0 else _end_of(output, per_gpu_s))
             break
-    return Sweep(tuple(known[index] for index in sorted(known)), rest)
+    return GpuRuns(tuple(known[index] for index in sorted(known)), rest)
 
 
-def told(lines: Sequence[Line], ended: str) -> list[OneGpu]:
+def read_runs(lines: Sequence[Line], ended: str) -> list[GpuRun]:
     """What a child's lines say. A GPU that it had begun with, and told no more of, is where it ``ended``."""
-    begun: dict[int, Begun] = {}
-    gpus: dict[int, OneGpu] = {}
+    begun: dict[int, GpuStart] = {}
+    gpus: dict[int, GpuRun] = {}
     for line in lines:
         match line:
-            case Begun():
+            case GpuStart():
                 begun[line.index] = line
-                gpus[line.index] = OneGpu(line.index, normal_address(line.address), line.name, trouble=ended)
-            case Failed():
+                gpus[line.index] = GpuRun(line.index, normal_address(line.address), line.name, trouble=ended)
+            case GpuFailure():
                 meaning = _MEANING.get(line.error)
                 trouble = f"{line.call}: {line.error}" + (f" ({meaning})" if meaning else "")
                 gpus[line.index] = _of(begun, line.index, trouble=trouble, error=line.error)
-            case Copied() | Computed():
-                gpus[line.index] = _of(begun, line.index, found=line)
+            case CopyResult() | ArithmeticResult():
+                gpus[line.index] = _of(begun, line.index, result=line)
     return [gpus[index] for index in sorted(gpus)]
 
 
-def _of(begun: dict[int, Begun], index: int, found: Found | None = None, trouble: str = "", error: str = "") -> OneGpu:
+def _of(
+    begun: dict[int, GpuStart], index: int, result: GpuResult | None = None, trouble: str = "", error: str = ""
+) -> GpuRun:
     known = begun.get(index)
     address, name = (normal_address(known.address), known.name) if known else ("", "")
-    return OneGpu(index, address, name, found, trouble, error)
+    return GpuRun(index, address, name, result, trouble, error)
 
 
 def _end_of(output: Output, per_gpu_s: float) -> str:

@@ -8,13 +8,13 @@ from typing import TypeAlias
 import msgspec
 
 
-class Unavailable(msgspec.Struct, frozen=True, tag="unavailable"):
+class NoUsableGpu(msgspec.Struct, frozen=True, tag="unavailable"):
     """No GPU can be used: no libcuda.so.1, or the driver said no to everything."""
 
     message: str
 
 
-class Begun(msgspec.Struct, frozen=True, tag="begun"):
+class GpuStart(msgspec.Struct, frozen=True, tag="begun"):
     """The child turns to GPU ``index`` of ``count``. ``address``: ``0000:3b:00.0``; ``name``: of the product."""
 
     index: int
@@ -23,7 +23,7 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     name: str
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class GpuFailure(msgspec.Struct, frozen=True, tag="failed"):
     """The driver refused ``call``. ``error``: its name for that, e.g. ``CUDA_ERROR_OUT_OF_MEMORY``."""
 
     index: int
@@ -31,7 +31,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     error: str
 
 
-class Copied(msgspec.Struct, frozen=True, tag="copied"):
+class CopyResult(msgspec.Struct, frozen=True, tag="copied"):
     """Copies between pinned host memory and the GPU, GB/s (1e9 bytes)."""
 
     index: int
@@ -39,7 +39,7 @@ class Copied(msgspec.Struct, frozen=True, tag="copied"):
     from_device_gb_per_s: float
 
 
-class Wrong(msgspec.Struct, frozen=True):
+class WrongValues(msgspec.Struct, frozen=True):
     """A test whose result was not what it must be.
 
     test:   ``daxpy``, ``dgemm``, ``memory``
@@ -54,7 +54,7 @@ class Wrong(msgspec.Struct, frozen=True):
     again: int
 
 
-class Computed(msgspec.Struct, frozen=True, tag="computed"):
+class ArithmeticResult(msgspec.Struct, frozen=True, tag="computed"):
     """Arithmetic and memory of one GPU.
 
     daxpy_gb_per_s:     bytes read and written by y = a x + y, 1e9 bytes/s
@@ -66,10 +66,10 @@ class Computed(msgspec.Struct, frozen=True, tag="computed"):
     daxpy_gb_per_s: float
     dgemm_gflop_per_s: float
     tested_bytes: int
-    wrong: tuple[Wrong, ...] = ()
+    wrong: tuple[WrongValues, ...] = ()
 
 
-Line: TypeAlias = Unavailable | Begun | Failed | Copied | Computed
+Line: TypeAlias = NoUsableGpu | GpuStart | GpuFailure | CopyResult | ArithmeticResult
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _LINES_LIMIT = 4096  # 16 GPUs write 32
 

@@ -26,7 +26,7 @@ def parse(text: str) -> dict[int, str]:
     return addresses
 
 
-async def addresses_of(node: NodeView) -> dict[int, str]:
+async def read_addresses(node: NodeView) -> dict[int, str]:
     """Empty where dcgmi does not say; then findings have its numbers."""
     output = await node.commands.run(("dcgmi", "discovery", "-l"), timeout_s=TIMEOUT_S)
     return parse(output.stdout.decode("utf-8", "replace")) if output.ok else {}

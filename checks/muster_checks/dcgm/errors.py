@@ -25,7 +25,7 @@ CLASSES = {
 }
 
 
-class Says(StrEnum):
+class ErrorKind(StrEnum):
     FAULT = "fault"
     NOTICE = "notice"
     UNMEASURED = "unmeasured"
@@ -33,33 +33,37 @@ class Says(StrEnum):
     @property
     def verdict(self) -> Verdict:
         """Of a failed test in which the code is all there is."""
-        return {Says.FAULT: Verdict.FAIL, Says.NOTICE: Verdict.WARN, Says.UNMEASURED: Verdict.UNKNOWN}[self]
+        return {ErrorKind.FAULT: Verdict.FAIL, ErrorKind.NOTICE: Verdict.WARN, ErrorKind.UNMEASURED: Verdict.UNKNOWN}[
+            self
+        ]
 
 
-class Meaning(msgspec.Struct, frozen=True):
+class ErrorMeaning(msgspec.Struct, frozen=True):
     """``name``: ``DCGM_FR_…``."""
 
     name: str
     fault_class: FaultClass
-    says: Says
+    says: ErrorKind
     why: str = ""
 
 
-NO_CODE = Meaning("", FaultClass.CONTACT, Says.FAULT)
+NO_CODE = ErrorMeaning("", FaultClass.CONTACT, ErrorKind.FAULT)
 
 
 @cache
-def meanings() -> dict[int, Meaning]:
+def load_meanings() -> dict[int, ErrorMeaning]:
     """By code."""
     text = files("muster_checks.dcgm").joinpath("errors.csv").read_text("utf-8")
     return {
-        int(row["code"]): Meaning(f"DCGM_FR_{row['name']}", CLASSES[row["action"]], Says(row["says"]), row["why"])
+        int(row["code"]): ErrorMeaning(
+            f"DCGM_FR_{row['name']}", CLASSES[row["action"]], ErrorKind(row["says"]), row["why"]
+        )
         for row in csv.DictReader(text.splitlines())
     }
 
 
-def meaning_of(code: int | None) -> Meaning:
+def find_meaning(code: int | None) -> ErrorMeaning:
     """A code that is newer than the table, or none at all, is a fault that a person has to look at."""
     if code is None:
         return NO_CODE
-    return meanings().get(code) or Meaning(f"DCGM error {code}", FaultClass.CONTACT, Says.FAULT)
+    return load_meanings().get(code) or ErrorMeaning(f"DCGM error {code}", FaultClass.CONTACT, ErrorKind.FAULT)

@@ -10,8 +10,8 @@ import msgspec
 
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity
-from muster_checks.dcgm.errors import Meaning, Says, meaning_of
-from muster_checks.dcgm.parse import GPU, Diagnosis, Entity, Error, Outcome, Status
+from muster_checks.dcgm.errors import ErrorKind, ErrorMeaning, find_meaning
+from muster_checks.dcgm.parse import GPU, DcgmEntity, DcgmStatus, DcgmTestResult, Diagnosis, DiagnosisError
 
 HOST = "host"
 # the worst of several classes: what a person has to look at is not settled by a reset
@@ -21,7 +21,7 @@ _INSTALLATION = "software"
 _CHECK_NAME = re.compile(r"([A-Z][A-Za-z/ ]{2,39}): ")
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _EntityErrors(msgspec.Struct, frozen=True):
     """One thing that a test says of one component."""
 
     component: str
@@ -42,11 +42,11 @@ def judge(diagnosis: Diagnosis, addresses: Mapping[int, str]) -> list[Finding]:
     """
     if diagnosis.runtime_error:
         raise CannotTell(f"dcgmi diag: {diagnosis.runtime_error}", "DiagNotRun")
-    said = [one for outcome in diagnosis.outcomes for one in _said(outcome, addresses)]
+    said = [one for outcome in diagnosis.outcomes for one in _group_errors(outcome, addresses)]
     if not said:
         skipped = ", ".join(sorted({outcome.test for outcome in diagnosis.outcomes}))
         raise CannotTell(f"dcgmi diag: every test was skipped ({skipped})", "AllSkipped")
-    bad: dict[tuple[str, str], list[_Said]] = {}
+    bad: dict[tuple[str, str], list[_EntityErrors]] = {}
     passed: dict[str, list[str]] = {}
     for one in said:
         if one.verdict is Verdict.PASS:
@@ -54,19 +54,19 @@ def judge(diagnosis: Diagnosis, addresses: Mapping[int, str]) -> list[Finding]:
         else:
             bad.setdefault((one.component, one.reason), []).append(one)
     blamed = {component for component, _ in bad}
-    sound = [_passed(component, tests) for component, tests in passed.items() if component not in blamed]
-    return [_merged(everything) for everything in bad.values()] + sound + _left_out(diagnosis, addresses, said)
+    sound = [_pass(component, tests) for component, tests in passed.items() if component not in blamed]
+    return [_merge(everything) for everything in bad.values()] + sound + _judge_untested(diagnosis, addresses, said)
 
 
-def _left_out(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable[_Said]) -> list[Finding]:
+def _judge_untested(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable[_EntityErrors]) -> list[Finding]:
     """SKIP for each test that was not run on a component: what it found there before is not over."""
     everything = list(said)
     known = {HOST, *(f"gpu/{address}" for address in addresses.values()), *(one.component for one in everything)}
     told = {(one.component, one.reason) for one in everything}
     skipped = {
-        _Said(component, outcome.test, Verdict.SKIP)
+        _EntityErrors(component, outcome.test, Verdict.SKIP)
         for outcome in diagnosis.outcomes
-        if outcome.status is Status.SKIP
+        if outcome.status is DcgmStatus.SKIP
         for component in [_component(entity, addresses) for entity in outcome.entities] or sorted(known)
     }
     return [
@@ -76,49 +76,51 @@ def _left_out(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable
     ]
 
 
-def _said(outcome: Outcome, addresses: Mapping[int, str]) -> Iterator[_Said]:
-    if outcome.status is Status.SKIP:
+def _group_errors(outcome: DcgmTestResult, addresses: Mapping[int, str]) -> Iterator[_EntityErrors]:
+    if outcome.status is DcgmStatus.SKIP:
         return
     components = [_component(entity, addresses) for entity in outcome.entities]
-    if outcome.status in (Status.PASS, Status.UNREADABLE):
-        verdict, text = (Verdict.PASS, "") if outcome.status is Status.PASS else (Verdict.UNKNOWN, "no status")
-        yield from (_Said(component, outcome.test, verdict, text=text) for component in components or [HOST])
+    if outcome.status in (DcgmStatus.PASS, DcgmStatus.UNREADABLE):
+        verdict, text = (Verdict.PASS, "") if outcome.status is DcgmStatus.PASS else (Verdict.UNKNOWN, "no status")
+        yield from (_EntityErrors(component, outcome.test, verdict, text=text) for component in components or [HOST])
         return
     blamed: set[str] = set()
     for error in outcome.errors:
         # of the GPU that it names where the result has several or none, else of all that the result is of
-        named = [Entity(GPU, error.gpu)] if error.gpu is not None and len(outcome.entities) != 1 else outcome.entities
+        named = (
+            [DcgmEntity(GPU, error.gpu)] if error.gpu is not None and len(outcome.entities) != 1 else outcome.entities
+        )
         for component in [_component(entity, addresses) for entity in named] or [HOST]:
             blamed.add(component)
             yield _of_error(outcome, component, error)
     if not blamed:
         for component in components or [HOST]:
-            yield _of_error(outcome, component, Error(None, ""))
+            yield _of_error(outcome, component, DiagnosisError(None, ""))
 
 
-def _of_error(outcome: Outcome, component: str, error: Error) -> _Said:
-    meaning = meaning_of(error.code)
+def _of_error(outcome: DcgmTestResult, component: str, error: DiagnosisError) -> _EntityErrors:
+    meaning = find_meaning(error.code)
     test = outcome.test
     if test.casefold() == _INSTALLATION and (check := _CHECK_NAME.match(error.text)) is not None:
         test = check[1]
-    verdict = Verdict.WARN if outcome.status is Status.WARN else meaning.says.verdict
+    verdict = Verdict.WARN if outcome.status is DcgmStatus.WARN else meaning.says.verdict
     known = verdict is Verdict.FAIL or (verdict is Verdict.WARN and error.code is not None)
     fault_class = meaning.fault_class if known else FaultClass.NONE
-    return _Said(component, test, verdict, fault_class, _text(error, meaning))
+    return _EntityErrors(component, test, verdict, fault_class, _text(error, meaning))
 
 
-def _text(error: Error, meaning: Meaning) -> str:
-    why = f"; {meaning.why}" if meaning.says is Says.UNMEASURED else ""
+def _text(error: DiagnosisError, meaning: ErrorMeaning) -> str:
+    why = f"; {meaning.why}" if meaning.says is ErrorKind.UNMEASURED else ""
     return " ".join(part for part in (error.text, f"({meaning.name}{why})" if meaning.name else "") if part)
 
 
-def _component(entity: Entity, addresses: Mapping[int, str]) -> str:
+def _component(entity: DcgmEntity, addresses: Mapping[int, str]) -> str:
     if entity.group.casefold() != GPU.casefold():
         return HOST  # the CPUs of a Grace node, say
     return f"gpu/{addresses.get(entity.number, entity.number)}"
 
 
-def _merged(said: Iterable[_Said]) -> Finding:
+def _merge(said: Iterable[_EntityErrors]) -> Finding:
     everything = list(said)
     worst = max(everything, key=lambda one: severity(one.verdict))
     deciding = [one for one in everything if one.verdict is worst.verdict]
@@ -133,7 +135,7 @@ def _merged(said: Iterable[_Said]) -> Finding:
     )
 
 
-def _passed(component: str, tests: list[str]) -> Finding:
+def _pass(component: str, tests: list[str]) -> Finding:
     names = list(dict.fromkeys(tests))
     return Finding(
         component=component,

@@ -25,7 +25,7 @@ _ID_LIMIT = 1024  # DCGM writes 2^32 - 1 for "no GPU"
 _NAMED = re.compile(r"\bGPU (?:id )?(\d{1,3})\b", re.I)
 
 
-class Status(StrEnum):
+class DcgmStatus(StrEnum):
     PASS = "pass"  # noqa: S105 - a status, not a password
     FAIL = "fail"
     WARN = "warn"
@@ -33,7 +33,7 @@ class Status(StrEnum):
     UNREADABLE = ""
 
 
-class Error(msgspec.Struct, frozen=True):
+class DiagnosisError(msgspec.Struct, frozen=True):
     """``code``: of dcgm_errors.h; None where there is only a text. ``gpu``: the one GPU that the text names."""
 
     code: int | None
@@ -45,27 +45,27 @@ class Error(msgspec.Struct, frozen=True):
         return named.pop() if len(named) == 1 else None
 
 
-class Entity(msgspec.Struct, frozen=True):
+class DcgmEntity(msgspec.Struct, frozen=True):
     """``GPU`` 5, ``CPU`` 0, …"""
 
     group: str
     number: int
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class DcgmTestResult(msgspec.Struct, frozen=True):
     """One result of one test. ``entities``: what it is of; empty where the document does not say."""
 
     test: str
-    status: Status
-    entities: tuple[Entity, ...] = ()
-    errors: tuple[Error, ...] = ()
+    status: DcgmStatus
+    entities: tuple[DcgmEntity, ...] = ()
+    errors: tuple[DiagnosisError, ...] = ()
     info: tuple[str, ...] = ()
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
     """``runtime_error``: why there are no results, in the tool's words."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[DcgmTestResult, ...]
     runtime_error: str = ""
 
 
@@ -87,7 +87,7 @@ def parse(text: bytes) -> Diagnosis:
     return diagnosis
 
 
-def _outcomes(root: dict[str, object]) -> Iterator[Outcome]:
+def _outcomes(root: dict[str, object]) -> Iterator[DcgmTestResult]:
     for category in _objects(root.get("test_categories")):
         for test in _objects(category.get("tests")):
             name = test.get("name") or test.get("test_name")
@@ -103,30 +103,30 @@ def _outcomes(root: dict[str, object]) -> Iterator[Outcome]:
             yield from outcomes
 
 
-def _outcome(test: str, result: dict[str, object]) -> Outcome:
+def _outcome(test: str, result: dict[str, object]) -> DcgmTestResult:
     said = result.get("status")
     status = said.strip().casefold() if isinstance(said, str) else ""
-    return Outcome(
+    return DcgmTestResult(
         test,
-        Status(status)
-        if status in list(Status)
-        else Status.SKIP
+        DcgmStatus(status)
+        if status in list(DcgmStatus)
+        else DcgmStatus.SKIP
         if status in ("skipped", "not run")
-        else Status.UNREADABLE,
+        else DcgmStatus.UNREADABLE,
         _entities(result),
         tuple(_errors(result)),
         tuple(_texts(result.get("info"))),
     )
 
 
-def _entities(result: dict[str, object]) -> tuple[Entity, ...]:
+def _entities(result: dict[str, object]) -> tuple[DcgmEntity, ...]:
     group = result.get("entity_group")
     if isinstance(group, str):
         number = _number(result.get("entity_id"))
-        return (Entity(group, number),) if number is not None else ()
+        return (DcgmEntity(group, number),) if number is not None else ()
     listed = result.get("gpu_ids", result.get("gpu_id"))
     numbers = [_number(part) for part in (listed.split(",") if isinstance(listed, str) else [listed])]
-    return tuple(Entity(GPU, number) for number in numbers if number is not None)
+    return tuple(DcgmEntity(GPU, number) for number in numbers if number is not None)
 
 
 def _number(value: object) -> int | None:
@@ -134,14 +134,14 @@ def _number(value: object) -> int | None:
     return number if number is not None and 0 <= number < _ID_LIMIT else None
 
 
-def _errors(result: dict[str, object]) -> Iterator[Error]:
+def _errors(result: dict[str, object]) -> Iterator[DiagnosisError]:
     warnings = result.get("warnings", result.get("warning"))
     for entry in warnings if isinstance(warnings, list) else [warnings]:
         if isinstance(entry, dict):
             text = entry.get("warning", entry.get("warnings"))
-            yield Error(_code(entry), text.strip()[:1000] if isinstance(text, str) else "")
+            yield DiagnosisError(_code(entry), text.strip()[:1000] if isinstance(text, str) else "")
         elif isinstance(entry, str) and entry.strip():
-            yield Error(_code(result), entry.strip()[:1000])
+            yield DiagnosisError(_code(result), entry.strip()[:1000])
 
 
 def _code(entry: dict[str, object]) -> int | None:

@@ -7,7 +7,7 @@ from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Finding, Verdict
-from muster_checks.dcgm.discovery import addresses_of
+from muster_checks.dcgm.discovery import read_addresses
 from muster_checks.dcgm.judge import judge
 from muster_checks.dcgm.parse import Diagnosis, parse
 from muster_checks.hardware.pci import nvidia_gpus
@@ -45,12 +45,12 @@ async def probe(node: NodeView, level: int) -> list[Finding]:
         raise NotHere("no NVIDIA GPU on the PCI bus")
     if node.commands.which("dcgmi") is None:
         raise ToolMissing("dcgmi", PACKAGE)
-    addresses = await addresses_of(node)
+    addresses = await read_addresses(node)
     findings = judge(await diagnose(node, ("-r", str(level), "-j"), LEVEL_TIMEOUT_S[level]), addresses)
-    return findings + _left_out(findings, [gpu.address for gpu in gpus if gpu.driver in ("", "nvidia")])
+    return findings + _judge_untested(findings, [gpu.address for gpu in gpus if gpu.driver in ("", "nvidia")])
 
 
-def _left_out(findings: Sequence[Finding], addresses: Sequence[str]) -> list[Finding]:
+def _judge_untested(findings: Sequence[Finding], addresses: Sequence[str]) -> list[Finding]:
     """UNKNOWN for GPUs that the diagnostic passed over while it tested others by their addresses."""
     tested = {finding.component for finding in findings}
     components = [f"gpu/{address}" for address in addresses]
@@ -79,13 +79,13 @@ async def diagnose(node: NodeView, arguments: tuple[str, ...], timeout_s: float)
         diagnosis = parse(output.stdout)
     except Unreadable as error:
         said = (output.stdout + output.stderr).decode("utf-8", "replace")
-        raise _refused(said, output, str(error)) from None
+        raise _explain_refusal(said, output, str(error)) from None
     if diagnosis.runtime_error:
-        raise _refused(diagnosis.runtime_error, output, diagnosis.runtime_error)
+        raise _explain_refusal(diagnosis.runtime_error, output, diagnosis.runtime_error)
     return diagnosis
 
 
-def _refused(said: str, output: Output, otherwise: str) -> CannotTell:
+def _explain_refusal(said: str, output: Output, otherwise: str) -> CannotTell:
     """Why there are no results, with what to do where that is known."""
     folded = said[:20_000].casefold()
     for words, reason, advice in _TROUBLES:

@@ -42,9 +42,9 @@ async def _probe(node: NodeView, parameters: DiskParameters) -> Sequence[Finding
 
 
 def _recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding] | None:
-    from muster_checks.disk.probe import recorded
+    from muster_checks.disk.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 DISK = Check(

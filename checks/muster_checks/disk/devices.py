@@ -18,7 +18,7 @@ _SCSI = re.compile(r"sd[a-z]{1,4}")
 _ARRAY = re.compile(r"md(?:\d+|_[\w.-]{1,32})")
 
 
-class Controller(msgspec.Struct, frozen=True):
+class NvmeController(msgspec.Struct, frozen=True):
     """One NVMe controller. state: ``live``, ``resetting``, ``dead`` …; local: on PCIe, not over a network."""
 
     name: str
@@ -33,7 +33,7 @@ class ScsiDisk(msgspec.Struct, frozen=True):
     state: str
 
 
-class Array(msgspec.Struct, frozen=True):
+class MdArray(msgspec.Struct, frozen=True):
     """One md array. missing: members that are not there; None for levels without redundancy. action: ``recover`` …"""
 
     name: str
@@ -43,17 +43,17 @@ class Array(msgspec.Struct, frozen=True):
     action: str
 
 
-class Devices(msgspec.Struct, frozen=True):
+class DiskDevices(msgspec.Struct, frozen=True):
     """unbound: NVMe disks on PCI that no driver took, as components (``disk/<address>``)."""
 
-    controllers: tuple[Controller, ...] = ()
+    controllers: tuple[NvmeController, ...] = ()
     scsi: tuple[ScsiDisk, ...] = ()
-    arrays: tuple[Array, ...] = ()
+    arrays: tuple[MdArray, ...] = ()
     unbound: tuple[str, ...] = ()
 
 
-def read_devices(node: NodeView) -> Devices:
-    return Devices(
+def read_devices(node: NodeView) -> DiskDevices:
+    return DiskDevices(
         controllers=tuple(_controllers(node)),
         scsi=tuple(_scsi(node)),
         arrays=tuple(_arrays(node)),
@@ -61,10 +61,10 @@ def read_devices(node: NodeView) -> Devices:
     )
 
 
-def _controllers(node: NodeView) -> list[Controller]:
+def _controllers(node: NodeView) -> list[NvmeController]:
     folder = node.path("/sys/class/nvme")
     return [
-        Controller(
+        NvmeController(
             name=name,
             state=read_text(folder / name / "state", 64) or "",
             # kernels without such a file know PCIe only
@@ -83,10 +83,10 @@ def _scsi(node: NodeView) -> list[ScsiDisk]:
     ]
 
 
-def _arrays(node: NodeView) -> list[Array]:
+def _arrays(node: NodeView) -> list[MdArray]:
     folder = node.path("/sys/block")
     return [
-        Array(
+        MdArray(
             name=name,
             level=read_text(folder / name / "md/level", 64) or "",
             state=read_text(folder / name / "md/array_state", 64) or "",

@@ -10,19 +10,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.disk import DiskParameters
-from muster_checks.disk.devices import Array, Controller, Devices, ScsiDisk
+from muster_checks.disk.devices import DiskDevices, MdArray, NvmeController, ScsiDisk
 from muster_checks.disk.mounts import Filesystem
-from muster_checks.disk.smart import Health
-from muster_checks.disk.space import Space
+from muster_checks.disk.smart import SmartHealth
+from muster_checks.disk.space import DiskSpace
 
 DAY_S = 86_400.0
 GIB = 1 << 30
 
 
-class Bit(msgspec.Struct, frozen=True):
+class WarningBit(msgspec.Struct, frozen=True):
     mask: int
     verdict: Verdict
     reason: str
@@ -32,23 +32,29 @@ class Bit(msgspec.Struct, frozen=True):
 
 # NVMe base specification 2.0, SMART / Health Information log, byte 0 (Critical Warning)
 CRITICAL_WARNINGS = (
-    Bit(0x04, Verdict.FAIL, "NvmeUnreliable", FaultClass.REPLACE, "says that it is unreliable: replace it"),
-    Bit(0x08, Verdict.FAIL, "NvmeReadOnly", FaultClass.REPLACE, "put itself into read-only mode: replace it"),
-    Bit(0x01, Verdict.WARN, "NvmeSpareLow", FaultClass.REPLACE, "has used up its spare blocks: replace it"),
-    Bit(0x10, Verdict.WARN, "NvmeBackupFailed", FaultClass.REPLACE, "loses its cache when power fails: replace it"),
-    Bit(0x02, Verdict.WARN, "NvmeTemperature", FaultClass.CONTACT, "is outside its limits of temperature: check fans"),
-    Bit(0x20, Verdict.WARN, "NvmePmrUnreliable", FaultClass.REPLACE, "has an unreliable memory region: replace it"),
+    WarningBit(0x04, Verdict.FAIL, "NvmeUnreliable", FaultClass.REPLACE, "says that it is unreliable: replace it"),
+    WarningBit(0x08, Verdict.FAIL, "NvmeReadOnly", FaultClass.REPLACE, "put itself into read-only mode: replace it"),
+    WarningBit(0x01, Verdict.WARN, "NvmeSpareLow", FaultClass.REPLACE, "has used up its spare blocks: replace it"),
+    WarningBit(
+        0x10, Verdict.WARN, "NvmeBackupFailed", FaultClass.REPLACE, "loses its cache when power fails: replace it"
+    ),
+    WarningBit(
+        0x02, Verdict.WARN, "NvmeTemperature", FaultClass.CONTACT, "is outside its limits of temperature: check fans"
+    ),
+    WarningBit(
+        0x20, Verdict.WARN, "NvmePmrUnreliable", FaultClass.REPLACE, "has an unreliable memory region: replace it"
+    ),
 )
 # gone for good; the others are on the way to or from "live"
 _DEAD = ("dead",)
 _OFFLINE = ("offline", "transport-offline")
 
 
-def counter_name(health: Health) -> str:
+def counter_name(health: SmartHealth) -> str:
     return f"{health.device}.media_errors"
 
 
-def judge_devices(devices: Devices, limits: DiskParameters) -> list[Finding]:
+def judge_devices(devices: DiskDevices, limits: DiskParameters) -> list[Finding]:
     local = sum(controller.local for controller in devices.controllers)
     findings = [
         *map(_controller, devices.controllers),
@@ -79,7 +85,7 @@ def judge_devices(devices: Devices, limits: DiskParameters) -> list[Finding]:
     return findings
 
 
-def judge_health(health: Health, series: Mapping[str, Series], limits: DiskParameters) -> list[Finding]:
+def judge_health(health: SmartHealth, series: Mapping[str, CounterSeries], limits: DiskParameters) -> list[Finding]:
     """What one disk says of itself; nothing if it says nothing (virtual disks, volumes of a RAID controller)."""
     if not health.says_something:
         return []
@@ -114,7 +120,7 @@ def judge_health(health: Health, series: Mapping[str, Series], limits: DiskParam
 
 
 def judge_filesystem(
-    filesystem: Filesystem, space: Space | None, error: OSError | None, needed: bool, limits: DiskParameters
+    filesystem: Filesystem, space: DiskSpace | None, error: OSError | None, needed: bool, limits: DiskParameters
 ) -> list[Finding]:
     """space: None where it is not visible or ``error`` says why not. needed: the node itself writes there."""
     component, where = f"disk/{filesystem.name}", f"{filesystem.point} ({filesystem.kind} on {filesystem.name})"
@@ -123,7 +129,7 @@ def judge_filesystem(
         text = f"{where} was put read-only by an error: nothing can be written; see the kernel log, reboot"
         bad.append(_finding(component, Verdict.FAIL, "FilesystemReadOnly", text, FaultClass.REBOOT))
     if error is not None:
-        bad.append(_unanswered(component, where, error))
+        bad.append(_judge_unanswered(component, where, error))
     if space is None:
         return bad or [_finding(component, Verdict.PASS, "Ok", f"{where}: its space cannot be seen from here")]
     inodes = space.free_inodes_percent
@@ -148,7 +154,7 @@ def judge_filesystem(
     return bad or [_finding(component, Verdict.PASS, "Ok", "", FaultClass.NONE, *measured)]
 
 
-def _controller(controller: Controller) -> Finding:
+def _controller(controller: NvmeController) -> Finding:
     component = f"disk/{controller.name}"
     if controller.state == "live":
         return _finding(component, Verdict.PASS, "Ok", "")
@@ -174,7 +180,7 @@ def _scsi(disk: ScsiDisk) -> Finding:
     return _finding(component, Verdict.WARN, "DiskNotRunning", text)
 
 
-def _array(array: Array) -> Finding:
+def _array(array: MdArray) -> Finding:
     component = f"disk/{array.name}"
     if array.state == "broken":
         text = f"{array.name} ({array.level}) lost a member and has no redundancy: its data are gone"
@@ -192,7 +198,7 @@ def _array(array: Array) -> Finding:
     return _finding(component, Verdict.PASS, "Ok", "")
 
 
-def _unanswered(component: str, where: str, error: OSError) -> Finding:
+def _judge_unanswered(component: str, where: str, error: OSError) -> Finding:
     if error.errno == errno.EIO:
         # the root folder of a mounted file system: no right and no name can be at fault
         text = f"{where} cannot even be looked at (input/output error): see the kernel log, reboot"
@@ -201,7 +207,9 @@ def _unanswered(component: str, where: str, error: OSError) -> Finding:
     return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{where}: {why}")
 
 
-def _smart(health: Health, verdict: Verdict, reason: str, message: str, asks: FaultClass = FaultClass.NONE) -> Finding:
+def _smart(
+    health: SmartHealth, verdict: Verdict, reason: str, message: str, asks: FaultClass = FaultClass.NONE
+) -> Finding:
     rows = [
         ("spare", health.spare_percent, "%", health.spare_threshold_percent),
         ("wear", health.wear_percent, "%", None),

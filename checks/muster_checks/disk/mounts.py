@@ -79,7 +79,7 @@ def read_mounts(node: NodeView) -> list[Mount]:
     return []
 
 
-def filesystems(node: NodeView, mounts: list[Mount]) -> list[Filesystem]:
+def group_filesystems(node: NodeView, mounts: list[Mount]) -> list[Filesystem]:
     by_device: dict[str, list[Mount]] = {}
     for mount in mounts:
         if mount.kind in LOCAL_TYPES and not _OF_PODS.search(mount.point):
@@ -90,13 +90,13 @@ def filesystems(node: NodeView, mounts: list[Mount]) -> list[Filesystem]:
             device=device,
             kind=group[0].kind,
             points=tuple(mount.point for mount in group),
-            stopped=_stopped(group),
+            stopped=_is_stopped(group),
         )
         for device, group in by_device.items()
     ]
 
 
-def serving(mounts: list[Mount], paths: list[str]) -> frozenset[str]:
+def find_serving_mount(mounts: list[Mount], paths: list[str]) -> frozenset[str]:
     """The devices whose file systems hold these folders."""
     found = set()
     for path in paths:
@@ -107,7 +107,7 @@ def serving(mounts: list[Mount], paths: list[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _stopped(group: list[Mount]) -> bool:
+def _is_stopped(group: list[Mount]) -> bool:
     if any(mount.super_options & STOPPED for mount in group):
         return True
     # a folder bound elsewhere may say rw above a file system that was mounted read-only on purpose

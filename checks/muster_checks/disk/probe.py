@@ -6,60 +6,60 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from muster_checks.base.bounded_read import Unreadable
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import NotHere
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.disk import DiskParameters
-from muster_checks.disk.devices import Devices, read_devices
+from muster_checks.disk.devices import DiskDevices, read_devices
 from muster_checks.disk.judge import counter_name, judge_devices, judge_filesystem, judge_health
-from muster_checks.disk.mounts import Filesystem, filesystems, read_mounts, serving
-from muster_checks.disk.smart import NVME, SMARTCTL, Health, NotAsked, parse_nvme, parse_smartctl
-from muster_checks.disk.space import Space, Spaces
+from muster_checks.disk.mounts import Filesystem, find_serving_mount, group_filesystems, read_mounts
+from muster_checks.disk.smart import NVME, SMARTCTL, SmartHealth, SmartUnavailable, parse_nvme, parse_smartctl
+from muster_checks.disk.space import DiskSpace, SpaceReader
 
-_SPACES = Spaces()
+_SPACES = SpaceReader()
 
 
-async def probe(node: NodeView, parameters: DiskParameters, spaces: Spaces = _SPACES) -> list[Finding]:
+async def probe(node: NodeView, parameters: DiskParameters, spaces: SpaceReader = _SPACES) -> list[Finding]:
     devices, mounts = read_devices(node), read_mounts(node)
-    found = filesystems(node, mounts)
+    found = group_filesystems(node, mounts)
     if not (devices.controllers or devices.scsi or devices.arrays or devices.unbound or found or parameters.min_nvme):
         raise NotHere("no NVMe or SCSI disk, no array, and no local file system is mounted")
-    needed = serving(mounts, [path.strip() for path in parameters.paths.split(",") if path.strip()])
+    needed = find_serving_mount(mounts, [path.strip() for path in parameters.paths.split(",") if path.strip()])
     answers = await asyncio.gather(
-        _own_view(node, devices, parameters),
+        _judge_own_view(node, devices, parameters),
         *(_filesystem(node, filesystem, filesystem.device in needed, parameters, spaces) for filesystem in found),
     )
-    return _without_repeats([*judge_devices(devices, parameters), *(found for each in answers for found in each)])
+    return _drop_repeats([*judge_devices(devices, parameters), *(found for each in answers for found in each)])
 
 
-def recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding] | None:
+def judge_recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding] | None:
     """The output of `smartctl -j`, or of `nvme smart-log -o json`."""
     for parse in (parse_smartctl, parse_nvme):
         try:
             health = parse(text)
-        except (Unreadable, NotAsked):
+        except (Unreadable, SmartUnavailable):
             continue
         return judge_health(health, {}, parameters) or None
     return None
 
 
-async def _own_view(node: NodeView, devices: Devices, parameters: DiskParameters) -> list[Finding]:
+async def _judge_own_view(node: NodeView, devices: DiskDevices, parameters: DiskParameters) -> list[Finding]:
     if not parameters.smart:
         return []
     names = [controller.name for controller in devices.controllers if controller.local and controller.state != "dead"]
     names += [disk.name for disk in devices.scsi if disk.state == "running"]
     answers = await asyncio.gather(*(_health(node, name, parameters.command_timeout_s) for name in names))
-    healths = [answer for answer in answers if isinstance(answer, Health)]
+    healths = [answer for answer in answers if isinstance(answer, SmartHealth)]
     node.history.note(
         "disk", {counter_name(health): health.media_errors for health in healths if health.media_errors is not None}
     )
-    series: Mapping[str, Series] = node.history.of("disk")
+    series: Mapping[str, CounterSeries] = node.history.of("disk")
     judged = [finding for health in healths for finding in judge_health(health, series, parameters)]
     return [*judged, *(answer for answer in answers if isinstance(answer, Finding))]
 
 
-async def _health(node: NodeView, name: str, timeout_s: float) -> Health | Finding | None:
+async def _health(node: NodeView, name: str, timeout_s: float) -> SmartHealth | Finding | None:
     """None for a SCSI disk that cannot be asked at all: a virtual one, or a volume of a RAID controller."""
     nvme = name.startswith("nvme")
     output = await node.commands.run([*SMARTCTL, f"/dev/{name}"], timeout_s=timeout_s)
@@ -72,7 +72,7 @@ async def _health(node: NodeView, name: str, timeout_s: float) -> Health | Findi
     try:
         # smartctl's exit code is a set of bits, most of which say something of the disk
         health = parse(output.stdout)
-    except NotAsked as said:
+    except SmartUnavailable as said:
         return _unknown(name, "NotReadable", f"smartctl: {said}") if nvme or said.forbidden else None
     except Unreadable as error:
         return _unknown(name, "NotReadable", output.trouble or f"{output.argv[0]}: {error}")
@@ -82,9 +82,9 @@ async def _health(node: NodeView, name: str, timeout_s: float) -> Health | Findi
 
 
 async def _filesystem(
-    node: NodeView, filesystem: Filesystem, needed: bool, parameters: DiskParameters, spaces: Spaces
+    node: NodeView, filesystem: Filesystem, needed: bool, parameters: DiskParameters, spaces: SpaceReader
 ) -> list[Finding]:
-    space: Space | None = None
+    space: DiskSpace | None = None
     error: OSError | None = None
     # the distribution fills what it needs at boot, and it is small: only its state counts
     if filesystem.kind != "vfat" and not filesystem.point.startswith("/boot"):
@@ -95,7 +95,7 @@ async def _filesystem(
     return judge_filesystem(filesystem, space, error, needed, parameters)
 
 
-def _without_repeats(findings: list[Finding]) -> list[Finding]:
+def _drop_repeats(findings: list[Finding]) -> list[Finding]:
     """A disk that the kernel finds sound and that has more to say of itself needs one line, not two."""
     spoken = {finding.component for finding in findings if finding.measurements or finding.verdict is not Verdict.PASS}
     return [

@@ -16,7 +16,7 @@ NVME = ("nvme", "smart-log", "-o", "json")
 _NO_RIGHT = ("Permission denied", "Operation not permitted")
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class SmartHealth(msgspec.Struct, frozen=True, kw_only=True):
     """None where the disk does not say.
 
     device:  ``nvme0``, ``sda``; ``nvme`` where the text does not name it
@@ -40,7 +40,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         return self.passed is not None or self.critical_warning is not None
 
 
-class NotAsked(Exception):
+class SmartUnavailable(Exception):
     """The tool could not ask the disk. ``forbidden``: for want of rights."""
 
     def __init__(self, message: str, forbidden: bool) -> None:
@@ -48,8 +48,11 @@ class NotAsked(Exception):
         self.forbidden = forbidden
 
 
-def parse_smartctl(text: bytes) -> Health:
-    """Raises Unreadable, or NotAsked when smartctl could not open the disk. A disk without SMART says nothing."""
+def parse_smartctl(text: bytes) -> SmartHealth:
+    """Raises Unreadable, or SmartUnavailable when smartctl could not open the disk.
+
+    A disk without SMART says nothing.
+    """
     document = _object(json_document(text))
     run = _object(document.get("smartctl"))
     if not run:
@@ -57,8 +60,8 @@ def parse_smartctl(text: bytes) -> Health:
     status = _object(document.get("smart_status")).get("passed")
     log = _object(document.get("nvme_smart_health_information_log"))
     if not isinstance(status, bool) and not log and (said := _messages(run)):
-        raise NotAsked(said, any(word in said for word in _NO_RIGHT))
-    return Health(
+        raise SmartUnavailable(said, any(word in said for word in _NO_RIGHT))
+    return SmartHealth(
         device=PurePosixPath(str(_object(document.get("device")).get("name", "disk"))[:64]).name or "disk",
         passed=status if isinstance(status, bool) else None,
         critical_warning=_byte(log.get("critical_warning")),
@@ -70,13 +73,13 @@ def parse_smartctl(text: bytes) -> Health:
     )
 
 
-def parse_nvme(text: bytes) -> Health:
+def parse_nvme(text: bytes) -> SmartHealth:
     """Raises Unreadable."""
     log = _object(json_document(text))
     if "critical_warning" not in log or "spare_thresh" not in log:
         raise Unreadable("no critical_warning: expected the output of nvme smart-log -o json")
     kelvin = number(log.get("temperature"))
-    return Health(
+    return SmartHealth(
         device="nvme",
         critical_warning=_byte(log.get("critical_warning")),
         spare_percent=_percent(log.get("avail_spare")),

@@ -17,7 +17,7 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.disk.mounts import Filesystem
 
 
-class Space(msgspec.Struct, frozen=True):
+class DiskSpace(msgspec.Struct, frozen=True):
     """For whoever is not root, as the kubelet counts. free_inodes_percent: None where inodes are made at need."""
 
     free_percent: float
@@ -25,14 +25,14 @@ class Space(msgspec.Struct, frozen=True):
     free_bytes: int
 
 
-ReadSpace = Callable[[list[Path], str], Space | None]
+ReadSpace = Callable[[list[Path], str], DiskSpace | None]
 
 
-class Asking:
+class SpaceRequest:
     """One file system that is being asked. At the end ``space`` or ``error`` is set; neither if it is not visible."""
 
     def __init__(self, read: ReadSpace, places: list[Path], device: str) -> None:
-        self.space: Space | None = None
+        self.space: DiskSpace | None = None
         self.error: OSError | None = None
         self._read, self._places, self._device = read, places, device
         self._loop = asyncio.get_running_loop()
@@ -49,14 +49,14 @@ class Asking:
             self._loop.call_soon_threadsafe(self.ended.set)
 
 
-class Spaces:
+class SpaceReader:
     """Who is being asked; lives as long as the process. ``read``: asks the kernel (:func:`read_space`)."""
 
     def __init__(self, read: ReadSpace | None = None) -> None:
         self._read = read or read_space
-        self._asking: dict[tuple[str, str], Asking] = {}
+        self._asking: dict[tuple[str, str], SpaceRequest] = {}
 
-    async def ask(self, node: NodeView, filesystem: Filesystem, timeout_s: float) -> Space | None:
+    async def ask(self, node: NodeView, filesystem: Filesystem, timeout_s: float) -> DiskSpace | None:
         """None where the file system is not visible from here. Raises OSError, TimeoutError if it does not answer."""
         key = filesystem.device, str(node.root)
         before = self._asking.get(key)
@@ -64,7 +64,7 @@ class Spaces:
             raise TimeoutError
         # the second: for an agent that has the node's processes before it, but not its root
         places = [node.path(filesystem.point), node.path("/proc/1/root" + filesystem.point)]
-        asking = self._asking[key] = Asking(self._read, places, filesystem.device)
+        asking = self._asking[key] = SpaceRequest(self._read, places, filesystem.device)
         async with asyncio.timeout(timeout_s):
             await asking.ended.wait()
         del self._asking[key]
@@ -73,7 +73,7 @@ class Spaces:
         return asking.space
 
 
-def read_space(places: list[Path], device: str) -> Space | None:
+def read_space(places: list[Path], device: str) -> DiskSpace | None:
     """The space of the file system ``device`` at the first of ``places`` where it is to be seen. Raises OSError."""
     for place in places:
         try:
@@ -87,10 +87,10 @@ def read_space(places: list[Path], device: str) -> Space | None:
     return None
 
 
-def _space(found: os.statvfs_result) -> Space | None:
+def _space(found: os.statvfs_result) -> DiskSpace | None:
     if not found.f_blocks:
         return None
-    return Space(
+    return DiskSpace(
         free_percent=100 * found.f_bavail / found.f_blocks,
         free_inodes_percent=100 * found.f_favail / found.f_files if found.f_files else None,
         free_bytes=found.f_bavail * found.f_frsize,

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 
 if TYPE_CHECKING:
-    from muster_checks.dmesg.catalogue.types import Row
+    from muster_checks.dmesg.catalogue.types import PatternRow
 
 
 class SourceKind(StrEnum):
@@ -28,7 +28,7 @@ class SourceKind(StrEnum):
     JOURNAL = "journal"
 
 
-class Start(StrEnum):
+class StartPosition(StrEnum):
     """Where to begin without a saved position. ``BOOT`` means for a plain file: at its beginning."""
 
     BOOT = "boot"
@@ -47,8 +47,9 @@ class DmesgParameters(Parameters):
     path: Path | None = Field(
         default=None, description="device or file, as this process sees it (default: /dev/kmsg of the node)"
     )
-    start: Start = Field(
-        default=Start.BOOT, description="without a saved position: all since boot, or only what comes from now on"
+    start: StartPosition = Field(
+        default=StartPosition.BOOT,
+        description="without a saved position: all since boot, or only what comes from now on",
     )
     user_lines: UserLines = Field(default=UserLines.COUNT, description="lines that programs wrote into the kernel log")
     catalogue: Path | None = Field(
@@ -70,7 +71,7 @@ class DmesgParameters(Parameters):
 
 
 def _open_stream(
-    node: NodeView, parameters: DmesgParameters, position: bytes | None, *, rules: "Sequence[Row]" = ()
+    node: NodeView, parameters: DmesgParameters, position: bytes | None, *, rules: "Sequence[PatternRow]" = ()
 ) -> CheckStream:
     # here, not above: it loads re2 and the catalogue, which who only asks for the declaration does not need
     from muster_checks.dmesg.stream_factory import open_stream
@@ -93,6 +94,6 @@ DMESG = Check(
 )
 
 
-def with_rules(check: Check, rules: "Sequence[Row]") -> Check:
+def with_rules(check: Check, rules: "Sequence[PatternRow]") -> Check:
     """``check`` (dmesg) with ``rules`` of an operator's beside its own."""
     return replace(check, stream=partial(_open_stream, rules=tuple(rules)))

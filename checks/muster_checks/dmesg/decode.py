@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import msgspec
 
-from muster_checks.dmesg.catalogue.match import fixed
-from muster_checks.dmesg.catalogue.types import LinkBit, Nvlink5Row
+from muster_checks.dmesg.catalogue.match import compile_fixed
+from muster_checks.dmesg.catalogue.types import LinkBitRow, Nvlink5Row
 
 MATCHES_PER_RECORD = 16  # more Xid in one record than any driver prints
 _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
@@ -39,10 +39,10 @@ _PLAIN_ADDRESS = rf"^{_ADDRESS}$"
 
 
 @lru_cache(maxsize=512)
-def pci_address(text: str) -> str | None:
+def decode_pci_address(text: str) -> str | None:
     """``0000:b3:00.0`` in lower case and with its function, or None for what is no PCI address."""
     text = text.strip(":. ")
-    if len(text) > 24 or fixed(_PLAIN_ADDRESS).search(text.encode("utf-8", "replace")) is None:
+    if len(text) > 24 or compile_fixed(_PLAIN_ADDRESS).search(text.encode("utf-8", "replace")) is None:
         return None
     domain, _, rest = text.lower().partition(":")
     # some lines fill the domain up to eight digits; the kernel's name for the device has four where four are enough
@@ -50,17 +50,17 @@ def pci_address(text: str) -> str | None:
 
 
 class XidLine(msgspec.Struct, frozen=True):
-    """``address``: as :func:`pci_address`; ``rest``: what stands after the code and its comma."""
+    """``address``: as :func:`decode_pci_address`; ``rest``: what stands after the code and its comma."""
 
     address: str
     code: int
     rest: str
 
 
-def xids(text: bytes) -> list[XidLine]:
+def decode_xids(text: bytes) -> list[XidLine]:
     """The Xid in one record, in order."""
-    found = fixed(XID).find_all(text, MATCHES_PER_RECORD)
-    return [XidLine(pci_address(one["address"]) or "", int(one["code"]), one.get("rest", "")) for one in found]
+    found = compile_fixed(XID).find_all(text, MATCHES_PER_RECORD)
+    return [XidLine(decode_pci_address(one["address"]) or "", int(one["code"]), one.get("rest", "")) for one in found]
 
 
 class SxidLine(msgspec.Struct, frozen=True):
@@ -74,27 +74,27 @@ class SxidLine(msgspec.Struct, frozen=True):
     follows: bool
 
 
-def sxids(text: bytes) -> list[SxidLine]:
+def decode_sxids(text: bytes) -> list[SxidLine]:
     """The SXid in one record, in order."""
     lines = []
-    for one in fixed(SXID).find_all(text, MATCHES_PER_RECORD):
+    for one in compile_fixed(SXID).find_all(text, MATCHES_PER_RECORD):
         rest = one.get("rest", "").encode()
-        parts = fixed(_SXID_REST).search(rest) or {}
+        parts = compile_fixed(_SXID_REST).search(rest) or {}
         word, link = parts.get("word"), parts.get("link")
         lines.append(
             SxidLine(
-                address=pci_address(one["address"]) or "",
+                address=decode_pci_address(one["address"]) or "",
                 code=int(one["code"]),
                 fatal=None if word is None else not word.lower().startswith("non"),
                 link=int(link) if link is not None and len(link) < 6 else None,
                 text=parts.get("text", "").strip(),
-                follows=fixed(_SXID_FOLLOWS).search(rest) is not None,
+                follows=compile_fixed(_SXID_FOLLOWS).search(rest) is not None,
             )
         )
     return lines
 
 
-class Nvlink5(msgspec.Struct, frozen=True):
+class Nvlink5Error(msgspec.Struct, frozen=True):
     """``unit``: as the line names it, empty if it names none; ``fatal``: the line's own word;
     ``action``: RESET_GPU, IGNORE, XID_154_EVAL, or empty when no row fits; ``investigate``: the row's second column.
     """
@@ -108,7 +108,7 @@ class Nvlink5(msgspec.Struct, frozen=True):
 _SEVERITY = {"IGNORE": 0, "XID_154_EVAL": 1, "RESET_GPU": 2}
 
 
-def nvlink5(code: int, rest: str, rows: Sequence[Nvlink5Row]) -> Nvlink5:
+def decode_nvlink5(code: int, rest: str, rows: Sequence[Nvlink5Row]) -> Nvlink5Error:
     """Decode the text of Xid 144 to 150: ``<unit> <word> <XCn> <in> Link <n> (<intrInfo> <errorStatus> ...)``.
 
     The bits of intrInfo lie differently before R575 and from it on, and the line does not say which driver wrote it:
@@ -116,11 +116,11 @@ def nvlink5(code: int, rest: str, rows: Sequence[Nvlink5Row]) -> Nvlink5:
     word decides: the worst for Fatal, the mildest otherwise.
     """
     text = rest.encode()
-    whole = fixed(_NVLINK5).search(text)
+    whole = compile_fixed(_NVLINK5).search(text)
     if whole is None:
-        word = (fixed(_NVLINK5_WORD).search(text) or {}).get("word", "")
-        unit = (fixed(_NVLINK5_UNIT).search(text) or {}).get("unit", "")
-        return Nvlink5(unit, fatal=word.lower() == "fatal")
+        word = (compile_fixed(_NVLINK5_WORD).search(text) or {}).get("word", "")
+        unit = (compile_fixed(_NVLINK5_UNIT).search(text) or {}).get("unit", "")
+        return Nvlink5Error(unit, fatal=word.lower() == "fatal")
     units = tuple(part.strip().replace(" ", "_") for part in whole["unit"].split("/"))
     fatal = not whole["word"].lower().startswith("non")
     info, status = int(whole["info"], 16), int(whole["status"], 16)
@@ -128,30 +128,30 @@ def nvlink5(code: int, rest: str, rows: Sequence[Nvlink5Row]) -> Nvlink5:
     # a status is one value, or several one-bit values at once
     chosen = [r for r in fitting if r.fits_status(status)] or [r for r in fitting if r.within_status(status)]
     if not chosen:
-        return Nvlink5(units[0], fatal)
+        return Nvlink5Error(units[0], fatal)
     pick = max if fatal else min
     row = pick(chosen, key=lambda r: _SEVERITY.get(r.action, 2))
-    return Nvlink5(units[0], fatal, row.action, row.investigate)
+    return Nvlink5Error(units[0], fatal, row.action, row.investigate)
 
 
 class LinkError(msgspec.Struct, frozen=True):
     """Xid 74: the link's number and the rows of its bits. ``unlisted``: a bit that NVIDIA's table does not know."""
 
     link: int
-    bits: tuple[LinkBit, ...]
+    bits: tuple[LinkBitRow, ...]
     unlisted: bool
 
 
 LISTED_REGISTERS = (1, 3, 4, 5)  # the others carry nothing on the products the table is for
 
 
-def link_error(rest: str, table: Sequence[LinkBit]) -> LinkError | None:
+def decode_link_error(rest: str, table: Sequence[LinkBitRow]) -> LinkError | None:
     """Decode ``... link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)``; None when the seven registers are not there."""
-    found = fixed(_LINK_REGISTERS).search(rest.encode())
+    found = compile_fixed(_LINK_REGISTERS).search(rest.encode())
     if found is None:
         return None
     known = {(row.register, row.bit): row for row in table}
-    bits: list[LinkBit] = []
+    bits: list[LinkBitRow] = []
     unlisted = False
     for register in LISTED_REGISTERS:
         value = int(found[f"r{register}"], 16)
@@ -165,17 +165,17 @@ def link_error(rest: str, table: Sequence[LinkBit]) -> LinkError | None:
     return LinkError(int(found["link"]), tuple(bits), unlisted)
 
 
-def recovery_action(rest: str) -> str:
+def decode_recovery_action(rest: str) -> str:
     """The new action of Xid 154 (``GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)``)."""
-    return (fixed(_RECOVERY).search(rest.encode()) or {}).get("action", "")
+    return (compile_fixed(_RECOVERY).search(rest.encode()) or {}).get("action", "")
 
 
-def gpu_uuids(text: bytes) -> list[tuple[str, str]]:
+def decode_gpu_uuids(text: bytes) -> list[tuple[str, str]]:
     """(uuid, address) of ``NVRM: GPU at PCI:0000:9b:00: GPU-...``, which the driver prints before its first Xid."""
-    found = fixed(GPU_UUID).find_all(text, MATCHES_PER_RECORD)
-    return [(one["uuid"], pci_address(one["address"]) or "") for one in found]
+    found = compile_fixed(GPU_UUID).find_all(text, MATCHES_PER_RECORD)
+    return [(one["uuid"], decode_pci_address(one["address"]) or "") for one in found]
 
 
-def resets_done(text: bytes) -> list[str]:
+def decode_resets(text: bytes) -> list[str]:
     """UUIDs of GPUs whose reset worked."""
-    return [one["uuid"] for one in fixed(RESET_DONE).find_all(text, MATCHES_PER_RECORD)]
+    return [one["uuid"] for one in compile_fixed(RESET_DONE).find_all(text, MATCHES_PER_RECORD)]

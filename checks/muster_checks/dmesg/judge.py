@@ -14,9 +14,17 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict, shorten
 from muster_checks.dmesg import decode
 from muster_checks.dmesg.catalogue.match import Matcher
-from muster_checks.dmesg.catalogue.templates import PART_CHARACTERS, bits_fit, fill, plain, template_names
-from muster_checks.dmesg.catalogue.types import COUNT_LIMIT, SXID_REASON, XID_REASON, Catalogue, Meaning, Row, XidRow
-from muster_checks.dmesg.line_context import Taking
+from muster_checks.dmesg.catalogue.templates import PART_CHARACTERS, bits_fit, clean_part, fill_template, template_names
+from muster_checks.dmesg.catalogue.types import (
+    COUNT_LIMIT,
+    SXID_REASON,
+    XID_REASON,
+    Catalogue,
+    PatternRow,
+    RowMeaning,
+    XidRow,
+)
+from muster_checks.dmesg.line_context import LineContext
 from muster_checks.dmesg.multi_line import RecentLines
 from muster_checks.dmesg.open_findings import Event, OpenFinding, OpenFindings
 from muster_checks.dmesg.sources.records import KernelLine
@@ -43,19 +51,19 @@ _NVLINK5 = {
 _RESET_FAILED = "GpuResetFailed"
 
 
-class Context(msgspec.Struct, frozen=True):
+class RowContext(msgspec.Struct, frozen=True):
     at: float
     groups: dict[str, str]
 
 
 class JudgeState(msgspec.Struct):
-    """What :meth:`Judge.state` gives; plain values, a few MB at the very most."""
+    """What :meth:`KernelLogJudge.state` gives; plain values, a few MB at the very most."""
 
     version: int
     open: list[OpenFinding]
     windows: Dump
     gpus: dict[str, str]  # address by UUID
-    contexts: dict[str, Context]  # by row
+    contexts: dict[str, RowContext]  # by row
     seen: dict[str, float]  # when a row that another one waits for was last seen
     recent: list[str] = []  # the last lines, where a row reaches over several
 
@@ -64,7 +72,7 @@ def identity(component: str) -> str:
     return component
 
 
-class Judge:
+class KernelLogJudge:
     """``refuse_user``: leave out lines that were written from user space. ``names``: a component's canonical name
     (device_names.py). ``clock``: seconds since the epoch, on the same line of time as the lines' own."""
 
@@ -117,8 +125,8 @@ class Judge:
         self._open = OpenFindings()
         self._windows = Windows()
         self._gpus: dict[str, str] = {}
-        self._contexts: dict[str, Context] = {}
-        self._seen: dict[str, float] = {}
+        self._contexts: dict[str, RowContext] = {}
+        self._last_seen: dict[str, float] = {}
         self._recent.load([])
 
     # ---- in and out ---------------------------------------------------------------------------------------------
@@ -139,7 +147,7 @@ class Judge:
         spans = self._recent.push(line.text) if self._recent.wanted else ()
         if not hits and not spans:
             return []
-        one = Taking(line, text, min(line.at, self._clock()))
+        one = LineContext(line, text, min(line.at, self._clock()))
         for index in hits:
             handler, arguments = self._handlers[index]
             handler(one, *arguments)
@@ -170,7 +178,7 @@ class Judge:
             windows=self._windows.dump(),
             gpus=dict(self._gpus),
             contexts=dict(self._contexts),
-            seen=dict(self._seen),
+            seen=dict(self._last_seen),
             recent=self._recent.dump(),
         )
 
@@ -193,21 +201,21 @@ class Judge:
         rows = {row.name for row in self._catalogue.rows}
         self._gpus = dict(list(taken.gpus.items())[-GPUS_LIMIT:])
         self._contexts = {name: context for name, context in taken.contexts.items() if name in rows}
-        self._seen = {name: at for name, at in taken.seen.items() if name in rows}
+        self._last_seen = {name: at for name, at in taken.seen.items() if name in rows}
         self._recent.load(taken.recent)
         return ""
 
     # ---- NVIDIA's own lines -------------------------------------------------------------------------------------
 
-    def _take_uuid(self, one: Taking, _index: int) -> None:
-        for uuid, address in decode.gpu_uuids(one.text):
+    def _take_uuid(self, one: LineContext, _index: int) -> None:
+        for uuid, address in decode.decode_gpu_uuids(one.text):
             self._gpus.pop(uuid, None)
             self._gpus[uuid] = address
             if len(self._gpus) > GPUS_LIMIT:
                 del self._gpus[next(iter(self._gpus))]
 
-    def _take_xids(self, one: Taking, _index: int) -> None:
-        for xid in decode.xids(one.text):
+    def _take_xids(self, one: LineContext, _index: int) -> None:
+        for xid in decode.decode_xids(one.text):
             row = self._catalogue.xid(xid.code)
             component = self._names(f"gpu/{xid.address}")
             reason = f"{XID_REASON}{xid.code}"
@@ -215,12 +223,12 @@ class Judge:
                 self._clear(one, component, tuple(f"{XID_REASON}{code}" for code in row.cancels))
             told = f"Xid {xid.code} on {component}: "
             if row.decode == "recovery":
-                self._take_recovery(one, component, reason, row, decode.recovery_action(xid.rest))
+                self._take_recovery(one, component, reason, row, decode.decode_recovery_action(xid.rest))
             elif row.decode == "xid74":
                 verdict, asks, what = self._judge_link(one, component, row, xid.rest)
                 self._raise(one, component, reason, verdict, asks, told + what, row.quiet_s)
             elif row.decode == "nvlink5":
-                found = decode.nvlink5(xid.code, xid.rest, self._catalogue.nvlink5)
+                found = decode.decode_nvlink5(xid.code, xid.rest, self._catalogue.nvlink5)
                 # no row fits: the line's own word is all there is
                 undecoded = (Verdict.FAIL, FaultClass.CONTACT) if found.fatal else (Verdict.WARN, FaultClass.NONE)
                 verdict, asks = _NVLINK5.get(found.action, undecoded)
@@ -230,16 +238,16 @@ class Judge:
             else:
                 self._raise(one, component, reason, row.verdict, row.fault_class, told + row.description, row.quiet_s)
 
-    def _take_recovery(self, one: Taking, component: str, reason: str, row: XidRow, action: str) -> None:
-        asked: Meaning = self._catalogue.recoveries.get(action.lower(), row)
+    def _take_recovery(self, one: LineContext, component: str, reason: str, row: XidRow, action: str) -> None:
+        asked: RowMeaning = self._catalogue.recoveries.get(action.lower(), row)
         if asked.verdict is Verdict.PASS:
             self._clear(one, component, (reason,))
             return
         message = f"Xid 154 on {component}: the driver asks for: {action or 'what cannot be read'}"
         self._raise(one, component, reason, asked.verdict, asked.fault_class, message, row.quiet_s)
 
-    def _judge_link(self, one: Taking, component: str, row: XidRow, rest: str) -> tuple[Verdict, FaultClass, str]:
-        error = decode.link_error(rest, self._catalogue.link_bits)
+    def _judge_link(self, one: LineContext, component: str, row: XidRow, rest: str) -> tuple[Verdict, FaultClass, str]:
+        error = decode.decode_link_error(rest, self._catalogue.link_bits)
         if error is None or error.unlisted or not error.bits:
             where = "" if error is None else f" on link {error.link}"
             return row.verdict, row.fault_class, f"{row.description}{where}, not decoded"
@@ -260,8 +268,8 @@ class Judge:
         fails, _, asks, meaning = cast("tuple[bool, bool, FaultClass, str]", worst)
         return Verdict.FAIL if fails else Verdict.WARN, asks, f"{meaning}, link {error.link}"
 
-    def _take_sxids(self, one: Taking, _index: int) -> None:
-        for sxid in decode.sxids(one.text):
+    def _take_sxids(self, one: LineContext, _index: int) -> None:
+        for sxid in decode.decode_sxids(one.text):
             row = self._catalogue.sxid(sxid.code)
             component = self._names(f"nvswitch/{sxid.address}")
             reason = f"{SXID_REASON}{sxid.code}"
@@ -279,10 +287,10 @@ class Judge:
                 one, component, reason, verdict, asks, f"SXid {sxid.code} on {component}: {what}{link}", row.quiet_s
             )
 
-    def _take_reset(self, one: Taking, _index: int) -> None:
-        for uuid in decode.resets_done(one.text):
+    def _take_reset(self, one: LineContext, _index: int) -> None:
+        for uuid in decode.decode_resets(one.text):
             address = self._gpus.get(uuid)
-            failed_as = self._names(f"gpu/{address or plain(uuid)}")
+            failed_as = self._names(f"gpu/{address or clean_part(uuid)}")
             if self._open.is_open(failed_as, _RESET_FAILED):
                 self._clear(one, failed_as, (_RESET_FAILED,))
             if address is None:
@@ -299,11 +307,11 @@ class Judge:
 
     # ---- rows of kernel.yaml and of users -----------------------------------------------------------------------
 
-    def _take_context(self, one: Taking, row: Row, index: int) -> None:
+    def _take_context(self, one: LineContext, row: PatternRow, index: int) -> None:
         groups = {name: text[:PART_CHARACTERS] for name, text in self._matcher.groups(index, one.text).items()}
-        self._contexts[row.name] = Context(one.at, groups)
+        self._contexts[row.name] = RowContext(one.at, groups)
 
-    def _take_row(self, one: Taking, row: Row, index: int) -> None:
+    def _take_row(self, one: LineContext, row: PatternRow, index: int) -> None:
         if one.has_said(row):
             return  # another of its patterns
         groups = self._matcher.groups(index, one.text)
@@ -311,8 +319,8 @@ class Judge:
             return
         one.rows[row.name] = row.verdict
         if row.name in self._awaited:
-            self._seen[row.name] = one.at
-        if row.after and not 0 <= one.at - self._seen.get(row.after, float("-inf")) <= row.after_s:
+            self._last_seen[row.name] = one.at
+        if row.after and not 0 <= one.at - self._last_seen.get(row.after, float("-inf")) <= row.after_s:
             return
         context = self._contexts.get(row.name)
         if context is not None and 0 <= one.at - context.at <= row.context_s:
@@ -329,43 +337,43 @@ class Judge:
                 return
             if not self._open.is_open(component, row.name):
                 lines = row.count  # those that led up to it
-        told = fill(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
+        told = fill_template(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
         where = "" if component == "host" else f" on {component}"
         self._raise(one, component, row.name, row.verdict, row.fault_class, told + where, row.quiet_s, lines)
 
-    def _take_lines(self, one: Taking, row: Row, lines: str) -> None:
+    def _take_lines(self, one: LineContext, row: PatternRow, lines: str) -> None:
         """The last lines end as a row wants it; ``lines``: those that its pattern reaches over."""
         if one.has_said(row) or one.line.uptime_s < row.delay_s:
             return
         one.rows[row.name] = row.verdict
-        told = fill(row.message, {"line": lines})
+        told = fill_template(row.message, {"line": lines})
         self._raise(one, row.component, row.name, row.verdict, row.fault_class, told, row.quiet_s)
 
-    def _take_clear(self, one: Taking, row: Row, index: int) -> None:
+    def _take_clear(self, one: LineContext, row: PatternRow, index: int) -> None:
         self._clear(one, self._component(row, self._matcher.groups(index, one.text)), (row.name,))
 
-    def _component(self, row: Row, groups: dict[str, str]) -> str:
+    def _component(self, row: PatternRow, groups: dict[str, str]) -> str:
         """The template filled with what the groups say of the device; ``host`` when that is not enough."""
-        said = {name: plain(text) for name, text in groups.items()}
+        said = {name: clean_part(text) for name, text in groups.items()}
         if "bdf" in said:
-            said["bdf"] = decode.pci_address(said["bdf"]) or ""
+            said["bdf"] = decode.decode_pci_address(said["bdf"]) or ""
         if "uuid" in said:
             said["bdf"] = self._gpus.get(groups["uuid"], said["uuid"])
         if "driver" in said:
             said["kind"] = _KINDS.get(said["driver"].rstrip("0123456789"), _KINDS.get(said["driver"], "pci"))
         if not all(said.get(name) for name in template_names(row.component)):
             return "host"
-        return self._names(fill(row.component, said))
+        return self._names(fill_template(row.component, said))
 
     # ---- what goes out ------------------------------------------------------------------------------------------
 
-    def _clear(self, one: Taking, component: str, reasons: tuple[str, ...]) -> None:
+    def _clear(self, one: LineContext, component: str, reasons: tuple[str, ...]) -> None:
         cleared = AllClear(component=component, at=one.at, how="driver", reasons=reasons, line=one.whole)
         one.events += self._open.clear(cleared)
 
     def _raise(
         self,
-        one: Taking,
+        one: LineContext,
         component: str,
         reason: str,
         verdict: Verdict,

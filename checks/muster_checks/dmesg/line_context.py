@@ -1,14 +1,14 @@
 """What a kernel line carries with it while it is judged."""
 
 from muster_checks.base.vocabulary import Verdict, severity
-from muster_checks.dmesg.catalogue.types import Row
+from muster_checks.dmesg.catalogue.types import PatternRow
 from muster_checks.dmesg.open_findings import Event
 from muster_checks.dmesg.sources.records import KernelLine
 
 LINE_CHARACTERS = 8192
 
 
-class Taking:
+class LineContext:
     """One line: its bytes, its time, what came out so far, and what rows that have had it say, by their name."""
 
     __slots__ = ("_whole", "at", "events", "line", "rows", "text")
@@ -21,7 +21,7 @@ class Taking:
         self.rows: dict[str, Verdict] = {}
         self._whole: str | None = None
 
-    def has_said(self, row: Row) -> bool:
+    def has_said(self, row: PatternRow) -> bool:
         """A row of this name has taken the record, and said nothing milder."""
         said = self.rows.get(row.name)
         return said is not None and severity(said) >= severity(row.verdict)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from muster_checks.dmesg.catalogue.match import Matcher
-from muster_checks.dmesg.catalogue.types import Row
+from muster_checks.dmesg.catalogue.types import PatternRow
 
 LINE_CHARACTERS = 8192  # kept of a line: these lines are part of what a restart goes on from
 _WHOLE = "muster_whole"  # a group around the pattern: where the match begins
@@ -18,9 +18,9 @@ _WHOLE = "muster_whole"  # a group around the pattern: where the match begins
 class RecentLines:
     """``rows``: those with ``lines``. ``wanted``: there are any, so every line has to be pushed."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[PatternRow]) -> None:
         self.wanted = bool(rows)
-        self._kinds: list[tuple[int, Matcher, list[Row]]] = []
+        self._kinds: list[tuple[int, Matcher, list[PatternRow]]] = []
         for lines in sorted({row.lines for row in rows}):
             pairs = [(row, pattern) for row in rows if row.lines == lines for pattern in row.patterns]
             patterns = [rf"(?-m:(?P<{_WHOLE}>{pattern})\z)" for _, pattern in pairs]
@@ -28,9 +28,9 @@ class RecentLines:
         self._last: deque[str] = deque(maxlen=max((row.lines for row in rows), default=0))
         self.load([])
 
-    def push(self, text: str) -> list[tuple[Row, str]]:
+    def push(self, text: str) -> list[tuple[PatternRow, str]]:
         """Take in one record, a line at a time; which rows fire, each with the whole lines its match reaches over."""
-        fired: list[tuple[Row, str]] = []
+        fired: list[tuple[PatternRow, str]] = []
         for line in text.split("\n"):
             self._last.append(line.strip()[-LINE_CHARACTERS:])  # its end is what a pattern has to reach
             for lines, matcher, rows in self._kinds:

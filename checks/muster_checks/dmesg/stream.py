@@ -16,7 +16,7 @@ from muster_checks.base.declaration import AllClear, CheckStream, Sign
 from muster_checks.base.vocabulary import Origin, Verdict
 from muster_checks.dmesg.sources.position import Position
 from muster_checks.dmesg.sources.records import KernelLine
-from muster_checks.dmesg.sources.source import Gap, JudgeCounts, Source
+from muster_checks.dmesg.sources.source import Gap, JudgeCounts, LogSource
 from muster_checks.dmesg.sources.timeline import Timeline
 
 _log = logging.getLogger(__name__)
@@ -71,12 +71,12 @@ class _Flood:
         return self.lines_per_s > self._limit
 
 
-class KernelLog(CheckStream):
+class KernelLogStream(CheckStream):
     """``boot_id`` and ``source_name`` go into every position. ``gap_at``: from the last one of this boot."""
 
     def __init__(
         self,
-        source: Source,
+        source: LogSource,
         judge: LineJudge,
         timeline: Timeline,
         *,
@@ -93,7 +93,7 @@ class KernelLog(CheckStream):
         self._place = source.place()
         self._in_hand: bytes | None = None  # the position before the batch that the consumer is dealing with
         self._woken = asyncio.Event()
-        self._asked: list[asyncio.Future[None]] = []
+        self._drain_waiters: list[asyncio.Future[None]] = []
         self._state = "new"
         self._flood = _Flood(FLOOD_LINES_PER_S)
 
@@ -109,7 +109,7 @@ class KernelLog(CheckStream):
         try:
             while True:
                 self._woken.clear()
-                asked = len(self._asked)  # questions put later are answered by a later look
+                asked = len(self._drain_waiters)  # questions put later are answered by a later look
                 before = self._place
                 batch = self._source.read()
                 due = not batch.more and self._due() <= self._timeline.now()
@@ -131,9 +131,9 @@ class KernelLog(CheckStream):
         finally:
             self._state = "closed"
             self._source.close()
-            for question in self._asked:
-                if not question.done():
-                    question.set_exception(RuntimeError("the kernel log stream has ended"))
+            for waiter in self._drain_waiters:
+                if not waiter.done():
+                    waiter.set_exception(RuntimeError("the kernel log stream has ended"))
 
     def _judge_turn(self, lines: list[KernelLine], gaps: list[Gap], *, due: bool) -> list[Sign | AllClear]:
         signs: list[Sign | AllClear] = [self._report(gap) for gap in gaps]
@@ -172,7 +172,7 @@ class KernelLog(CheckStream):
         return due if self._gap_at is None else min(due, self._gap_at + GAP_QUIET_S)
 
     async def _rest(self) -> None:
-        """Until there is something to read, a question, or a moment that is due."""
+        """Until there is something to read, a waiter, or a moment that is due."""
         if self._flood.is_on(self._source.counts.lines, asyncio.get_running_loop().time()):
             await asyncio.sleep(min(GATHER_S, GATHER_LINES / self._flood.lines_per_s))
         self._source.arm()
@@ -214,17 +214,17 @@ class KernelLog(CheckStream):
         """
         if self._state == "closed":
             raise RuntimeError("the kernel log stream has ended")
-        question = asyncio.get_running_loop().create_future()
-        self._asked.append(question)
+        waiter = asyncio.get_running_loop().create_future()
+        self._drain_waiters.append(waiter)
         self._source.look_again()
         self._woken.set()
-        await question
+        await waiter
 
     def _answer(self, count: int) -> None:
-        for question in self._asked[:count]:
-            if not question.done():
-                question.set_result(None)
-        del self._asked[:count]
+        for waiter in self._drain_waiters[:count]:
+            if not waiter.done():
+                waiter.set_result(None)
+        del self._drain_waiters[:count]
 
     def health(self) -> str:
         return self._source.health()

@@ -10,17 +10,17 @@ from typing import TypeVar
 import msgspec
 
 from muster_checks.base.declaration import NodeView
-from muster_checks.dmesg import DmesgParameters, SourceKind, Start, UserLines
+from muster_checks.dmesg import DmesgParameters, SourceKind, StartPosition, UserLines
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.row_file import check_size
-from muster_checks.dmesg.catalogue.types import Row
+from muster_checks.dmesg.catalogue.types import PatternRow
 from muster_checks.dmesg.device_names import sysfs_names
-from muster_checks.dmesg.judge import Judge
-from muster_checks.dmesg.sources.kmsg import Device, KmsgDevice, KmsgPlace, KmsgSource
+from muster_checks.dmesg.judge import KernelLogJudge
+from muster_checks.dmesg.sources.kmsg import KmsgDevice, KmsgPlace, KmsgReader, KmsgSource
 from muster_checks.dmesg.sources.position import Position, load_position, read_boot_id
-from muster_checks.dmesg.sources.source import Interesting, Source
-from muster_checks.dmesg.sources.timeline import Clocks, SavedTimeline, Timeline
-from muster_checks.dmesg.stream import KernelLog
+from muster_checks.dmesg.sources.source import Interesting, LogSource
+from muster_checks.dmesg.sources.timeline import KernelClocks, SavedTimeline, Timeline
+from muster_checks.dmesg.stream import KernelLogStream
 
 _log = logging.getLogger(__name__)
 _Place = TypeVar("_Place", bound=msgspec.Struct)
@@ -31,10 +31,10 @@ def open_stream(
     parameters: DmesgParameters,
     saved: bytes | None,
     *,
-    rules: Sequence[Row] = (),
-    clocks: Clocks | None = None,
-    device: Callable[[Path], Device] | None = None,
-) -> KernelLog:
+    rules: Sequence[PatternRow] = (),
+    clocks: KernelClocks | None = None,
+    device: Callable[[Path], KmsgReader] | None = None,
+) -> KernelLogStream:
     """The stream of a node's kernel log, going on from ``saved``.
 
     ``rules``: rows beside those of the catalogue, from the folder of plug-ins.
@@ -44,7 +44,7 @@ def open_stream(
     boot_id = read_boot_id(node.path("/proc/sys/kernel/random/boot_id"))
     position = load_position(saved)
     same_boot = position if position is not None and position.boot_id == boot_id else None
-    clocks = clocks or Clocks()
+    clocks = clocks or KernelClocks()
     timeline = (
         SavedTimeline(clocks) if parameters.complete else Timeline(clocks, same_boot.booted if same_boot else None)
     )
@@ -52,7 +52,7 @@ def open_stream(
     if rules:
         catalogue = catalogue.with_rows(rules)
         check_size("catalogue and plug-ins", catalogue.rows)
-    judge = Judge(
+    judge = KernelLogJudge(
         catalogue,
         refuse_user=parameters.user_lines is UserLines.REFUSE,
         names=sysfs_names(node),
@@ -65,7 +65,7 @@ def open_stream(
     if position is not None and position.source != source_name:
         _log.warning("kernel log was read from %s, now from %s: begin anew", position.source, source_name)
         position = None
-    return KernelLog(
+    return KernelLogStream(
         _open_source(
             kind,
             path,
@@ -122,28 +122,28 @@ def _open_source(
     boot_id: str,
     timeline: Timeline,
     interesting: Interesting,
-    device: Callable[[Path], Device],
-) -> Source:
-    skipping = position is None and parameters.start is Start.NOW
+    device: Callable[[Path], KmsgReader],
+) -> LogSource:
+    skipping = position is None and parameters.start is StartPosition.NOW
     # sources are loaded as they are needed: an agent has one of them for all its life
     if kind is SourceKind.FILE:
         from muster_checks.dmesg.sources.file import FilePlace, FileSource
         from muster_checks.dmesg.sources.text_formats import TextReader
 
-        file_place = place_of(position, FilePlace) or FilePlace(skipping=skipping)
+        file_place = find_place(position, FilePlace) or FilePlace(skipping=skipping)
         return FileSource(path, TextReader(timeline, interesting), file_place, complete=parameters.complete)
     if kind is SourceKind.JOURNAL:
         from muster_checks.dmesg.sources.journal import JournalPlace, JournalSource
 
-        journal_place = place_of(position, JournalPlace) or JournalPlace(skipping=skipping)
+        journal_place = find_place(position, JournalPlace) or JournalPlace(skipping=skipping)
         return JournalSource(timeline, interesting, journal_place, boot_id, root=node.root)
-    kmsg_place = place_of(position, KmsgPlace) or KmsgPlace(skipping=skipping)
+    kmsg_place = find_place(position, KmsgPlace) or KmsgPlace(skipping=skipping)
     if position is not None and position.boot_id != boot_id:
         kmsg_place = KmsgPlace(seq=-1)  # numbers begin at 0: what is missing below the oldest was lost in this boot
     return KmsgSource(path, timeline, interesting, kmsg_place, device)
 
 
-def place_of(position: Position | None, kind: type[_Place]) -> _Place | None:
+def find_place(position: Position | None, kind: type[_Place]) -> _Place | None:
     """Where ``position`` stands in a source of that kind; None where it says nothing of one."""
     if position is None:
         return None
@@ -154,7 +154,7 @@ def place_of(position: Position | None, kind: type[_Place]) -> _Place | None:
         return None
 
 
-def restore(judge: Judge, position: Position) -> None:
+def restore(judge: KernelLogJudge, position: Position) -> None:
     """Give the judge back what it remembered; what cannot be read begins anew."""
     try:
         trouble = judge.restore(msgspec.json.decode(position.judge))

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import NodeView, Parameters
 from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
+from muster_checks.nvidia.gpu_check import RAN_ON, READS, GpuJudge, gpu_check
 
 NAME = "gpuconfig"
 
@@ -26,36 +26,25 @@ class GpuconfigParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: GpuconfigParameters) -> list[Finding]:
-    from muster_checks.gpuconfig.acs import judge_ports, read_ports
-    from muster_checks.gpuconfig.judge import counters, judge, sees_all_processes
-    from muster_checks.nvidia.judge import counted
+    from muster_checks.gpuconfig.probe import probe
 
-    sees_all = sees_all_processes(node)
-    reading, series = await counted(node, NAME, lambda reading: counters(reading, sees_all))
-    return [*judge(reading, series, parameters, sees_all), *judge_ports(read_ports(node))]
+    return await probe(node, parameters)
 
 
-def _recorded(text: bytes, parameters: GpuconfigParameters) -> list[Finding] | None:
+def _judge() -> GpuJudge:
     from muster_checks.gpuconfig.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
 
-    reading = recorded(text)
-    return None if reading is None else judge(reading, None, parameters)
+    return GpuJudge(lambda reading, _, limits: judge(reading, None, limits))
 
 
-GPUCONFIG = Check(
-    name=NAME,
+GPUCONFIG = gpu_check(
+    NAME,
+    GpuconfigParameters,
+    _judge,
+    probe=_probe,
     description="GPU configuration: corrupt InfoROM, VBIOS, MIG and compute modes, application clocks, leftover "
     "memory, PCIe ACS between GPUs",
-    cost=Cost.LIGHT,
-    parameters=GpuconfigParameters,
-    timeout_s=READ_LIMIT_S,
     devices=("gpu", "host"),
-    period_s=60.0,
-    shares="nvml",
-    probe=_probe,
-    recorded=_recorded,
-    resume=resume_gpus,
     reads=f"{READS}; PCI configuration space in /sys/bus/pci/devices/*/config (root only), /proc/cpuinfo, "
     "/proc/self/ns/pid (leftover memory is judged in the node's own PID namespace only)",
     ran_on=f"{RAN_ON}; a corrupt InfoROM in the words of NVIDIA's GPU Operator page only; ACS on made-up configuration "

@@ -28,7 +28,7 @@ DIRECT_TRANSLATED = 0x40  # set by who lets devices with address translation (AT
 PEERS = (DeviceKind.GPU, DeviceKind.ACCELERATOR, DeviceKind.NIC, DeviceKind.NVME)
 
 
-class Port(msgspec.Struct, frozen=True):
+class AcsPort(msgspec.Struct, frozen=True):
     """A switch port above a GPU, with neighbours behind the same switch. ``control``: its ACS control register."""
 
     address: str
@@ -60,7 +60,7 @@ def acs_control(config: bytes) -> int | None:
     return None
 
 
-def read_ports(node: NodeView) -> list[Port]:
+def read_ports(node: NodeView) -> list[AcsPort]:
     """Ports that could be read. None on a virtual machine, and none where that cannot be told (cpuinfo of Arm)."""
     # the flags of the first processor are within the first page; the whole file takes long on many of them
     flags = (read_text(node.path("/proc/cpuinfo"), 4096) or "").partition("\nflags")[2]
@@ -69,7 +69,7 @@ def read_ports(node: NodeView) -> list[Port]:
     if len(gpus) < 2 or not flags or " hypervisor" in flags:
         return []
     peers = [device.path for device in devices if device.kind in PEERS]
-    ports: dict[str, Port] = {}
+    ports: dict[str, AcsPort] = {}
     for gpu in gpus:
         above = upstream(gpu)
         for port, parent in pairwise(above):
@@ -77,11 +77,11 @@ def read_ports(node: NodeView) -> list[Port]:
                 continue
             control = acs_control(_config(node.path(f"/sys/bus/pci/devices/{port.name}/config")))
             if control is not None:
-                ports[port.name] = Port(port.name, gpu.address, control)
+                ports[port.name] = AcsPort(port.name, gpu.address, control)
     return list(ports.values())
 
 
-def judge_ports(ports: Iterable[Port]) -> list[Finding]:
+def judge_ports(ports: Iterable[AcsPort]) -> list[Finding]:
     findings = []
     for port in ports:
         redirects = port.control & REDIRECTS and not port.control & DIRECT_TRANSLATED

@@ -11,20 +11,20 @@ Persistence mode and power limits are for gpupower, ECC mode is for gpuecc.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gpuconfig import GpuconfigParameters
 from muster_checks.hardware.siblings import share_of_others
-from muster_checks.nvidia.gpu import ComputeMode, Gpu, Reading
-from muster_checks.nvidia.judge import found, judge_each, unread
+from muster_checks.nvidia.gpu import ComputeMode, Gpu, GpuReading
+from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
 NOTHING = "no GPU here tells how it is set up"
 HOST_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO (include/linux/proc_ns.h): the first PID namespace of a kernel
 LEAST_SHARE_OF_CLOCK = 0.995  # clocks come in steps of 7.5 MHz and more; T4s report 5000 for 5001 MHz
 
-Clock = Callable[[Gpu], float | None]
-CLOCKS: tuple[tuple[str, Clock, Clock], ...] = (
+ClockValue = Callable[[Gpu], float | None]
+CLOCKS: tuple[tuple[str, ClockValue, ClockValue], ...] = (
     (
         "graphics",
         lambda gpu: gpu.config.application_graphics_mhz,
@@ -47,14 +47,14 @@ def sees_all_processes(node: NodeView) -> bool:
         return False
 
 
-def counters(reading: Reading, sees_all: bool = True) -> dict[str, float]:
+def counters(reading: GpuReading, sees_all: bool = True) -> dict[str, float]:
     """MiB of each GPU that no process accounts for; 0 while there is one."""
     left = {gpu.component: _leftover(gpu) for gpu in reading.gpus if sees_all and not gpu.lost}
     return {component: mib for component, mib in left.items() if mib is not None}
 
 
 def judge(
-    reading: Reading, series: Mapping[str, Series] | None, limits: GpuconfigParameters, sees_all: bool = True
+    reading: GpuReading, series: Mapping[str, CounterSeries] | None, limits: GpuconfigParameters, sees_all: bool = True
 ) -> list[Finding]:
     """series: leftover memory at each reading; None where there is but this one."""
     odd_vbios = _unlike_most(reading, lambda gpu: gpu.vbios)
@@ -62,11 +62,11 @@ def judge(
     slow = _slow_clocks(reading, limits)
 
     def judge_one(gpu: Gpu) -> list[Finding]:
-        findings = unread(gpu, "config", "vbios", "mig")
+        findings = judge_unread(gpu, "config", "vbios", "mig")
         measured = _measurements(gpu, limits, sees_all)
 
         def say(verdict: Verdict, reason: str, message: str, fault_class: FaultClass = FaultClass.NONE) -> None:
-            findings.append(found(gpu, verdict, reason, message, measured, fault_class))
+            findings.append(gpu_finding(gpu, verdict, reason, message, measured, fault_class))
 
         config = gpu.config
         if config.inforom_valid is False:
@@ -106,7 +106,7 @@ def _leftover(gpu: Gpu) -> float | None:
     return 0.0 if config.processes else config.memory_allocated_mib
 
 
-def _lasts(gpu: Gpu, series: Mapping[str, Series] | None, limits: GpuconfigParameters) -> bool:
+def _lasts(gpu: Gpu, series: Mapping[str, CounterSeries] | None, limits: GpuconfigParameters) -> bool:
     """Whether it was seen twice running: memory of a process that starts or ends just now is nobody's for a moment."""
     if series is None:
         return True
@@ -115,7 +115,7 @@ def _lasts(gpu: Gpu, series: Mapping[str, Series] | None, limits: GpuconfigParam
     return len(latest) == 2 and min(latest) > limits.max_idle_memory_mib
 
 
-def _unlike_most(reading: Reading, told: Callable[[Gpu], str | None]) -> dict[str, str]:
+def _unlike_most(reading: GpuReading, told: Callable[[Gpu], str | None]) -> dict[str, str]:
     """By component, what its equals say, for each GPU that does not say what more than half of them do."""
     odd: dict[str, str] = {}
     for equals in _equals(reading):
@@ -129,7 +129,7 @@ def _unlike_most(reading: Reading, told: Callable[[Gpu], str | None]) -> dict[st
     return odd
 
 
-def _slow_clocks(reading: Reading, limits: GpuconfigParameters) -> dict[str, str]:
+def _slow_clocks(reading: GpuReading, limits: GpuconfigParameters) -> dict[str, str]:
     """By component, which application clock is below the limit, its default, or that of its equals."""
     slow: dict[str, list[str]] = {}
     least = {"graphics": limits.min_application_graphics_mhz, "memory": limits.min_application_memory_mhz}
@@ -150,10 +150,10 @@ def _slow_clocks(reading: Reading, limits: GpuconfigParameters) -> dict[str, str
                     why = f"{share:.0%} of its equals'" if share < LEAST_SHARE_OF_CLOCK else ""
                 if why:
                     slow.setdefault(gpu.component, []).append(f"{name} {mhz:g} MHz ({why})")
-    return {component: f"application clocks are set low: {', '.join(found)}" for component, found in slow.items()}
+    return {component: f"application clocks are set low: {', '.join(why)}" for component, why in slow.items()}
 
 
-def _equals(reading: Reading) -> Sequence[Sequence[Gpu]]:
+def _equals(reading: GpuReading) -> Sequence[Sequence[Gpu]]:
     by_name: dict[str, list[Gpu]] = {}
     for gpu in reading.gpus:
         if not gpu.lost and gpu.name is not None:

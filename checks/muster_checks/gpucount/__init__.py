@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import NodeView, Parameters
 from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
+from muster_checks.nvidia.gpu_check import READ_LIMIT_S, READS, GpuJudge, gpu_check
 
 
 class GpucountParameters(Parameters):
@@ -22,27 +22,20 @@ async def _probe(node: NodeView, parameters: GpucountParameters) -> list[Finding
     return await probe(node, parameters)
 
 
-def _recorded(text: bytes, parameters: GpucountParameters) -> list[Finding] | None:
-    from muster_checks.gpucount.judge import Count, judge
-    from muster_checks.nvidia.smi_xml import recorded
+def _judge() -> GpuJudge:
+    from muster_checks.gpucount.judge import GpuCount, judge
 
-    reading = recorded(text)
-    return None if reading is None else judge(Count(reading=reading), parameters)
+    return GpuJudge(lambda reading, _, limits: judge(GpuCount(reading=reading), limits))
 
 
-GPUCOUNT = Check(
-    name="gpucount",
+GPUCOUNT = gpu_check(
+    "gpucount",
+    GpucountParameters,
+    _judge,
+    probe=_probe,
     description="GPUs on the PCI bus, with the driver and as expected; GPUs that are lost",
-    cost=Cost.LIGHT,
-    parameters=GpucountParameters,
     timeout_s=2 * READ_LIMIT_S + 30.0,  # what is amiss is read again after confirm_after_s
     devices=("gpu", "host"),
-    period_s=60.0,
-    shares="nvml",
-    probe=_probe,
-    recorded=_recorded,
-    resume=resume_gpus,
     reads=f"/sys/bus/pci/devices; /proc/driver/nvidia/gpus; {READS}",
-    ran_on=RAN_ON,
     examples=("check=gpucount", "check=gpucount&expected_count=8"),
 )

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gpucount import GpucountParameters
-from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.nvidia.judge import found, unread
+from muster_checks.nvidia.gpu import Gpu, GpuReading
+from muster_checks.nvidia.judge import gpu_finding, judge_unread
 
 
 @dataclass(frozen=True)
-class Count:
+class GpuCount:
     """Where GPUs were found.
 
     reading:  the driver's list; None where it could not be had
@@ -24,19 +24,21 @@ class Count:
     minors:   PCI address -> number of its device file, as the kernel driver says
     """
 
-    reading: Reading | None
+    reading: GpuReading | None
     on_bus: Mapping[str, str] = field(default_factory=dict)
     minors: Mapping[str, int | None] = field(default_factory=dict)
 
 
-def judge(count: Count, limits: GpucountParameters) -> list[Finding]:
+def judge(count: GpuCount, limits: GpucountParameters) -> list[Finding]:
     """Raises CannotTell where nothing was found anywhere."""
     listed = () if count.reading is None else count.reading.gpus
     findings = [_listed(gpu) for gpu in listed]
     if count.reading is not None:
         findings += [_unlisted(address, count, count.reading) for address in _not_listed(count)]
     missing = set(() if count.reading is None else count.reading.missing) | set(count.minors)
-    findings += [_gone(address) for address in sorted(missing - set(count.on_bus) - {gpu.address for gpu in listed})]
+    findings += [
+        _judge_gone(address) for address in sorted(missing - set(count.on_bus) - {gpu.address for gpu in listed})
+    ]
     there = _there(count, listed)
     findings += _host(there, limits, findings)
     if not findings:
@@ -45,18 +47,18 @@ def judge(count: Count, limits: GpucountParameters) -> list[Finding]:
 
 
 def _listed(gpu: Gpu) -> Finding:
-    if (unreadable := unread(gpu)) and not gpu.lost:
+    if (unreadable := judge_unread(gpu)) and not gpu.lost:
         return unreadable[0]
     if not gpu.lost:
-        return found(gpu, Verdict.PASS, "Ok", "there")
+        return gpu_finding(gpu, Verdict.PASS, "Ok", "there")
     # a GPU that only wants a reset says so; NVIDIA's word on a lost one is to restart the machine (Xid 79: RESTART_BM)
     wants_reset = any(word in gpu.lost.casefold() for word in ("restart", "reset"))
     advice = "reset it" if wants_reset else "reboot the node"
     fault_class = FaultClass.RESET if wants_reset else FaultClass.REBOOT
-    return found(gpu, Verdict.FAIL, "GpuLost", f"the driver says {gpu.lost!r}: {advice}", (), fault_class)
+    return gpu_finding(gpu, Verdict.FAIL, "GpuLost", f"the driver says {gpu.lost!r}: {advice}", (), fault_class)
 
 
-def _not_listed(count: Count) -> list[str]:
+def _not_listed(count: GpuCount) -> list[str]:
     assert count.reading is not None  # noqa: S101 - asked before
     listed = {gpu.address for gpu in count.reading.gpus}
     return sorted(
@@ -64,7 +66,7 @@ def _not_listed(count: Count) -> list[str]:
     )
 
 
-def _unlisted(address: str, count: Count, reading: Reading) -> Finding:
+def _unlisted(address: str, count: GpuCount, reading: GpuReading) -> Finding:
     minor = count.minors.get(address)
     if minor is not None and reading.visible is not None and minor not in reading.visible:
         message = f"GPU {address} is hidden from the agent: /dev/nvidia{minor} cannot be opened"
@@ -84,7 +86,7 @@ def _unlisted(address: str, count: Count, reading: Reading) -> Finding:
     )
 
 
-def _gone(address: str) -> Finding:
+def _judge_gone(address: str) -> Finding:
     message = f"GPU {address} was here and is gone from the PCI bus: see dmesg, then reboot the node"
     return Finding(
         component=f"gpu/{address}",
@@ -95,7 +97,7 @@ def _gone(address: str) -> Finding:
     )
 
 
-def _there(count: Count, listed: tuple[Gpu, ...]) -> int:
+def _there(count: GpuCount, listed: tuple[Gpu, ...]) -> int:
     """GPUs that are on the bus (or, in recorded output, listed), sound or not."""
     return len(set(count.on_bus) | {gpu.address or gpu.component for gpu in listed})
 

@@ -9,10 +9,10 @@ from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.gpucount import GpucountParameters
-from muster_checks.gpucount.judge import Count, judge
+from muster_checks.gpucount.judge import GpuCount, judge
 from muster_checks.hardware.pci import normal_address, nvidia_gpus
-from muster_checks.nvidia import SEEN
-from muster_checks.nvidia.gpu import Reading
+from muster_checks.nvidia import KNOWN_GPUS
+from muster_checks.nvidia.gpu import GpuReading
 from muster_checks.nvidia.probe import SHARED_S, read_gpus
 
 PROC = "/proc/driver/nvidia/gpus"
@@ -21,14 +21,14 @@ _EXCLUDED = re.compile(r"^GPU Excluded:\s*Yes\b", re.M)
 
 
 async def probe(node: NodeView, parameters: GpucountParameters) -> list[Finding]:
-    findings = await _look(node, parameters, SHARED_S)
+    findings = await _count_once(node, parameters, SHARED_S)
     if any(finding.verdict is Verdict.FAIL for finding in findings) and parameters.confirm_after_s:
         await asyncio.sleep(parameters.confirm_after_s)
-        findings = await _look(node, parameters, 0.0)
+        findings = await _count_once(node, parameters, 0.0)
     return findings
 
 
-async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float) -> list[Finding]:
+async def _count_once(node: NodeView, parameters: GpucountParameters, max_age_s: float) -> list[Finding]:
     blind: CannotTell | NotHere | None = None
     try:
         reading = await read_gpus(node, max_age_s)
@@ -37,9 +37,9 @@ async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float
         blind = error
         reading = None
         if isinstance(error, NotHere):
-            reading = Reading(source="pci", missing=tuple(sorted(node.history.of(SEEN))))
-    said = _said_by_driver(node)
-    count = Count(
+            reading = GpuReading(source="pci", missing=tuple(sorted(node.history.of(KNOWN_GPUS))))
+    said = _read_driver_files(node)
+    count = GpuCount(
         reading=reading,
         # somebody told the driver to leave a GPU alone (NVreg_ExcludedGpus): it is in nobody's hands, and not missing
         on_bus={
@@ -60,7 +60,7 @@ async def _look(node: NodeView, parameters: GpucountParameters, max_age_s: float
     return findings
 
 
-def _said_by_driver(node: NodeView) -> dict[str, str]:
+def _read_driver_files(node: NodeView) -> dict[str, str]:
     """What the kernel driver tells of each GPU that it holds, by PCI address."""
     return {
         normal_address(name): read_text(node.path(f"{PROC}/{name}/information"), 4096) or ""

@@ -2,11 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
+from muster_checks.base.declaration import Parameters
+from muster_checks.nvidia.gpu_check import GpuJudge, gpu_check
 
-NAME = "gpuecc"
 CORRECTED_WINDOW_S = 3600.0
 
 
@@ -17,35 +15,16 @@ class GpueccParameters(Parameters):
     )
 
 
-async def _probe(node: NodeView, parameters: GpueccParameters) -> list[Finding]:
+def _judge() -> GpuJudge:
     from muster_checks.gpuecc.judge import counters, judge
-    from muster_checks.nvidia.judge import counted
 
-    reading, series = await counted(node, NAME, counters)
-    return judge(reading, series, parameters)
+    return GpuJudge(judge, counters)
 
 
-def _recorded(text: bytes, parameters: GpueccParameters) -> list[Finding] | None:
-    from muster_checks.gpuecc.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
-
-    reading = recorded(text)
-    return None if reading is None else judge(reading, {}, parameters)
-
-
-GPUECC = Check(
-    name=NAME,
+GPUECC = gpu_check(
+    "gpuecc",
+    GpueccParameters,
+    _judge,
     description="GPU ECC: uncorrectable errors of memory and caches, caches beyond repair, a flood of corrected errors",
-    cost=Cost.LIGHT,
-    parameters=GpueccParameters,
-    timeout_s=READ_LIMIT_S,
-    devices=("gpu",),
-    period_s=60.0,
-    shares="nvml",
-    probe=_probe,
-    recorded=_recorded,
-    resume=resume_gpus,
-    reads=READS,
-    ran_on=RAN_ON,
     examples=("check=gpuecc", "check=gpuecc&max_corrected_per_hour=1000"),
 )

@@ -8,16 +8,16 @@ unrepairable memory): NVIDIA GPU Memory Error Management, docs.nvidia.com/deploy
 
 from collections.abc import Mapping
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gpuecc import CORRECTED_WINDOW_S, GpueccParameters
-from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.nvidia.judge import found, judge_each, unread
+from muster_checks.nvidia.gpu import Gpu, GpuReading
+from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
 NOTHING = "no GPU here has ECC switched on"
 
 
-def counters(reading: Reading) -> dict[str, float]:
+def counters(reading: GpuReading) -> dict[str, float]:
     """Corrected errors since the driver was loaded, by GPU."""
     return {
         gpu.component: float(gpu.ecc.volatile.corrected)
@@ -26,13 +26,15 @@ def counters(reading: Reading) -> dict[str, float]:
     }
 
 
-def judge(reading: Reading, series: Mapping[str, Series], limits: GpueccParameters) -> list[Finding]:
+def judge(reading: GpuReading, series: Mapping[str, CounterSeries], limits: GpueccParameters) -> list[Finding]:
     with_ecc = {gpu.name for gpu in reading.gpus if gpu.ecc.enabled}
     return judge_each(reading, lambda gpu: _judge(gpu, series.get(gpu.component), limits, with_ecc), NOTHING)
 
 
-def _judge(gpu: Gpu, series: Series | None, limits: GpueccParameters, with_ecc: set[str | None]) -> list[Finding]:
-    findings = [*unread(gpu, "ecc"), *_mode(gpu, with_ecc)]
+def _judge(
+    gpu: Gpu, series: CounterSeries | None, limits: GpueccParameters, with_ecc: set[str | None]
+) -> list[Finding]:
+    findings = [*judge_unread(gpu, "ecc"), *_mode(gpu, with_ecc)]
     if not gpu.ecc.enabled:
         return findings
     corrected = None if series is None else series.rise(CORRECTED_WINDOW_S).amount
@@ -40,9 +42,11 @@ def _judge(gpu: Gpu, series: Series | None, limits: GpueccParameters, with_ecc: 
     findings += [*_uncorrected(gpu, measured), *_repairs(gpu, measured)]
     if corrected is not None and corrected > limits.max_corrected_per_hour:
         message = f"{corrected:.0f} corrected errors within an hour, limit {limits.max_corrected_per_hour}"
-        findings.append(found(gpu, Verdict.WARN, "CorrectedErrors", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "CorrectedErrors", message, measured))
     if not findings and measured:
-        findings.append(found(gpu, Verdict.PASS, "Ok", "no uncorrectable error since the driver was loaded", measured))
+        findings.append(
+            gpu_finding(gpu, Verdict.PASS, "Ok", "no uncorrectable error since the driver was loaded", measured)
+        )
     return findings
 
 
@@ -50,10 +54,10 @@ def _mode(gpu: Gpu, with_ecc: set[str | None]) -> list[Finding]:
     ecc = gpu.ecc
     if ecc.enabled is not None and ecc.pending_enabled is not None and ecc.enabled != ecc.pending_enabled:
         message = f"ECC will be switched {'on' if ecc.pending_enabled else 'off'} by the next reset"
-        return [found(gpu, Verdict.WARN, "EccModePending", message, (), FaultClass.RESET)]
+        return [gpu_finding(gpu, Verdict.WARN, "EccModePending", message, (), FaultClass.RESET)]
     if ecc.enabled is False and gpu.name in with_ecc:
         message = "ECC is off, and on for its equals: nvidia-smi -e 1, then reset the GPU"
-        return [found(gpu, Verdict.WARN, "EccOff", message)]
+        return [gpu_finding(gpu, Verdict.WARN, "EccOff", message)]
     return []
 
 
@@ -66,7 +70,7 @@ def _uncorrected(gpu: Gpu, measured: list[Measurement]) -> list[Finding]:
     if counts.dram_uncorrected is None and counts.sram_uncorrected is None:
         kinds = [("Uncorrectable", "ECC", counts.uncorrected)]
     return [
-        found(
+        gpu_finding(
             gpu,
             Verdict.FAIL,
             reason,
@@ -83,14 +87,14 @@ def _repairs(gpu: Gpu, measured: list[Measurement]) -> list[Finding]:
     findings = []
     if gpu.ecc.sram_threshold_exceeded:
         message = "more SRAM errors than NVIDIA allows (SRAM Threshold Exceeded): have the GPU replaced"
-        findings.append(found(gpu, Verdict.FAIL, "SramThresholdExceeded", message, measured, FaultClass.REPLACE))
+        findings.append(gpu_finding(gpu, Verdict.FAIL, "SramThresholdExceeded", message, measured, FaultClass.REPLACE))
     if gpu.ecc.unrepairable_memory:
         message = "its memory can no longer be repaired: have the GPU replaced"
-        findings.append(found(gpu, Verdict.FAIL, "UnrepairableMemory", message, measured, FaultClass.REPLACE))
+        findings.append(gpu_finding(gpu, Verdict.FAIL, "UnrepairableMemory", message, measured, FaultClass.REPLACE))
     if gpu.ecc.channel_repair_pending or gpu.ecc.tpc_repair_pending:
         what = "memory channel" if gpu.ecc.channel_repair_pending else "TPC"
         message = f"a {what} waits to be repaired: reset the GPU when it is idle"
-        findings.append(found(gpu, Verdict.WARN, "RepairPending", message, measured, FaultClass.RESET))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "RepairPending", message, measured, FaultClass.RESET))
     return findings
 
 

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import NodeView, Parameters
 from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
+from muster_checks.nvidia.gpu_check import GpuJudge, gpu_check
 
 NAME = "gpufabric"
 
@@ -19,35 +19,22 @@ class GpufabricParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: GpufabricParameters) -> list[Finding]:
-    from muster_checks.gpufabric.judge import judge, unregistered
-    from muster_checks.nvidia.probe import read_gpus
+    from muster_checks.gpufabric.probe import probe
 
-    reading = await read_gpus(node)
-    node.history.note(NAME, unregistered(reading))
-    return judge(reading, node.history.of(NAME), parameters)
+    return await probe(node, parameters)
 
 
-def _recorded(text: bytes, parameters: GpufabricParameters) -> list[Finding] | None:
+def _judge() -> GpuJudge:
     from muster_checks.gpufabric.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
 
-    reading = recorded(text)
-    return None if reading is None else judge(reading, {}, parameters)
+    return GpuJudge(judge)
 
 
-GPUFABRIC = Check(
-    name=NAME,
-    description="NVSwitch fabric (HGX H100 and later, NVL72): registration, health; the recovery the driver asks for",
-    cost=Cost.LIGHT,
-    parameters=GpufabricParameters,
-    timeout_s=READ_LIMIT_S,
-    devices=("gpu",),
-    period_s=60.0,
-    shares="nvml",
+GPUFABRIC = gpu_check(
+    NAME,
+    GpufabricParameters,
+    _judge,
     probe=_probe,
-    recorded=_recorded,
-    resume=resume_gpus,
-    reads=READS,
-    ran_on=RAN_ON,
+    description="NVSwitch fabric (HGX H100 and later, NVL72): registration, health; the recovery the driver asks for",
     examples=("check=gpufabric",),
 )

@@ -7,30 +7,30 @@ Fabric Manager User Guide: CUDA does not start on a GPU that is not registered.
 
 from collections.abc import Mapping
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.gpufabric import GpufabricParameters
-from muster_checks.nvidia.gpu import Fabric, Gpu, Reading, Recovery
-from muster_checks.nvidia.judge import found, judge_each, unread
+from muster_checks.nvidia.gpu import Gpu, GpuFabric, GpuReading, RecoveryAction
+from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
 NOTHING = "no GPU here is on an NVSwitch fabric or tells a recovery action (driver before 555)"
 WAITING = ("not-started", "in-progress")
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
 ACTIONS = {
-    Recovery.RESET: (FAIL, FaultClass.RESET, "reset the GPU"),
-    Recovery.BUS_RESET: (FAIL, FaultClass.RESET, "reset the GPU's PCIe bus"),
+    RecoveryAction.RESET: (FAIL, FaultClass.RESET, "reset the GPU"),
+    RecoveryAction.BUS_RESET: (FAIL, FaultClass.RESET, "reset the GPU's PCIe bus"),
     # the GPU works on with less than all of it until then
-    Recovery.DRAIN_AND_RESET: (FAIL, FaultClass.RESET, "end what uses it or talks to it, then reset the GPU"),
-    Recovery.REBOOT: (FAIL, FaultClass.REBOOT, "reboot the node"),
-    Recovery.SYSTEM_REBOOT: (FAIL, FaultClass.REBOOT, "reboot the system"),
+    RecoveryAction.DRAIN_AND_RESET: (FAIL, FaultClass.RESET, "end what uses it or talks to it, then reset the GPU"),
+    RecoveryAction.REBOOT: (FAIL, FaultClass.REBOOT, "reboot the node"),
+    RecoveryAction.SYSTEM_REBOOT: (FAIL, FaultClass.REBOOT, "reboot the system"),
     # no reset needed: when all that talk to it from other GPUs have ended, it is as new
-    Recovery.DRAIN_P2P: (WARN, FaultClass.RESTART_APP, "end what uses this GPU together with others"),
-    Recovery.RECOVER_IMEX: (WARN, FaultClass.CONTACT, "recover the IMEX domain"),
+    RecoveryAction.DRAIN_P2P: (WARN, FaultClass.RESTART_APP, "end what uses this GPU together with others"),
+    RecoveryAction.RECOVER_IMEX: (WARN, FaultClass.CONTACT, "recover the IMEX domain"),
 }
 
 
-def unregistered(reading: Reading) -> dict[str, float]:
+def unregistered(reading: GpuReading) -> dict[str, float]:
     """By GPU: 1 while it is not registered with its fabric, else 0."""
     return {
         gpu.component: float(gpu.fabric.state in WAITING)
@@ -39,47 +39,47 @@ def unregistered(reading: Reading) -> dict[str, float]:
     }
 
 
-def judge(reading: Reading, series: Mapping[str, Series], limits: GpufabricParameters) -> list[Finding]:
+def judge(reading: GpuReading, series: Mapping[str, CounterSeries], limits: GpufabricParameters) -> list[Finding]:
     return judge_each(reading, lambda gpu: _judge(gpu, series.get(gpu.component), limits), NOTHING)
 
 
-def _judge(gpu: Gpu, series: Series | None, limits: GpufabricParameters) -> list[Finding]:
-    findings = [*unread(gpu, "fabric", "recovery"), *_action(gpu)]
+def _judge(gpu: Gpu, series: CounterSeries | None, limits: GpufabricParameters) -> list[Finding]:
+    findings = [*judge_unread(gpu, "fabric", "recovery"), *_action(gpu)]
     if gpu.fabric.state not in (None, "not-supported"):
         findings += [*_registration(gpu, series, limits), *_health(gpu)]
     if not findings and (gpu.recovery is not None or gpu.fabric.state == "completed"):
         said = "registered with its fabric" if gpu.fabric.state == "completed" else "no recovery asked for"
-        findings.append(found(gpu, Verdict.PASS, "Ok", said))
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", said))
     return findings
 
 
 def _action(gpu: Gpu) -> list[Finding]:
-    if gpu.recovery is None or gpu.recovery is Recovery.NONE:
+    if gpu.recovery is None or gpu.recovery is RecoveryAction.NONE:
         return []
     verdict, fault_class, advice = ACTIONS[gpu.recovery]
     reason = "Recovery" + "".join(word.capitalize() for word in gpu.recovery.split("-"))
-    return [found(gpu, verdict, reason, f"the driver asks for recovery: {advice}", (), fault_class)]
+    return [gpu_finding(gpu, verdict, reason, f"the driver asks for recovery: {advice}", (), fault_class)]
 
 
-def _registration(gpu: Gpu, series: Series | None, limits: GpufabricParameters) -> list[Finding]:
+def _registration(gpu: Gpu, series: CounterSeries | None, limits: GpufabricParameters) -> list[Finding]:
     fabric = gpu.fabric
     if fabric.state == "completed":
         if not fabric.status:
             return []
         message = f"registration with the NVSwitch fabric failed: {fabric.status}; see the fabric manager's log"
-        return [found(gpu, FAIL, "FabricError", message, (), FaultClass.CONTACT)]
+        return [gpu_finding(gpu, FAIL, "FabricError", message, (), FaultClass.CONTACT)]
     if fabric.state not in WAITING:
         message = f"the state of its registration with the NVSwitch fabric is not known here: {fabric.state}"
-        return [found(gpu, Verdict.UNKNOWN, "NotReadable", message)]
+        return [gpu_finding(gpu, Verdict.UNKNOWN, "NotReadable", message)]
     waited_s = _waited(series)
     message = f"its registration with the NVSwitch fabric is {fabric.state}: CUDA does not start on it"
     if waited_s < limits.max_registering_s:
-        return [found(gpu, WARN, "FabricNotReady", f"{message}; fails after {limits.max_registering_s:g} s")]
+        return [gpu_finding(gpu, WARN, "FabricNotReady", f"{message}; fails after {limits.max_registering_s:g} s")]
     message += f" (for {waited_s:.0f} s); is the fabric manager running?"
-    return [found(gpu, FAIL, "FabricNotReady", message, (), FaultClass.REBOOT)]
+    return [gpu_finding(gpu, FAIL, "FabricNotReady", message, (), FaultClass.REBOOT)]
 
 
-def _waited(series: Series | None) -> float:
+def _waited(series: CounterSeries | None) -> float:
     """For how many seconds the newest readings have all been 1."""
     if series is None:
         return 0.0
@@ -97,13 +97,13 @@ def _health(gpu: Gpu) -> list[Finding]:
     said = f" ({', '.join(troubles)})" if troubles else ""
     if fabric.summary == "unhealthy" or fabric.route_unhealthy or fabric.misconfigured:
         message = f"its NVSwitch fabric is unhealthy{said}: see the fabric manager's log"
-        findings.append(found(gpu, FAIL, "FabricUnhealthy", message, (), FaultClass.CONTACT))
+        findings.append(gpu_finding(gpu, FAIL, "FabricUnhealthy", message, (), FaultClass.CONTACT))
     elif fabric.summary == "limited-capacity" or troubles:
-        findings.append(found(gpu, WARN, "FabricLimited", f"its NVSwitch fabric is not at full capacity{said}"))
+        findings.append(gpu_finding(gpu, WARN, "FabricLimited", f"its NVSwitch fabric is not at full capacity{said}"))
     return findings
 
 
-def _troubles(fabric: Fabric) -> list[str]:
+def _troubles(fabric: GpuFabric) -> list[str]:
     flags = {
         "bandwidth degraded": fabric.bandwidth_degraded,
         "route unhealthy": fabric.route_unhealthy,

@@ -13,7 +13,7 @@ from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding
 
 if TYPE_CHECKING:
-    from muster_checks.gpumem.judge import Limits
+    from muster_checks.gpumem.judge import GpumemLimits
 
 
 class GpumemParameters(Parameters):
@@ -29,10 +29,10 @@ class GpumemParameters(Parameters):
     expected: Path | None = Field(default=None, description="YAML file of GPU models over the shipped one")
 
 
-def _limits(parameters: GpumemParameters) -> "Limits":
-    from muster_checks.gpumem.judge import Limits
+def _limits(parameters: GpumemParameters) -> "GpumemLimits":
+    from muster_checks.gpumem.judge import GpumemLimits
 
-    return Limits(**parameters.model_dump(exclude={"expected", "memory_share"}))
+    return GpumemLimits(**parameters.model_dump(exclude={"expected", "memory_share"}))
 
 
 async def _probe(node: NodeView, parameters: GpumemParameters) -> Sequence[Finding]:

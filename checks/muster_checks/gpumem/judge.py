@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
-from muster_checks.cuda.launcher import OneGpu
-from muster_checks.cuda.protocol import Computed, Wrong
+from muster_checks.cuda.launcher import GpuRun
+from muster_checks.cuda.protocol import ArithmeticResult, WrongValues
 from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.siblings import share_of_others
 from muster_checks.nvidia.models import GpuModel
@@ -15,7 +15,7 @@ GIB = 1 << 30
 ECC_ERROR = "CUDA_ERROR_ECC_UNCORRECTABLE"
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class GpumemLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Below a ``min_…`` it fails, below a ``warn_…`` it warns. Shares are of 1."""
 
     min_share_of_bandwidth: float
@@ -44,34 +44,34 @@ class _Figure(msgspec.Struct, frozen=True):
 
 
 def judge(
-    gpus: Sequence[OneGpu], models: ModelTable[GpuModel], held: Mapping[str, str], limits: Limits
+    gpus: Sequence[GpuRun], models: ModelTable[GpuModel], held: Mapping[str, str], limits: GpumemLimits
 ) -> list[Finding]:
     """held: why low figures of a GPU prove nothing, by address. A wrong result is wrong whoever else is there."""
     daxpy = _shares(gpus, lambda found: found.daxpy_gb_per_s)
     dgemm = _shares(gpus, lambda found: found.dgemm_gflop_per_s)
     findings: list[Finding] = []
     for gpu in gpus:
-        if not isinstance(gpu.found, Computed):
+        if not isinstance(gpu.result, ArithmeticResult):
             findings.append(_not_computed(gpu))
             continue
         model = models.of(gpu.name)
         figures = (
-            _bandwidth(gpu.found, model, limits, daxpy.get(gpu.index)),
-            _flops(gpu.found, model, limits, dgemm.get(gpu.index)),
+            _bandwidth(gpu.result, model, limits, daxpy.get(gpu.index)),
+            _flops(gpu.result, model, limits, dgemm.get(gpu.index)),
         )
         why = held.get(gpu.address) or ("MIG is on, and a slice is not the whole GPU" if " MIG " in gpu.name else "")
-        findings += _of_one(gpu, gpu.found, figures, why)
+        findings += _of_one(gpu, gpu.result, figures, why)
     return findings
 
 
-def _not_computed(gpu: OneGpu) -> Finding:
+def _not_computed(gpu: GpuRun) -> Finding:
     if gpu.error == ECC_ERROR:
         message = f"uncorrectable memory error while it was tested ({gpu.trouble}); reset it, and see the check dmesg"
         return _finding(gpu, Verdict.FAIL, "UncorrectableMemory", message, fault_class=FaultClass.RESET)
     return _finding(gpu, Verdict.UNKNOWN, "NotMeasured", gpu.trouble)
 
 
-def _of_one(gpu: OneGpu, found: Computed, figures: Sequence[_Figure], held: str) -> list[Finding]:
+def _of_one(gpu: GpuRun, found: ArithmeticResult, figures: Sequence[_Figure], held: str) -> list[Finding]:
     measurements = [figure.measurement for figure in figures]
     measurements.append(Measurement("tested", round(found.tested_bytes / GIB, 1), "GiB"))
     findings = []
@@ -96,13 +96,13 @@ def _low(figure: _Figure, _: Verdict, rate: float, what: str) -> str:
     return f"{figure.what} {figure.value:.0f} {figure.unit}, below {rate:.0f} ({what})"
 
 
-def _wrong(wrong: Wrong) -> str:
+def _wrong(wrong: WrongValues) -> str:
     unit = "byte" if wrong.test == "memory" else "element"
     again = f"{wrong.again} again in a second run" if wrong.again else "none in a second run"
     return f"{wrong.test}: {wrong.count} of {wrong.of} values wrong, the first at {unit} {wrong.first}, {again}"
 
 
-def _bandwidth(found: Computed, model: GpuModel | None, limits: Limits, share: float | None) -> _Figure:
+def _bandwidth(found: ArithmeticResult, model: GpuModel | None, limits: GpumemLimits, share: float | None) -> _Figure:
     value = found.daxpy_gb_per_s
     peak = model.memory_gb_per_s if model else None
     bounds = [*_of_peak(Verdict.FAIL, limits.min_share_of_bandwidth, peak), *_of_others(value, share, limits)]
@@ -110,7 +110,7 @@ def _bandwidth(found: Computed, model: GpuModel | None, limits: Limits, share: f
     return _Figure("LowMemoryBandwidth", "daxpy", "GB/s", value, _failing_first(bounds))
 
 
-def _flops(found: Computed, model: GpuModel | None, limits: Limits, share: float | None) -> _Figure:
+def _flops(found: ArithmeticResult, model: GpuModel | None, limits: GpumemLimits, share: float | None) -> _Figure:
     value = found.dgemm_gflop_per_s
     peak = model.fp64_tflops * 1000 if model and model.fp64_tflops else None
     bounds = [*_of_peak(Verdict.WARN, limits.warn_share_of_flops, peak), *_of_others(value, share, limits)]
@@ -121,7 +121,7 @@ def _of_peak(verdict: Verdict, part: float, peak: float | None) -> list[tuple[Ve
     return [] if peak is None else [(verdict, part * peak, f"{part:.0%} of its peak")]
 
 
-def _of_others(value: float, share: float | None, limits: Limits) -> list[tuple[Verdict, float, str]]:
+def _of_others(value: float, share: float | None, limits: GpumemLimits) -> list[tuple[Verdict, float, str]]:
     if not share:
         return []
     parts = ((Verdict.FAIL, limits.min_share_of_others), (Verdict.WARN, limits.warn_share_of_others))
@@ -132,17 +132,17 @@ def _failing_first(bounds: Sequence[tuple[Verdict, float, str]]) -> tuple[tuple[
     return tuple(sorted(bounds, key=lambda bound: (bound[0] is not Verdict.FAIL, -bound[1])))
 
 
-def _shares(gpus: Sequence[OneGpu], rate: Callable[[Computed], float]) -> dict[int, float]:
+def _shares(gpus: Sequence[GpuRun], rate: Callable[[ArithmeticResult], float]) -> dict[int, float]:
     """By index; compared are GPUs of one name."""
     groups: dict[str, dict[str, float]] = {}
     for gpu in gpus:
-        if isinstance(gpu.found, Computed):
-            groups.setdefault(gpu.name, {})[str(gpu.index)] = rate(gpu.found)
+        if isinstance(gpu.result, ArithmeticResult):
+            groups.setdefault(gpu.name, {})[str(gpu.index)] = rate(gpu.result)
     return {int(index): share for group in groups.values() for index, share in share_of_others(group).items()}
 
 
 def _finding(
-    gpu: OneGpu,
+    gpu: GpuRun,
     verdict: Verdict,
     reason: str,
     message: str,

@@ -6,10 +6,10 @@ from pathlib import Path
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Finding
-from muster_checks.cuda.busy_gpus import occupied
-from muster_checks.cuda.launcher import NOT_OFFERED, OneGpu, each_gpu, told
-from muster_checks.cuda.protocol import Computed, decode
-from muster_checks.gpumem.judge import Limits, judge
+from muster_checks.cuda.busy_gpus import find_busy_gpus
+from muster_checks.cuda.launcher import NOT_OFFERED, GpuRun, read_runs, run_on_each_gpu
+from muster_checks.cuda.protocol import ArithmeticResult, decode
+from muster_checks.gpumem.judge import GpumemLimits, judge
 from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.nvidia.models import GpuModel, gpu_models
@@ -19,28 +19,28 @@ PER_GPU_S = 120.0
 TOTAL_S = 1200.0
 
 
-async def probe(node: NodeView, memory_share: float, limits: Limits, expected: Path | None) -> list[Finding]:
+async def probe(node: NodeView, memory_share: float, limits: GpumemLimits, expected: Path | None) -> list[Finding]:
     models = gpu_models(expected)
     # a GPU that was handed to a virtual machine is not ours to test
     gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
     if not gpus:
         raise NotHere("no NVIDIA GPU on the PCI bus")
-    held = await occupied(node)
+    held = await find_busy_gpus(node)
     share = f"{memory_share:g}"
-    sweep = await each_gpu(node, "arithmetic", "--memory-share", share, per_gpu_s=PER_GPU_S, total_s=TOTAL_S)
+    sweep = await run_on_each_gpu(node, "arithmetic", "--memory-share", share, per_gpu_s=PER_GPU_S, total_s=TOTAL_S)
     if not sweep.gpus and "libcuda" in sweep.rest:
         raise ToolMissing("libcuda.so.1", "the NVIDIA driver, with its CUDA library (libcuda1)")
     if not sweep.gpus:
         raise CannotTell(f"CUDA driver: {sweep.rest or NOT_OFFERED}", "NoCudaDevice")
     seen = {gpu.address for gpu in sweep.gpus}
     rest = sweep.rest or NOT_OFFERED
-    unseen = [OneGpu(-1, gpu.address, "", trouble=rest) for gpu in gpus if gpu.address not in seen]
+    unseen = [GpuRun(-1, gpu.address, "", trouble=rest) for gpu in gpus if gpu.address not in seen]
     return judge([*sweep.gpus, *unseen], models, held, limits)
 
 
-def judge_recorded(text: bytes, limits: Limits, models: ModelTable[GpuModel]) -> Sequence[Finding] | None:
+def judge_recorded(text: bytes, limits: GpumemLimits, models: ModelTable[GpuModel]) -> Sequence[Finding] | None:
     """What ``python -m muster_checks.cuda.arithmetic`` printed on another machine."""
-    gpus = told(decode(text), "the recording ends here")
-    if not any(isinstance(gpu.found, Computed) for gpu in gpus):
+    gpus = read_runs(decode(text), "the recording ends here")
+    if not any(isinstance(gpu.result, ArithmeticResult) for gpu in gpus):
         return None
     return judge(gpus, models, {}, limits)

@@ -2,11 +2,9 @@
 
 from pydantic import Field
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
+from muster_checks.base.declaration import Parameters
+from muster_checks.nvidia.gpu_check import GpuJudge, gpu_check
 
-NAME = "gpupower"
 WINDOW_S = 600.0
 LEAST_WATCHED_S = 60.0
 """A share of time means something only when that much was watched."""
@@ -19,35 +17,16 @@ class GpupowerParameters(Parameters):
     )
 
 
-async def _probe(node: NodeView, parameters: GpupowerParameters) -> list[Finding]:
+def _judge() -> GpuJudge:
     from muster_checks.gpupower.judge import counters, judge
-    from muster_checks.nvidia.judge import counted
 
-    reading, series = await counted(node, NAME, counters)
-    return judge(reading, series, parameters)
+    return GpuJudge(judge, counters)
 
 
-def _recorded(text: bytes, parameters: GpupowerParameters) -> list[Finding] | None:
-    from muster_checks.gpupower.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
-
-    reading = recorded(text)
-    return None if reading is None else judge(reading, {}, parameters)
-
-
-GPUPOWER = Check(
-    name=NAME,
+GPUPOWER = gpu_check(
+    "gpupower",
+    GpupowerParameters,
+    _judge,
     description="GPU clocks that hardware holds down (power brake, heat), power limits, persistence mode",
-    cost=Cost.LIGHT,
-    parameters=GpupowerParameters,
-    timeout_s=READ_LIMIT_S,
-    devices=("gpu",),
-    period_s=60.0,
-    shares="nvml",
-    probe=_probe,
-    recorded=_recorded,
-    resume=resume_gpus,
-    reads=READS,
-    ran_on=RAN_ON,
     examples=("check=gpupower",),
 )

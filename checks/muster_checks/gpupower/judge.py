@@ -8,12 +8,12 @@ running, or for a good part of the last ten minutes by the driver's own count of
 
 from collections.abc import Mapping
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gpupower import LEAST_WATCHED_S, WINDOW_S, GpupowerParameters
 from muster_checks.hardware.siblings import share_of_others
-from muster_checks.nvidia.gpu import ClocksEvent, Gpu, Reading
-from muster_checks.nvidia.judge import found, judge_each, unread
+from muster_checks.nvidia.gpu import ClocksEvent, Gpu, GpuReading
+from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
 NOTHING = "no GPU here tells what holds its clocks down"
 # the most telling first: the general bit is set beside its cause
@@ -26,7 +26,7 @@ LEAST_SHARE_OF_LIMIT = 0.95  # power limits are set in whole watts; 5 % below it
 LEAST_TOLD_SHARE = 0.01
 
 
-def counters(reading: Reading) -> dict[str, float]:
+def counters(reading: GpuReading) -> dict[str, float]:
     """By GPU and event: whether it is on (1 or 0), and for how many seconds it was since the driver was loaded."""
     values: dict[str, float] = {}
     for gpu in reading.gpus:
@@ -39,34 +39,34 @@ def counters(reading: Reading) -> dict[str, float]:
     return values
 
 
-def judge(reading: Reading, series: Mapping[str, Series], limits: GpupowerParameters) -> list[Finding]:
+def judge(reading: GpuReading, series: Mapping[str, CounterSeries], limits: GpupowerParameters) -> list[Finding]:
     shares = _shares_of_limit(reading)
     return judge_each(reading, lambda gpu: _judge(gpu, series, limits, shares.get(gpu.component)), NOTHING)
 
 
 def _judge(
-    gpu: Gpu, series: Mapping[str, Series], limits: GpupowerParameters, share_of_limit: float | None
+    gpu: Gpu, series: Mapping[str, CounterSeries], limits: GpupowerParameters, share_of_limit: float | None
 ) -> list[Finding]:
     measured = _measurements(gpu, series, limits)
-    findings = [*unread(gpu, "clocks.events", "power"), *_slowdown(gpu, series, limits, measured)]
+    findings = [*judge_unread(gpu, "clocks.events", "power"), *_slowdown(gpu, series, limits, measured)]
     events = gpu.clocks.events or ()
     if ClocksEvent.SW_THERMAL in events:
         message = "its driver slows it down, since it or its memory is too hot; see gputemp"
-        findings.append(found(gpu, Verdict.WARN, "SwThermalSlowdown", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "SwThermalSlowdown", message, measured))
     if share_of_limit is not None and share_of_limit < LEAST_SHARE_OF_LIMIT:
         message = f"its power limit of {gpu.power.limit_w:g} W is {share_of_limit:.0%} of its equals'"
-        findings.append(found(gpu, Verdict.WARN, "LowPowerLimit", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "LowPowerLimit", message, measured))
     if gpu.persistence is False:
         message = "persistence mode is off, every first use waits for the driver: enable nvidia-persistenced"
-        findings.append(found(gpu, Verdict.WARN, "PersistenceOff", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "PersistenceOff", message, measured))
     if not findings and gpu.clocks.events is not None:
         held = ", ".join(events) or "nothing"
-        findings.append(found(gpu, Verdict.PASS, "Ok", f"clocks held down by: {held}", measured))
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"clocks held down by: {held}", measured))
     return findings
 
 
 def _slowdown(
-    gpu: Gpu, series: Mapping[str, Series], limits: GpupowerParameters, measured: list[Measurement]
+    gpu: Gpu, series: Mapping[str, CounterSeries], limits: GpupowerParameters, measured: list[Measurement]
 ) -> list[Finding]:
     for event, (reason, cause, advice) in HARDWARE.items():
         now = event in (gpu.clocks.events or ())
@@ -77,18 +77,18 @@ def _slowdown(
             message = f"slowed down by {cause}, seen twice running"
         elif now or (share is not None and share > LEAST_TOLD_SHARE):
             message = f"was slowed down by {cause}, seen once: {advice} if it comes back"
-            return [found(gpu, Verdict.WARN, reason, message, measured)]
+            return [gpu_finding(gpu, Verdict.WARN, reason, message, measured)]
         else:
             continue
-        return [found(gpu, Verdict.FAIL, reason, f"{message}: {advice}", measured, FaultClass.CONTACT)]
+        return [gpu_finding(gpu, Verdict.FAIL, reason, f"{message}: {advice}", measured, FaultClass.CONTACT)]
     return []
 
 
-def _twice(series: Series | None) -> bool:
+def _twice(series: CounterSeries | None) -> bool:
     return series is not None and [value for _, value in series.points[-2:]] == [1.0, 1.0]
 
 
-def _share(series: Series | None) -> float | None:
+def _share(series: CounterSeries | None) -> float | None:
     """The share of the last ten minutes that a counter of seconds rose by; None before it was watched long enough."""
     if series is None:
         return None
@@ -96,7 +96,7 @@ def _share(series: Series | None) -> float | None:
     return min(rise.per(1.0), 1.0) if rise.over_s >= LEAST_WATCHED_S else None
 
 
-def _shares_of_limit(reading: Reading) -> dict[str, float]:
+def _shares_of_limit(reading: GpuReading) -> dict[str, float]:
     shares: dict[str, float] = {}
     for name in {gpu.name for gpu in reading.gpus}:
         equals = [gpu for gpu in reading.gpus if gpu.name == name and not gpu.lost]
@@ -104,7 +104,7 @@ def _shares_of_limit(reading: Reading) -> dict[str, float]:
     return shares
 
 
-def _measurements(gpu: Gpu, series: Mapping[str, Series], limits: GpupowerParameters) -> list[Measurement]:
+def _measurements(gpu: Gpu, series: Mapping[str, CounterSeries], limits: GpupowerParameters) -> list[Measurement]:
     shares = {event: _share(series.get(f"{gpu.component} held {event}")) for event in gpu.clocks.held_s}
     values: list[tuple[str, float | None, str, float | None]] = [
         ("power", gpu.power.draw_w, "W", None),

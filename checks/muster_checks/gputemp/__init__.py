@@ -2,9 +2,8 @@
 
 from pydantic import Field
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
+from muster_checks.base.declaration import Parameters
+from muster_checks.nvidia.gpu_check import GpuJudge, gpu_check
 
 
 class GputempParameters(Parameters):
@@ -14,34 +13,16 @@ class GputempParameters(Parameters):
     )
 
 
-async def _probe(node: NodeView, parameters: GputempParameters) -> list[Finding]:
+def _judge() -> GpuJudge:
     from muster_checks.gputemp.judge import judge
-    from muster_checks.nvidia.probe import read_gpus
 
-    return judge(await read_gpus(node), parameters)
-
-
-def _recorded(text: bytes, parameters: GputempParameters) -> list[Finding] | None:
-    from muster_checks.gputemp.judge import judge
-    from muster_checks.nvidia.smi_xml import recorded
-
-    reading = recorded(text)
-    return None if reading is None else judge(reading, parameters)
+    return GpuJudge(lambda reading, _, limits: judge(reading, limits))
 
 
-GPUTEMP = Check(
-    name="gputemp",
+GPUTEMP = gpu_check(
+    "gputemp",
+    GputempParameters,
+    _judge,
     description="GPU temperatures: the margin to the GPU's own slowdown limit, and that of its memory",
-    cost=Cost.LIGHT,
-    parameters=GputempParameters,
-    timeout_s=READ_LIMIT_S,
-    devices=("gpu",),
-    period_s=60.0,
-    shares="nvml",
-    probe=_probe,
-    recorded=_recorded,
-    resume=resume_gpus,
-    reads=READS,
-    ran_on=RAN_ON,
     examples=("check=gputemp",),
 )

@@ -7,13 +7,13 @@ nvmlDeviceGetTemperatureThreshold.
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.gputemp import GputempParameters
-from muster_checks.nvidia.gpu import Gpu, Reading, Temperature
-from muster_checks.nvidia.judge import found, judge_each, unread
+from muster_checks.nvidia.gpu import Gpu, GpuReading, Temperature
+from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
 NOTHING = "no GPU here tells its temperature"
 
 
-def judge(reading: Reading, limits: GputempParameters) -> list[Finding]:
+def judge(reading: GpuReading, limits: GputempParameters) -> list[Finding]:
     return judge_each(reading, lambda gpu: _judge(gpu, limits), NOTHING)
 
 
@@ -36,19 +36,19 @@ def memory_margin(temperature: Temperature) -> float | None:
 def _judge(gpu: Gpu, limits: GputempParameters) -> list[Finding]:
     margin, memory = slowdown_margin(gpu.temperature), memory_margin(gpu.temperature)
     measured = _measurements(gpu, margin, memory, limits)
-    findings = unread(gpu, "temperature") if margin is None else []
+    findings = judge_unread(gpu, "temperature") if margin is None else []
     now = "" if gpu.temperature.gpu_c is None else f" at {gpu.temperature.gpu_c:g} °C"
     if margin is not None and margin <= 0:
         message = f"so hot{now} that it slows down: check fans, airflow and coolant"
-        findings.append(found(gpu, Verdict.FAIL, "TooHot", message, measured, FaultClass.CONTACT))
+        findings.append(gpu_finding(gpu, Verdict.FAIL, "TooHot", message, measured, FaultClass.CONTACT))
     elif margin is not None and margin < limits.min_margin_c:
         message = f"{margin:g} degrees below its slowdown{now}, warns below {limits.min_margin_c:g}: check its cooling"
-        findings.append(found(gpu, Verdict.WARN, "Hot", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "Hot", message, measured))
     if memory is not None and memory < limits.min_margin_c:
         message = f"its memory is {memory:g} degrees below its limit, warns below {limits.min_margin_c:g}"
-        findings.append(found(gpu, Verdict.WARN, "MemoryHot", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "MemoryHot", message, measured))
     if not findings and measured:
-        findings.append(found(gpu, Verdict.PASS, "Ok", f"sound{now}", measured))
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"sound{now}", measured))
     return findings
 
 

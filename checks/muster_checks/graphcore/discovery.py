@@ -8,27 +8,27 @@ from muster_checks.base.bounded_read import Unreadable, names_in
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.graphcore import SDK
-from muster_checks.graphcore.settings import Fabric
-from muster_checks.graphcore.tools.device_list import Device, parse
+from muster_checks.graphcore.settings import IpuFabric
+from muster_checks.graphcore.tools.device_list import IpuDevice, parse
 from muster_checks.hardware.pci import DeviceKind, pci_devices
 
 # not /dev/ipu-psys0, which is Intel's camera
 _NODE = re.compile(r"ipu\d{1,4}")
 
 
-class Found(msgspec.Struct, frozen=True):
+class DiscoveredIpus(msgspec.Struct, frozen=True):
     """``unlisted``: components on the PCI bus that gc-info does not list."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[IpuDevice, ...]
     unlisted: tuple[str, ...]
 
 
-async def find(node: NodeView, reached: Fabric, all_partitions: bool, timeout_s: float) -> Found:
+async def discover_ipus(node: NodeView, fabric: IpuFabric, all_partitions: bool, timeout_s: float) -> DiscoveredIpus:
     """The node's IPUs. Raises NotHere, ToolMissing or CannotTell."""
     on_bus = [device.address for device in pci_devices(node) if device.kind is DeviceKind.IPU]
-    signs = bool(on_bus or reached.configured or any(_NODE.fullmatch(name) for name in names_in(node.path("/dev"))))
+    signs = bool(on_bus or fabric.configured or any(_NODE.fullmatch(name) for name in names_in(node.path("/dev"))))
     argv = ["gc-info", "-l", *(["--all-partitions"] if all_partitions else [])]
-    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if output.missing:
         if signs:
             raise ToolMissing("gc-info", SDK)
@@ -48,9 +48,9 @@ async def find(node: NodeView, reached: Fabric, all_partitions: bool, timeout_s:
     listed = {device.pci for device in devices}
     unlisted = tuple(f"ipu/{address}" for address in on_bus if address not in listed)
     if not devices and not unlisted:
-        if reached.partition:
+        if fabric.partition:
             raise CannotTell(
-                f"gc-info lists no IPU in partition {reached.partition}: is the partition ACTIVE?", "NoIpus"
+                f"gc-info lists no IPU in partition {fabric.partition}: is the partition ACTIVE?", "NoIpus"
             )
         raise NotHere("gc-info lists no IPU: no partition is set up for this host")
-    return Found(tuple(devices), unlisted)
+    return DiscoveredIpus(tuple(devices), unlisted)

@@ -32,6 +32,6 @@ class IpuModel(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING_EXPECTED: ModelTable[IpuModel] = ModelTable([])
 
 
-def models(own: Path | None) -> ModelTable[IpuModel]:
+def ipu_models(own: Path | None) -> ModelTable[IpuModel]:
     """Raises CannotTell when ``own`` cannot be used."""
     return load_table(IpuModel, "graphcore/models.yaml", own)

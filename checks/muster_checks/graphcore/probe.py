@@ -9,78 +9,78 @@ import msgspec
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import NodeView
 from muster_checks.graphcore import SDK, gcipuinfo_child
-from muster_checks.graphcore.settings import Fabric
+from muster_checks.graphcore.settings import IpuFabric
 from muster_checks.graphcore.tools import attributes, health, monitor
-from muster_checks.graphcore.tools.attributes import Attributes
-from muster_checks.graphcore.tools.device_list import Device
-from muster_checks.graphcore.tools.health import Unhealthy
+from muster_checks.graphcore.tools.attributes import IpuAttributes
+from muster_checks.graphcore.tools.device_list import IpuDevice
+from muster_checks.graphcore.tools.health import UnhealthyIpu
 
 AT_ONCE = 4  # each gc-info looks for all devices anew before it answers for one
 
 
-class Reading(msgspec.Struct, frozen=True):
+class IpuReading(msgspec.Struct, frozen=True):
     """The attributes of one IPU, or why there are none."""
 
-    device: Device
-    attributes: Attributes | None
+    device: IpuDevice
+    attributes: IpuAttributes | None
     trouble: str = ""
 
 
-class Health(msgspec.Struct, frozen=True):
+class IpuHealth(msgspec.Struct, frozen=True):
     """What is known of the IPUs' health beyond their attributes.
 
     unhealthy:  from gcipuinfo
-    seen:       the device ids that gc-monitor shows, where the library is not there; else None
+    monitored:  the device ids that gc-monitor shows, where the library is not there; else None
     trouble:    why neither could be asked; empty when one could
     """
 
-    unhealthy: tuple[Unhealthy, ...] = ()
-    seen: frozenset[str] | None = None
+    unhealthy: tuple[UnhealthyIpu, ...] = ()
+    monitored: frozenset[str] | None = None
     trouble: str = ""
 
 
 async def read_attributes(
-    node: NodeView, reached: Fabric, devices: Sequence[Device], timeout_s: float
-) -> list[Reading]:
+    node: NodeView, fabric: IpuFabric, devices: Sequence[IpuDevice], timeout_s: float
+) -> list[IpuReading]:
     turn = asyncio.Semaphore(AT_ONCE)
 
-    async def one(device: Device) -> Reading:
+    async def one(device: IpuDevice) -> IpuReading:
         argv = ["gc-info", "-d", device.device_id, "--device-info"]
         async with turn:
-            output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+            output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
         if not output.ok:
-            return Reading(device, None, output.trouble)
+            return IpuReading(device, None, output.trouble)
         try:
-            return Reading(device, attributes.parse(output.stdout)[0])
+            return IpuReading(device, attributes.parse(output.stdout)[0])
         except Unreadable as error:
-            return Reading(device, None, f"gc-info: {error}")
+            return IpuReading(device, None, f"gc-info: {error}")
 
     return list(await asyncio.gather(*(one(device) for device in devices)))
 
 
-async def read_health(node: NodeView, reached: Fabric, all_partitions: bool, timeout_s: float) -> Health:
+async def read_health(node: NodeView, fabric: IpuFabric, all_partitions: bool, timeout_s: float) -> IpuHealth:
     """gcipuinfo's word; gc-monitor's table where the library is not there."""
     child = str(Path(gcipuinfo_child.__file__))
     argv = ["python3", child, "all" if all_partitions else "active"]
-    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if output.missing or output.exit_code == gcipuinfo_child.NO_LIBRARY:
-        return await _read_monitor(node, reached, all_partitions, timeout_s)
+        return await _read_monitor(node, fabric, all_partitions, timeout_s)
     if not output.ok:
-        return Health(trouble=f"gcipuinfo: {output.trouble}")
+        return IpuHealth(trouble=f"gcipuinfo: {output.trouble}")
     try:
-        return Health(unhealthy=tuple(health.parse(output.stdout)))
+        return IpuHealth(unhealthy=tuple(health.parse(output.stdout)))
     except Unreadable as error:
-        return Health(trouble=str(error))
+        return IpuHealth(trouble=str(error))
 
 
-async def _read_monitor(node: NodeView, reached: Fabric, all_partitions: bool, timeout_s: float) -> Health:
+async def _read_monitor(node: NodeView, fabric: IpuFabric, all_partitions: bool, timeout_s: float) -> IpuHealth:
     argv = ["gc-monitor", *(["--all-partitions"] if all_partitions else [])]
-    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if output.missing:
-        return Health(trouble=f"neither gcipuinfo (Python) nor gc-monitor is there; install {SDK}")
+        return IpuHealth(trouble=f"neither gcipuinfo (Python) nor gc-monitor is there; install {SDK}")
     if not output.ok:
-        return Health(trouble=f"gcipuinfo is not there, and {output.trouble}")
+        return IpuHealth(trouble=f"gcipuinfo is not there, and {output.trouble}")
     try:
-        return Health(seen=frozenset(row.device_id for row in monitor.parse(output.stdout)))
+        return IpuHealth(monitored=frozenset(row.device_id for row in monitor.parse(output.stdout)))
     except Unreadable as error:
-        return Health(trouble=str(error))
+        return IpuHealth(trouble=str(error))

@@ -38,35 +38,38 @@ class GraphcoreParameters(Parameters):
     )
 
 
-class Fabric(msgspec.Struct, frozen=True):
-    """How IPUs are reached over the network. ``given``: what the parameters say, for the environment of the tools."""
+class IpuFabric(msgspec.Struct, frozen=True):
+    """How IPUs are reached over the network.
+
+    variables: what the parameters say, for the environment of the tools
+    """
 
     host: str
     port: int
     partition: str
     config: str
-    given: dict[str, str]
+    variables: dict[str, str]
 
     @property
     def configured(self) -> bool:
         return bool(self.host or self.config)
 
 
-def fabric(parameters: GraphcoreParameters, environment: Mapping[str, str]) -> Fabric:
+def read_fabric(parameters: GraphcoreParameters, environment: Mapping[str, str]) -> IpuFabric:
     """Parameters over environment."""
-    given = {
+    variables = {
         "IPUOF_VIPU_API_HOST": parameters.vipu_api_host,
         "IPUOF_VIPU_API_PORT": str(parameters.vipu_api_port or ""),
         "IPUOF_VIPU_API_PARTITION_ID": parameters.partition,
         "IPUOF_CONFIG_PATH": str(parameters.ipuof_config or ""),
     }
-    given = {name: value for name, value in given.items() if value}
-    both = {**environment, **given}
+    variables = {name: value for name, value in variables.items() if value}
+    both = {**environment, **variables}
     port = both.get("IPUOF_VIPU_API_PORT", "")
-    return Fabric(
+    return IpuFabric(
         host=both.get("IPUOF_VIPU_API_HOST", ""),
         port=int(port) if port.isascii() and port.isdigit() and len(port) < 6 else VIPU_PORT,
         partition=both.get("IPUOF_VIPU_API_PARTITION_ID", ""),
         config=both.get("IPUOF_CONFIG_PATH", ""),
-        given=given,
+        variables=variables,
     )

@@ -45,7 +45,7 @@ def load_table(kind: type[R], shipped: str, own: Path | None = None) -> ModelTab
 
     Raises CannotTell when ``own`` cannot be used: a check must not judge by values its operator did not mean.
     """
-    rows = _shipped(kind, shipped)
+    rows = _load_shipped(kind, shipped)
     if own is None:
         return ModelTable(rows)
     try:
@@ -60,7 +60,7 @@ def load_table(kind: type[R], shipped: str, own: Path | None = None) -> ModelTab
 
 
 @cache
-def _shipped(kind: type[R], shipped: str) -> tuple[R, ...]:
+def _load_shipped(kind: type[R], shipped: str) -> tuple[R, ...]:
     text = files("muster_checks").joinpath(shipped).read_bytes()
     return tuple(msgspec.convert(yaml.safe_load(text), list[kind]))  # type: ignore[valid-type] # a type at run time
 

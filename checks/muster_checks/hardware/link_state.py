@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from muster_checks.base.bounded_read import number, read_text
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Verdict
 
@@ -37,8 +37,8 @@ def uptime_s(node: NodeView) -> float | None:
     return number((read_text(node.path("/proc/uptime"), 64) or "").partition(" ")[0])
 
 
-def down(
-    link: PortLink, links: Sequence[PortLink], seen_up: Series | None, now: float, up_for_s: float | None
+def describe_down_link(
+    link: PortLink, links: Sequence[PortLink], seen_up: CounterSeries | None, now: float, up_for_s: float | None
 ) -> tuple[Verdict, str] | None:
     """Verdict and reason in words for a link that is down; None where it is up, or nobody is known to use it.
 
@@ -62,14 +62,14 @@ def down(
     return None
 
 
-def best_before(seen: Mapping[str, Series], name: str, now: float) -> float | None:
+def find_best_before(seen: Mapping[str, CounterSeries], name: str, now: float) -> float | None:
     """The highest earlier reading of ``name``, if it is above ``now``."""
     series = seen.get(name)
     most = max((value for _, value in series.points), default=now) if series else now
     return most if most > now else None
 
 
-def lone_odd(values: Mapping[str, float], name: str, least: int = 3) -> float | None:
+def find_lone_odd(values: Mapping[str, float], name: str, least: int = 3) -> float | None:
     """What all others have, where ``name`` alone has something else and there are at least ``least`` of them.
 
     Two that differ may be of another role (storage beside compute); one alone is more likely ill.

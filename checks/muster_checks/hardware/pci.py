@@ -71,7 +71,7 @@ def pci_devices(node: NodeView) -> list[PciDevice]:
         class_code = read_integer(entry / "class")
         if vendor is None or device is None or class_code is None or (entry / "physfn").exists():
             continue
-        found.append(PciDevice(address, vendor, device, class_code, _driver(entry), _resolved(entry)))
+        found.append(PciDevice(address, vendor, device, class_code, _driver(entry), _resolve(entry)))
     return found
 
 
@@ -126,9 +126,9 @@ def normal_address(text: str) -> str:
 
 def _driver(entry: Path) -> str:
     link = entry / "driver"
-    return _resolved(link).name if link.exists() else ""
+    return _resolve(link).name if link.exists() else ""
 
 
-def _resolved(entry: Path) -> Path:
+def _resolve(entry: Path) -> Path:
     # not Path.resolve(): it raises RuntimeError for links in a circle
     return Path(os.path.realpath(entry))

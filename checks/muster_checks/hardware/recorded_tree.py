@@ -26,7 +26,7 @@ MEMORY_LIMIT_BYTES = 160 << 20  # of xz: its largest preset needs 65 MB
 
 
 @contextmanager
-def tree(text: bytes) -> Iterator[Path | None]:
+def lay_out_tree(text: bytes) -> Iterator[Path | None]:
     """The folder that has ``sys`` in it (the root of a node's files) or else what was packed; None for what is no tar.
 
     Raises Unreadable for a tar that is cut short, too large, or reaches out of its folder.

@@ -37,9 +37,9 @@ async def _probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
 
 
 def _recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
-    from muster_checks.ib.probe import recorded
+    from muster_checks.ib.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 IB = Check(

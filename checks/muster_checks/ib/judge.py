@@ -4,21 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from math import ceil
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
 from muster_checks.hardware.expected_values import ModelTable
-from muster_checks.hardware.link_state import GRACE_S, PortLink, best_before, down, lone_odd
+from muster_checks.hardware.link_state import GRACE_S, PortLink, describe_down_link, find_best_before, find_lone_odd
 from muster_checks.ib import IbParameters
-from muster_checks.ib.sysfs import Port
+from muster_checks.ib.sysfs import IbPort
 from muster_checks.ib.thresholds import CounterRow, ModelRow
 
 MANY_PORTS = 4  # who puts so many InfiniBand ports into a node means to use one
 SOME = 1e-6  # more than nothing: shares of a rise at the edge of a window are no whole numbers
 
-Seen = Mapping[str, Series]
+Seen = Mapping[str, CounterSeries]
 
 
-def counters(ports: Sequence[Port]) -> dict[str, float]:
+def counters(ports: Sequence[IbPort]) -> dict[str, float]:
     """What has to be remembered of a reading, by the names that :func:`judge` looks up."""
     values: dict[str, float] = {}
     for port in ports:
@@ -31,7 +31,7 @@ def counters(ports: Sequence[Port]) -> dict[str, float]:
 
 
 def judge(
-    ports: Sequence[Port],
+    ports: Sequence[IbPort],
     seen: Seen,
     rows: Sequence[CounterRow],
     models: ModelTable[ModelRow],
@@ -68,11 +68,11 @@ def judge(
 
 
 def _state(
-    port: Port, links: Mapping[str, PortLink], seen: Seen, now: float, up_for_s: float | None
+    port: IbPort, links: Mapping[str, PortLink], seen: Seen, now: float, up_for_s: float | None
 ) -> Iterable[Finding]:
     if port.layer == "Ethernet" and port.interface:
         return  # the check nic knows whether the interface is meant to be up
-    found = down(links[port.key], list(links.values()), seen.get(f"{port.key} up"), now, up_for_s)
+    found = describe_down_link(links[port.key], list(links.values()), seen.get(f"{port.key} up"), now, up_for_s)
     if found is not None:
         verdict, why = found
         advice = (
@@ -81,7 +81,7 @@ def _state(
         yield _finding(port, verdict, "PortDown", f"{port.key} is {port.says}, {why}: {advice}", FaultClass.CONTACT)
 
 
-def _counters(port: Port, seen: Seen, rows: Sequence[CounterRow]) -> Iterable[Finding]:
+def _counters(port: IbPort, seen: Seen, rows: Sequence[CounterRow]) -> Iterable[Finding]:
     for counter, group in groupby(rows, key=lambda row: row.counter):
         series = seen.get(f"{port.key} {counter}")
         if series is None or counter not in port.counters:
@@ -103,7 +103,7 @@ def _counters(port: Port, seen: Seen, rows: Sequence[CounterRow]) -> Iterable[Fi
 
 
 def _rate(
-    port: Port,
+    port: IbPort,
     rates: Mapping[str, Mapping[str, float]],
     seen: Seen,
     models: ModelTable[ModelRow],
@@ -115,8 +115,8 @@ def _rate(
         return
     row = models.of(port.model) or ModelRow("")
     floor = limits.min_rate_gb_per_s or row.min_rate_gb_per_s
-    before = best_before(seen, f"{port.key} rate", rate)
-    common = lone_odd(rates[_equals(port)], port.key)
+    before = find_best_before(seen, f"{port.key} rate", rate)
+    common = find_lone_odd(rates[_equals(port)], port.key)
     lanes = f" over {port.lanes} lanes" if port.lanes else ""
     verdict, limit, why = Verdict.PASS, 0.0, ""
     if floor is not None and rate < floor:
@@ -138,7 +138,7 @@ def _rate(
         )
 
 
-def _host(ports: Sequence[Port], limits: IbParameters, up_for_s: float | None) -> Iterable[Finding]:
+def _host(ports: Sequence[IbPort], limits: IbParameters, up_for_s: float | None) -> Iterable[Finding]:
     active = sum(port.active for port in ports)
     waiting = up_for_s is not None and up_for_s < GRACE_S
     measured = Measurement("active ports", active, "", limits.expected_ports)
@@ -165,7 +165,7 @@ def _host(ports: Sequence[Port], limits: IbParameters, up_for_s: float | None) -
 
 
 def _sound(
-    port: Port, seen: Seen, rows: Sequence[CounterRow], models: ModelTable[ModelRow], limits: IbParameters
+    port: IbPort, seen: Seen, rows: Sequence[CounterRow], models: ModelTable[ModelRow], limits: IbParameters
 ) -> Finding:
     row = models.of(port.model) or ModelRow("")
     measured = [
@@ -194,7 +194,7 @@ def _sound(
     )
 
 
-def _rates_of_equals(ports: Sequence[Port]) -> dict[str, dict[str, float]]:
+def _rates_of_equals(ports: Sequence[IbPort]) -> dict[str, dict[str, float]]:
     rates: dict[str, dict[str, float]] = {}
     for port in ports:
         if port.active and port.rate_gb_per_s is not None:
@@ -202,7 +202,7 @@ def _rates_of_equals(ports: Sequence[Port]) -> dict[str, dict[str, float]]:
     return rates
 
 
-def _equals(port: Port) -> str:
+def _equals(port: IbPort) -> str:
     return f"{port.model} {port.layer}"
 
 
@@ -211,7 +211,7 @@ def _span(seconds: float) -> str:
 
 
 def _finding(
-    port: Port,
+    port: IbPort,
     verdict: Verdict,
     reason: str,
     message: str,

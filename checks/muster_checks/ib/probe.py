@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from muster_checks.base.bounded_read import names_in
-from muster_checks.base.counter_history import Series, readings
+from muster_checks.base.counter_history import CounterSeries, read_series
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import NotHere
 from muster_checks.base.threads import in_thread
@@ -13,48 +13,48 @@ from muster_checks.hardware.expected_values import load_table
 from muster_checks.hardware.link_state import uptime_s
 from muster_checks.ib import IbParameters
 from muster_checks.ib.judge import counters, judge
-from muster_checks.ib.sysfs import Port, read_ports
-from muster_checks.ib.thresholds import ModelRow, counter_rows
+from muster_checks.ib.sysfs import IbPort, read_ports
+from muster_checks.ib.thresholds import ModelRow, load_counter_rows
 
 NAME = "ib"
 
 
 async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
     folder = node.path("/sys/class/infiniband")
-    ports: list[Port] = []
+    ports: list[IbPort] = []
 
     async def read() -> Mapping[str, float]:
         nonlocal ports
         # a card that does not answer its driver holds up whoever asks for its counters
-        ports = await in_thread(node, read_ports, folder, parameters.ports, counter_rows())
+        ports = await in_thread(node, read_ports, folder, parameters.ports, load_counter_rows())
         return counters(ports)
 
-    seen = await readings(node.history, NAME, read, parameters.first_interval_s)
-    return _judged(folder, ports, seen, parameters, node.history.clock(), uptime_s(node))
+    seen = await read_series(node.history, NAME, read, parameters.first_interval_s)
+    return _judge(folder, ports, seen, parameters, node.history.clock(), uptime_s(node))
 
 
-def recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
+def judge_recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
     """A tar of /sys or of /sys/class/infiniband. There is nothing to compare with: counters are not judged."""
-    from muster_checks.hardware.recorded_tree import tree  # an agent never needs its tar archives
+    from muster_checks.hardware.recorded_tree import lay_out_tree  # an agent never needs its tar archives
 
-    with tree(text) as root:
+    with lay_out_tree(text) as root:
         folder = root and _class_folder(root)
         if not folder:
             return None
-        ports = read_ports(folder, parameters.ports, counter_rows())
-        return _judged(folder, ports, {}, parameters, 0.0, None)
+        ports = read_ports(folder, parameters.ports, load_counter_rows())
+        return _judge(folder, ports, {}, parameters, 0.0, None)
 
 
-def _judged(
+def _judge(
     folder: Path,
-    ports: Sequence[Port],
-    seen: Mapping[str, Series],
+    ports: Sequence[IbPort],
+    seen: Mapping[str, CounterSeries],
     parameters: IbParameters,
     now: float,
     up_for_s: float | None,
 ) -> Sequence[Finding]:
     models = load_table(ModelRow, "ib/models.yaml", parameters.expected)
-    findings = judge(ports, seen, counter_rows(), models, parameters, now=now, up_for_s=up_for_s)
+    findings = judge(ports, seen, load_counter_rows(), models, parameters, now=now, up_for_s=up_for_s)
     if findings:
         return findings
     if ports:

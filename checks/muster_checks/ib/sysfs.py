@@ -20,7 +20,7 @@ _RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec \(([0-9]{1,3})X")
 _NUMBERED = re.compile(r"([0-9]{1,2}): ?(.{0,40})", re.S)
 
 
-class Port(msgspec.Struct, frozen=True):
+class IbPort(msgspec.Struct, frozen=True):
     """One port.
 
     model:     ``MT4129/MT_0000000838``: type and board
@@ -51,7 +51,7 @@ class Port(msgspec.Struct, frozen=True):
         return f"{self.device}/{self.number}"
 
 
-def read_ports(folder: Path, globs: str, rows: Sequence[CounterRow]) -> list[Port]:
+def read_ports(folder: Path, globs: str, rows: Sequence[CounterRow]) -> list[IbPort]:
     """Every port of every device in ``folder`` (/sys/class/infiniband) whose name fits; virtual ones left out."""
     patterns = [pattern.strip() for pattern in globs.split(",") if pattern.strip()]
     ports = []
@@ -63,17 +63,17 @@ def read_ports(folder: Path, globs: str, rows: Sequence[CounterRow]) -> list[Por
     return ports
 
 
-def _port(entry: Path, device: str, number: int, several: bool, rows: Sequence[CounterRow]) -> Port:
+def _port(entry: Path, device: str, number: int, several: bool, rows: Sequence[CounterRow]) -> IbPort:
     folder = entry / f"ports/{number}"
-    state, says = _numbered(folder / "state")
-    _, physically = _numbered(folder / "phys_state")
+    state, says = _read_numbered(folder / "state")
+    _, physically = _read_numbered(folder / "phys_state")
     rate, lanes = parse_rate(read_text(folder / "rate", 128))
     counters = {
         row.counter: value
         for row in rows
         if (value := read_integer(folder / row.folder / row.counter)) is not None and value >= 0
     }
-    return Port(
+    return IbPort(
         device=device,
         number=number,
         component=f"nic/{device}/{number}" if several else f"nic/{device}",
@@ -95,7 +95,7 @@ def parse_rate(text: str | None) -> tuple[float | None, int | None]:
     return (float(found[1]), int(found[2])) if found else (None, None)
 
 
-def _numbered(path: Path) -> tuple[int | None, str]:
+def _read_numbered(path: Path) -> tuple[int | None, str]:
     found = _NUMBERED.match(read_text(path, 64) or "")
     return (int(found[1]), found[2].strip()) if found else (None, "")
 

@@ -38,6 +38,6 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def counter_rows() -> tuple[CounterRow, ...]:
+def load_counter_rows() -> tuple[CounterRow, ...]:
     text = files("muster_checks.ib").joinpath("thresholds.yaml").read_bytes()
     return tuple(msgspec.convert(yaml.safe_load(text), list[CounterRow]))

@@ -16,7 +16,7 @@ class InventoryParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: InventoryParameters) -> Sequence[Finding]:
-    from muster_checks.inventory.devices import probe
+    from muster_checks.inventory.probe import probe
 
     return await probe(node, parameters)
 

@@ -51,9 +51,9 @@ async def _probe(node: NodeView, parameters: IperfParameters) -> Sequence[Findin
 
 
 def _recorded(text: bytes, parameters: IperfParameters) -> Sequence[Finding] | None:
-    from muster_checks.iperf.probe import recorded
+    from muster_checks.iperf.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 IPERF = Check(

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from muster_checks.iperf.pair import Pair, Place
+from muster_checks.iperf.pair import NicPair, NicPlace
 
 _End = tuple[str, str, str]  # node, NIC, direction: "sends", "receives" or "" for both
-_Ends = Callable[[Pair], tuple[_End, _End]]
+_Ends = Callable[[NicPair], tuple[_End, _End]]
 
 AT_MOST = 0.4  # of the nodes: half of them behind a slow switch cannot be told from the other half behind it
 STANDS_OUT = 6.0  # simulated: two halves of a fabric slow towards each other, against a rack of a quarter of all nodes
@@ -27,12 +27,12 @@ class Culprit(msgspec.Struct, frozen=True):
     node: str
     nics: tuple[str, ...]
     direction: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[NicPair, ...]
 
 
-def culprits(pairs: Sequence[Pair], bad: Collection[Pair]) -> list[Culprit]:
+def find_culprits(pairs: Sequence[NicPair], bad: Collection[NicPair]) -> list[Culprit]:
     """First whole NICs, then one direction of a NIC (a dirty fibre) are found; all NICs of a node are one culprit."""
-    found: dict[_End, list[Pair]] = {}
+    found: dict[_End, list[NicPair]] = {}
     for ends in (_both_ways, _one_way):
         explained = {pair for theirs in found.values() for pair in theirs}
         found |= _search([pair for pair in pairs if pair not in explained], bad, ends)
@@ -40,7 +40,7 @@ def culprits(pairs: Sequence[Pair], bad: Collection[Pair]) -> list[Culprit]:
     for pair in pairs:
         for node, nic in (pair.sender.place, pair.receiver.place):
             nics[node].add(nic)
-    blamed: dict[Place, list[_End]] = defaultdict(list)
+    blamed: dict[NicPlace, list[_End]] = defaultdict(list)
     for end in found:
         blamed[end[:2]].append(end)
     whole = {node for node, theirs in nics.items() if all((node, nic) in blamed for nic in theirs)}
@@ -50,7 +50,7 @@ def culprits(pairs: Sequence[Pair], bad: Collection[Pair]) -> list[Culprit]:
     return [_culprit(node, theirs, found) for (node, _), theirs in together.items()]
 
 
-def _culprit(node: str, ends: Sequence[_End], found: Mapping[_End, Sequence[Pair]]) -> Culprit:
+def _culprit(node: str, ends: Sequence[_End], found: Mapping[_End, Sequence[NicPair]]) -> Culprit:
     directions = {direction for _, _, direction in ends}
     return Culprit(
         node=node,
@@ -64,7 +64,7 @@ class _Ledger:
     """Pairs that are still to be explained, by end, and how many of them are bad. Kept by number: hashing a pair costs
     more than all the rest, and there are tens of thousands."""
 
-    def __init__(self, pairs: Sequence[Pair], bad: Collection[Pair], ends: _Ends) -> None:
+    def __init__(self, pairs: Sequence[NicPair], bad: Collection[NicPair], ends: _Ends) -> None:
         self.ends = [ends(pair) for pair in pairs]
         self.bad = [pair in bad for pair in pairs]
         self.of: dict[_End, set[int]] = defaultdict(set)
@@ -107,7 +107,7 @@ class _Ledger:
         return self.bad_of[victim] - bad, len(self.of[victim]) - all_
 
 
-def _search(pairs: Sequence[Pair], bad: Collection[Pair], ends: _Ends) -> dict[_End, list[Pair]]:
+def _search(pairs: Sequence[NicPair], bad: Collection[NicPair], ends: _Ends) -> dict[_End, list[NicPair]]:
     """Who is to blame, each with its pairs. Whoever has been found is left out of what follows, so that its victims are
     not blamed for it; at most as many rounds as there are ends."""
     ledger = _Ledger(pairs, bad, ends)
@@ -158,9 +158,9 @@ def _stands_out(end: _End, found: Mapping[_End, Sequence[int]], ledger: _Ledger)
     return not others or sum(bad for bad, _ in counts) / others <= share / STANDS_OUT
 
 
-def _both_ways(pair: Pair) -> tuple[_End, _End]:
+def _both_ways(pair: NicPair) -> tuple[_End, _End]:
     return (*pair.sender.place, ""), (*pair.receiver.place, "")
 
 
-def _one_way(pair: Pair) -> tuple[_End, _End]:
+def _one_way(pair: NicPair) -> tuple[_End, _End]:
     return (*pair.sender.place, "sends"), (*pair.receiver.place, "receives")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from muster_checks.base.declaration import NodeView
 
 
-def mortal(node: NodeView, argv: Sequence[str]) -> list[str]:
+def with_parent_death(node: NodeView, argv: Sequence[str]) -> list[str]:
     """``argv`` so that the kernel kills it with its parent (PR_SET_PDEATHSIG, by util-linux' setpriv, which needs no
     right for it); as it is where there is no setpriv."""
     return ["setpriv", "--pdeathsig", "KILL", *argv] if node.commands.which("setpriv") is not None else [*argv]

@@ -12,17 +12,17 @@ import msgspec
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, severity, shorten
 from muster_checks.iperf import IperfParameters
-from muster_checks.iperf.blame import Culprit, culprits
-from muster_checks.iperf.pair import Pair, Place, Side
-from muster_checks.iperf.parse import Report
+from muster_checks.iperf.blame import Culprit, find_culprits
+from muster_checks.iperf.pair import NicPair, NicPlace, NicSide
+from muster_checks.iperf.parse import IperfReport
 
 LEAST_ALIKE = 4  # pairs of like links whose median says what such a pair does
 
-Least = Mapping[Pair, float | None]
+Least = Mapping[NicPair, float | None]
 _Pages = dict[str, dict[tuple[str, str], Finding]]
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _FaultKind(msgspec.Struct, frozen=True):
     """Slow or lossy: what it is worth on a NIC's page, and its names there and on a pair's."""
 
     verdict: Verdict
@@ -32,14 +32,14 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 # a cable, an optic, a port: somebody has to go and look
-_SLOW = _Kind(Verdict.FAIL, FaultClass.CONTACT, "SlowNetwork", "SlowPair")
-_LOSSY = _Kind(Verdict.WARN, FaultClass.NONE, "Retransmits", "PairRetransmits")
+_SLOW = _FaultKind(Verdict.FAIL, FaultClass.CONTACT, "SlowNetwork", "SlowPair")
+_LOSSY = _FaultKind(Verdict.WARN, FaultClass.NONE, "Retransmits", "PairRetransmits")
 
 
-def pairs_of(report: Report, client: Side, server: Side) -> list[Pair]:
+def read_pairs(report: IperfReport, client: NicSide, server: NicSide) -> list[NicPair]:
     """A report as pairs: one, or two of a bidirectional test."""
     return [
-        Pair(
+        NicPair(
             sender=client if flow.to_server else server,
             receiver=server if flow.to_server else client,
             gbit_per_s=flow.gbit_per_s,
@@ -51,7 +51,7 @@ def pairs_of(report: Report, client: Side, server: Side) -> list[Pair]:
     ]
 
 
-def judge(pairs: Sequence[Pair], limits: IperfParameters) -> dict[str, list[Finding]]:
+def judge(pairs: Sequence[NicPair], limits: IperfParameters) -> dict[str, list[Finding]]:
     """The findings of each node that took part, by node name."""
     least = _least(pairs, limits)
     slow, unclear = _slow_and_unclear(pairs, least)
@@ -69,35 +69,35 @@ def judge(pairs: Sequence[Pair], limits: IperfParameters) -> dict[str, list[Find
         *_lay_blame(pages, clear, slow, _SLOW, least, limits),
         *_lay_blame(pages, enough, lossy, _LOSSY, least, limits),
     }
-    good: dict[Place, list[Pair]] = defaultdict(list)
+    good: dict[NicPlace, list[NicPair]] = defaultdict(list)
     for pair in enough:
         for place in {pair.sender.place, pair.receiver.place} - to_blame:
             good[place].append(pair)
     for (node, nic), theirs in good.items():
-        _add(pages, Side(node), _sound(nic, theirs, least, limits))
+        _add(pages, NicSide(node), _sound(nic, theirs, least, limits))
     return {node: sorted(page.values(), key=lambda each: -severity(each.verdict)) for node, page in pages.items()}
 
 
-def slow_pairs(pairs: Sequence[Pair], limits: IperfParameters) -> set[Pair]:
+def find_slow_pairs(pairs: Sequence[NicPair], limits: IperfParameters) -> set[NicPair]:
     """Those of ``pairs`` that are slow, whosever fault it is."""
     return _slow_and_unclear(pairs, _least(pairs, limits))[0]
 
 
-def _slow_and_unclear(pairs: Sequence[Pair], least: Least) -> tuple[set[Pair], set[Pair]]:
+def _slow_and_unclear(pairs: Sequence[NicPair], least: Least) -> tuple[set[NicPair], set[NicPair]]:
     below = {pair for pair in pairs if not pair.trouble and _is_below(pair, least)}
     # without processor time left the network may be faster, unless nothing at all came through
     unclear = {pair for pair in below if pair.cpu_bound and pair.gbit_per_s > 0}
     return below - unclear, unclear
 
 
-def _least(pairs: Sequence[Pair], limits: IperfParameters) -> dict[Pair, float | None]:
+def _least(pairs: Sequence[NicPair], limits: IperfParameters) -> dict[NicPair, float | None]:
     """By pair the bandwidth below which it is slow, in Gbit/s; None where nothing says what it should do."""
     alike: dict[float | None, list[float]] = defaultdict(list)
     for pair in pairs:
         if not (pair.trouble or pair.limited or pair.cpu_bound):
             alike[pair.link_gbit_per_s].append(pair.gbit_per_s)
     usual = {link: median(rates) for link, rates in alike.items() if len(rates) >= LEAST_ALIKE}
-    least: dict[Pair, float | None] = {}
+    least: dict[NicPair, float | None] = {}
     for pair in pairs:
         link = pair.link_gbit_per_s
         bounds = [
@@ -109,17 +109,17 @@ def _least(pairs: Sequence[Pair], limits: IperfParameters) -> dict[Pair, float |
     return least
 
 
-def _is_below(pair: Pair, least: Least) -> bool:
+def _is_below(pair: NicPair, least: Least) -> bool:
     return pair.gbit_per_s == 0 or pair.gbit_per_s < (least[pair] or 0)
 
 
 def _lay_blame(
-    pages: _Pages, pairs: Sequence[Pair], bad: set[Pair], kind: _Kind, least: Least, limits: IperfParameters
-) -> set[Place]:
+    pages: _Pages, pairs: Sequence[NicPair], bad: set[NicPair], kind: _FaultKind, least: Least, limits: IperfParameters
+) -> set[NicPlace]:
     """Writes down whose fault the ``bad`` ones of ``pairs`` are. The NICs to blame."""
-    found = culprits(pairs, bad)
+    found = find_culprits(pairs, bad)
     for culprit in found:
-        _add(pages, Side(culprit.node), _blame(culprit, bad, kind, least, limits))
+        _add(pages, NicSide(culprit.node), _blame(culprit, bad, kind, least, limits))
     explained = {pair for culprit in found for pair in culprit.pairs}
     for pair in pairs:
         if pair not in bad or pair in explained:
@@ -129,7 +129,7 @@ def _lay_blame(
     return {(culprit.node, nic) for culprit in found for nic in culprit.nics}
 
 
-def _blame(culprit: Culprit, bad: set[Pair], kind: _Kind, least: Least, limits: IperfParameters) -> Finding:
+def _blame(culprit: Culprit, bad: set[NicPair], kind: _FaultKind, least: Least, limits: IperfParameters) -> Finding:
     guilty = [pair for pair in culprit.pairs if pair in bad]
     name = " ".join([culprit.node, *culprit.nics]).strip()
     text = f"{name}: {_what(guilty, least)} when it {culprit.direction or 'sends or receives'}"
@@ -147,7 +147,7 @@ def _blame(culprit: Culprit, bad: set[Pair], kind: _Kind, least: Least, limits: 
     )
 
 
-def _suspicion(pair: Pair, other: Side, kind: _Kind, least: Least, limits: IperfParameters) -> Finding:
+def _suspicion(pair: NicPair, other: NicSide, kind: _FaultKind, least: Least, limits: IperfParameters) -> Finding:
     way = f"{pair.sender.node} to {pair.receiver.node}"
     return Finding(
         component=f"peer/{other.node}",
@@ -158,7 +158,7 @@ def _suspicion(pair: Pair, other: Side, kind: _Kind, least: Least, limits: Iperf
     )
 
 
-def _what(pairs: Sequence[Pair], least: Least) -> str:
+def _what(pairs: Sequence[NicPair], least: Least) -> str:
     worst = min(pairs, key=lambda pair: pair.gbit_per_s)
     bound = least[worst]
     if worst.gbit_per_s == 0:
@@ -168,12 +168,12 @@ def _what(pairs: Sequence[Pair], least: Least) -> str:
     return f"loses packets ({max(pair.retransmits_per_gb or 0 for pair in pairs):.0f} TCP retransmits a GB)"
 
 
-def _unknown(pair: Pair, reason: str, text: str) -> Finding:
+def _unknown(pair: NicPair, reason: str, text: str) -> Finding:
     component = f"peer/{pair.receiver.node}"
     return Finding(component=component, verdict=Verdict.UNKNOWN, reason=reason, message=shorten(text))
 
 
-def _sound(nic: str, pairs: Sequence[Pair], least: Least, limits: IperfParameters) -> Finding:
+def _sound(nic: str, pairs: Sequence[NicPair], least: Least, limits: IperfParameters) -> Finding:
     figures = _figures(pairs, least, limits)
     return Finding(
         component=_component(nic),
@@ -184,7 +184,7 @@ def _sound(nic: str, pairs: Sequence[Pair], least: Least, limits: IperfParameter
     )
 
 
-def _figures(pairs: Sequence[Pair], least: Least, limits: IperfParameters) -> tuple[Measurement, ...]:
+def _figures(pairs: Sequence[NicPair], least: Least, limits: IperfParameters) -> tuple[Measurement, ...]:
     """Medians over ``pairs``."""
     bounds = [bound for pair in pairs if (bound := least[pair]) is not None]
     rate = median(pair.gbit_per_s for pair in pairs)
@@ -195,7 +195,7 @@ def _figures(pairs: Sequence[Pair], least: Least, limits: IperfParameters) -> tu
     return tuple(figures)
 
 
-def _add(pages: _Pages, side: Side, finding: Finding) -> None:
+def _add(pages: _Pages, side: NicSide, finding: Finding) -> None:
     """Of two findings with one key the worse one stays: a pair may be measured both ways, and over several NICs."""
     there = pages[side.node].get(finding.key)
     if there is None or _bandwidth(finding) < _bandwidth(there):

@@ -7,7 +7,7 @@ ROUTE_TIMEOUT_S = 5.0
 _DEPTH = 4  # a VLAN on a bridge on a bond on its ports
 
 
-async def device_towards(node: NodeView, address: str) -> str:
+async def find_device_towards(node: NodeView, address: str) -> str:
     """The network device by which ``address`` is reached; empty where nobody can tell."""
     output = await node.commands.run(["ip", "-j", "route", "get", address], timeout_s=ROUTE_TIMEOUT_S)
     if not output.ok:

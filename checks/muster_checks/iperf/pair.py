@@ -2,10 +2,10 @@
 
 import msgspec
 
-Place = tuple[str, str]  # (node, NIC)
+NicPlace = tuple[str, str]  # (node, NIC)
 
 
-class Side(msgspec.Struct, frozen=True):
+class NicSide(msgspec.Struct, frozen=True):
     """One end of a pair. ``nic`` is empty where it is not known, the link's rate None."""
 
     node: str
@@ -13,18 +13,18 @@ class Side(msgspec.Struct, frozen=True):
     link_gbit_per_s: float | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> NicPlace:
         return self.node, self.nic
 
 
-class Pair(msgspec.Struct, frozen=True):
+class NicPair(msgspec.Struct, frozen=True):
     """What went one way between two nodes. ``trouble``: why it was not measured; then the figures mean nothing.
 
     limited, cpu_bound: as in report.Report
     """
 
-    sender: Side
-    receiver: Side
+    sender: NicSide
+    receiver: NicSide
     gbit_per_s: float = 0.0
     retransmits_per_gb: float | None = None
     limited: bool = False

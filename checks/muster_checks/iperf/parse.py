@@ -37,7 +37,7 @@ class Flow(msgspec.Struct, frozen=True):
     jitter_ms: float | None = None
 
 
-class Report(msgspec.Struct, frozen=True):
+class IperfReport(msgspec.Struct, frozen=True):
     """One test.
 
     flows:      one, or two with ``--bidir``
@@ -52,7 +52,7 @@ class Report(msgspec.Struct, frozen=True):
     cpu_bound: bool
 
 
-def read_report(text: bytes) -> Report:
+def read_report(text: bytes) -> IperfReport:
     """Raises Unreadable for what is no whole report, CannotTell with iperf3's own words where the test failed."""
     document = json_document(text)
     if not isinstance(document, dict) or not {"start", "end"} <= document.keys():
@@ -68,7 +68,7 @@ def read_report(text: bytes) -> Report:
     flows = [flow(end, "", not integer(test.get("reverse")), streams)]
     if any(str(name).endswith("_bidir_reverse") for name in end):
         flows.append(flow(end, "_bidir_reverse", False, streams))
-    return Report(
+    return IperfReport(
         flows=tuple(flows),
         server=str(_object(start, "connecting_to").get("host", ""))[:255],
         protocol=protocol,

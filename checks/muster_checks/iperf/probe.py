@@ -6,11 +6,11 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Finding
 from muster_checks.iperf import IperfParameters
-from muster_checks.iperf.child_lifetime import mortal
-from muster_checks.iperf.judge import judge, pairs_of
-from muster_checks.iperf.link import device_towards, link_gbit_per_s, nic_name
-from muster_checks.iperf.pair import Side
-from muster_checks.iperf.parse import Report, read_report
+from muster_checks.iperf.child_lifetime import with_parent_death
+from muster_checks.iperf.judge import judge, read_pairs
+from muster_checks.iperf.link import find_device_towards, link_gbit_per_s, nic_name
+from muster_checks.iperf.pair import NicSide
+from muster_checks.iperf.parse import IperfReport, read_report
 
 CONNECT_S = 3
 BEYOND_S = 15.0  # beyond the time in which data flows: for both ends to tell each other what came of it
@@ -23,16 +23,16 @@ async def probe(node: NodeView, parameters: IperfParameters) -> list[Finding]:
         raise NotHere("no server was named (parameter server): a bandwidth has two ends", "NoServer")
     if node.commands.which("iperf3") is None:
         raise ToolMissing("iperf3", "iperf3")
-    device = await device_towards(node, parameters.server)
+    device = await find_device_towards(node, parameters.server)
     link = parameters.link_gbit_per_s or (link_gbit_per_s(node, device) if device else None)
     report = await run_client(node, parameters.server, parameters)
-    here = Side(node.name or "this node", nic_name(node, device), link)
-    return judge(pairs_of(report, here, Side(parameters.server)), parameters).get(here.node, [])
+    here = NicSide(node.name or "this node", nic_name(node, device), link)
+    return judge(read_pairs(report, here, NicSide(parameters.server)), parameters).get(here.node, [])
 
 
 async def run_client(
     node: NodeView, server: str, parameters: IperfParameters, *, bind: str = "", reverse: bool = False
-) -> Report:
+) -> IperfReport:
     """One test from this node towards ``server``. bind: own address and device (``10.0.0.1%eth1``) to send from;
     reverse: the server sends. Raises CannotTell."""
     seconds = parameters.seconds + parameters.omit_seconds
@@ -41,11 +41,11 @@ async def run_client(
         f"-P {parameters.clients} -Z --connect-timeout {1000 * CONNECT_S}"
     ).split()
     argv += [*(["-B", bind] if bind else []), *(["-R"] if reverse else [])]
-    output = await node.commands.run(mortal(node, argv), timeout_s=seconds + CONNECT_S + BEYOND_S)
+    output = await node.commands.run(with_parent_death(node, argv), timeout_s=seconds + CONNECT_S + BEYOND_S)
     return _read(output)
 
 
-def recorded(text: bytes, parameters: IperfParameters) -> list[Finding] | None:
+def judge_recorded(text: bytes, parameters: IperfParameters) -> list[Finding] | None:
     """Judges one recorded report, from the client's side."""
     try:
         report = read_report(text)
@@ -53,11 +53,11 @@ def recorded(text: bytes, parameters: IperfParameters) -> list[Finding] | None:
         if b'"intervals"' in text and b'"start"' in text:
             raise
         return None
-    here = Side("this node", "", parameters.link_gbit_per_s)
-    return judge(pairs_of(report, here, Side(report.server or "server")), parameters).get(here.node, [])
+    here = NicSide("this node", "", parameters.link_gbit_per_s)
+    return judge(read_pairs(report, here, NicSide(report.server or "server")), parameters).get(here.node, [])
 
 
-def _read(output: Output) -> Report:
+def _read(output: Output) -> IperfReport:
     # the report says more than the exit code, which is 0 for most errors
     if output.missing or output.timed_out or output.truncated or (output.exit_code or 0) < 0:
         raise CannotTell(output.trouble)

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from muster_checks.base.bounded_read import read_text
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, ToolMissing
-from muster_checks.iperf.child_lifetime import mortal
+from muster_checks.iperf.child_lifetime import with_parent_death
 
 _LISTEN = "0A"  # TCP_LISTEN in the kernel's include/net/tcp_states.h
 _LOOK_S = 0.02
 
 
 @asynccontextmanager
-async def server(
+async def run_server(
     node: NodeView, address: str, port: int, *, limit_s: float = 120.0, start_s: float = 5.0, once: bool = True
 ) -> AsyncIterator[None]:
     """iperf3 listens at ``address``:``port`` while the block runs, ``once`` for one test only.
@@ -24,15 +24,15 @@ async def server(
     """
     if node.commands.which("iperf3") is None:
         raise ToolMissing("iperf3", "iperf3")
-    if listens(node, port):
+    if is_listening(node, port):
         raise CannotTell(f"port {port}: something listens there already", "PortTaken")
-    argv = mortal(node, ["iperf3", "-s", *(["-1"] if once else []), "-B", address, "-p", str(port)])
+    argv = with_parent_death(node, ["iperf3", "-s", *(["-1"] if once else []), "-B", address, "-p", str(port)])
     serving = asyncio.create_task(node.commands.run(argv, timeout_s=limit_s))
     try:
         try:
             async with asyncio.timeout(start_s):
                 # a trial connection would be the one test that it serves
-                while not serving.done() and not listens(node, port):
+                while not serving.done() and not is_listening(node, port):
                     await asyncio.wait({serving}, timeout=_LOOK_S)
         except TimeoutError:
             raise CannotTell(f"iperf3 -s: does not listen at {address}:{port} after {start_s:g} s") from None
@@ -44,7 +44,7 @@ async def server(
         await asyncio.gather(serving, return_exceptions=True)
 
 
-def listens(node: NodeView, port: int) -> bool:
+def is_listening(node: NodeView, port: int) -> bool:
     """Whether anything on this node takes TCP connections at ``port``, at any address."""
     ending = f":{port:04X}"
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

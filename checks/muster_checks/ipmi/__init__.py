@@ -16,15 +16,15 @@ class IpmiParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: IpmiParameters) -> Sequence[Finding]:
-    from muster_checks.ipmi.events import probe
+    from muster_checks.ipmi.probe import probe
 
     return await probe(node, parameters)
 
 
 def _recorded(text: bytes, parameters: IpmiParameters) -> Sequence[Finding] | None:
-    from muster_checks.ipmi.events import recorded
+    from muster_checks.ipmi.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 IPMI = Check(

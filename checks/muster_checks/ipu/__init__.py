@@ -31,9 +31,9 @@ async def _probe(node: NodeView, parameters: IpuParameters) -> Sequence[Finding]
 
 
 def _recorded(text: bytes, parameters: IpuParameters) -> Sequence[Finding] | None:
-    from muster_checks.ipu.sample import recorded
+    from muster_checks.ipu.sample import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 IPU = Check(

@@ -7,9 +7,9 @@ import msgspec
 from muster_checks.base.counter_history import Rise
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.graphcore.models import IpuModel
-from muster_checks.graphcore.probe import Health, Reading
-from muster_checks.graphcore.tools.attributes import Attributes
-from muster_checks.graphcore.tools.health import Unhealthy
+from muster_checks.graphcore.probe import IpuHealth, IpuReading
+from muster_checks.graphcore.tools.attributes import IpuAttributes
+from muster_checks.graphcore.tools.health import UnhealthyIpu
 from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.siblings import share_of_others
 
@@ -21,21 +21,21 @@ _FAILED = {
 }
 
 
-class Limits(msgspec.Struct, frozen=True):
+class IpuLimits(msgspec.Struct, frozen=True):
     """``expected``: by board type; ``max_link_errors_per_hour``: of corrected errors."""
 
     expected: ModelTable[IpuModel]
     max_link_errors_per_hour: float
 
 
-def counters(attributes: Attributes) -> dict[str, float]:
+def counters(attributes: IpuAttributes) -> dict[str, float]:
     """The counters of which only the rise says something. The session's stands in where there is no total."""
     link = attributes.link_errors if attributes.link_errors is not None else attributes.link_errors_session
     both = {"link_errors": link, "host_link_errors": attributes.host_link_errors}
     return {name: value for name, value in both.items() if value is not None}
 
 
-def judge(readings: Sequence[Reading], rises: Mapping[str, Mapping[str, Rise]], limits: Limits) -> list[Finding]:
+def judge(readings: Sequence[IpuReading], rises: Mapping[str, Mapping[str, Rise]], limits: IpuLimits) -> list[Finding]:
     """Every IPU by its attributes. ``rises``: by component, then counter."""
     speeds: dict[str, dict[str, float]] = {}
     for reading in readings:
@@ -62,12 +62,16 @@ def judge(readings: Sequence[Reading], rises: Mapping[str, Mapping[str, Rise]], 
     return findings
 
 
-def judge_health(health: Health, components: Mapping[str, str]) -> list[Finding]:
+def judge_health(health: IpuHealth, components: Mapping[str, str]) -> list[Finding]:
     """What the library says. ``components``: of the IPUs that gc-info lists, by device id."""
     if health.trouble:
         return [_unknown("host", "HealthNotRead", health.trouble)]
     findings = [_unhealthy(ipu, components) for ipu in health.unhealthy]
-    unseen = [] if health.seen is None else [name for device, name in components.items() if device not in health.seen]
+    unseen = (
+        []
+        if health.monitored is None
+        else [name for device, name in components.items() if device not in health.monitored]
+    )
     return findings + [
         Finding(
             component=component,
@@ -98,7 +102,7 @@ def _with(finding: Finding, numbers: tuple[Measurement, ...]) -> Finding:
     return msgspec.structs.replace(finding, measurements=finding.measurements + more)
 
 
-def _unhealthy(ipu: Unhealthy, components: Mapping[str, str]) -> Finding:
+def _unhealthy(ipu: UnhealthyIpu, components: Mapping[str, str]) -> Finding:
     # an address says more than the id, which counts anew in every partition; only a card has none
     listed = components.get(ipu.device_id, ipu.component)
     component = ipu.component if _is_address(ipu.component) and _is_address(listed) else listed
@@ -118,7 +122,7 @@ def _is_address(component: str) -> bool:
     return component.count("/") == 2  # ipu/<IPU-Machine>/<index>
 
 
-def _error_state(component: str, said: Attributes) -> list[Finding]:
+def _error_state(component: str, said: IpuAttributes) -> list[Finding]:
     if said.error_state is None or said.error_state.lower() == NO_ERRORS:
         return []
     if not said.error_state:
@@ -134,7 +138,7 @@ def _error_state(component: str, said: Attributes) -> list[Finding]:
     ]
 
 
-def _link(component: str, said: Attributes, limits: Limits, share: float | None) -> list[Finding]:
+def _link(component: str, said: IpuAttributes, limits: IpuLimits, share: float | None) -> list[Finding]:
     row = limits.expected.of(said.board) or IpuModel(model="")
     for value, expected, what, unit in (
         (said.link_width, row.link_width, "width", "lanes"),
@@ -150,7 +154,7 @@ def _link(component: str, said: Attributes, limits: Limits, share: float | None)
     return []
 
 
-def _rates(component: str, said: Attributes, rises: Mapping[str, Rise], limits: Limits) -> list[Finding]:
+def _rates(component: str, said: IpuAttributes, rises: Mapping[str, Rise], limits: IpuLimits) -> list[Finding]:
     findings = []
     most = limits.max_link_errors_per_hour
     for counter in counters(said):
@@ -167,7 +171,7 @@ def _rates(component: str, said: Attributes, rises: Mapping[str, Rise], limits: 
     return findings
 
 
-def _sensors(component: str, said: Attributes, limits: Limits) -> list[Finding]:
+def _sensors(component: str, said: IpuAttributes, limits: IpuLimits) -> list[Finding]:
     row = limits.expected.of(said.board) or IpuModel(model="")
     return [
         _warn(
@@ -185,7 +189,7 @@ def _sensors(component: str, said: Attributes, limits: Limits) -> list[Finding]:
     ]
 
 
-def _measurements(said: Attributes) -> tuple[Measurement, ...]:
+def _measurements(said: IpuAttributes) -> tuple[Measurement, ...]:
     values = (
         ("link_speed", said.link_gt_per_s, "GT/s"),
         ("link_width", said.link_width, "lanes"),

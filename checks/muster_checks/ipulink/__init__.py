@@ -34,9 +34,9 @@ async def _probe(node: NodeView, parameters: IpuLinkParameters) -> Sequence[Find
 
 
 def _recorded(text: bytes, parameters: IpuLinkParameters) -> Sequence[Finding] | None:
-    from muster_checks.ipulink.sample import recorded
+    from muster_checks.ipulink.sample import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 IPULINK = Check(

@@ -9,26 +9,26 @@ from muster_checks.graphcore import UNNAMED
 from muster_checks.graphcore.models import IpuModel
 from muster_checks.graphcore.tools.host_sync import HostSync
 from muster_checks.graphcore.tools.ipu_traffic import Transfer
-from muster_checks.graphcore.tools.links import Channel, Links
-from muster_checks.graphcore.tools.partitions import ACTIVE, Partition
+from muster_checks.graphcore.tools.links import IpuLinkChannel, IpuLinks
+from muster_checks.graphcore.tools.partitions import ACTIVE, ListedPartition
 
 Components = Mapping[str, str]
 _IN_A_REASON = re.compile(r"\w{1,40}", re.ASCII)
 
 
-def component(components: Components, device_id: str) -> str:
+def name_component(components: Components, device_id: str) -> str:
     return components.get(device_id) or (f"ipu/{device_id}" if device_id else UNNAMED)
 
 
-def judge_links(links: Links, expected: IpuModel | None, components: Components) -> list[Finding]:
+def judge_links(links: IpuLinks, expected: IpuModel | None, components: Components) -> list[Finding]:
     """A finding for each channel that is not as it should be, and a PASS for each IPU whose channels all are."""
     findings: list[Finding] = []
     usual = _median([speed for one in links.channels if (speed := _line_rate(one)) is not None])
-    by_ipu: dict[str, list[Channel]] = {}
+    by_ipu: dict[str, list[IpuLinkChannel]] = {}
     for one in links.channels:
-        by_ipu.setdefault(component(components, one.from_id), []).append(one)
+        by_ipu.setdefault(name_component(components, one.from_id), []).append(one)
     for ipu, channels in by_ipu.items():
-        judged = [_channel(ipu, one, expected, usual, component(components, one.to_id)) for one in channels]
+        judged = [_channel(ipu, one, expected, usual, name_component(components, one.to_id)) for one in channels]
         found = [finding for finding in judged if finding is not None]
         findings += found or [_pass(ipu, "LinksTrained", f"{len(channels)} channels trained", _lowest(channels))]
     if any(finding.verdict is Verdict.FAIL for finding in findings):
@@ -36,7 +36,7 @@ def judge_links(links: Links, expected: IpuModel | None, components: Components)
     return findings + _overall(links)
 
 
-def _overall(links: Links) -> list[Finding]:
+def _overall(links: IpuLinks) -> list[Finding]:
     """What the tool says of all links together, where it named none."""
     if links.overall == "failed":
         message = "gc-links: overall result failed, but no channel of it is named; run gc-links by hand"
@@ -51,7 +51,7 @@ def _overall(links: Links) -> list[Finding]:
     return [_pass(UNNAMED, "LinksTrained", message)]
 
 
-def _line_rate(one: Channel) -> float | None:
+def _line_rate(one: IpuLinkChannel) -> float | None:
     return None if one.status != "passed" or one.gen is None or one.lanes is None else one.gen * one.lanes
 
 
@@ -60,7 +60,7 @@ def _median(values: Sequence[float]) -> float | None:
     return median(values) if len(values) > 2 else None
 
 
-def _channel(ipu: str, one: Channel, expected: IpuModel | None, usual: float | None, far: str) -> Finding | None:
+def _channel(ipu: str, one: IpuLinkChannel, expected: IpuModel | None, usual: float | None, far: str) -> Finding | None:
     link = f"IPU-Link {one.from_channel or '?'} of {ipu} to {one.to_channel or '?'} of {far}"
     state = f"gen {_number(one.gen)}, {_number(one.lanes)} lanes"
     named = _tag(one.from_channel)
@@ -71,9 +71,9 @@ def _channel(ipu: str, one: Channel, expected: IpuModel | None, usual: float | N
     if one.status != "passed":
         return _unknown(ipu, f"IpuLinkNotRead{named}", f"{link}: status {one.status!r}, expected passed or failed")
     below = expected is not None and (
-        _less(one.gen, expected.ipu_link_gen) or _less(one.lanes, expected.ipu_link_lanes)
+        _is_less(one.gen, expected.ipu_link_gen) or _is_less(one.lanes, expected.ipu_link_lanes)
     )
-    if below or _less(_line_rate(one), usual):
+    if below or _is_less(_line_rate(one), usual):
         return Finding(
             component=ipu,
             verdict=Verdict.WARN,
@@ -96,7 +96,7 @@ def judge_traffic(
     findings: list[Finding] = []
     sound: dict[str, list[float]] = {}
     for one in transfers:
-        near, far = component(components, one.device0), component(components, one.device1)
+        near, far = name_component(components, one.device0), name_component(components, one.device1)
         way, reason = f"from {near} to {far}", _tag(one.device1)
         if one.errors is not None and one.errors > 0:
             message = f"{one.errors} errors in the data {way}: keep both IPUs out of use, run gc-links"
@@ -137,7 +137,7 @@ def judge_sync(sync: HostSync, ipu: str) -> Finding:
     return _unknown(ipu, "HostSyncNotRead", f"gc-hostsynclatencytest: result {sync.result!r}, expected pass or fail")
 
 
-def judge_partitions(partitions: Sequence[Partition], wanted: str) -> list[Finding]:
+def judge_partitions(partitions: Sequence[ListedPartition], wanted: str) -> list[Finding]:
     """``wanted``: the partition this host uses; empty: all of them.
 
     Not ACTIVE is what a partition is while it is made, too, and no other state is documented: WARN.
@@ -148,7 +148,7 @@ def judge_partitions(partitions: Sequence[Partition], wanted: str) -> list[Findi
     return [_judge_partition(one) for one in chosen]
 
 
-def _judge_partition(one: Partition) -> Finding:
+def _judge_partition(one: ListedPartition) -> Finding:
     size = () if one.size is None else (Measurement("partition_size", one.size, "IPUs"),)
     if one.state in ACTIVE:
         return _partition(one.name, Verdict.PASS, "PartitionActive", "partition is ACTIVE", size)
@@ -174,7 +174,7 @@ def _speed(gbit_per_s: float, least: float | None) -> Measurement:
     return Measurement("ipu_traffic", gbit_per_s, "Gbit/s", least)
 
 
-def _lowest(channels: Sequence[Channel]) -> tuple[Measurement, ...]:
+def _lowest(channels: Sequence[IpuLinkChannel]) -> tuple[Measurement, ...]:
     merits = [one.lowest_fom for one in channels if one.lowest_fom is not None]
     tries = [one.tries for one in channels if one.tries is not None]
     return (
@@ -184,7 +184,7 @@ def _lowest(channels: Sequence[Channel]) -> tuple[Measurement, ...]:
     )
 
 
-def _less(value: float | None, least: float | None) -> bool:
+def _is_less(value: float | None, least: float | None) -> bool:
     return value is not None and least is not None and value < least
 
 

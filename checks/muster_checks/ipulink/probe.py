@@ -10,34 +10,34 @@ from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.graphcore import SDK
-from muster_checks.graphcore.discovery import find
-from muster_checks.graphcore.models import IpuModel, models
+from muster_checks.graphcore.discovery import discover_ipus
+from muster_checks.graphcore.models import IpuModel, ipu_models
 from muster_checks.graphcore.probe import read_attributes
-from muster_checks.graphcore.settings import Fabric, fabric
+from muster_checks.graphcore.settings import IpuFabric, read_fabric
 from muster_checks.graphcore.tools import host_sync, ipu_traffic, links, partitions, poplar
-from muster_checks.graphcore.tools.device_list import Device
+from muster_checks.graphcore.tools.device_list import IpuDevice
 from muster_checks.ipulink import IpuLinkParameters
-from muster_checks.ipulink.judge import component, judge_links, judge_partitions, judge_sync, judge_traffic
+from muster_checks.ipulink.judge import judge_links, judge_partitions, judge_sync, judge_traffic, name_component
 
 TOOL_TIMEOUT_S = 20.0
 SYNC_TIMEOUT_S = 60.0
 VIPU = "Graphcore's V-IPU command line (vipu)"
 
 
-class _Bench(msgspec.Struct, frozen=True):
+class _IpuLinkBench(msgspec.Struct, frozen=True):
     """What every test needs. ``components``: device id -> component."""
 
     node: NodeView
-    reached: Fabric
-    devices: tuple[Device, ...]
+    fabric: IpuFabric
+    devices: tuple[IpuDevice, ...]
     components: dict[str, str]
     expected: IpuModel | None
     parameters: IpuLinkParameters
 
     async def run(self, argv: list[str], timeout_s: float) -> Output:
-        return await self.node.commands.run(argv, timeout_s=timeout_s, environment=self.reached.given)
+        return await self.node.commands.run(argv, timeout_s=timeout_s, environment=self.fabric.variables)
 
-    def judged(
+    def judge_output(
         self, output: Output, where: str, reason: str, install: str, judge: Callable[[bytes], list[Finding]]
     ) -> list[Finding]:
         """What the output says. A tool may end badly just because it found a fault: then the fault counts, and nothing
@@ -47,7 +47,7 @@ class _Bench(msgspec.Struct, frozen=True):
         if output.timed_out or output.truncated or output.exit_code is None or output.exit_code < 0:
             return [_not_tested(where, reason, output.trouble)]
         errors = poplar.parse(output.stdout + b"\n" + output.stderr)
-        findings = [poplar.judge(error, component(self.components, error.device_id)) for error in errors]
+        findings = [poplar.judge(error, name_component(self.components, error.device_id)) for error in errors]
         try:
             findings += judge(output.stdout)
         except Unreadable as error:
@@ -63,13 +63,13 @@ class _Bench(msgspec.Struct, frozen=True):
 async def probe(
     node: NodeView, parameters: IpuLinkParameters, environment: Mapping[str, str] = os.environ
 ) -> list[Finding]:
-    table = models(parameters.expected)
-    reached = fabric(parameters, environment)
-    found = await find(node, reached, parameters.all_partitions, TOOL_TIMEOUT_S)
-    boards = await read_attributes(node, reached, found.devices[:1], TOOL_TIMEOUT_S)
+    table = ipu_models(parameters.expected)
+    fabric = read_fabric(parameters, environment)
+    found = await discover_ipus(node, fabric, parameters.all_partitions, TOOL_TIMEOUT_S)
+    boards = await read_attributes(node, fabric, found.devices[:1], TOOL_TIMEOUT_S)
     board = next((reading.attributes.board for reading in boards if reading.attributes), "")
     components = {device.device_id: device.component for device in found.devices}
-    bench = _Bench(node, reached, found.devices, components, table.of(board), parameters)
+    bench = _IpuLinkBench(node, fabric, found.devices, components, table.of(board), parameters)
     findings = await _partitions(bench)
     if len(found.devices) > 1:  # one IPU has nobody to talk to
         findings += await _links(bench)
@@ -79,9 +79,9 @@ async def probe(
     return findings + [_not_tested(one, "NotListed", said) for one in found.unlisted]
 
 
-async def _links(bench: _Bench) -> list[Finding]:
+async def _links(bench: _IpuLinkBench) -> list[Finding]:
     output = await bench.run(["gc-links", "-j"], bench.parameters.links_timeout_s)
-    return bench.judged(
+    return bench.judge_output(
         output,
         "host",
         "LinksNotTested",
@@ -90,10 +90,10 @@ async def _links(bench: _Bench) -> list[Finding]:
     )
 
 
-async def _traffic(bench: _Bench) -> list[Finding]:
+async def _traffic(bench: _IpuLinkBench) -> list[Finding]:
     output = await bench.run(["gc-iputraffictest", "--all-links", "-j"], bench.parameters.traffic_timeout_s)
     share = bench.parameters.min_share_of_siblings
-    return bench.judged(
+    return bench.judge_output(
         output,
         "host",
         "TrafficNotTested",
@@ -102,7 +102,7 @@ async def _traffic(bench: _Bench) -> list[Finding]:
     )
 
 
-async def _sync(bench: _Bench) -> list[Finding]:
+async def _sync(bench: _IpuLinkBench) -> list[Finding]:
     findings: list[Finding] = []
     left_s = bench.parameters.sync_timeout_s
     for device in bench.devices:
@@ -118,21 +118,21 @@ async def _sync(bench: _Bench) -> list[Finding]:
     return findings
 
 
-def _judge_sync(bench: _Bench, ipu: str, output: Output) -> list[Finding]:
-    return bench.judged(output, ipu, "SyncNotTested", SDK, lambda text: [judge_sync(host_sync.parse(text), ipu)])
+def _judge_sync(bench: _IpuLinkBench, ipu: str, output: Output) -> list[Finding]:
+    return bench.judge_output(output, ipu, "SyncNotTested", SDK, lambda text: [judge_sync(host_sync.parse(text), ipu)])
 
 
-async def _partitions(bench: _Bench) -> list[Finding]:
-    if not bench.reached.host:
+async def _partitions(bench: _IpuLinkBench) -> list[Finding]:
+    if not bench.fabric.host:
         return []
-    argv = ["vipu", "list", "partitions", "--api-host", bench.reached.host, "--api-port", str(bench.reached.port)]
+    argv = ["vipu", "list", "partitions", "--api-host", bench.fabric.host, "--api-port", str(bench.fabric.port)]
     output = await bench.run(argv, TOOL_TIMEOUT_S)
-    return bench.judged(
+    return bench.judge_output(
         output,
         "host",
         "PartitionsNotRead",
         VIPU,
-        lambda text: judge_partitions(partitions.parse(text), bench.reached.partition),
+        lambda text: judge_partitions(partitions.parse(text), bench.fabric.partition),
     )
 
 

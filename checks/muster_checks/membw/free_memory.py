@@ -9,7 +9,7 @@ from pathlib import Path
 from muster_checks.base.bounded_read import read_integer, read_text
 
 
-def room_bytes(root: Path = Path("/")) -> int | None:
+def read_room_bytes(root: Path = Path("/")) -> int | None:
     """None where nothing tells."""
     available = re.search(r"^MemAvailable:\s+(\d{1,15}) kB", read_text(root / "proc/meminfo") or "", re.M | re.A)
     rooms = [int(available[1]) << 10] if available else []

@@ -7,52 +7,56 @@ import msgspec
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 from muster_checks.hardware.siblings import share_of_others
 from muster_checks.membw import MembwParameters
-from muster_checks.membw.worker import Report
+from muster_checks.membw.worker import MemoryReport
 
 LEAST_CPU_SHARE = 0.9  # a thread that had to wait longer measured the others' load, or its container's limit
 LEAST_LOCAL_SHARE = 0.95
 LIKE = 0.9  # nodes whose memory differs by more are not equipped alike
 
 
-class Sample(msgspec.Struct, frozen=True):
+class NumaSample(msgspec.Struct, frozen=True):
     """One NUMA node. ``report`` is None where it was not measured; then ``reason`` and ``trouble`` say why."""
 
     number: int
     memory_bytes: int
-    report: Report | None = None
+    report: MemoryReport | None = None
     reason: str = ""
     trouble: str = ""
     verdict: Verdict = Verdict.UNKNOWN
 
 
-def judge(samples: Sequence[Sample], limits: MembwParameters) -> list[Finding]:
+def judge(samples: Sequence[NumaSample], limits: MembwParameters) -> list[Finding]:
     findings = []
-    speeds = {sample: sample.report.gb_per_s for sample in samples if sample.report and not _disturbed(sample.report)}
+    speeds = {
+        sample: sample.report.gb_per_s
+        for sample in samples
+        if sample.report and not _describe_disturbance(sample.report)
+    }
     for sample in samples:
         name = f"numa/{sample.number}"
         if sample.report is None:
             message = shorten(f"NUMA node {sample.number}: {sample.trouble}")
             findings.append(Finding(component=name, verdict=sample.verdict, reason=sample.reason, message=message))
             continue
-        findings.append(_kept(name, sample.report))
-        if trouble := _disturbed(sample.report):
+        findings.append(_judge_contents(name, sample.report))
+        if trouble := _describe_disturbance(sample.report):
             findings.append(Finding(component=name, verdict=Verdict.UNKNOWN, reason="Disturbed", message=trouble))
         else:
-            like = {str(other.number): speed for other, speed in speeds.items() if _alike(sample, other)}
+            like = {str(other.number): speed for other, speed in speeds.items() if _are_alike(sample, other)}
             findings.append(_speed(name, sample.report, share_of_others(like, 1).get(str(sample.number)), limits))
     return findings
 
 
-def _kept(name: str, report: Report) -> Finding:
+def _judge_contents(name: str, report: MemoryReport) -> Finding:
     if not report.wrong_chunks:
         message = f"{report.patterns} patterns were kept"
         return Finding(component=name, verdict=Verdict.PASS, reason="PatternsKept", message=message)
     text = f"memory does not keep what is written: {report.wrong_chunks} chunks of 1 MiB came back wrong"
     if report.mismatches:
         first = report.mismatches[0]
-        bits = first.expected ^ first.found
+        bits = first.expected ^ first.actual
         for mismatch in report.mismatches:
-            bits |= mismatch.expected ^ mismatch.found
+            bits |= mismatch.expected ^ mismatch.actual
         where = f"physical 0x{first.physical:x}" if first.physical is not None else f"offset 0x{first.offset:x}"
         text += f"; first at {where}, bits 0x{bits:x} differ (pattern {first.pattern})"
     return Finding(
@@ -66,7 +70,7 @@ def _kept(name: str, report: Report) -> Finding:
     )
 
 
-def _speed(name: str, report: Report, share: float | None, limits: MembwParameters) -> Finding:
+def _speed(name: str, report: MemoryReport, share: float | None, limits: MembwParameters) -> Finding:
     text = f"copies {report.gb_per_s:.1f} GB/s with {report.threads} threads"
     verdict, reason, fault_class = Verdict.PASS, "Bandwidth", FaultClass.NONE
     if limits.min_bandwidth_gb_per_s is not None and report.gb_per_s < limits.min_bandwidth_gb_per_s:
@@ -89,7 +93,7 @@ def _speed(name: str, report: Report, share: float | None, limits: MembwParamete
     )
 
 
-def _disturbed(report: Report) -> str:
+def _describe_disturbance(report: MemoryReport) -> str:
     """Why the bandwidth says nothing; empty where it does."""
     if report.cpu_share < LEAST_CPU_SHARE:
         return (
@@ -102,6 +106,6 @@ def _disturbed(report: Report) -> str:
     return ""
 
 
-def _alike(one: Sample, other: Sample) -> bool:
+def _are_alike(one: NumaSample, other: NumaSample) -> bool:
     smaller, larger = sorted((one.memory_bytes, other.memory_bytes))
     return smaller >= LIKE * larger

@@ -37,31 +37,31 @@ _libc.memcpy.restype = ctypes.c_void_p
 _libc.memcmp.restype = ctypes.c_int
 
 
-class Mismatch(msgspec.Struct, frozen=True):
+class PatternMismatch(msgspec.Struct, frozen=True):
     """One word that is not what was written. offset: from the block's beginning; physical: None where only root of the
     whole machine may know it."""
 
     pattern: str
     offset: int
     expected: int
-    found: int
+    actual: int
     physical: int | None = None
 
 
-class Rate(msgspec.Struct, frozen=True):
+class CopyRate(msgspec.Struct, frozen=True):
     """The best round's copy bandwidth; cpu_share: how much of it its slowest thread had a CPU."""
 
     gb_per_s: float
     cpu_share: float
 
 
-class Block(msgspec.Struct, frozen=True):
+class MemoryBlock(msgspec.Struct, frozen=True):
     address: int
     size: int
 
 
 @contextmanager
-def block(size: int, numa: int | None) -> Iterator[Block]:
+def allocate_block(size: int, numa: int | None) -> Iterator[MemoryBlock]:
     """Anonymous memory, bound to node ``numa`` where that is allowed (a container may not be); not yet touched."""
     held = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):
@@ -81,13 +81,13 @@ def block(size: int, numa: int | None) -> Iterator[Block]:
                 ctypes.c_ulong(NUMA_LIMIT),
                 ctypes.c_ulong(0),
             )
-        yield Block(address, size)
+        yield MemoryBlock(address, size)
     finally:
         del view
         held.close()
 
 
-def pinned(cpus: Sequence[int], work: Callable[[int], None]) -> None:
+def run_pinned(cpus: Sequence[int], work: Callable[[int], None]) -> None:
     """``work(place)`` on each of ``cpus`` at once, in a thread of its own; raises what the first one raised."""
     failures: list[BaseException] = []
 
@@ -107,7 +107,7 @@ def pinned(cpus: Sequence[int], work: Callable[[int], None]) -> None:
         raise failures[0]
 
 
-def copy_rate(taken: Block, cpus: Sequence[int], seconds: float) -> Rate:
+def measure_copy_rate(taken: MemoryBlock, cpus: Sequence[int], seconds: float) -> CopyRate:
     """Copies the block's lower half to its upper half again and again; bandwidth is counted as STREAM counts it."""
     half = taken.size // 2
     cpus = cpus[: half // CHUNK]  # none without a part of its own
@@ -128,15 +128,15 @@ def copy_rate(taken: Block, cpus: Sequence[int], seconds: float) -> Rate:
                     break
             result.append((copy_bandwidth(copied, took), (time.thread_time() - used) / took))
 
-    pinned(cpus, work)
+    run_pinned(cpus, work)
     return best_round(results)
 
 
-def best_round(rounds: Sequence[Sequence[tuple[float, float]]]) -> Rate:
+def best_round(rounds: Sequence[Sequence[tuple[float, float]]]) -> CopyRate:
     """Of rounds with a (bandwidth, share of a CPU) for each thread the fastest counts, as with STREAM: whatever
     disturbs makes it slower, nothing makes it faster."""
     best = max(rounds, key=lambda threads: sum(rate for rate, _ in threads))
-    return Rate(sum(rate for rate, _ in best), min(share for _, share in best))
+    return CopyRate(sum(rate for rate, _ in best), min(share for _, share in best))
 
 
 def copy_bandwidth(copied_bytes: int, seconds: float) -> float:
@@ -154,7 +154,7 @@ def patterns(size: int) -> Iterator[tuple[str, bytes]]:
     yield "address", Random(length).randbytes(length)  # noqa: S311 - words that differ, no secret
 
 
-def write(taken: Block, cpus: Sequence[int], content: bytes) -> None:
+def write(taken: MemoryBlock, cpus: Sequence[int], content: bytes) -> None:
     """Fill the block. Each CPU writes its part first, so the kernel takes the memory near it."""
     source = ctypes.create_string_buffer(content, len(content))
     base = ctypes.addressof(source)
@@ -163,15 +163,15 @@ def write(taken: Block, cpus: Sequence[int], content: bytes) -> None:
         for at, length in _chunks(taken, len(cpus), place):
             _libc.memcpy(taken.address + at, base + _WORD * (at // CHUNK), length)
 
-    pinned(cpus, work)
+    run_pinned(cpus, work)
 
 
-def compare(taken: Block, cpus: Sequence[int], name: str, content: bytes) -> tuple[int, list[Mismatch]]:
+def compare(taken: MemoryBlock, cpus: Sequence[int], name: str, content: bytes) -> tuple[int, list[PatternMismatch]]:
     """(chunks that do not hold what was written, the first words of them)."""
     source = ctypes.create_string_buffer(content, len(content))
     base = ctypes.addressof(source)
     wrong: list[int] = []
-    words: list[Mismatch] = []
+    words: list[PatternMismatch] = []
     lock = threading.Lock()
 
     def work(place: int) -> None:
@@ -181,11 +181,11 @@ def compare(taken: Block, cpus: Sequence[int], name: str, content: bytes) -> tup
                     wrong.append(at)
                     words.extend(islice(_mismatches(taken, at, length, name, content), MISMATCHES_LIMIT - len(words)))
 
-    pinned(cpus, work)
+    run_pinned(cpus, work)
     return len(wrong), words
 
 
-def local_share(taken: Block, numa: int, maps: Path = Path("/proc/self/numa_maps")) -> float | None:
+def local_share(taken: MemoryBlock, numa: int, maps: Path = Path("/proc/self/numa_maps")) -> float | None:
     """How much of the block lies at node ``numa``; None where the kernel does not tell."""
     pages: dict[int, int] = {}
     with suppress(OSError):
@@ -209,17 +209,17 @@ def physical_address(address: int, pagemap: Path = Path("/proc/self/pagemap")) -
     return None
 
 
-def _mismatches(taken: Block, at: int, length: int, name: str, content: bytes) -> Iterator[Mismatch]:
+def _mismatches(taken: MemoryBlock, at: int, length: int, name: str, content: bytes) -> Iterator[PatternMismatch]:
     found = ctypes.string_at(taken.address + at, length)
     shift = _WORD * (at // CHUNK)
     for place in range(0, length, _WORD):
         is_there, should_be = found[place : place + _WORD], content[shift + place : shift + place + _WORD]
         if is_there != should_be:
-            yield Mismatch(
+            yield PatternMismatch(
                 pattern=name,
                 offset=at + place,
                 expected=int.from_bytes(should_be, "little"),
-                found=int.from_bytes(is_there, "little"),
+                actual=int.from_bytes(is_there, "little"),
                 physical=physical_address(taken.address + at + place),
             )
 
@@ -230,7 +230,7 @@ def _slice(size: int, of: int, place: int) -> tuple[int, int]:
     return chunks * place // of * CHUNK, chunks * (place + 1) // of * CHUNK
 
 
-def _chunks(taken: Block, of: int, place: int) -> Iterator[tuple[int, int]]:
+def _chunks(taken: MemoryBlock, of: int, place: int) -> Iterator[tuple[int, int]]:
     begin, end = _slice(taken.size, of, place)
     for at in range(begin, end, CHUNK):
         yield at, CHUNK

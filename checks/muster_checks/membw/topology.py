@@ -17,7 +17,7 @@ NUMA_LIMIT = 1024  # and of 1 << CONFIG_NODES_SHIFT
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-class NumaNode(msgspec.Struct, frozen=True):
+class NumaCpus(msgspec.Struct, frozen=True):
     """cpus: one of each core; cache_bytes: all its last-level caches; memory_bytes: 0 where that cannot be read."""
 
     number: int
@@ -27,7 +27,7 @@ class NumaNode(msgspec.Struct, frozen=True):
     room_bytes: int | None
 
 
-def numa_nodes(node: NodeView) -> list[NumaNode]:
+def read_numa_nodes(node: NodeView) -> list[NumaCpus]:
     """Those with CPUs and memory, by number. Memory without CPUs (a GPU's or CXL's) is left alone: it is not the
     host's, or not what work lands in. Raises NotHere."""
     folder = node.path("/sys/devices/system/node")
@@ -36,18 +36,18 @@ def numa_nodes(node: NodeView) -> list[NumaNode]:
     for number in numbers:
         place = folder / f"node{number}"
         memory = _meminfo(place / "meminfo")
-        cpus = cpu_list(read_text(place / "cpulist") or "")
+        cpus = parse_cpu_list(read_text(place / "cpulist") or "")
         if cpus and memory.get("MemTotal") != 0:
             found.append(_numa_node(node, number, cpus, memory))
     if not numbers:  # a kernel without NUMA
-        cpus = cpu_list(read_text(node.path("/sys/devices/system/cpu/online")) or "")
+        cpus = parse_cpu_list(read_text(node.path("/sys/devices/system/cpu/online")) or "")
         found = [_numa_node(node, 0, cpus, _meminfo(node.path("/proc/meminfo")))] if cpus else []
     if not found:
         raise NotHere("no NUMA node with CPUs and memory under /sys/devices/system")
     return found
 
 
-def cpu_list(text: str) -> list[int]:
+def parse_cpu_list(text: str) -> list[int]:
     """``0-3,8`` as numbers; nothing where it makes no sense."""
     cpus: list[int] = []
     for part in text.split(",") if text else []:
@@ -58,7 +58,7 @@ def cpu_list(text: str) -> list[int]:
     return cpus
 
 
-def _numa_node(node: NodeView, number: int, cpus: list[int], memory: dict[str, int]) -> NumaNode:
+def _numa_node(node: NodeView, number: int, cpus: list[int], memory: dict[str, int]) -> NumaCpus:
     folder = node.path("/sys/devices/system/cpu")
     cores = [cpu for cpu in cpus if cpu == min(_siblings(folder, cpu) & set(cpus), default=cpu)]
     caches: dict[str, int] = {}
@@ -68,11 +68,11 @@ def _numa_node(node: NodeView, number: int, cpus: list[int], memory: dict[str, i
     if "MemFree" in memory:
         # what the kernel takes back at once; dirty pages and those in use count for nothing
         room = memory["MemFree"] + memory.get("Inactive(file)", 0) + memory.get("SReclaimable", 0)
-    return NumaNode(number, tuple(cores), sum(caches.values()), memory.get("MemTotal", 0), room)
+    return NumaCpus(number, tuple(cores), sum(caches.values()), memory.get("MemTotal", 0), room)
 
 
 def _siblings(folder: Path, cpu: int) -> set[int]:
-    return set(cpu_list(read_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list") or ""))
+    return set(parse_cpu_list(read_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list") or ""))
 
 
 def _last_cache(folder: Path) -> dict[str, int]:

@@ -12,14 +12,23 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.membw.free_memory import room_bytes
-from muster_checks.membw.memory import Block, Mismatch, block, compare, copy_rate, local_share, patterns, write
+from muster_checks.membw.free_memory import read_room_bytes
+from muster_checks.membw.memory import (
+    MemoryBlock,
+    PatternMismatch,
+    allocate_block,
+    compare,
+    local_share,
+    measure_copy_rate,
+    patterns,
+    write,
+)
 
 NICE = 10
 SPARED = 0.5  # at most this part of what is free is taken
 
 
-class Task(msgspec.Struct, frozen=True):
+class MemoryTask(msgspec.Struct, frozen=True):
     numa: int | None
     cpus: tuple[int, ...]
     size_bytes: int
@@ -27,7 +36,7 @@ class Task(msgspec.Struct, frozen=True):
     deadline_s: int
 
 
-class Report(msgspec.Struct, frozen=True, tag="report"):
+class MemoryReport(msgspec.Struct, frozen=True, tag="report"):
     """What came of it: bandwidth as memory.Rate has it; of the pattern test the patterns, the chunks that were wrong,
     and the first wrong words."""
 
@@ -37,32 +46,32 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     local_share: float | None
     patterns: int
     wrong_chunks: int
-    mismatches: tuple[Mismatch, ...]
+    mismatches: tuple[PatternMismatch, ...]
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class MemoryRefused(msgspec.Struct, frozen=True, tag="refused"):
     """Why nothing was done."""
 
     reason: str
     why: str
 
 
-def measure(task: Task, room: int | None) -> Report | Refused:
+def measure(task: MemoryTask, room: int | None) -> MemoryReport | MemoryRefused:
     """Never takes more than half of what is free."""
     cpus = sorted(set(task.cpus) & os.sched_getaffinity(0))
     if not cpus:
-        return Refused("NoCpu", f"may run on none of the node's {len(task.cpus)} CPUs (a container's cpuset?)")
+        return MemoryRefused("NoCpu", f"may run on none of the node's {len(task.cpus)} CPUs (a container's cpuset?)")
     if room is not None and task.size_bytes > SPARED * room:
         said = f"{task.size_bytes >> 20} MiB to be taken, {room >> 20} MiB free (limits of control groups counted)"
-        return Refused("NoRoom", said)
-    with block(task.size_bytes, task.numa) as taken:
+        return MemoryRefused("NoRoom", said)
+    with allocate_block(task.size_bytes, task.numa) as taken:
         wrong, words, done = _test(taken, cpus)
         share = None if task.numa is None else local_share(taken, task.numa)
-        rate = copy_rate(taken, cpus, task.seconds)
-    return Report(len(cpus), rate.gb_per_s, rate.cpu_share, share, done, wrong, words)
+        rate = measure_copy_rate(taken, cpus, task.seconds)
+    return MemoryReport(len(cpus), rate.gb_per_s, rate.cpu_share, share, done, wrong, words)
 
 
-def _test(taken: Block, cpus: list[int]) -> tuple[int, tuple[Mismatch, ...], int]:
+def _test(taken: MemoryBlock, cpus: list[int]) -> tuple[int, tuple[PatternMismatch, ...], int]:
     """Write all, then compare all: what is compared has long left the caches, which are far smaller."""
     wrong, words, done = 0, [], 0
     for name, content in patterns(taken.size):
@@ -74,12 +83,12 @@ def _test(taken: Block, cpus: list[int]) -> tuple[int, tuple[Mismatch, ...], int
 
 
 def main(argument: str) -> None:
-    task = msgspec.json.decode(argument, type=Task)
+    task = msgspec.json.decode(argument, type=MemoryTask)
     signal.alarm(task.deadline_s)
     os.nice(NICE)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    sys.stdout.buffer.write(msgspec.json.encode(measure(task, room_bytes())))
+    sys.stdout.buffer.write(msgspec.json.encode(measure(task, read_room_bytes())))
 
 
 if __name__ == "__main__":

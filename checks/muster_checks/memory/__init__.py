@@ -39,9 +39,9 @@ async def _probe(node: NodeView, parameters: MemoryParameters) -> Sequence[Findi
 
 
 def _recorded(text: bytes, parameters: MemoryParameters) -> Sequence[Finding] | None:
-    from muster_checks.memory.probe import recorded
+    from muster_checks.memory.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 MEMORY = Check(

@@ -52,10 +52,10 @@ def read_dimms(node: NodeView) -> list[Dimm]:
         kind = "noinfo_count" if counted else "count"
         lost = _count(folder / f"ce_{kind}"), _count(folder / f"ue_{kind}")
         found.append(Dimm(controller, controller, False, *lost, age_s))
-    return _told_apart(found)
+    return _number_doubles(found)
 
 
-def _told_apart(dimms: list[Dimm]) -> list[Dimm]:
+def _number_doubles(dimms: list[Dimm]) -> list[Dimm]:
     """Two DIMMs may carry one label (a board whose firmware names none): those go by their place."""
     labels = [dimm.label for dimm in dimms]
     return [msgspec.structs.replace(dimm, label=dimm.place) if labels.count(dimm.label) > 1 else dimm for dimm in dimms]

@@ -6,11 +6,11 @@ data, whenever in this boot it was. Memory that is short or in use says somethin
 
 from collections.abc import Mapping, Sequence
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.memory import MemoryParameters
 from muster_checks.memory.edac import Dimm
-from muster_checks.memory.vitals import NumaNode, Vitals
+from muster_checks.memory.meminfo import HostMemory, NumaMemory
 
 DAY_S = 86_400.0
 MIB, GIB = 1 << 10, 1 << 20  # in KiB
@@ -23,7 +23,7 @@ def counter_name(dimm: Dimm) -> str:
     return f"{dimm.place}.corrected"
 
 
-def judge_dimms(dimms: Sequence[Dimm], series: Mapping[str, Series], limits: MemoryParameters) -> list[Finding]:
+def judge_dimms(dimms: Sequence[Dimm], series: Mapping[str, CounterSeries], limits: MemoryParameters) -> list[Finding]:
     findings = [found for dimm in dimms if (found := _judge_dimm(dimm, series, limits.max_corrected_per_day))]
     present = sum(dimm.placed for dimm in dimms)
     if limits.min_dimms is None or present >= limits.min_dimms:
@@ -45,7 +45,7 @@ def judge_dimms(dimms: Sequence[Dimm], series: Mapping[str, Series], limits: Mem
     ]
 
 
-def judge_vitals(vitals: Vitals, limits: MemoryParameters) -> list[Finding]:
+def judge_host_memory(vitals: HostMemory, limits: MemoryParameters) -> list[Finding]:
     findings = [
         *_missing(vitals, limits),
         *_numa(vitals.nodes, vitals.total),
@@ -57,7 +57,7 @@ def judge_vitals(vitals: Vitals, limits: MemoryParameters) -> list[Finding]:
     ]
 
 
-def _judge_dimm(dimm: Dimm, series: Mapping[str, Series], per_day: float) -> Finding | None:
+def _judge_dimm(dimm: Dimm, series: Mapping[str, CounterSeries], per_day: float) -> Finding | None:
     component = f"dimm/{dimm.label}"
     if dimm.corrected is None or dimm.uncorrected is None:
         return Finding(
@@ -95,7 +95,7 @@ def _judge_dimm(dimm: Dimm, series: Mapping[str, Series], per_day: float) -> Fin
     )
 
 
-def _within_a_day(dimm: Dimm, height: int, series: Mapping[str, Series]) -> float:
+def _within_a_day(dimm: Dimm, height: int, series: Mapping[str, CounterSeries]) -> float:
     # a counter younger than a day has risen by all it shows, watched or not
     if dimm.age_s is not None and dimm.age_s <= DAY_S:
         return float(height)
@@ -103,7 +103,7 @@ def _within_a_day(dimm: Dimm, height: int, series: Mapping[str, Series]) -> floa
     return readings.rise(DAY_S).amount if readings else 0.0
 
 
-def _missing(vitals: Vitals, limits: MemoryParameters) -> list[Finding]:
+def _missing(vitals: HostMemory, limits: MemoryParameters) -> list[Finding]:
     findings = []
     total = vitals.total / GIB
     if limits.min_total_gib is not None and total < limits.min_total_gib:
@@ -135,7 +135,7 @@ def _missing(vitals: Vitals, limits: MemoryParameters) -> list[Finding]:
     return findings
 
 
-def _numa(nodes: Sequence[NumaNode], total_kib: int) -> list[Finding]:
+def _numa(nodes: Sequence[NumaMemory], total_kib: int) -> list[Finding]:
     # nodes without CPUs are accelerator memory or expanders: they need not be alike
     sized = {numa.number: numa.memory_kib for numa in nodes if numa.has_cpus and numa.memory_kib is not None}
     most = max(sized.values(), default=0)
@@ -145,7 +145,7 @@ def _numa(nodes: Sequence[NumaNode], total_kib: int) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "NumaNodeEmpty",
-                f"NUMA node {_listed(empty)} has CPUs but no memory: its jobs work over the socket link",
+                f"NUMA node {_join(empty)} has CPUs but no memory: its jobs work over the socket link",
                 FaultClass.CONTACT,
             )
         )
@@ -158,7 +158,7 @@ def _numa(nodes: Sequence[NumaNode], total_kib: int) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "NumaNodeSmall",
-                f"NUMA node {_listed(small)} has {least / GIB:.0f} GiB, another {most / GIB:.0f} GiB: a DIMM may be "
+                f"NUMA node {_join(small)} has {least / GIB:.0f} GiB, another {most / GIB:.0f} GiB: a DIMM may be "
                 "missing or disabled",
                 FaultClass.CONTACT,
                 Measurement("smallest_node", least / GIB, "GiB", most / GIB),
@@ -167,7 +167,7 @@ def _numa(nodes: Sequence[NumaNode], total_kib: int) -> list[Finding]:
     return findings
 
 
-def _poisoned(vitals: Vitals) -> list[Finding]:
+def _poisoned(vitals: HostMemory) -> list[Finding]:
     in_use = sum(numa.in_use or 0 for numa in vitals.nodes)
     if in_use:
         return [
@@ -193,7 +193,7 @@ def _poisoned(vitals: Vitals) -> list[Finding]:
     return []
 
 
-def _short(vitals: Vitals, limits: MemoryParameters) -> list[Finding]:
+def _short(vitals: HostMemory, limits: MemoryParameters) -> list[Finding]:
     findings = []
     if vitals.available is not None and vitals.available / MIB < limits.min_available_mib:
         free = vitals.available / MIB
@@ -224,7 +224,7 @@ def _short(vitals: Vitals, limits: MemoryParameters) -> list[Finding]:
     return findings
 
 
-def _measured(vitals: Vitals, limits: MemoryParameters) -> tuple[Measurement, ...]:
+def _measured(vitals: HostMemory, limits: MemoryParameters) -> tuple[Measurement, ...]:
     swap = None
     if vitals.swap_total is not None and vitals.swap_free is not None:
         swap = (vitals.swap_total - vitals.swap_free) / GIB
@@ -248,5 +248,5 @@ def _on_host(
     )
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))

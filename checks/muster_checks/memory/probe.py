@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from muster_checks.base.bounded_read import Unreadable
-from muster_checks.base.counter_history import readings
+from muster_checks.base.counter_history import read_series
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.memory import MemoryParameters
 from muster_checks.memory.edac import Dimm, read_dimms
-from muster_checks.memory.judge import counter_name, judge_dimms, judge_vitals
-from muster_checks.memory.vitals import from_meminfo, read_vitals
+from muster_checks.memory.judge import counter_name, judge_dimms, judge_host_memory
+from muster_checks.memory.meminfo import parse_host_memory, read_host_memory
 
 
 async def probe(node: NodeView, parameters: MemoryParameters) -> list[Finding]:
@@ -22,17 +22,17 @@ async def probe(node: NodeView, parameters: MemoryParameters) -> list[Finding]:
     # without EDAC there is no counter whose rise a first run could wait for
     waits = not node.history.noted("memory") and bool(read_dimms(node))
     first_interval_s = parameters.first_interval_s if waits else 0.0
-    series = await readings(node.history, "memory", read, first_interval_s)
+    series = await read_series(node.history, "memory", read, first_interval_s)
     findings = judge_dimms(dimms, series, parameters)
     try:
-        return findings + judge_vitals(read_vitals(node), parameters)
+        return findings + judge_host_memory(read_host_memory(node), parameters)
     except Unreadable as error:
         message = f"/proc/meminfo: {error}"
         return [*findings, Finding(component="host", verdict=Verdict.UNKNOWN, reason="NotReadable", message=message)]
 
 
-def recorded(text: bytes, parameters: MemoryParameters) -> Sequence[Finding] | None:
+def judge_recorded(text: bytes, parameters: MemoryParameters) -> Sequence[Finding] | None:
     """The text of /proc/meminfo."""
     if b"MemTotal:" not in text[:4096]:
         return None
-    return judge_vitals(from_meminfo(text[: 1 << 20].decode("utf-8", "replace")), parameters)
+    return judge_host_memory(parse_host_memory(text[: 1 << 20].decode("utf-8", "replace")), parameters)

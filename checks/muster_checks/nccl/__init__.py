@@ -19,15 +19,15 @@ class NcclParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: NcclParameters) -> Sequence[Finding]:
-    from muster_checks.nccl.allreduce import probe
+    from muster_checks.nccl.probe import probe
 
     return await probe(node, parameters)
 
 
 def _recorded(text: bytes, parameters: NcclParameters) -> Sequence[Finding] | None:
-    from muster_checks.nccl.allreduce import recorded
+    from muster_checks.nccl.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 NCCL = Check(

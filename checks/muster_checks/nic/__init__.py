@@ -53,9 +53,9 @@ async def _probe(node: NodeView, parameters: NicParameters) -> Sequence[Finding]
 
 
 def _recorded(text: bytes, parameters: NicParameters) -> Sequence[Finding] | None:
-    from muster_checks.nic.probe import recorded
+    from muster_checks.nic.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 NIC = Check(

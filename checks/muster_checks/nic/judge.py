@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
-from muster_checks.hardware.link_state import GRACE_S, PortLink, best_before, down, lone_odd
+from muster_checks.hardware.link_state import GRACE_S, PortLink, describe_down_link, find_best_before, find_lone_odd
 from muster_checks.nic import NicParameters
-from muster_checks.nic.sysfs import Interface, fits
+from muster_checks.nic.sysfs import NicInterface, matches_globs
 
 LEAST_ERRORS = 10  # one bad frame in a quiet minute is no share of anything
 SOME = 1e-6
 
-Seen = Mapping[str, Series]
+Seen = Mapping[str, CounterSeries]
 
 
-def counters(interfaces: Sequence[Interface]) -> dict[str, float]:
+def counters(interfaces: Sequence[NicInterface]) -> dict[str, float]:
     """What has to be remembered of a reading, by the names that :func:`judge` looks up."""
     values: dict[str, float] = {}
     for nic in interfaces:
@@ -29,7 +29,7 @@ def counters(interfaces: Sequence[Interface]) -> dict[str, float]:
 
 
 def judge(
-    interfaces: Sequence[Interface], seen: Seen, limits: NicParameters, *, now: float, up_for_s: float | None
+    interfaces: Sequence[NicInterface], seen: Seen, limits: NicParameters, *, now: float, up_for_s: float | None
 ) -> list[Finding]:
     """``now``: by the clock of ``seen``; ``up_for_s``: how long the node has been up, if that is known."""
     links = {
@@ -38,7 +38,7 @@ def judge(
             group=nic.model,
             up=nic.link,
             used=nic.used,
-            wanted=bool(limits.required) and fits(nic.name, limits.required),
+            wanted=bool(limits.required) and matches_globs(nic.name, limits.required),
         )
         for nic in interfaces
         if nic.link is not None
@@ -50,7 +50,7 @@ def judge(
                 _finding(nic, Verdict.UNKNOWN, "NotReadable", f"{nic.name} is up, but its carrier cannot be read")
             )
             continue
-        trouble = [*_link(nic, interfaces, links, seen, now, up_for_s), *_counted(nic, seen, limits)]
+        trouble = [*_link(nic, interfaces, links, seen, now, up_for_s), *_judge_counters(nic, seen, limits)]
         if nic.link:
             trouble += [*_speed(nic, interfaces, seen, limits), *_settings(nic, interfaces)]
             findings += trouble or [_sound(nic, seen, limits)]
@@ -61,8 +61,8 @@ def judge(
 
 
 def _link(
-    nic: Interface,
-    interfaces: Sequence[Interface],
+    nic: NicInterface,
+    interfaces: Sequence[NicInterface],
     links: Mapping[str, PortLink],
     seen: Seen,
     now: float,
@@ -81,7 +81,7 @@ def _link(
             FaultClass.CONTACT,
         )
         return
-    found = down(links[nic.name], list(links.values()), seen.get(f"{nic.name} link"), now, up_for_s)
+    found = describe_down_link(links[nic.name], list(links.values()), seen.get(f"{nic.name} link"), now, up_for_s)
     if found is None:
         return
     verdict, why = found
@@ -103,11 +103,11 @@ def _link(
         )
 
 
-def _missing(interfaces: Sequence[Interface], limits: NicParameters, up_for_s: float | None) -> Iterable[Finding]:
+def _missing(interfaces: Sequence[NicInterface], limits: NicParameters, up_for_s: float | None) -> Iterable[Finding]:
     waiting = up_for_s is not None and up_for_s < GRACE_S
     there = {nic.name for nic in interfaces}
     for glob in filter(None, (part.strip() for part in limits.required.split(","))):
-        if not any(fits(name, glob) for name in there):
+        if not any(matches_globs(name, glob) for name in there):
             yield Finding(
                 component=f"nic/{glob}",
                 verdict=Verdict.WARN if waiting else Verdict.FAIL,
@@ -117,7 +117,7 @@ def _missing(interfaces: Sequence[Interface], limits: NicParameters, up_for_s: f
             )
 
 
-def _counted(nic: Interface, seen: Seen, limits: NicParameters) -> Iterable[Finding]:
+def _judge_counters(nic: NicInterface, seen: Seen, limits: NicParameters) -> Iterable[Finding]:
     downs = seen.get(f"{nic.name} downs")
     amount = downs.rise(limits.flaps_window_s).amount if downs else 0.0
     if amount > limits.max_link_downs + SOME:
@@ -150,7 +150,7 @@ def _counted(nic: Interface, seen: Seen, limits: NicParameters) -> Iterable[Find
             )
 
 
-def _share(nic: Interface, counter: str, packets: str, seen: Seen, limits: NicParameters) -> tuple[float, float]:
+def _share(nic: NicInterface, counter: str, packets: str, seen: Seen, limits: NicParameters) -> tuple[float, float]:
     """How many errors, and which share of the packets that came or went whole or not."""
     wrong, all_of = seen.get(f"{nic.name} {counter}"), seen.get(f"{nic.name} {packets}")
     if wrong is None or all_of is None:
@@ -160,18 +160,20 @@ def _share(nic: Interface, counter: str, packets: str, seen: Seen, limits: NicPa
     return errors, errors / (errors + good) if errors > SOME else 0.0
 
 
-def _speed(nic: Interface, interfaces: Sequence[Interface], seen: Seen, limits: NicParameters) -> Iterable[Finding]:
+def _speed(
+    nic: NicInterface, interfaces: Sequence[NicInterface], seen: Seen, limits: NicParameters
+) -> Iterable[Finding]:
     speed = nic.speed_mbit_per_s
     if speed is None:
         return
-    floor = limits.min_speed_mbit_per_s if fits(nic.name, limits.min_speed_of) else None
-    before = best_before(seen, f"{nic.name} speed", speed)
+    floor = limits.min_speed_mbit_per_s if matches_globs(nic.name, limits.min_speed_of) else None
+    before = find_best_before(seen, f"{nic.name} speed", speed)
     equals = {
         other.name: float(other.speed_mbit_per_s)
         for other in interfaces
         if other.link and other.model == nic.model and other.speed_mbit_per_s is not None
     }
-    common = lone_odd(equals, nic.name)
+    common = find_lone_odd(equals, nic.name)
     verdict, limit, why = Verdict.PASS, 0.0, ""
     if floor is not None and speed < floor:
         verdict, limit, why = Verdict.FAIL, floor, f"less than the {floor:g} expected"
@@ -190,7 +192,7 @@ def _speed(nic: Interface, interfaces: Sequence[Interface], seen: Seen, limits: 
         )
 
 
-def _settings(nic: Interface, interfaces: Sequence[Interface]) -> Iterable[Finding]:
+def _settings(nic: NicInterface, interfaces: Sequence[NicInterface]) -> Iterable[Finding]:
     if nic.duplex == "half":
         yield _finding(
             nic,
@@ -205,7 +207,7 @@ def _settings(nic: Interface, interfaces: Sequence[Interface]) -> Iterable[Findi
         for other in interfaces
         if other.link and other.mtu and (other.model, other.speed_mbit_per_s) == (nic.model, nic.speed_mbit_per_s)
     }
-    common = lone_odd(equals, nic.name)
+    common = find_lone_odd(equals, nic.name)
     if common is not None and nic.mtu is not None:
         yield _finding(
             nic,
@@ -217,10 +219,10 @@ def _settings(nic: Interface, interfaces: Sequence[Interface]) -> Iterable[Findi
         )
 
 
-def _sound(nic: Interface, seen: Seen, limits: NicParameters) -> Finding:
+def _sound(nic: NicInterface, seen: Seen, limits: NicParameters) -> Finding:
     measured = []
     if nic.speed_mbit_per_s is not None:
-        floor = limits.min_speed_mbit_per_s if fits(nic.name, limits.min_speed_of) else None
+        floor = limits.min_speed_mbit_per_s if matches_globs(nic.name, limits.min_speed_of) else None
         measured.append(Measurement("speed", nic.speed_mbit_per_s, "Mbit/s", floor))
     if nic.mtu is not None:
         measured.append(Measurement("mtu", nic.mtu))
@@ -234,7 +236,7 @@ def _sound(nic: Interface, seen: Seen, limits: NicParameters) -> Finding:
 
 
 def _finding(
-    nic: Interface,
+    nic: NicInterface,
     verdict: Verdict,
     reason: str,
     message: str,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from muster_checks.base.counter_history import readings
+from muster_checks.base.counter_history import read_series
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import NotHere
 from muster_checks.base.threads import in_thread
@@ -10,13 +10,13 @@ from muster_checks.base.vocabulary import Finding
 from muster_checks.hardware.link_state import uptime_s
 from muster_checks.nic import NicParameters
 from muster_checks.nic.judge import counters, judge
-from muster_checks.nic.sysfs import Interface, read_interfaces
+from muster_checks.nic.sysfs import NicInterface, read_interfaces
 
 NAME = "nic"
 
 
 async def probe(node: NodeView, parameters: NicParameters) -> Sequence[Finding]:
-    interfaces: list[Interface] = []
+    interfaces: list[NicInterface] = []
 
     async def read() -> Mapping[str, float]:
         nonlocal interfaces
@@ -24,23 +24,23 @@ async def probe(node: NodeView, parameters: NicParameters) -> Sequence[Finding]:
         interfaces = await in_thread(node, read_interfaces, node, parameters.interfaces)
         return counters(interfaces)
 
-    seen = await readings(node.history, NAME, read, parameters.first_interval_s)
+    seen = await read_series(node.history, NAME, read, parameters.first_interval_s)
     findings = judge(interfaces, seen, parameters, now=node.history.clock(), up_for_s=uptime_s(node))
     return _or_not_here(interfaces, findings)
 
 
-def recorded(text: bytes, parameters: NicParameters) -> Sequence[Finding] | None:
+def judge_recorded(text: bytes, parameters: NicParameters) -> Sequence[Finding] | None:
     """A tar of a node's /sys. There is nothing to compare with: links and speeds are judged, counters are not."""
-    from muster_checks.hardware.recorded_tree import tree  # an agent never needs its tar archives
+    from muster_checks.hardware.recorded_tree import lay_out_tree  # an agent never needs its tar archives
 
-    with tree(text) as root:
+    with lay_out_tree(text) as root:
         if root is None or not (root / "sys/class/net").is_dir():
             return None
         interfaces = read_interfaces(NodeView(root), parameters.interfaces)
         return _or_not_here(interfaces, judge(interfaces, {}, parameters, now=0.0, up_for_s=None))
 
 
-def _or_not_here(interfaces: Sequence[Interface], findings: Sequence[Finding]) -> Sequence[Finding]:
+def _or_not_here(interfaces: Sequence[NicInterface], findings: Sequence[Finding]) -> Sequence[Finding]:
     if not findings and interfaces:
         names = ", ".join(nic.name for nic in interfaces[:8])
         raise NotHere(f"no interface has or had a link ({names}); required names those that must", "NotInUse")

@@ -26,7 +26,7 @@ FASTEST_MBIT_PER_S = 10_000_000
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:(?:vf|sf)\d+)?")
 
 
-class Interface(msgspec.Struct, frozen=True):
+class NicInterface(msgspec.Struct, frozen=True):
     """One interface that is administratively up.
 
     model:     PCI vendor and device number, to find its equals
@@ -54,11 +54,11 @@ class Interface(msgspec.Struct, frozen=True):
         return bool(self.link_ups or self.counters.get("rx_packets") or self.bond)
 
 
-def fits(name: str, globs: str) -> bool:
+def matches_globs(name: str, globs: str) -> bool:
     return any(fnmatchcase(name, glob.strip()) for glob in globs.split(","))
 
 
-def read_interfaces(node: NodeView, globs: str) -> list[Interface]:
+def read_interfaces(node: NodeView, globs: str) -> list[NicInterface]:
     """Every Ethernet interface of a PCI function that is up and whose name fits."""
     folder = node.path("/sys/class/net")
     devices = {device.address: device for device in pci_devices(node)}
@@ -67,7 +67,7 @@ def read_interfaces(node: NodeView, globs: str) -> list[Interface]:
     found = []
     for name, device in owners.items():
         flags = read_integer(folder / name / "flags")
-        if not fits(name, globs) or read_integer(folder / name / "type") != ETHERNET:
+        if not matches_globs(name, globs) or read_integer(folder / name / "type") != ETHERNET:
             continue
         if flags is not None and not flags & IFF_UP:
             continue
@@ -77,12 +77,12 @@ def read_interfaces(node: NodeView, globs: str) -> list[Interface]:
     return found
 
 
-def _interface(folder: Path, name: str, component: str, model: str) -> Interface:
+def _interface(folder: Path, name: str, component: str, model: str) -> NicInterface:
     speed, carrier = read_integer(folder / "speed"), read_integer(folder / "carrier")
     changes, downs = read_integer(folder / "carrier_changes"), read_integer(folder / "carrier_down_count")
     slave = read_text(folder / "bonding_slave/mii_status", 64)
     master = Path(os.path.realpath(folder / "master"))
-    return Interface(
+    return NicInterface(
         name=name,
         component=component,
         model=model,

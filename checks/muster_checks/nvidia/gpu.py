@@ -23,7 +23,7 @@ class ClocksEvent(StrEnum):
     DISPLAY_CLOCKS = "display-clocks"
 
 
-class Recovery(StrEnum):
+class RecoveryAction(StrEnum):
     """What the driver asks for (nvmlDeviceGpuRecoveryAction_t)."""
 
     NONE = "none"
@@ -61,7 +61,7 @@ class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     unrepairable_memory: bool | None = None
 
 
-class Histogram(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class BankHistogram(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Banks of memory by how many of their spare rows are left (Ampere and later)."""
 
     maximum: int | None = None
@@ -78,7 +78,7 @@ class RemappedRows(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     uncorrected: int | None = None
     pending: bool | None = None
     failure: bool | None = None
-    histogram: Histogram | None = None
+    histogram: BankHistogram | None = None
 
 
 class RetiredPages(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -128,7 +128,7 @@ class Power(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     max_limit_w: float | None = None
 
 
-class Clocks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class GpuClocks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """``events``: what holds the clocks down now; ``held_s``: seconds it did since the driver was loaded."""
 
     graphics_mhz: float | None = None
@@ -165,7 +165,7 @@ class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     recovery_failed: int | None = None
 
 
-class Fabric(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class GpuFabric(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Registration of a GPU with its NVSwitch fabric (HGX H100 and later, NVL72).
 
     state:   ``not-supported``, ``not-started``, ``in-progress``, ``completed``
@@ -195,7 +195,7 @@ class ComputeMode(StrEnum):
     EXCLUSIVE_PROCESS = "exclusive-process"
 
 
-class Config(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class GpuConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a GPU is set up, and what uses it.
 
     inforom_valid: False where the checksums of its InfoROM are wrong; nvidia-smi tells of wrong ones only
@@ -240,17 +240,17 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     memory_used_mib: float | None = None
     mig: bool | None = None
     persistence: bool | None = None
-    recovery: Recovery | None = None
+    recovery: RecoveryAction | None = None
     pcie: Pcie = Pcie()
     ecc: Ecc = Ecc()
     remapped: RemappedRows = RemappedRows()
     retired: RetiredPages = RetiredPages()
     temperature: Temperature = Temperature()
     power: Power = Power()
-    clocks: Clocks = Clocks()
+    clocks: GpuClocks = GpuClocks()
     nvlinks: tuple[NvLink, ...] | None = None
-    fabric: Fabric = Fabric()
-    config: Config = Config()
+    fabric: GpuFabric = GpuFabric()
+    config: GpuConfig = GpuConfig()
 
     @property
     def component(self) -> str:
@@ -263,7 +263,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"GPU {self.index} ({', '.join(part for part in (self.address, self.name) if part)})"
 
 
-class Reading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """All GPUs at one moment.
 
     source:   ``nvml`` or ``nvidia-smi``
@@ -278,12 +278,12 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     visible: tuple[int, ...] | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class NvmlReply(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the NVML child prints: a reading, or why there is none.
 
     failed:  NVML's code of the failure (nvmlReturn_t), 0 where there is a reading
     """
 
-    reading: Reading | None = None
+    reading: GpuReading | None = None
     failed: int = 0
     text: str = ""

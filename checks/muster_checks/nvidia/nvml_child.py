@@ -16,25 +16,25 @@ from typing import Any
 import msgspec
 
 from muster_checks.nvidia.gpu import (
-    Answer,
-    Clocks,
+    BankHistogram,
     ClocksEvent,
     Ecc,
     EccCounts,
-    Fabric,
     Gpu,
-    Histogram,
+    GpuClocks,
+    GpuFabric,
+    GpuReading,
     NvLink,
+    NvmlReply,
     Pcie,
     Power,
-    Reading,
-    Recovery,
+    RecoveryAction,
     RemappedRows,
     RetiredPages,
     Temperature,
 )
-from muster_checks.nvidia.nvml_config import config
-from muster_checks.nvidia.nvml_query import LOST, Asker, GpuLost
+from muster_checks.nvidia.nvml_config import read_config
+from muster_checks.nvidia.nvml_query import LOST, GpuLost, NvmlQuery
 
 EVENTS = {
     0x1: ClocksEvent.IDLE,
@@ -47,7 +47,7 @@ EVENTS = {
     0x80: ClocksEvent.HW_POWER_BRAKE,
     0x100: ClocksEvent.DISPLAY_CLOCKS,
 }
-RECOVERY = tuple(Recovery)  # in the order of nvmlDeviceGpuRecoveryAction_t
+RECOVERY = tuple(RecoveryAction)  # in the order of nvmlDeviceGpuRecoveryAction_t
 VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
@@ -103,12 +103,12 @@ def bit_error_rate(raw: float) -> float:
     return (int(raw) >> 8 & 0xF) * 10.0 ** -(int(raw) & 0xFF)
 
 
-def read_all(nvml: Any, devices: Path = Path("/dev")) -> Answer:
+def read_all(nvml: Any, devices: Path = Path("/dev")) -> NvmlReply:
     """Every GPU. ``nvml``: the module pynvml, or what stands in for it; ``devices``: where its device files are."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Answer(failed=error.value, text=str(error))
+        return NvmlReply(failed=error.value, text=str(error))
     try:
         driver = nvml.nvmlSystemGetDriverVersion()
     except nvml.NVMLError:
@@ -116,10 +116,10 @@ def read_all(nvml: Any, devices: Path = Path("/dev")) -> Answer:
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
-        return Answer(failed=error.value, text=str(error))
+        return NvmlReply(failed=error.value, text=str(error))
     held = _held_fields(driver)
-    return Answer(
-        reading=Reading(
+    return NvmlReply(
+        reading=GpuReading(
             source="nvml",
             driver_version=driver,
             gpus=tuple(_read_gpu(nvml, place, held) for place in range(count)),
@@ -147,94 +147,94 @@ def _read_gpu(nvml: Any, index: int, held: Mapping[int, ClocksEvent]) -> Gpu:
     except nvml.NVMLError as error:
         text = str(error)
         return Gpu(index=index, lost=text) if error.value in LOST else Gpu(index=index, errors={"handle": text})
-    asker = Asker(nvml, handle)
+    query = NvmlQuery(nvml, handle)
     parts: dict[str, Any] = {}
     lost = ""
     try:
-        for name, value in _parts(asker, held):
+        for name, value in _parts(query, held):
             parts[name] = value
     except GpuLost as error:
         lost = str(error)
-    return Gpu(index=index, lost=lost, errors=asker.errors, **parts)
+    return Gpu(index=index, lost=lost, errors=query.errors, **parts)
 
 
-def _parts(asker: Asker, held: Mapping[int, ClocksEvent]) -> Iterable[tuple[str, Any]]:
+def _parts(query: NvmlQuery, held: Mapping[int, ClocksEvent]) -> Iterable[tuple[str, Any]]:
     """The fields of a Gpu one after the other, so that what was read before the GPU was lost is kept."""
-    pci = asker.ask("address", "PciInfo")
+    pci = query.ask("address", "PciInfo")
     if pci is not None:
         yield "address", f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
     for field, function in (("uuid", "UUID"), ("name", "Name"), ("serial", "Serial"), ("vbios", "VbiosVersion")):
-        yield field, asker.ask(field, function)
-    yield "minor", asker.ask("minor", "MinorNumber")
-    yield "persistence", asker.flag("persistence", "PersistenceMode")
-    mig = asker.ask("mig", "MigMode")
+        yield field, query.ask(field, function)
+    yield "minor", query.ask("minor", "MinorNumber")
+    yield "persistence", query.flag("persistence", "PersistenceMode")
+    mig = query.ask("mig", "MigMode")
     yield "mig", None if mig is None else bool(mig[0])
-    memory = asker.ask("memory", "MemoryInfo")
+    memory = query.ask("memory", "MemoryInfo")
     if memory is not None:
         yield "memory_total_mib", memory.total / MIB
         yield "memory_used_mib", memory.used / MIB
     wanted = (MEMORY_TEMP, LINK_COUNT, REPLAY_ROLLOVER, RECOVERY_ACTION, POWER_INSTANT, SHUTDOWN, SLOWDOWN)
-    found = asker.fields("fields", (*wanted, MEMORY_MAX, GPU_MAX, *held))
-    yield "recovery", _recovery(asker, found.get(RECOVERY_ACTION))
-    yield "pcie", _pcie(asker, found)
-    yield "ecc", _ecc(asker)
-    yield "remapped", _remapped(asker)
-    yield "retired", _retired(asker)
-    yield "temperature", _temperature(asker, found)
-    yield "power", _power(asker, found)
-    yield "clocks", _clocks(asker, found, held)
-    yield "fabric", _fabric(asker)
-    yield "config", config(asker, mig)
-    yield "nvlinks", _nvlinks(asker, found.get(LINK_COUNT))
+    found = query.fields("fields", (*wanted, MEMORY_MAX, GPU_MAX, *held))
+    yield "recovery", _recovery(query, found.get(RECOVERY_ACTION))
+    yield "pcie", _pcie(query, found)
+    yield "ecc", _ecc(query)
+    yield "remapped", _remapped(query)
+    yield "retired", _retired(query)
+    yield "temperature", _temperature(query, found)
+    yield "power", _power(query, found)
+    yield "clocks", _clocks(query, found, held)
+    yield "fabric", _fabric(query)
+    yield "config", read_config(query, mig)
+    yield "nvlinks", _nvlinks(query, found.get(LINK_COUNT))
 
 
-def _recovery(asker: Asker, action: float | None) -> Recovery | None:
+def _recovery(query: NvmlQuery, action: float | None) -> RecoveryAction | None:
     if action is None:
         return None
     if action < len(RECOVERY):
         return RECOVERY[int(action)]
-    asker.errors["recovery"] = f"recovery action {action:g} is not known here"
+    query.errors["recovery"] = f"recovery action {action:g} is not known here"
     return None
 
 
-def _pcie(asker: Asker, found: Mapping[int, float]) -> Pcie:
+def _pcie(query: NvmlQuery, found: Mapping[int, float]) -> Pcie:
     return Pcie(
-        generation=asker.ask("pcie.generation", "CurrPcieLinkGeneration"),
-        generation_max=asker.ask("pcie.generation_max", "MaxPcieLinkGeneration"),
-        device_generation_max=asker.ask("pcie.device_generation_max", "GpuMaxPcieLinkGeneration"),
-        width=asker.ask("pcie.width", "CurrPcieLinkWidth"),
-        width_max=asker.ask("pcie.width_max", "MaxPcieLinkWidth"),
-        replays=asker.ask("pcie.replays", "PcieReplayCounter"),
+        generation=query.ask("pcie.generation", "CurrPcieLinkGeneration"),
+        generation_max=query.ask("pcie.generation_max", "MaxPcieLinkGeneration"),
+        device_generation_max=query.ask("pcie.device_generation_max", "GpuMaxPcieLinkGeneration"),
+        width=query.ask("pcie.width", "CurrPcieLinkWidth"),
+        width_max=query.ask("pcie.width_max", "MaxPcieLinkWidth"),
+        replays=query.ask("pcie.replays", "PcieReplayCounter"),
         replay_rollovers=_whole(found.get(REPLAY_ROLLOVER)),
     )
 
 
-def _ecc(asker: Asker) -> Ecc:
-    mode = asker.ask("ecc.enabled", "EccMode")
+def _ecc(query: NvmlQuery) -> Ecc:
+    mode = query.ask("ecc.enabled", "EccMode")
     if mode is None or not mode[0]:
         return Ecc(enabled=None if mode is None else False, pending_enabled=None if mode is None else bool(mode[1]))
-    sram = asker.struct("ecc.sram", "SramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
-    repair: Sequence[int] | None = asker.ask("ecc.repair", "RepairStatus")
+    sram = query.struct("ecc.sram", "SramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
+    repair: Sequence[int] | None = query.ask("ecc.repair", "RepairStatus")
     return Ecc(
         enabled=True,
         pending_enabled=bool(mode[1]),
-        volatile=_counts(asker, "volatile", 0, sram),
-        aggregate=_counts(asker, "aggregate", 1, sram),
+        volatile=_counts(query, "volatile", 0, sram),
+        aggregate=_counts(query, "aggregate", 1, sram),
         sram_threshold_exceeded=None if sram is None else bool(sram.bThresholdExceeded),
         channel_repair_pending=None if repair is None else bool(repair[0]),
         tpc_repair_pending=None if repair is None else bool(repair[1]),
-        unrepairable_memory=asker.flag("ecc.unrepairable_memory", "UnrepairableMemoryFlag_v1"),
+        unrepairable_memory=query.flag("ecc.unrepairable_memory", "UnrepairableMemoryFlag_v1"),
     )
 
 
-def _counts(asker: Asker, span: str, counter: int, sram: Any) -> EccCounts:
+def _counts(query: NvmlQuery, span: str, counter: int, sram: Any) -> EccCounts:
     corrected, uncorrected, dram, on_chip = 0, 1, 2, 7
     read: dict[str, int | None] = {}
     for name, kind in (("corrected", corrected), ("uncorrected", uncorrected)):
-        read[name] = asker.ask(f"ecc.{span}.{name}", "TotalEccErrors", kind, counter)
-        read[f"dram_{name}"] = asker.ask(f"ecc.{span}.dram_{name}", "MemoryErrorCounter", kind, counter, dram)
+        read[name] = query.ask(f"ecc.{span}.{name}", "TotalEccErrors", kind, counter)
+        read[f"dram_{name}"] = query.ask(f"ecc.{span}.dram_{name}", "MemoryErrorCounter", kind, counter, dram)
         if sram is None:
-            read[f"sram_{name}"] = asker.ask(f"ecc.{span}.sram_{name}", "MemoryErrorCounter", kind, counter, on_chip)
+            read[f"sram_{name}"] = query.ask(f"ecc.{span}.sram_{name}", "MemoryErrorCounter", kind, counter, on_chip)
     if sram is not None:
         parity = getattr(sram, f"{span}UncParity")
         read["sram_corrected"] = getattr(sram, f"{span}Cor")
@@ -243,11 +243,11 @@ def _counts(asker: Asker, span: str, counter: int, sram: Any) -> EccCounts:
     return EccCounts(**read)
 
 
-def _remapped(asker: Asker) -> RemappedRows:
-    rows = asker.ask("remapped", "RemappedRows")
+def _remapped(query: NvmlQuery) -> RemappedRows:
+    rows = query.ask("remapped", "RemappedRows")
     if rows is None:
         return RemappedRows()
-    banks = asker.ask("remapped.histogram", "RowRemapperHistogram")
+    banks = query.ask("remapped.histogram", "RowRemapperHistogram")
     return RemappedRows(
         corrected=rows[0],
         uncorrected=rows[1],
@@ -255,27 +255,27 @@ def _remapped(asker: Asker) -> RemappedRows:
         failure=bool(rows[3]),
         histogram=None
         if banks is None
-        else Histogram(maximum=banks.max, high=banks.high, partial=banks.partial, low=banks.low, none=banks.none),
+        else BankHistogram(maximum=banks.max, high=banks.high, partial=banks.partial, low=banks.low, none=banks.none),
     )
 
 
-def _retired(asker: Asker) -> RetiredPages:
-    single, double = (asker.ask(f"retired.{name}", "RetiredPages", cause) for cause, name in enumerate(("sbe", "dbe")))
+def _retired(query: NvmlQuery) -> RetiredPages:
+    single, double = (query.ask(f"retired.{name}", "RetiredPages", cause) for cause, name in enumerate(("sbe", "dbe")))
     return RetiredPages(
         single_bit=None if single is None else len(single),
         double_bit=None if double is None else len(double),
-        pending=asker.flag("retired.pending", "RetiredPagesPendingStatus"),
+        pending=query.flag("retired.pending", "RetiredPagesPendingStatus"),
     )
 
 
-def _temperature(asker: Asker, found: Mapping[int, float]) -> Temperature:
-    now = asker.ask("temperature.gpu_c", "TemperatureV", 0)
+def _temperature(query: NvmlQuery, found: Mapping[int, float]) -> Temperature:
+    now = query.ask("temperature.gpu_c", "TemperatureV", 0)
     if now is None:
-        now = asker.ask("temperature.gpu_c", "Temperature", 0)
+        now = query.ask("temperature.gpu_c", "Temperature", 0)
     if now is not None:
-        asker.errors.pop("temperature.gpu_c", None)  # the older function did answer
+        query.errors.pop("temperature.gpu_c", None)  # the older function did answer
     shutdown, slowdown, memory_max, operating_max = (
-        asker.ask(f"temperature.{name}", "TemperatureThreshold", which)
+        query.ask(f"temperature.{name}", "TemperatureThreshold", which)
         for which, name in enumerate(("shutdown_c", "slowdown_c", "memory_max_c", "operating_max_c"))
     )
     return Temperature(
@@ -285,7 +285,7 @@ def _temperature(asker: Asker, found: Mapping[int, float]) -> Temperature:
         slowdown_c=slowdown,
         shutdown_c=shutdown,
         memory_max_c=memory_max,
-        t_limit_c=asker.ask("temperature.t_limit_c", "MarginTemperature"),
+        t_limit_c=query.ask("temperature.t_limit_c", "MarginTemperature"),
         operating_t_limit_c=_signed(found.get(GPU_MAX)),
         slowdown_t_limit_c=_signed(found.get(SLOWDOWN)),
         shutdown_t_limit_c=_signed(found.get(SHUTDOWN)),
@@ -293,43 +293,43 @@ def _temperature(asker: Asker, found: Mapping[int, float]) -> Temperature:
     )
 
 
-def _power(asker: Asker, found: Mapping[int, float]) -> Power:
+def _power(query: NvmlQuery, found: Mapping[int, float]) -> Power:
     instant = found.get(POWER_INSTANT)
-    limits = asker.ask("power.max_limit_w", "PowerManagementLimitConstraints")
+    limits = query.ask("power.max_limit_w", "PowerManagementLimitConstraints")
     return Power(
-        draw_w=asker.scaled("power.draw_w", "PowerUsage", by=1000) if instant is None else instant / 1000,
-        limit_w=asker.scaled("power.limit_w", "EnforcedPowerLimit", by=1000),
-        requested_limit_w=asker.scaled("power.requested_limit_w", "PowerManagementLimit", by=1000),
-        default_limit_w=asker.scaled("power.default_limit_w", "PowerManagementDefaultLimit", by=1000),
+        draw_w=query.scaled("power.draw_w", "PowerUsage", by=1000) if instant is None else instant / 1000,
+        limit_w=query.scaled("power.limit_w", "EnforcedPowerLimit", by=1000),
+        requested_limit_w=query.scaled("power.requested_limit_w", "PowerManagementLimit", by=1000),
+        default_limit_w=query.scaled("power.default_limit_w", "PowerManagementDefaultLimit", by=1000),
         max_limit_w=None if limits is None else limits[1] / 1000,
     )
 
 
-def _clocks(asker: Asker, found: Mapping[int, float], held: Mapping[int, ClocksEvent]) -> Clocks:
+def _clocks(query: NvmlQuery, found: Mapping[int, float], held: Mapping[int, ClocksEvent]) -> GpuClocks:
     graphics, memory = 0, 2
-    bits = asker.first("clocks.events", "CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
-    return Clocks(
-        graphics_mhz=asker.ask("clocks.graphics_mhz", "ClockInfo", graphics),
-        graphics_max_mhz=asker.ask("clocks.graphics_max_mhz", "MaxClockInfo", graphics),
-        memory_mhz=asker.ask("clocks.memory_mhz", "ClockInfo", memory),
-        memory_max_mhz=asker.ask("clocks.memory_max_mhz", "MaxClockInfo", memory),
+    bits = query.first("clocks.events", "CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
+    return GpuClocks(
+        graphics_mhz=query.ask("clocks.graphics_mhz", "ClockInfo", graphics),
+        graphics_max_mhz=query.ask("clocks.graphics_max_mhz", "MaxClockInfo", graphics),
+        memory_mhz=query.ask("clocks.memory_mhz", "ClockInfo", memory),
+        memory_max_mhz=query.ask("clocks.memory_max_mhz", "MaxClockInfo", memory),
         events=None if bits is None else tuple(event for bit, event in EVENTS.items() if bits & bit),
         held_s={event: found[number] / 1e9 for number, event in held.items() if number in found},
     )
 
 
-def _fabric(asker: Asker) -> Fabric:
-    info = asker.struct("fabric", "GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")
+def _fabric(query: NvmlQuery) -> GpuFabric:
+    info = query.struct("fabric", "GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")
     if info is None:
-        return Fabric()
+        return GpuFabric()
     mask = info.healthMask
 
     def answer(shift: int) -> bool | None:  # 0 not supported, 1 true, 2 false
         return {1: True, 2: False}.get(mask >> shift & 3)
 
-    return Fabric(
+    return GpuFabric(
         state=FABRIC_STATES.get(info.state, str(info.state)),
-        status="" if info.status == 0 else str(asker.nvml.NVMLError(info.status)),
+        status="" if info.status == 0 else str(query.nvml.NVMLError(info.status)),
         clique=info.cliqueId,
         cluster_uuid=bytes(info.clusterUuid).hex(),
         summary=SUMMARIES.get(getattr(info, "healthSummary", 0)),
@@ -341,39 +341,39 @@ def _fabric(asker: Asker) -> Fabric:
     )
 
 
-def _nvlinks(asker: Asker, count: float | None) -> tuple[NvLink, ...]:
+def _nvlinks(query: NvmlQuery, count: float | None) -> tuple[NvLink, ...]:
     """``count``: what the driver says; where it says nothing, links are counted by asking for them."""
     links: list[NvLink] = []
     for link in range(LINKS_LIMIT if count is None else min(int(count), LINKS_LIMIT)):
-        active = asker.flag(f"nvlink.{link}", "NvLinkState", link)
-        if active is None and count is None and f"nvlink.{link}" not in asker.errors:
+        active = query.flag(f"nvlink.{link}", "NvLinkState", link)
+        if active is None and count is None and f"nvlink.{link}" not in query.errors:
             break
-        links.append(_nvlink(asker, link, active))
+        links.append(_nvlink(query, link, active))
     return tuple(links)
 
 
-def _nvlink(asker: Asker, link: int, active: bool | None) -> NvLink:
+def _nvlink(query: NvmlQuery, link: int, active: bool | None) -> NvLink:
     if not active:  # counters of a link that is down are not there
         return NvLink(link=link, active=active)
-    found = asker.fields(f"nvlink.{link}", LINK_FIELDS.values(), link)
+    found = query.fields(f"nvlink.{link}", LINK_FIELDS.values(), link)
     values = {name: found[number] for name, number in LINK_FIELDS.items() if number in found}
     events = values.pop("recovery_events", None)
     if events is not None:  # NVLink 5 counts them under another name
         values.setdefault("recovery", events)
     elif "replay" not in values:  # before Hopper there is a function for it
-        values |= _older_counters(asker, link)
+        values |= _older_counters(query, link)
     numbers = {
         name: bit_error_rate(value) if name in BERS else float(value) if name == "speed_mb_per_s" else int(value)
         for name, value in values.items()
     }
-    version = asker.ask(f"nvlink.{link}", "NvLinkVersion", link)
-    remote = asker.ask(f"nvlink.{link}", "NvLinkRemoteDeviceType", link)
+    version = query.ask(f"nvlink.{link}", "NvLinkVersion", link)
+    remote = query.ask(f"nvlink.{link}", "NvLinkRemoteDeviceType", link)
     return NvLink(link=link, active=True, version=VERSIONS.get(version), remote=REMOTES.get(remote), **numbers)  # type: ignore[arg-type] # by name, as above
 
 
-def _older_counters(asker: Asker, link: int) -> dict[str, float]:
+def _older_counters(query: NvmlQuery, link: int) -> dict[str, float]:
     replay, recovery, flits, data = (
-        asker.ask(f"nvlink.{link}", "NvLinkErrorCounter", link, counter) for counter in range(4)
+        query.ask(f"nvlink.{link}", "NvLinkErrorCounter", link, counter) for counter in range(4)
     )
     counters = {"replay": replay, "recovery": recovery, "crc": None if flits is None or data is None else flits + data}
     return {name: count for name, count in counters.items() if count is not None}
@@ -383,7 +383,7 @@ def main() -> int:
     try:
         import pynvml
     except ImportError as error:
-        answer = Answer(failed=-1, text=str(error))
+        answer = NvmlReply(failed=-1, text=str(error))
     else:
         answer = read_all(pynvml)
     sys.stdout.buffer.write(msgspec.json.encode(answer))

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from muster_checks.nvidia.gpu import ComputeMode, Config
-from muster_checks.nvidia.nvml_query import Asker
+from muster_checks.nvidia.gpu import ComputeMode, GpuConfig
+from muster_checks.nvidia.nvml_query import NvmlQuery
 
 MODES = (ComputeMode.DEFAULT, ComputeMode.EXCLUSIVE_THREAD, ComputeMode.PROHIBITED, ComputeMode.EXCLUSIVE_PROCESS)
 """In the order of nvmlComputeMode_t."""
@@ -12,25 +12,25 @@ GRAPHICS, MEMORY = 0, 2  # nvmlClockType_t
 MIB = 1 << 20
 
 
-def config(asker: Asker, mig: Sequence[int] | None) -> Config:
+def read_config(query: NvmlQuery, mig: Sequence[int] | None) -> GpuConfig:
     """``mig``: current and pending mode, None for a GPU without it."""
     graphics, memory, default_graphics, default_memory = (
-        asker.ask("config.application_clocks", name, kind)
+        query.ask("config.application_clocks", name, kind)
         for name in ("ApplicationsClock", "DefaultApplicationsClock")
         for kind in (GRAPHICS, MEMORY)
     )
-    mode = asker.ask("config.compute_mode", "ComputeMode")
+    mode = query.ask("config.compute_mode", "ComputeMode")
     # of a GPU in MIG mode NVML counts for privileged callers only, and each instance has a share of its own
-    processes = None if mig is not None and mig[0] else _processes(asker)
+    processes = None if mig is not None and mig[0] else _processes(query)
     # version 2 leaves out what the driver keeps for itself (400 MiB and more since driver 510), version 1 adds it in
-    allocated = asker.ask("config.memory_allocated_mib", "MemoryInfo", asker.nvml.nvmlMemory_v2)
-    return Config(
-        inforom_valid=asker.inforom_valid("config.inforom_valid"),
+    allocated = query.ask("config.memory_allocated_mib", "MemoryInfo", query.nvml.nvmlMemory_v2)
+    return GpuConfig(
+        inforom_valid=query.inforom_valid("config.inforom_valid"),
         mig_pending=None if mig is None else bool(mig[1]),
         compute_mode=MODES[mode] if mode is not None and mode < len(MODES) else None,
         processes=processes,
         memory_allocated_mib=None if allocated is None else allocated.used / MIB,
-        numa_memory=_numa_memory(asker),
+        numa_memory=_numa_memory(query),
         application_graphics_mhz=graphics,
         application_memory_mhz=memory,
         default_application_graphics_mhz=default_graphics,
@@ -38,19 +38,19 @@ def config(asker: Asker, mig: Sequence[int] | None) -> Config:
     )
 
 
-def _processes(asker: Asker) -> int | None:
+def _processes(query: NvmlQuery) -> int | None:
     pids: set[int] = set()
     for kind in ("Compute", "Graphics", "MPSCompute"):
         names = (f"{kind}RunningProcesses_v{version}" for version in (3, 2))
-        found = asker.first("config.processes", *names)
+        found = query.first("config.processes", *names)
         if found is None and kind == "Compute":
             return None
         pids.update(process.pid for process in found or ())
     return len(pids)
 
 
-def _numa_memory(asker: Asker) -> bool | None:
-    mode = asker.ask("config.numa_memory", "AddressingMode")
+def _numa_memory(query: NvmlQuery) -> bool | None:
+    mode = query.ask("config.numa_memory", "AddressingMode")
     if mode is not None:
         return bool(mode == ATS)
-    return True if asker.ask("config.numa_memory", "NumaNodeId") is not None else None  # drivers before 545
+    return True if query.ask("config.numa_memory", "NumaNodeId") is not None else None  # drivers before 545

@@ -18,7 +18,7 @@ class GpuLost(Exception):
     """The driver gave this GPU up."""
 
 
-class Asker:
+class NvmlQuery:
     """Asks NVML about one GPU. ``nvml``: the module pynvml, or what stands in for it."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:

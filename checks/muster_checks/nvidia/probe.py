@@ -16,39 +16,39 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.threads import in_thread
 from muster_checks.hardware.pci import PciDevice, nvidia_gpus
-from muster_checks.nvidia import SEEN
+from muster_checks.nvidia import KNOWN_GPUS
 from muster_checks.nvidia.gpu import (
-    Answer,
-    Clocks,
+    BankHistogram,
     ClocksEvent,
     Ecc,
     EccCounts,
-    Fabric,
     Gpu,
-    Histogram,
+    GpuClocks,
+    GpuFabric,
+    GpuReading,
     NvLink,
+    NvmlReply,
     Pcie,
     Power,
-    Reading,
-    Recovery,
+    RecoveryAction,
     RemappedRows,
     RetiredPages,
     Temperature,
 )
 
 __all__ = [
-    "Clocks",
+    "BankHistogram",
     "ClocksEvent",
     "Ecc",
     "EccCounts",
-    "Fabric",
     "Gpu",
-    "Histogram",
+    "GpuClocks",
+    "GpuFabric",
+    "GpuReading",
     "NvLink",
     "Pcie",
     "Power",
-    "Reading",
-    "Recovery",
+    "RecoveryAction",
     "RemappedRows",
     "RetiredPages",
     "Temperature",
@@ -72,7 +72,7 @@ _REASONS = {
 }
 
 
-async def read_gpus(node: NodeView, max_age_s: float = SHARED_S) -> Reading:
+async def read_gpus(node: NodeView, max_age_s: float = SHARED_S) -> GpuReading:
     """Every GPU that the driver knows.
 
     max_age_s: a reading that is younger is shared; 0 asks anew
@@ -80,7 +80,7 @@ async def read_gpus(node: NodeView, max_age_s: float = SHARED_S) -> Reading:
     """
     flight = _flights.get(node)
     if flight is None or not flight.serves(node.history.clock(), max_age_s):
-        flight = _flights[node] = _Flight(node)
+        flight = _flights[node] = _SharedReading(node)
     # shielded: one caller's time-out must not end the reading for the others
     outcome = await asyncio.shield(flight.task)
     if isinstance(outcome, Exception):
@@ -88,7 +88,7 @@ async def read_gpus(node: NodeView, max_age_s: float = SHARED_S) -> Reading:
     return outcome
 
 
-class _Flight:
+class _SharedReading:
     """One reading, under way or done. ``ended``: when, by the history's clock."""
 
     def __init__(self, node: NodeView) -> None:
@@ -103,7 +103,7 @@ class _Flight:
             return True
         return 0 <= now - self.ended < (HUNG_S if self.hung else max_age_s)
 
-    async def _read(self, node: NodeView) -> "Reading | Exception":
+    async def _read(self, node: NodeView) -> "GpuReading | Exception":
         try:
             reading = await _read(node)
             # hundreds of PCI functions take longer to read than an event loop should stand still
@@ -115,19 +115,19 @@ class _Flight:
             self.ended = node.history.clock()
 
 
-_flights: "WeakKeyDictionary[NodeView, _Flight]" = WeakKeyDictionary()
+_flights: "WeakKeyDictionary[NodeView, _SharedReading]" = WeakKeyDictionary()
 
 
 class _Hung(CannotTell):
     """The driver lets its callers hang."""
 
 
-async def _read(node: NodeView) -> Reading:
+async def _read(node: NodeView) -> GpuReading:
     if not await in_thread(node, nvidia_gpus, node):
         raise NotHere("no NVIDIA GPU on the PCI bus (vendor 10de, class 0300 or 0302)")
     output = await node.commands.run(NVML_CHILD, timeout_s=READ_TIMEOUT_S)
     try:
-        return from_child(output)
+        return parse_reply(output)
     except _Hung:
         raise
     except (ToolMissing, Unreadable, _Crashed) as error:
@@ -138,14 +138,14 @@ class _Crashed(CannotTell):
     """NVML took its process with it; another program may fare better."""
 
 
-def from_child(output: Output) -> Reading:
+def parse_reply(output: Output) -> GpuReading:
     """What the NVML child printed. Raises CannotTell, ToolMissing or Unreadable."""
     if output.timed_out:
         raise _Hung(f"NVML gave no answer within {output.duration_s:.0f} s: the driver hangs, see dmesg", "DriverHung")
     if not output.ok:
         raise _Crashed(f"NVML: {output.trouble}", "NvmlCrashed")
     try:
-        answer = msgspec.json.decode(output.stdout, type=Answer)
+        answer = msgspec.json.decode(output.stdout, type=NvmlReply)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(f"NVML child: {error}") from None
     if answer.reading is not None:
@@ -156,7 +156,7 @@ def from_child(output: Output) -> Reading:
     raise CannotTell(f"NVML: {answer.text}; {advice}", reason)
 
 
-async def _from_smi(node: NodeView, first: Exception) -> Reading:
+async def _from_smi(node: NodeView, first: Exception) -> GpuReading:
     """From nvidia-smi; where that is no help, what NVML came to stands."""
     from muster_checks.nvidia.smi_xml import parse  # rarely needed
 
@@ -174,20 +174,20 @@ async def _from_smi(node: NodeView, first: Exception) -> Reading:
         raise
 
 
-def _with_missing(node: NodeView, reading: Reading, devices: Sequence[PciDevice]) -> Reading:
+def _with_missing(node: NodeView, reading: GpuReading, devices: Sequence[PciDevice]) -> GpuReading:
     """With the addresses of those too lost to tell, and of those that were there at an earlier reading.
 
     A GPU that somebody handed to another driver (vfio-pci) is not missing.
     """
-    gpus = _addressed(reading.gpus, [device.address for device in devices if device.driver in ("", "nvidia")])
+    gpus = _fill_addresses(reading.gpus, [device.address for device in devices if device.driver in ("", "nvidia")])
     present = {gpu.address for gpu in gpus if gpu.address}
     given_away = {device.address for device in devices if device.driver not in ("", "nvidia")}
-    missing = node.history.of(SEEN).keys() - present - given_away
-    node.history.note(SEEN, dict.fromkeys(present, 1.0))
+    missing = node.history.of(KNOWN_GPUS).keys() - present - given_away
+    node.history.note(KNOWN_GPUS, dict.fromkeys(present, 1.0))
     return msgspec.structs.replace(reading, gpus=gpus, missing=tuple(sorted(missing)))
 
 
-def _addressed(gpus: tuple[Gpu, ...], devices: list[str]) -> tuple[Gpu, ...]:
+def _fill_addresses(gpus: tuple[Gpu, ...], devices: list[str]) -> tuple[Gpu, ...]:
     """NVML numbers GPUs in the order of their PCI addresses: where as many have none as addresses are left over, these
     are theirs."""
     left = sorted(set(devices) - {gpu.address for gpu in gpus})

@@ -12,19 +12,19 @@ from xml.etree import ElementTree
 from muster_checks.base.bounded_read import DOCUMENT_LIMIT_BYTES, Unreadable, integer, number
 from muster_checks.hardware.pci import normal_address
 from muster_checks.nvidia.gpu import (
-    Clocks,
+    BankHistogram,
     ClocksEvent,
     ComputeMode,
-    Config,
     Ecc,
     EccCounts,
-    Fabric,
     Gpu,
-    Histogram,
+    GpuClocks,
+    GpuConfig,
+    GpuFabric,
+    GpuReading,
     Pcie,
     Power,
-    Reading,
-    Recovery,
+    RecoveryAction,
     RemappedRows,
     RetiredPages,
     Temperature,
@@ -63,12 +63,12 @@ def is_smi_xml(text: bytes) -> bool:
     return f"<{ROOT}".encode() in text[:4096]
 
 
-def recorded(text: bytes) -> Reading | None:
+def parse_if_smi_xml(text: bytes) -> GpuReading | None:
     """For `muster check --sample`: None where ``text`` is of another kind. Raises as :func:`parse`."""
     return parse(text) if is_smi_xml(text) else None
 
 
-def parse(text: bytes) -> Reading:
+def parse(text: bytes) -> GpuReading:
     """The GPUs of one document. Raises Unreadable where it is none, is cut short, or is larger than 16 MiB."""
     if len(text) > DOCUMENT_LIMIT_BYTES:
         raise Unreadable(f"{len(text) >> 20} MiB of text: expected nvidia-smi -q -x of at most 16 MiB")
@@ -88,7 +88,7 @@ def parse(text: bytes) -> Reading:
     attached = integer(root.findtext("attached_gpus"))
     if attached is not None and attached != len(gpus):
         raise Unreadable(f"{len(gpus)} <gpu> elements, but attached_gpus says {attached}: it was cut short")
-    return Reading(source="nvidia-smi", driver_version=root.findtext("driver_version"), gpus=gpus)
+    return GpuReading(source="nvidia-smi", driver_version=root.findtext("driver_version"), gpus=gpus)
 
 
 class _Element:
@@ -173,12 +173,12 @@ def _gpu(index: int, element: ElementTree.Element, corrupt: set[str]) -> Gpu:
     )
 
 
-def _recovery(said: _Element) -> Recovery | None:
+def _recovery(said: _Element) -> RecoveryAction | None:
     action = said.text("recovery", "gpu_recovery_action")
     if action is None:
         return None
     try:
-        return Recovery(action.casefold().replace(" ", "-"))
+        return RecoveryAction(action.casefold().replace(" ", "-"))
     except ValueError:
         said.errors["recovery"] = f"recovery action {action!r} is not known here"
         return None
@@ -254,7 +254,7 @@ def _remapped(said: _Element) -> RemappedRows:
         uncorrected=said.whole("remapped", "remapped_rows/remapped_row_unc"),
         pending=said.flag("remapped", "remapped_rows/remapped_row_pending"),
         failure=said.flag("remapped", "remapped_rows/remapped_row_failure"),
-        histogram=Histogram(**banks) if any(count is not None for count in banks.values()) else None,
+        histogram=BankHistogram(**banks) if any(count is not None for count in banks.values()) else None,
     )
 
 
@@ -294,7 +294,7 @@ def _power(said: _Element) -> Power:
     )
 
 
-def _clocks(said: _Element) -> Clocks:
+def _clocks(said: _Element) -> GpuClocks:
     flags = {
         event: said.flag(
             "clocks.events",
@@ -305,7 +305,7 @@ def _clocks(said: _Element) -> Clocks:
     }
     counters = "clocks_event_reasons_counters"
     held = {event: said.real("clocks.held", f"{counters}/{counters}_{name}") for name, event in HELD.items()}
-    return Clocks(
+    return GpuClocks(
         graphics_mhz=said.real("clocks.graphics_mhz", "clocks/graphics_clock"),
         graphics_max_mhz=said.real("clocks.graphics_max_mhz", "max_clocks/graphics_clock"),
         memory_mhz=said.real("clocks.memory_mhz", "clocks/mem_clock"),
@@ -317,7 +317,7 @@ def _clocks(said: _Element) -> Clocks:
     )
 
 
-def _config(said: _Element, inforom_valid: bool | None) -> Config:
+def _config(said: _Element, inforom_valid: bool | None) -> GpuConfig:
     def clock(element: str) -> float | None:
         return said.real("config.application_clocks", element)
 
@@ -327,7 +327,7 @@ def _config(said: _Element, inforom_valid: bool | None) -> Config:
     mode = (said.text("config.compute_mode", "compute_mode") or "").casefold().replace("_", "-")
     addressing = said.text("config.numa_memory", "addressing_mode")
     mig = said.flag("mig", "mig_mode/current_mig")
-    return Config(
+    return GpuConfig(
         inforom_valid=inforom_valid,
         mig_pending=said.flag("mig", "mig_mode/pending_mig"),
         compute_mode=ComputeMode(mode) if mode in tuple(ComputeMode) else None,
@@ -341,18 +341,18 @@ def _config(said: _Element, inforom_valid: bool | None) -> Config:
     )
 
 
-def _fabric(said: _Element) -> Fabric:
+def _fabric(said: _Element) -> GpuFabric:
     state = said.text("fabric", "fabric/state")
     status = said.text("fabric", "fabric/status")
     summary = said.text("fabric", "fabric/health/summary")
     bandwidth = (said.text("fabric", "fabric/health/bandwidth") or "").casefold()
     configuration = said.text("fabric", "fabric/health/incorrect_configuration")
-    return Fabric(
-        state=_dashed(state),
+    return GpuFabric(
+        state=_with_dashes(state),
         status=None if status is None else "" if status.casefold() == "success" else status,
         clique=said.whole("fabric", "fabric/cliqueId"),
         cluster_uuid=said.text("fabric", "fabric/clusterUuid"),
-        summary=_dashed(summary),
+        summary=_with_dashes(summary),
         bandwidth_degraded={"full": False, "degraded": True}.get(bandwidth),
         route_recovery=said.flag("fabric", "fabric/health/route_recovery_in_progress"),
         route_unhealthy=said.flag("fabric", "fabric/health/route_unhealthy"),
@@ -361,5 +361,5 @@ def _fabric(said: _Element) -> Fabric:
     )
 
 
-def _dashed(text: str | None) -> str | None:
+def _with_dashes(text: str | None) -> str | None:
     return None if text is None else text.casefold().replace(" ", "-")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_checks.base.declaration import NodeView, Parameters
 from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
+from muster_checks.nvidia.gpu_check import RAN_ON, READS, gpu_check
 
 NAME = "nvlink"
 
@@ -34,23 +34,17 @@ async def _probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
 
 
 def _recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
-    from muster_checks.nvlink.probe import recorded
+    from muster_checks.nvlink.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
-NVLINK = Check(
-    name=NAME,
-    description="NVLinks: down though the board has them or once up, slow, or with rising errors",
-    cost=Cost.LIGHT,
-    parameters=NvlinkParameters,
-    timeout_s=READ_LIMIT_S,
-    devices=("gpu",),
-    period_s=60.0,
-    shares="nvml",
+NVLINK = gpu_check(
+    NAME,
+    NvlinkParameters,
     probe=_probe,
     recorded=_recorded,
-    resume=resume_gpus,
+    description="NVLinks: down though the board has them or once up, slow, or with rising errors",
     reads=f"{READS}, then `nvidia-smi nvlink --status` (states and speeds only)",
     ran_on=f"{RAN_ON}; `nvidia-smi nvlink --status` in the form that public tools parse",
     examples=("check=nvlink", "check=nvlink&max_recoveries_per_day=1"),

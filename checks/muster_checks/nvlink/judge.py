@@ -11,11 +11,11 @@ restart the system, then service).
 
 from collections.abc import Callable, Mapping, Sequence
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.hardware.expected_values import ModelTable
-from muster_checks.nvidia.gpu import Gpu, NvLink, Reading
-from muster_checks.nvidia.judge import found, judge_each, unread
+from muster_checks.nvidia.gpu import Gpu, GpuReading, NvLink
+from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 from muster_checks.nvidia.models import GpuModel
 from muster_checks.nvlink import NvlinkParameters
 
@@ -26,7 +26,7 @@ CRC_WINDOW_S, HOUR_S, DAY_S = 600.0, 3600.0, 86_400.0
 LEAST_SHARE_OF_SPEED = 0.9
 
 
-def counters(reading: Reading) -> dict[str, float]:
+def counters(reading: GpuReading) -> dict[str, float]:
     """Error counters by GPU and link, and by GPU which links are up, as bits of one number."""
     values: dict[str, float] = {}
     for gpu in reading.gpus:
@@ -41,16 +41,16 @@ def counters(reading: Reading) -> dict[str, float]:
 
 
 def judge(
-    reading: Reading, series: Mapping[str, Series], models: ModelTable[GpuModel], limits: NvlinkParameters
+    reading: GpuReading, series: Mapping[str, CounterSeries], models: ModelTable[GpuModel], limits: NvlinkParameters
 ) -> list[Finding]:
-    node = _Node(reading, series, models)
+    node = _LinkPeers(reading, series, models)
     return judge_each(reading, lambda gpu: _judge(gpu, node, limits), NOTHING)
 
 
-class _Node:
+class _LinkPeers:
     """What the links of one GPU are compared with."""
 
-    def __init__(self, reading: Reading, series: Mapping[str, Series], models: ModelTable[GpuModel]) -> None:
+    def __init__(self, reading: GpuReading, series: Mapping[str, CounterSeries], models: ModelTable[GpuModel]) -> None:
         self.series = series
         self.gpus = [gpu for gpu in reading.gpus if not gpu.lost]
         self.alone = len(reading.gpus) < 2
@@ -83,8 +83,8 @@ def _up(gpu: Gpu) -> list[NvLink]:
     return [link for link in gpu.nvlinks or () if link.active]
 
 
-def _judge(gpu: Gpu, node: _Node, limits: NvlinkParameters) -> list[Finding]:
-    findings = unread(gpu, "nvlink")
+def _judge(gpu: Gpu, node: _LinkPeers, limits: NvlinkParameters) -> list[Finding]:
+    findings = judge_unread(gpu, "nvlink")
     if not gpu.nvlinks:
         return findings
     up, measured = _up(gpu), _measurements(gpu, node)
@@ -92,14 +92,14 @@ def _judge(gpu: Gpu, node: _Node, limits: NvlinkParameters) -> list[Finding]:
     findings += _errors(gpu, node, limits, measured)
     slow = _slow(gpu, node)
     if slow:
-        message = f"{_named(slow)} slower than the others or than the model's: see dmesg, then reset the GPU"
-        findings.append(found(gpu, Verdict.WARN, "LinkSlow", message, measured))
+        message = f"{_name_links(slow)} slower than the others or than the model's: see dmesg, then reset the GPU"
+        findings.append(gpu_finding(gpu, Verdict.WARN, "LinkSlow", message, measured))
     if not findings and up:
-        findings.append(found(gpu, Verdict.PASS, "Ok", f"{len(up)} links up", measured))
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"{len(up)} links up", measured))
     return findings
 
 
-def _states(gpu: Gpu, node: _Node, measured: Sequence[Measurement]) -> list[Finding]:
+def _states(gpu: Gpu, node: _LinkPeers, measured: Sequence[Measurement]) -> list[Finding]:
     up = {link.link for link in _up(gpu)}
     down = [link.link for link in gpu.nvlinks or () if link.active is False]
     fell = sorted(set(down) & node.was_up(gpu))
@@ -108,27 +108,27 @@ def _states(gpu: Gpu, node: _Node, measured: Sequence[Measurement]) -> list[Find
     if gpu.mig or (down and node.any_mig and not any(link.remote == "switch" for link in _up(gpu))):
         return []
     if fell:
-        message = f"{_named(fell)} went down: see dmesg, then reset the GPU"
-        return [found(gpu, Verdict.FAIL, "LinkDown", message, measured, FaultClass.RESET)]
+        message = f"{_name_links(fell)} went down: see dmesg, then reset the GPU"
+        return [gpu_finding(gpu, Verdict.FAIL, "LinkDown", message, measured, FaultClass.RESET)]
     if not down or (node.alone and not up):
         return []
     if fixed and node.any_up and not node.complete(gpu):
-        message = f"{_named(down)} down, as on its equals: is what they lead to in another virtual machine?"
-        return [found(gpu, Verdict.WARN, "LinksLeadElsewhere", message, measured)]
+        message = f"{_name_links(down)} down, as on its equals: is what they lead to in another virtual machine?"
+        return [gpu_finding(gpu, Verdict.WARN, "LinksLeadElsewhere", message, measured)]
     if fixed and node.any_up:
-        message = f"{_named(down)} down, the board uses all {model.nvlinks if model else 0}: reset the GPU"
-        return [found(gpu, Verdict.FAIL, "LinkInactive", message, measured, FaultClass.RESET)]
+        message = f"{_name_links(down)} down, the board uses all {model.nvlinks if model else 0}: reset the GPU"
+        return [gpu_finding(gpu, Verdict.FAIL, "LinkInactive", message, measured, FaultClass.RESET)]
     if fixed:
         message = "no NVLink is up on any GPU: is the fabric manager running? see gpufabric"
-        return [found(gpu, Verdict.WARN, "NoLinkUp", message, measured)]
+        return [gpu_finding(gpu, Verdict.WARN, "NoLinkUp", message, measured)]
     if len(up) < node.equals_up(gpu):
         message = f"{len(up)} links up, {node.equals_up(gpu)} on its equals: is its bridge plugged in?"
-        return [found(gpu, Verdict.WARN, "FewerLinksThanEquals", message, measured)]
+        return [gpu_finding(gpu, Verdict.WARN, "FewerLinksThanEquals", message, measured)]
     return []
 
 
-def _errors(gpu: Gpu, node: _Node, limits: NvlinkParameters, measured: Sequence[Measurement]) -> list[Finding]:
-    def rising(counter: str, amount: Callable[[Series], float], least: float) -> dict[int, float]:
+def _errors(gpu: Gpu, node: _LinkPeers, limits: NvlinkParameters, measured: Sequence[Measurement]) -> list[Finding]:
+    def rising(counter: str, amount: Callable[[CounterSeries], float], least: float) -> dict[int, float]:
         found_here: dict[int, float] = {}
         for link in gpu.nvlinks or ():
             series = node.series.get(f"{gpu.component} {link.link} {counter}")
@@ -139,39 +139,41 @@ def _errors(gpu: Gpu, node: _Node, limits: NvlinkParameters, measured: Sequence[
     findings = []
     failed = rising("recovery_failed", lambda series: series.rise(DAY_S).amount, 1)
     if failed:
-        message = f"{_named(failed)} could not be trained anew within a day: reset the GPU"
-        findings.append(found(gpu, Verdict.FAIL, "LinkRecoveryFailed", message, measured, FaultClass.RESET))
+        message = f"{_name_links(failed)} could not be trained anew within a day: reset the GPU"
+        findings.append(gpu_finding(gpu, Verdict.FAIL, "LinkRecoveryFailed", message, measured, FaultClass.RESET))
     recovered = rising("recovery", lambda series: series.rise(DAY_S).amount, 1)
     if recovered:
         often = max(recovered.values()) >= limits.max_recoveries_per_day
-        message = f"{_named(recovered)} trained anew within a day, up to {max(recovered.values()):.0f} times"
+        message = f"{_name_links(recovered)} trained anew within a day, up to {max(recovered.values()):.0f} times"
         advice = f" (fails from {limits.max_recoveries_per_day} on)" if not often else ": reset the GPU"
         verdict, fault_class = (Verdict.FAIL, FaultClass.RESET) if often else (Verdict.WARN, FaultClass.NONE)
-        findings.append(found(gpu, verdict, "LinkRecovery", message + advice, measured, fault_class))
+        findings.append(gpu_finding(gpu, verdict, "LinkRecovery", message + advice, measured, fault_class))
     crc = rising("crc", lambda series: series.rise(CRC_WINDOW_S).per(1.0), limits.max_crc_per_s)
     if crc:
         message = (
-            f"{_named(crc)} with up to {max(crc.values()):.0f} CRC errors a second, limit {limits.max_crc_per_s:g}"
+            f"{_name_links(crc)} with up to {max(crc.values()):.0f} CRC errors a second, limit {limits.max_crc_per_s:g}"
         )
-        findings.append(found(gpu, Verdict.FAIL, "LinkCrc", f"{message}: reset the GPU", measured, FaultClass.RESET))
+        findings.append(
+            gpu_finding(gpu, Verdict.FAIL, "LinkCrc", f"{message}: reset the GPU", measured, FaultClass.RESET)
+        )
     replays = rising("replay", lambda series: series.rise(HOUR_S).amount, limits.max_replays_per_hour + 1)
     if replays:
-        message = f"{_named(replays)} with up to {max(replays.values()):.0f} replays within an hour"
+        message = f"{_name_links(replays)} with up to {max(replays.values()):.0f} replays within an hour"
         message += f", limit {limits.max_replays_per_hour}"
-        findings.append(found(gpu, Verdict.WARN, "LinkReplays", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "LinkReplays", message, measured))
     noisy = {
         link.link: link.effective_ber
         for link in gpu.nvlinks or ()
         if link.effective_ber is not None and link.effective_ber > limits.max_effective_ber
     }
     if noisy:
-        message = f"{_named(noisy)} with a bit error rate up to {max(noisy.values()):.1e}"
+        message = f"{_name_links(noisy)} with a bit error rate up to {max(noisy.values()):.1e}"
         message += f", limit {limits.max_effective_ber:g}"
-        findings.append(found(gpu, Verdict.WARN, "LinkBitErrors", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "LinkBitErrors", message, measured))
     return findings
 
 
-def _slow(gpu: Gpu, node: _Node) -> list[int]:
+def _slow(gpu: Gpu, node: _LinkPeers) -> list[int]:
     speeds = {link.link: link.speed_mb_per_s for link in _up(gpu) if link.speed_mb_per_s}
     model = node.model(gpu)
     best = max(speeds.values(), default=0.0)
@@ -179,13 +181,13 @@ def _slow(gpu: Gpu, node: _Node) -> list[int]:
     return [link for link, speed in speeds.items() if speed < LEAST_SHARE_OF_SPEED * max(best, nominal)]
 
 
-def _named(links: "Sequence[int] | Mapping[int, float]") -> str:
+def _name_links(links: "Sequence[int] | Mapping[int, float]") -> str:
     names = sorted(links)
     told = ", ".join(str(link) for link in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return f"link{'s' if len(names) > 1 else ''} {told}"
 
 
-def _measurements(gpu: Gpu, node: _Node) -> list[Measurement]:
+def _measurements(gpu: Gpu, node: _LinkPeers) -> list[Measurement]:
     model = node.model(gpu)
     measured = [Measurement("links_up", len(_up(gpu)), "", None if model is None else model.nvlinks)]
     for counter in ("replay", "recovery", "crc"):

@@ -14,7 +14,7 @@ import re
 import msgspec
 
 from muster_checks.base.bounded_read import number
-from muster_checks.nvidia.gpu import Gpu, NvLink, Reading
+from muster_checks.nvidia.gpu import Gpu, GpuReading, NvLink
 
 LINES_LIMIT = 4096  # 16 GPUs with 36 links are 600
 _GPU = re.compile(r"GPU ([0-9]{1,3}): (.{1,96}?) \(UUID: (\S{1,64})\)\s*")
@@ -22,7 +22,7 @@ _LINK = re.compile(r"\s*Link ([0-9]{1,3}): (.{1,64}?)\s*")
 _ALL_DOWN = "all links are inactive"
 
 
-def parse(text: bytes) -> Reading | None:
+def parse(text: bytes) -> GpuReading | None:
     """The GPUs with their links; None where ``text`` is of another kind.
 
     A GPU of which nothing is said has no NVLink; one whose links are all down has one link, which is.
@@ -35,7 +35,7 @@ def parse(text: bytes) -> Reading | None:
             gpus[-1] = _with_link(gpus[-1], int(link[1]), link[2])
         elif gpus and _ALL_DOWN in line.casefold():
             gpus[-1] = _with_link(gpus[-1], 0, "<inactive>")
-    return Reading(source="nvidia-smi", gpus=tuple(gpus)) if gpus else None
+    return GpuReading(source="nvidia-smi", gpus=tuple(gpus)) if gpus else None
 
 
 def _with_link(gpu: Gpu, link: int, said: str) -> Gpu:

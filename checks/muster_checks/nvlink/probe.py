@@ -5,8 +5,8 @@ import msgspec
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia.gpu import Reading
-from muster_checks.nvidia.judge import counted
+from muster_checks.nvidia.gpu import GpuReading
+from muster_checks.nvidia.judge import read_counted
 from muster_checks.nvidia.models import gpu_models
 from muster_checks.nvlink import NAME, NvlinkParameters
 from muster_checks.nvlink.judge import counters, judge
@@ -16,13 +16,13 @@ STATUS_TIMEOUT_S = 10.0
 
 
 async def probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
-    reading, series = await counted(node, NAME, counters)
+    reading, series = await read_counted(node, NAME, counters)
     if reading.source == "nvidia-smi":
         reading = await _with_links(node, reading)
     return judge(reading, series, gpu_models(parameters.expected), parameters)
 
 
-def recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
+def judge_recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
     from muster_checks.nvidia.smi_xml import is_smi_xml  # an agent never needs its XML parser
 
     if is_smi_xml(text):
@@ -31,7 +31,7 @@ def recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] | None:
     return None if reading is None else judge(reading, {}, gpu_models(parameters.expected), parameters)
 
 
-async def _with_links(node: NodeView, reading: Reading) -> Reading:
+async def _with_links(node: NodeView, reading: GpuReading) -> GpuReading:
     output = await node.commands.run(("nvidia-smi", "nvlink", "--status"), timeout_s=STATUS_TIMEOUT_S)
     said = parse(output.stdout) if output.ok else None
     if said is None:

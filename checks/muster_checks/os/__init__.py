@@ -24,7 +24,7 @@ class OsParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: OsParameters) -> Sequence[Finding]:
-    from muster_checks.os.state import probe
+    from muster_checks.os.probe import probe
 
     return await probe(node, parameters)
 

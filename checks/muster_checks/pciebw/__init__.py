@@ -14,7 +14,7 @@ from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding
 
 if TYPE_CHECKING:
-    from muster_checks.pciebw.judge import Limits
+    from muster_checks.pciebw.judge import PciebwLimits
 
 
 class PciebwParameters(Parameters):
@@ -44,10 +44,10 @@ class PciebwParameters(Parameters):
     expected: Path | None = Field(default=None, description="YAML file of GPU models over the shipped one")
 
 
-def _limits(parameters: PciebwParameters) -> "Limits":
-    from muster_checks.pciebw.judge import Limits
+def _limits(parameters: PciebwParameters) -> "PciebwLimits":
+    from muster_checks.pciebw.judge import PciebwLimits
 
-    return Limits(**parameters.model_dump(exclude={"expected"}))
+    return PciebwLimits(**parameters.model_dump(exclude={"expected"}))
 
 
 async def _probe(node: NodeView, parameters: PciebwParameters) -> Sequence[Finding]:

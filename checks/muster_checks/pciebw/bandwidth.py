@@ -16,17 +16,17 @@ class Bandwidth(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class HostLink(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an accelerator's way to the host.
 
     name:          the product's; accelerators of one name are compared with each other
     link_gb_per_s: what its slowest link could carry in one direction
     expected_to_device_gb_per_s, …from…:  what public fleets expect of the product
-    held:          why a low figure would prove nothing (somebody else uses the GPU); empty where nobody does
+    busy:          why a low figure would prove nothing (somebody else uses the GPU); empty where nobody does
     """
 
     name: str = ""
     link_gb_per_s: float | None = None
     expected_to_device_gb_per_s: float | None = None
     expected_from_device_gb_per_s: float | None = None
-    held: str = ""
+    busy: str = ""

@@ -16,7 +16,7 @@ ARGUMENTS = ("-r", "pcie", "-j", "-v")
 _BANDWIDTH = re.compile(r"(?:GPU (\d{1,3}) )?(GPU to Host|Host to GPU) bandwidth:\s*([0-9.]{1,12}) GB/s")
 
 
-def bandwidths(diagnosis: Diagnosis) -> dict[int, Bandwidth]:
+def read_bandwidths(diagnosis: Diagnosis) -> dict[int, Bandwidth]:
     """By DCGM's number of the GPU; empty where there was no such test."""
     found: dict[int, dict[str, float]] = {}
     for outcome in diagnosis.outcomes:

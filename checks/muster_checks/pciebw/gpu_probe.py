@@ -11,11 +11,11 @@ import msgspec
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell
-from muster_checks.cuda.launcher import each_gpu
-from muster_checks.cuda.protocol import Copied
+from muster_checks.cuda.launcher import run_on_each_gpu
+from muster_checks.cuda.protocol import CopyResult
 from muster_checks.hardware.pci import PciDevice
 from muster_checks.pciebw.bandwidth import Bandwidth
-from muster_checks.pciebw.nvbandwidth import FROM_DEVICE, TO_DEVICE, Report, parse
+from muster_checks.pciebw.nvbandwidth import FROM_DEVICE, TO_DEVICE, NvbandwidthReport, parse
 
 NVBANDWIDTH_S = 240.0  # 2 tests, 3 samples of 16 copies of 512 MiB, and their verification: a few seconds a GPU
 PER_GPU_S = 60.0
@@ -24,7 +24,7 @@ DCGM_S = 600.0
 IN_PCI_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-class Measured(msgspec.Struct):
+class GpuBandwidths(msgspec.Struct):
     """``samples``: by address. ``names``: of the GPUs, as far as known. ``troubles``: of the sources that failed."""
 
     samples: dict[str, Bandwidth] = {}
@@ -35,10 +35,10 @@ class Measured(msgspec.Struct):
         self.samples[address] = Bandwidth(f"gpu/{address}", to_device, from_device, trouble)
 
 
-async def measure(node: NodeView, gpus: Sequence[PciDevice]) -> Measured:
+async def measure(node: NodeView, gpus: Sequence[PciDevice]) -> GpuBandwidths:
     """A sample for each of ``gpus`` that any source could measure, or say why not."""
     addresses = [gpu.address for gpu in gpus]
-    measured = Measured()
+    measured = GpuBandwidths()
     if node.commands.which("nvbandwidth") is not None:
         await _by_nvbandwidth(node, addresses, measured)
     if not measured.samples.keys() >= set(addresses):
@@ -48,7 +48,7 @@ async def measure(node: NodeView, gpus: Sequence[PciDevice]) -> Measured:
     return measured
 
 
-async def _by_nvbandwidth(node: NodeView, addresses: Sequence[str], measured: Measured) -> None:
+async def _by_nvbandwidth(node: NodeView, addresses: Sequence[str], measured: GpuBandwidths) -> None:
     tests = ("nvbandwidth", "-t", TO_DEVICE, FROM_DEVICE)
     output = await node.commands.run((*tests, "-j"), timeout_s=NVBANDWIDTH_S, environment=IN_PCI_ORDER)
     if output.exit_code and b"Invalid Arguments" in output.stdout:  # -j came with 0.5
@@ -63,7 +63,7 @@ async def _by_nvbandwidth(node: NodeView, addresses: Sequence[str], measured: Me
         measured.troubles.append(f"nvbandwidth: {report.error}" if report.error else output.trouble)
 
 
-def place(report: Report, addresses: Sequence[str], measured: Measured) -> None:
+def place(report: NvbandwidthReport, addresses: Sequence[str], measured: GpuBandwidths) -> None:
     """Columns to addresses: as listed, else in their order where there are as many of each."""
     columns = sorted(report.to_device.keys() | report.from_device.keys() | report.devices.keys())
     in_order = dict(zip(columns, sorted(addresses), strict=False)) if len(columns) == len(addresses) else {}
@@ -77,33 +77,33 @@ def place(report: Report, addresses: Sequence[str], measured: Measured) -> None:
             measured.take(address, *both)
 
 
-async def _by_copies(node: NodeView, measured: Measured) -> bool:
+async def _by_copies(node: NodeView, measured: GpuBandwidths) -> bool:
     """False when the driver gave us no GPU at all."""
-    sweep = await each_gpu(node, "copies", per_gpu_s=PER_GPU_S, total_s=COPIES_S)
+    sweep = await run_on_each_gpu(node, "copies", per_gpu_s=PER_GPU_S, total_s=COPIES_S)
     for gpu in sweep.gpus:
         if gpu.name and gpu.address:
             measured.names[gpu.address] = gpu.name
         if gpu.address in measured.samples or not gpu.address:
             continue
-        if isinstance(gpu.found, Copied):
-            measured.take(gpu.address, gpu.found.to_device_gb_per_s, gpu.found.from_device_gb_per_s)
+        if isinstance(gpu.result, CopyResult):
+            measured.take(gpu.address, gpu.result.to_device_gb_per_s, gpu.result.from_device_gb_per_s)
         else:
             measured.take(gpu.address, None, None, gpu.trouble)
     measured.troubles += [f"CUDA driver: {sweep.rest}"] if sweep.rest else []
     return bool(sweep.gpus)
 
 
-async def _by_dcgm(node: NodeView, measured: Measured) -> None:
-    from muster_checks.dcgm.discovery import addresses_of
+async def _by_dcgm(node: NodeView, measured: GpuBandwidths) -> None:
+    from muster_checks.dcgm.discovery import read_addresses
     from muster_checks.dcgm.probe import diagnose
-    from muster_checks.pciebw.dcgm_pcie import ARGUMENTS, bandwidths
+    from muster_checks.pciebw.dcgm_pcie import ARGUMENTS, read_bandwidths
 
     try:
         diagnosis = await diagnose(node, ARGUMENTS, DCGM_S)
     except CannotTell as error:
         measured.troubles.append(error.message)
         return
-    addresses = await addresses_of(node)
-    for number, sample in bandwidths(diagnosis).items():
+    addresses = await read_addresses(node)
+    for number, sample in read_bandwidths(diagnosis).items():
         if (address := addresses.get(number)) is not None and address not in measured.samples:
             measured.take(address, sample.to_device_gb_per_s, sample.from_device_gb_per_s)

@@ -13,10 +13,10 @@ from muster_checks.base.bounded_read import Unreadable, number
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.graphcore import UNNAMED
-from muster_checks.graphcore.discovery import find
-from muster_checks.graphcore.settings import Fabric, GraphcoreParameters, fabric
-from muster_checks.graphcore.tools.device_list import Device
-from muster_checks.graphcore.tools.document import Entries, read
+from muster_checks.graphcore.discovery import discover_ipus
+from muster_checks.graphcore.settings import GraphcoreParameters, IpuFabric, read_fabric
+from muster_checks.graphcore.tools.device_list import IpuDevice
+from muster_checks.graphcore.tools.document import JsonEntries, read_document
 from muster_checks.pciebw.bandwidth import Bandwidth
 
 LIST_TIMEOUT_S = 30.0
@@ -27,9 +27,9 @@ def parse(text: bytes, component: str = UNNAMED) -> Bandwidth:
     to_device: list[float] = []
     from_device: list[float] = []
     found = False
-    for entry in read(text):
+    for entry in read_document(text):
         for key, value in entry:
-            if not isinstance(value, Entries) or value.get("duration_seconds") is None:
+            if not isinstance(value, JsonEntries) or value.get("duration_seconds") is None:
                 continue
             found = True
             way = key.split("_")
@@ -46,22 +46,22 @@ def parse(text: bytes, component: str = UNNAMED) -> Bandwidth:
 
 async def measure(node: NodeView, timeout_s: float, environment: Mapping[str, str] = os.environ) -> list[Bandwidth]:
     """Every IPU of the node, one after the other, each within ``timeout_s``; none where the node has no IPU."""
-    reached = fabric(GraphcoreParameters(), environment)
+    fabric = read_fabric(GraphcoreParameters(), environment)
     try:
-        found = await find(node, reached, all_partitions=False, timeout_s=min(timeout_s, LIST_TIMEOUT_S))
+        found = await discover_ipus(node, fabric, all_partitions=False, timeout_s=min(timeout_s, LIST_TIMEOUT_S))
     except NotHere:
         return []
     except CannotTell as error:
         return [Bandwidth(UNNAMED, None, None, error.message)]
-    measured = [await _measure_one(node, reached, device, timeout_s) for device in found.devices]
+    measured = [await _measure_one(node, fabric, device, timeout_s) for device in found.devices]
     return measured + [
         Bandwidth(component, None, None, "on the PCI bus, but not listed by gc-info") for component in found.unlisted
     ]
 
 
-async def _measure_one(node: NodeView, reached: Fabric, device: Device, timeout_s: float) -> Bandwidth:
+async def _measure_one(node: NodeView, fabric: IpuFabric, device: IpuDevice, timeout_s: float) -> Bandwidth:
     argv = ["gc-hosttraffictest", "-d", device.device_id, "-j"]
-    output = await node.commands.run(argv, timeout_s=timeout_s, environment=reached.given)
+    output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if not output.ok:
         return Bandwidth(device.component, None, None, output.trouble)
     try:

@@ -6,12 +6,12 @@ import msgspec
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.hardware.siblings import share_of_others
-from muster_checks.pciebw.bandwidth import Bandwidth, Way
+from muster_checks.pciebw.bandwidth import Bandwidth, HostLink
 
-UNKNOWN_WAY = Way()
+UNKNOWN_WAY = HostLink()
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class PciebwLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Below a ``min_…`` it fails, below a ``warn_…`` it warns. Shares are of 1."""
 
     min_bandwidth_gb_per_s: float
@@ -28,7 +28,7 @@ class _Bound(msgspec.Struct, frozen=True):
     what: str
 
 
-def judge(samples: Sequence[Bandwidth], ways: Mapping[str, Way], limits: Limits) -> list[Finding]:
+def judge(samples: Sequence[Bandwidth], ways: Mapping[str, HostLink], limits: PciebwLimits) -> list[Finding]:
     """One finding for each sample. ``ways``: by component."""
     shares_to = _shares(samples, ways, {s.component: s.to_device_gb_per_s for s in samples})
     shares_from = _shares(samples, ways, {s.component: s.from_device_gb_per_s for s in samples})
@@ -45,7 +45,7 @@ def judge(samples: Sequence[Bandwidth], ways: Mapping[str, Way], limits: Limits)
 
 
 def _judge_one(
-    sample: Bandwidth, way: Way, limits: Limits, share_to: float | None, share_from: float | None
+    sample: Bandwidth, way: HostLink, limits: PciebwLimits, share_to: float | None, share_from: float | None
 ) -> Finding:
     directions = (
         ("to device", sample.to_device_gb_per_s, way.expected_to_device_gb_per_s, share_to),
@@ -66,8 +66,8 @@ def _judge_one(
     worst = max(broken, key=lambda one: (one[0].verdict is Verdict.FAIL, one[0].gb_per_s - one[2]))
     bound, name, value = worst
     said = f"{name} {value:.1f} GB/s, below {bound.gb_per_s:.1f} ({bound.what})"
-    if way.held:
-        return _finding(sample, Verdict.UNKNOWN, "InUse", f"{said}, which proves nothing: {way.held}", measurements)
+    if way.busy:
+        return _finding(sample, Verdict.UNKNOWN, "InUse", f"{said}, which proves nothing: {way.busy}", measurements)
     advice = "see the link's speed and width (lspci -vv), reseat or move the card"
     fault_class = _asks(sample) if bound.verdict is Verdict.FAIL else FaultClass.NONE
     return _finding(sample, bound.verdict, "LowBandwidth", f"{said}; {advice}", measurements, fault_class)
@@ -82,14 +82,14 @@ def _asks(sample: Bandwidth) -> FaultClass:
     return FaultClass.QUARANTINE if _is_ipu(sample) else FaultClass.CONTACT
 
 
-def _floor(sample: Bandwidth, limits: Limits) -> _Bound:
+def _floor(sample: Bandwidth, limits: PciebwLimits) -> _Bound:
     if _is_ipu(sample):
         return _Bound(Verdict.FAIL, limits.min_ipu_bandwidth_gb_per_s, "min_ipu_bandwidth_gb_per_s")
     return _Bound(Verdict.FAIL, limits.min_bandwidth_gb_per_s, "min_bandwidth_gb_per_s")
 
 
 def _bounds(
-    floor: _Bound, value: float, way: Way, limits: Limits, expected: float | None, share: float | None
+    floor: _Bound, value: float, way: HostLink, limits: PciebwLimits, expected: float | None, share: float | None
 ) -> list[_Bound]:
     bounds = [floor]
     if way.link_gb_per_s is not None:
@@ -109,7 +109,7 @@ def _bounds(
 
 
 def _shares(
-    samples: Sequence[Bandwidth], ways: Mapping[str, Way], values: Mapping[str, float | None]
+    samples: Sequence[Bandwidth], ways: Mapping[str, HostLink], values: Mapping[str, float | None]
 ) -> dict[str, float]:
     """Each value as a share of the median of its equals: same kind, same name, slots of the same speed and width."""
     groups: dict[tuple[str, str, float | None], dict[str, float]] = {}

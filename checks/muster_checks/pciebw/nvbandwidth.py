@@ -22,17 +22,17 @@ _DEVICE = re.compile(
 _COLUMNS_LIMIT = 64
 
 
-class Device(msgspec.Struct, frozen=True):
+class NvbandwidthGpu(msgspec.Struct, frozen=True):
     name: str
     address: str
 
 
-class Report(msgspec.Struct, frozen=True):
+class NvbandwidthReport(msgspec.Struct, frozen=True):
     """By CUDA's numbers of the devices. ``error``: what the tool said went wrong."""
 
     to_device: dict[int, float]
     from_device: dict[int, float]
-    devices: dict[int, Device]
+    devices: dict[int, NvbandwidthGpu]
     error: str = ""
 
 
@@ -40,7 +40,7 @@ def is_nvbandwidth(text: bytes) -> bool:
     return b"nvbandwidth" in text[:4096] or TO_DEVICE.encode() in text or FROM_DEVICE.encode() in text
 
 
-def parse(text: bytes) -> Report:
+def parse(text: bytes) -> NvbandwidthReport:
     """Either form. Raises Unreadable where no bandwidth and no error is in it."""
     beginning = text[:4096].lstrip()
     report = _json(text) if beginning.startswith(b"{") else _text(text.decode("utf-8", "replace"))
@@ -49,7 +49,7 @@ def parse(text: bytes) -> Report:
     return report
 
 
-def _json(text: bytes) -> Report:
+def _json(text: bytes) -> NvbandwidthReport:
     document = json_document(text)
     root = document.get("nvbandwidth") if isinstance(document, dict) else None
     if not isinstance(root, dict):
@@ -60,7 +60,7 @@ def _json(text: bytes) -> Report:
         if isinstance(test, dict) and test.get("status") == "Passed":
             rows[str(test.get("name"))] = _row(test.get("bandwidth_matrix"))
     listed = root.get("GPU Device list")
-    return Report(
+    return NvbandwidthReport(
         rows.get(TO_DEVICE, {}),
         rows.get(FROM_DEVICE, {}),
         _devices(line for line in (listed if isinstance(listed, list) else []) if isinstance(line, str)),
@@ -70,15 +70,15 @@ def _json(text: bytes) -> Report:
 
 def _row(matrix: object) -> dict[int, float]:
     row = matrix[0] if isinstance(matrix, list) and matrix else None
-    return _numbered(row[:_COLUMNS_LIMIT]) if isinstance(row, list) else {}
+    return _number_columns(row[:_COLUMNS_LIMIT]) if isinstance(row, list) else {}
 
 
-def _numbered(values: list[object]) -> dict[int, float]:
+def _number_columns(values: list[object]) -> dict[int, float]:
     found = ((column, number(value)) for column, value in enumerate(values))
     return {column: value for column, value in found if value is not None and value > 0}
 
 
-def _text(text: str) -> Report:
+def _text(text: str) -> NvbandwidthReport:
     rows: dict[str, dict[int, float]] = {}
     test = ""
     columns = 0
@@ -90,16 +90,16 @@ def _text(text: str) -> Report:
         elif test and cells == [str(column) for column in range(len(cells))] and cells and not columns:
             columns = len(cells)
         elif columns and cells[:1] == ["0"] and len(cells) == columns + 1:
-            rows[test], test = _numbered(cells[1:]), ""
+            rows[test], test = _number_columns(cells[1:]), ""
     said = [line for line in lines if line.startswith(("ERROR", "[CUDA_ERROR", "NVML_ERROR", "Error: "))]
     devices = _devices(line for line in lines if line.startswith("Device "))
-    return Report(rows.get(TO_DEVICE, {}), rows.get(FROM_DEVICE, {}), devices, " ".join(said)[:300])
+    return NvbandwidthReport(rows.get(TO_DEVICE, {}), rows.get(FROM_DEVICE, {}), devices, " ".join(said)[:300])
 
 
-def _devices(lines: Iterable[str]) -> dict[int, Device]:
+def _devices(lines: Iterable[str]) -> dict[int, NvbandwidthGpu]:
     found = {}
     for line in lines:
         match = _DEVICE.fullmatch(line[:500])
         if match:
-            found[int(match[1])] = Device(match[2], normal_address(match[3]) if match[3] else "")
+            found[int(match[1])] = NvbandwidthGpu(match[2], normal_address(match[3]) if match[3] else "")
     return found

@@ -6,20 +6,20 @@ from pathlib import Path
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Finding
-from muster_checks.cuda.busy_gpus import occupied
+from muster_checks.cuda.busy_gpus import find_busy_gpus
 from muster_checks.cuda.launcher import NOT_OFFERED
 from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.pci import PciDevice, nvidia_gpus
 from muster_checks.nvidia.models import GpuModel, gpu_models
-from muster_checks.pciebw.bandwidth import Bandwidth, Way
+from muster_checks.pciebw.bandwidth import Bandwidth, HostLink
 from muster_checks.pciebw.gpu_probe import measure
-from muster_checks.pciebw.judge import Limits, judge
+from muster_checks.pciebw.judge import PciebwLimits, judge
 from muster_checks.pciebw.link import GENERATIONS, link_gb_per_s
 
 PER_IPU_S = 60.0
 
 
-async def probe(node: NodeView, limits: Limits, expected: Path | None) -> list[Finding]:
+async def probe(node: NodeView, limits: PciebwLimits, expected: Path | None) -> list[Finding]:
     from muster_checks.pciebw import graphcore
 
     models = gpu_models(expected)
@@ -28,7 +28,7 @@ async def probe(node: NodeView, limits: Limits, expected: Path | None) -> list[F
     samples = await graphcore.measure(node, PER_IPU_S)
     if not gpus and not samples:
         raise NotHere("no NVIDIA GPU on the PCI bus, and no IPU")
-    ways: dict[str, Way] = {}
+    ways: dict[str, HostLink] = {}
     if gpus:
         measured, ways = await _gpus(node, gpus, models)
         samples += measured
@@ -37,9 +37,9 @@ async def probe(node: NodeView, limits: Limits, expected: Path | None) -> list[F
 
 async def _gpus(
     node: NodeView, gpus: Sequence[PciDevice], models: ModelTable[GpuModel]
-) -> tuple[list[Bandwidth], dict[str, Way]]:
+) -> tuple[list[Bandwidth], dict[str, HostLink]]:
     """Raises CannotTell when nothing on the node can measure."""
-    held = await occupied(node)
+    held = await find_busy_gpus(node)
     measured = await measure(node, gpus)
     if not measured.samples:
         if not measured.troubles:
@@ -54,19 +54,19 @@ async def _gpus(
         name = measured.names.get(gpu.address, "")
         slice_of = "MIG is on, and a slice is not the whole GPU" if " MIG " in name else ""
         link = link_gb_per_s(gpu)
-        ways[f"gpu/{gpu.address}"] = way(name, link, models.of(name), held.get(gpu.address) or slice_of)
+        ways[f"gpu/{gpu.address}"] = host_link(name, link, models.of(name), held.get(gpu.address) or slice_of)
     return samples, ways
 
 
-def way(name: str, link_gb_per_s: float | None, model: GpuModel | None, held: str = "") -> Way:
+def host_link(name: str, link_gb_per_s: float | None, model: GpuModel | None, busy: str = "") -> HostLink:
     """What is expected of the product counts only where its slot is as fast as the product."""
     fitting = model is not None and not _slower(link_gb_per_s, model)
-    return Way(
+    return HostLink(
         name=name,
         link_gb_per_s=link_gb_per_s,
         expected_to_device_gb_per_s=model.h2d_gb_per_s if model is not None and fitting else None,
         expected_from_device_gb_per_s=model.d2h_gb_per_s if model is not None and fitting else None,
-        held=held,
+        busy=busy,
     )
 
 

@@ -40,9 +40,9 @@ async def _probe(node: NodeView, parameters: PcielinkParameters) -> Sequence[Fin
 
 
 def _recorded(text: bytes, parameters: PcielinkParameters) -> Sequence[Finding] | None:
-    from muster_checks.pcielink.probe import recorded
+    from muster_checks.pcielink.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 PCIELINK = Check(

@@ -18,7 +18,7 @@ LINK_ERRORS = (
 )
 
 
-class Errors(msgspec.Struct, frozen=True):
+class AerErrors(msgspec.Struct, frozen=True):
     """Since boot. None: not told.
 
     link:      corrected errors of the link itself
@@ -34,14 +34,14 @@ class Errors(msgspec.Struct, frozen=True):
     below_fatal: int | None = None
 
 
-def read_errors(folder: Path) -> Errors | None:
+def read_errors(folder: Path) -> AerErrors | None:
     """The counters of one function; None where the kernel keeps none."""
     correctable, nonfatal, fatal = (
         parse(read_text(folder / f"aer_dev_{kind}", 4096)) for kind in ("correctable", "nonfatal", "fatal")
     )
     if correctable is None and nonfatal is None and fatal is None:
         return None
-    return Errors(
+    return AerErrors(
         link=None if correctable is None else sum(n for name, n in correctable.items() if name in LINK_ERRORS),
         nonfatal=_total(nonfatal),
         fatal=_total(fatal),

@@ -6,13 +6,13 @@ A FAIL needs proof that the link was better, or is on equal devices; a link that
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 from muster_checks.hardware.pci import AMD, INTEL, NVIDIA, DeviceKind
 from muster_checks.nvidia.gpu import ClocksEvent, Gpu
 from muster_checks.pcielink import PcielinkParameters
-from muster_checks.pcielink.errors import Errors
-from muster_checks.pcielink.sysfs import FASTEST_GT_PER_S, WIDEST, Device, Link, PciReading
+from muster_checks.pcielink.errors import AerErrors
+from muster_checks.pcielink.sysfs import FASTEST_GT_PER_S, WIDEST, PcieDevice, PcieLink, PciReading
 
 GONE_S = 180.0  # NVSentinel takes three polls to believe it; a driver that re-scans its device takes seconds
 # What does not come and go on a sound node. Volumes are NVMe disks in clouds, and virtual machines and Amazon's bare
@@ -23,7 +23,7 @@ LEAST_SIBLINGS = 2
 SLOW_WHEN_IDLE = (NVIDIA, AMD, INTEL)  # vendors whose GPUs slow their link down to save power
 SOME = 1e-6  # more than nothing: shares of a rise at the edge of a window are no whole numbers
 
-Seen = Mapping[str, Series]
+Seen = Mapping[str, CounterSeries]
 
 
 def counters(reading: PciReading, gpus: Mapping[str, Gpu]) -> dict[str, float]:
@@ -56,14 +56,14 @@ def judge(
             *_errors(device.component, reading.errors.get(device.component), seen, limits),
             *_replays(device, seen, limits),
         ]
-        findings += _merged(trouble) or _sound(device, seen, limits)
-    findings += _above(reading, seen)
+        findings += _merge(trouble) or _sound(device, seen, limits)
+    findings += _judge_bridges(reading, seen)
     findings += _bridge_errors(reading, seen, limits)
-    findings += _gone(reading.devices, seen, now)
+    findings += _judge_vanished(reading.devices, seen, now)
     return findings
 
 
-def _own_link(device: Device, reading: PciReading, seen: Seen, gpu: Gpu | None) -> Iterable[Finding]:
+def _own_link(device: PcieDevice, reading: PciReading, seen: Seen, gpu: Gpu | None) -> Iterable[Finding]:
     link = next(iter(device.links), None)
     if link is None or device.asleep:
         return
@@ -78,16 +78,16 @@ def _own_link(device: Device, reading: PciReading, seen: Seen, gpu: Gpu | None) 
         return
     # where nobody knows what the slot can do, only what it did is a measure
     most = link.best_lanes or link.lower.max_lanes or WIDEST
-    why = _had(seen, f"{link.name} lanes", link.lanes, most, "x")
+    why = _describe_loss(seen, f"{link.name} lanes", link.lanes, most, "x")
     if why or (link.best_lanes is not None and link.lanes < link.best_lanes):
-        why = why or _siblings_have(device, reading.devices)
+        why = why or _describe_siblings(device, reading.devices)
         yield _worse(device.component, why, device.kind is not DeviceKind.NVME, "LinkWidth", link, link.lanes, most)
     if device.kind in (DeviceKind.GPU, DeviceKind.ACCELERATOR) and device.vendor in SLOW_WHEN_IDLE:
         if not reading.virtual:  # a guest's GPU may tell 2.5 GT/s however hard it works
             yield from _working_gpu(device, gpu)
         return
     fastest = link.best_gt_per_s or link.lower.max_gt_per_s or FASTEST_GT_PER_S
-    why = _had(seen, f"{link.name} GT/s", link.gt_per_s, fastest, "", " GT/s")
+    why = _describe_loss(seen, f"{link.name} GT/s", link.gt_per_s, fastest, "", " GT/s")
     if why or (link.best_gt_per_s is not None and link.gt_per_s < link.best_gt_per_s):
         yield _worse(
             device.component, why, device.kind is not DeviceKind.NVME, "LinkSpeed", link, link.gt_per_s, fastest
@@ -95,7 +95,7 @@ def _own_link(device: Device, reading: PciReading, seen: Seen, gpu: Gpu | None) 
 
 
 def _worse(
-    component: str, why: str, serious: bool, reason: str, link: Link, now: float, best: float, behind: str = ""
+    component: str, why: str, serious: bool, reason: str, link: PcieLink, now: float, best: float, behind: str = ""
 ) -> Finding:
     """A link that does less than it could. ``why``: the proof that it is not made so; empty without one."""
     wide = reason == "LinkWidth"
@@ -110,7 +110,7 @@ def _worse(
     )
 
 
-def _working_gpu(device: Device, gpu: Gpu | None) -> Iterable[Finding]:
+def _working_gpu(device: PcieDevice, gpu: Gpu | None) -> Iterable[Finding]:
     """GPUs slow their link down while idle, so only a working one's speed says something, and only its driver knows."""
     if gpu is None or gpu.clocks.events is None or ClocksEvent.IDLE in gpu.clocks.events:
         return
@@ -126,7 +126,7 @@ def _working_gpu(device: Device, gpu: Gpu | None) -> Iterable[Finding]:
         )
 
 
-def _siblings_have(device: Device, devices: Sequence[Device]) -> str:
+def _describe_siblings(device: PcieDevice, devices: Sequence[PcieDevice]) -> str:
     """Says so where all equal accelerators run at full width. NICs and disks of one kind sit in slots of all kinds."""
     others = [
         other.links[0] for other in devices if other.model == device.model and other is not device and other.links
@@ -137,16 +137,16 @@ def _siblings_have(device: Device, devices: Sequence[Device]) -> str:
     return f", the other {len(full)} of its kind run at full width"
 
 
-def _had(seen: Seen, name: str, now: float, best: float, before: str, after: str = "") -> str:
+def _describe_loss(seen: Seen, name: str, now: float, best: float, before: str, after: str = "") -> str:
     """Says so where the link did better earlier."""
     series = seen.get(name)
     most = max((value for _, value in series.points if value <= best), default=now) if series else now
     return f", earlier {before}{most:g}{after}" if most > now else ""
 
 
-def _above(reading: PciReading, seen: Seen) -> Iterable[Finding]:
+def _judge_bridges(reading: PciReading, seen: Seen) -> Iterable[Finding]:
     """Links of switches, once each, with the devices that hang on them."""
-    hanging: dict[str, tuple[Link, list[Device]]] = {}
+    hanging: dict[str, tuple[PcieLink, list[PcieDevice]]] = {}
     for device in reading.devices:
         for link in device.links[1:]:
             hanging.setdefault(link.name, (link, []))[1].append(device)
@@ -157,17 +157,17 @@ def _above(reading: PciReading, seen: Seen) -> Iterable[Finding]:
         behind = f"; behind it {', '.join(device.component for device in devices[:3])}" + " …" * (len(devices) > 3)
         serious = any(device.kind is not DeviceKind.NVME for device in devices)
         if link.lanes is not None and link.best_lanes is not None and link.lanes < link.best_lanes:
-            why = _had(seen, f"{link.name} lanes", link.lanes, link.best_lanes, "x")
+            why = _describe_loss(seen, f"{link.name} lanes", link.lanes, link.best_lanes, "x")
             yield _worse(component, why, serious, "LinkWidth", link, link.lanes, link.best_lanes, behind)
         # a switch that is part of a GPU's card (AMD, Intel) slows down with it
         if link.lower.vendor in (AMD, INTEL) and all(device.vendor == link.lower.vendor for device in devices):
             continue
         if link.gt_per_s is not None and link.best_gt_per_s is not None and link.gt_per_s < link.best_gt_per_s:
-            why = _had(seen, f"{link.name} GT/s", link.gt_per_s, link.best_gt_per_s, "", " GT/s")
+            why = _describe_loss(seen, f"{link.name} GT/s", link.gt_per_s, link.best_gt_per_s, "", " GT/s")
             yield _worse(component, why, serious, "LinkSpeed", link, link.gt_per_s, link.best_gt_per_s, behind)
 
 
-def _errors(component: str, errors: Errors | None, seen: Seen, limits: PcielinkParameters) -> Iterable[Finding]:
+def _errors(component: str, errors: AerErrors | None, seen: Seen, limits: PcielinkParameters) -> Iterable[Finding]:
     if errors is None:
         return
     for kind, verdict, reason, asks in (
@@ -192,7 +192,7 @@ def _errors(component: str, errors: Errors | None, seen: Seen, limits: PcielinkP
     )
 
 
-def _replays(device: Device, seen: Seen, limits: PcielinkParameters) -> Iterable[Finding]:
+def _replays(device: PcieDevice, seen: Seen, limits: PcielinkParameters) -> Iterable[Finding]:
     yield from _too_many(
         device.component, seen, f"{device.component} replays", limits, "PcieReplays", "PCIe replays", "replays"
     )
@@ -238,7 +238,7 @@ def _bridge_errors(reading: PciReading, seen: Seen, limits: PcielinkParameters) 
             )
 
 
-def _gone(devices: Sequence[Device], seen: Seen, now: float) -> Iterable[Finding]:
+def _judge_vanished(devices: Sequence[PcieDevice], seen: Seen, now: float) -> Iterable[Finding]:
     there = {device.address for device in devices}
     for name, series in seen.items():
         component, _, address = name.partition(" present ")
@@ -255,7 +255,7 @@ def _gone(devices: Sequence[Device], seen: Seen, now: float) -> Iterable[Finding
         )
 
 
-def _sound(device: Device, seen: Seen, limits: PcielinkParameters) -> list[Finding]:
+def _sound(device: PcieDevice, seen: Seen, limits: PcielinkParameters) -> list[Finding]:
     link = next(iter(device.links), None)
     if device.asleep:
         return [_finding(device.component, Verdict.PASS, "Asleep", "switched off to save power")]
@@ -274,7 +274,7 @@ def _sound(device: Device, seen: Seen, limits: PcielinkParameters) -> list[Findi
     return [_finding(device.component, Verdict.PASS, "Ok", message, FaultClass.NONE, *measured)]
 
 
-def _merged(findings: list[Finding]) -> list[Finding]:
+def _merge(findings: list[Finding]) -> list[Finding]:
     """Replays that AER tells, too, are told once."""
     told = {finding.reason for finding in findings}
     return [finding for finding in findings if finding.reason != "PcieReplays" or "PcieErrors" not in told]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from muster_checks.base.bounded_read import Unreadable
-from muster_checks.base.counter_history import readings
+from muster_checks.base.counter_history import read_series
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.threads import in_thread
@@ -27,20 +27,20 @@ async def probe(node: NodeView, parameters: PcielinkParameters) -> Sequence[Find
         nonlocal reading, gpus
         # a device that does not answer holds up whoever reads its registers
         reading = await in_thread(node, read_node, node)
-        gpus = await gpus_of(node, reading)
+        gpus = await read_link_gpus(node, reading)
         return counters(reading, gpus)
 
-    seen = await readings(node.history, NAME, read, parameters.first_interval_s)
+    seen = await read_series(node.history, NAME, read, parameters.first_interval_s)
     findings = judge(reading, seen, gpus, parameters, node.history.clock())
     _refuse_none(reading, findings)
     return findings
 
 
-def recorded(text: bytes, parameters: PcielinkParameters) -> Sequence[Finding] | None:
+def judge_recorded(text: bytes, parameters: PcielinkParameters) -> Sequence[Finding] | None:
     """A tar of a node's /sys. There is nothing to compare with: widths and speeds are judged, counters are not."""
-    from muster_checks.hardware.recorded_tree import tree  # an agent never needs its tar archives
+    from muster_checks.hardware.recorded_tree import lay_out_tree  # an agent never needs its tar archives
 
-    with tree(text) as root:
+    with lay_out_tree(text) as root:
         if root is None or not (root / "sys/bus/pci/devices").is_dir():
             return None
         reading = read_node(NodeView(root))
@@ -56,7 +56,7 @@ def _refuse_none(reading: PciReading, findings: Sequence[Finding]) -> None:
         raise NotHere("none of its PCI devices shows a PCIe link: virtual machine", "NoLink")
 
 
-async def gpus_of(node: NodeView, reading: PciReading, timeout_s: float = GPUS_TIMEOUT_S) -> dict[str, Gpu]:
+async def read_link_gpus(node: NodeView, reading: PciReading, timeout_s: float = GPUS_TIMEOUT_S) -> dict[str, Gpu]:
     """What the NVIDIA driver says, by address; nothing where it does not answer."""
     if not any(device.kind is DeviceKind.GPU for device in reading.devices):
         return {}

@@ -11,7 +11,7 @@ import msgspec
 from muster_checks.base.bounded_read import number, read_integer, read_text
 from muster_checks.base.declaration import NodeView
 from muster_checks.hardware.pci import DeviceKind, PciDevice, pci_devices, port_name, upstream
-from muster_checks.pcielink.errors import Errors, read_errors
+from muster_checks.pcielink.errors import AerErrors, read_errors
 
 KINDS = (DeviceKind.GPU, DeviceKind.IPU, DeviceKind.ACCELERATOR, DeviceKind.NIC, DeviceKind.NVME)
 WIDEST = 32
@@ -20,7 +20,7 @@ FASTEST_GT_PER_S = 128.0  # PCIe 7.0
 VIRTUAL_PORTS = (0x1B36, 0x15AD, 0x1AF4)
 
 
-class End(msgspec.Struct, frozen=True):
+class LinkEnd(msgspec.Struct, frozen=True):
     """What one end of a link says; None for what it does not know."""
 
     address: str
@@ -31,11 +31,11 @@ class End(msgspec.Struct, frozen=True):
     max_lanes: int | None = None
 
 
-class Link(msgspec.Struct, frozen=True):
+class PcieLink(msgspec.Struct, frozen=True):
     """One link. ``upper`` is None where the port above is virtual or not there: nobody knows what the slot can do."""
 
-    lower: End
-    upper: End | None = None
+    lower: LinkEnd
+    upper: LinkEnd | None = None
 
     @property
     def gt_per_s(self) -> float | None:
@@ -60,7 +60,7 @@ class Link(msgspec.Struct, frozen=True):
         return f"{self.upper.address if self.upper else '?'} and {self.lower.address}"
 
 
-class Device(msgspec.Struct, frozen=True):
+class PcieDevice(msgspec.Struct, frozen=True):
     """A device and the links from it up to its root port, its own first; none where sysfs knows of no link.
 
     model:  vendor and device number, to find its siblings
@@ -72,7 +72,7 @@ class Device(msgspec.Struct, frozen=True):
     kind: DeviceKind
     vendor: int
     model: str
-    links: tuple[Link, ...] = ()
+    links: tuple[PcieLink, ...] = ()
     asleep: bool = False
 
 
@@ -83,8 +83,8 @@ class PciReading(msgspec.Struct, frozen=True):
     virtual: a virtual machine: what a guest sees of links is made up, in part or all of it
     """
 
-    devices: tuple[Device, ...]
-    errors: dict[str, Errors]
+    devices: tuple[PcieDevice, ...]
+    errors: dict[str, AerErrors]
     virtual: bool = False
 
 
@@ -98,7 +98,7 @@ def read_node(node: NodeView) -> PciReading:
         above = upstream(device)
         component = port_name(node, device)
         devices.append(
-            Device(
+            PcieDevice(
                 address=device.address,
                 component=component,
                 kind=device.kind,
@@ -114,7 +114,7 @@ def read_node(node: NodeView) -> PciReading:
     return PciReading(tuple(devices), errors, virtual)
 
 
-def _links(device: PciDevice, above: list[Path], virtual: bool) -> tuple[Link, ...]:
+def _links(device: PciDevice, above: list[Path], virtual: bool) -> tuple[PcieLink, ...]:
     """The device's link, then each switch's: between them lies the switch itself, which is no link."""
     chain = [device.path, *above]
     links = []
@@ -125,16 +125,16 @@ def _links(device: PciDevice, above: list[Path], virtual: bool) -> tuple[Link, .
         port = chain[place + 1] if place + 1 < len(chain) else None
         if port is not None and (virtual or read_integer(port / "vendor") in VIRTUAL_PORTS):
             port = None
-        links.append(Link(lower, _end(port) if port is not None else None))
+        links.append(PcieLink(lower, _end(port) if port is not None else None))
     return tuple(links)
 
 
-def _end(folder: Path) -> End | None:
+def _end(folder: Path) -> LinkEnd | None:
     """None where there is no such file, which is a device that is not PCI Express."""
     speed = read_text(folder / "current_link_speed", 64)
     if speed is None:
         return None
-    return End(
+    return LinkEnd(
         address=folder.name,
         vendor=read_integer(folder / "vendor"),
         gt_per_s=_speed(speed),

@@ -45,9 +45,9 @@ async def _probe(node: NodeView, parameters: PingParameters) -> Sequence[Finding
 
 
 def _recorded(text: bytes, parameters: PingParameters) -> Sequence[Finding] | None:
-    from muster_checks.ping.probe import recorded
+    from muster_checks.ping.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 PING = Check(

@@ -12,7 +12,7 @@ import msgspec
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict, shorten
 from muster_checks.ping import PingParameters
-from muster_checks.ping.parse import Answers
+from muster_checks.ping.parse import PingReplies
 
 # 16 are asked in doubt. Were a quarter of the fleet off, 14 of them would be silent 3 times in ten million runs; were
 # half of it off, twice in a thousand. With 6 of 8 a sound node would be accused in 4 and 145 of a thousand (binomial).
@@ -20,22 +20,22 @@ NEARLY_ALL = 7 / 8
 LEAST = 3  # of two silent peers, both may be off
 
 
-class Peer(msgspec.Struct, frozen=True):
+class PingPeer(msgspec.Struct, frozen=True):
     """One peer of the sample. ``answers`` is None where it could not be measured; ``trouble`` says why."""
 
     name: str
     address: str
-    answers: Answers | None = None
+    answers: PingReplies | None = None
     trouble: str = ""
 
 
-def suspects_itself(peers: Sequence[Peer]) -> bool:
+def suspects_itself(peers: Sequence[PingPeer]) -> bool:
     """Half of what was measured is silent: worth asking as many again before anything is said."""
     measured, silent = _measured(peers)
     return len(measured) > 0 and 2 * len(silent) >= len(measured)
 
 
-def judge(peers: Sequence[Peer], limits: PingParameters, *, answered_before: bool) -> list[Finding]:
+def judge(peers: Sequence[PingPeer], limits: PingParameters, *, answered_before: bool) -> list[Finding]:
     """answered_before: some peer has answered this node at an earlier run.
 
     Raises CannotTell when no peer could be measured.
@@ -57,7 +57,7 @@ def judge(peers: Sequence[Peer], limits: PingParameters, *, answered_before: boo
     host_poor = heard >= LEAST and len(poor) >= NEARLY_ALL * heard
     for peer in measured:
         if (peer in silent and not host_silent) or (peer in poor and not host_poor):
-            findings.append(_accused(peer, limits, silent=peer in silent, alone=heard > 0))
+            findings.append(_judge_peer(peer, limits, silent=peer in silent, alone=heard > 0))
         elif peer not in silent and peer not in poor:
             findings.append(
                 Finding(
@@ -72,7 +72,11 @@ def judge(peers: Sequence[Peer], limits: PingParameters, *, answered_before: boo
 
 
 def _host(
-    measured: Sequence[Peer], silent: Sequence[Peer], poor: Sequence[Peer], limits: PingParameters, before: bool
+    measured: Sequence[PingPeer],
+    silent: Sequence[PingPeer],
+    poor: Sequence[PingPeer],
+    limits: PingParameters,
+    before: bool,
 ) -> Finding:
     verdict, reason = Verdict.PASS, "PeersAnswer"
     message = f"{len(measured) - len(silent)} of {len(measured)} sampled peers answer"
@@ -104,7 +108,7 @@ def _host(
     return Finding(component="host", verdict=verdict, reason=reason, message=message, measurements=tuple(figures))
 
 
-def _accused(peer: Peer, limits: PingParameters, *, silent: bool, alone: bool) -> Finding:
+def _judge_peer(peer: PingPeer, limits: PingParameters, *, silent: bool, alone: bool) -> Finding:
     where = "look at that node" if alone else "no peer answers, so look at both ends"
     what = "does not answer" if silent else f"answers badly ({_limits(limits)})"
     return Finding(
@@ -116,20 +120,20 @@ def _accused(peer: Peer, limits: PingParameters, *, silent: bool, alone: bool) -
     )
 
 
-def _measured(peers: Sequence[Peer]) -> tuple[list[Peer], list[Peer]]:
+def _measured(peers: Sequence[PingPeer]) -> tuple[list[PingPeer], list[PingPeer]]:
     """Those measured, and of them those that gave no answer at all."""
     measured = [peer for peer in peers if peer.answers is not None]
     return measured, [peer for peer in measured if peer.answers is not None and peer.answers.received == 0]
 
 
-def _poor(peer: Peer, limits: PingParameters) -> bool:
+def _poor(peer: PingPeer, limits: PingParameters) -> bool:
     return any(
         measurement.threshold is not None and measurement.value > measurement.threshold
         for measurement in _measurements(peer, limits)
     )
 
 
-def _measurements(peer: Peer, limits: PingParameters) -> tuple[Measurement, ...]:
+def _measurements(peer: PingPeer, limits: PingParameters) -> tuple[Measurement, ...]:
     assert peer.answers is not None  # noqa: S101 - asked for measured ones only
     named = (
         ("loss", peer.answers.loss_percent, "%", limits.max_loss_percent),
@@ -139,7 +143,7 @@ def _measurements(peer: Peer, limits: PingParameters) -> tuple[Measurement, ...]
     return tuple(Measurement(name, value, unit, limit) for name, value, unit, limit in named if value is not None)
 
 
-def _figures(peer: Peer) -> str:
+def _figures(peer: PingPeer) -> str:
     answers = peer.answers
     assert answers is not None  # noqa: S101 - as above
     text = f"{answers.received} of {answers.sent} requests answered"

@@ -26,7 +26,7 @@ _SUMMARY = re.compile(
 )
 
 
-class Answers(msgspec.Struct, frozen=True):
+class PingReplies(msgspec.Struct, frozen=True):
     """What came back from one peer: requests sent, answered ones, mean round trip and its deviation in ms (None where
     nothing came back, or the program does not tell)."""
 
@@ -40,7 +40,7 @@ class Answers(msgspec.Struct, frozen=True):
         return 100.0 * (self.sent - self.received) / self.sent
 
 
-def summaries(text: bytes) -> list[tuple[str, Answers]]:
+def parse_summaries(text: bytes) -> list[tuple[str, PingReplies]]:
     """(address, what came back) of each summary in ``text``. Raises Unreadable where there is none, or a senseless one.
 
     A deadline makes ping go on after ``count`` requests until as many came back, so ``sent`` may be larger.
@@ -50,7 +50,7 @@ def summaries(text: bytes) -> list[tuple[str, Answers]]:
         address, sent, received = match[1], int(match[2]), int(match[3])
         if not 0 < sent >= received:
             raise Unreadable(f"ping {address}: {received} of {sent} answered: expected some sent, and no more received")
-        found.append((address, Answers(sent, received, _float(match[4]), _float(match[5]))))
+        found.append((address, PingReplies(sent, received, _float(match[4]), _float(match[5]))))
         if len(found) == PEERS_LIMIT:
             break
     if not found:

@@ -31,7 +31,7 @@ def read_peers(value: object) -> dict[str, str]:
     return peers
 
 
-def whose_turn(names: Sequence[str], own: str, size: int, turn: int) -> list[str]:
+def choose_peers(names: Sequence[str], own: str, size: int, turn: int) -> list[str]:
     """The sample of turn number ``turn``; all are asked within ``ceil(len(names) / size)`` turns in a row.
 
     Each node goes through the others in an order of its own, so that no peer is asked by all at once.

@@ -10,10 +10,10 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Finding
 from muster_checks.ping import PingParameters
-from muster_checks.ping.judge import Peer, judge, suspects_itself
+from muster_checks.ping.judge import PingPeer, judge, suspects_itself
 from muster_checks.ping.neighbours import Neighbours, NodeAmongOthers
-from muster_checks.ping.parse import Answers, summaries
-from muster_checks.ping.peers import whose_turn
+from muster_checks.ping.parse import PingReplies, parse_summaries
+from muster_checks.ping.peers import choose_peers
 
 # what the kernel says when it knows no way at all, in the C locale: nothing is sent, so ping prints no summary
 NO_WAY = (b"Network is unreachable", b"No route to host", b"Network is down")
@@ -33,12 +33,12 @@ async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
     answered = (seen["answered"].latest if "answered" in seen else None) or 0.0
     # the first turn differs from start to start: an agent that is restarted often still gets around
     turn = int(seen["turn"].latest or 0) + 1 if "turn" in seen else int(node.history.clock() // 60)
-    sample = whose_turn(names, node.name, parameters.sample, turn)
-    peers = await _ask_where_they_are(node, sample, addresses, neighbours, parameters)
+    sample = choose_peers(names, node.name, parameters.sample, turn)
+    peers = await _find_addresses(node, sample, addresses, neighbours, parameters)
     if suspects_itself(peers):
         turn += 1
-        more = [name for name in whose_turn(names, node.name, parameters.sample, turn) if name not in sample]
-        peers += await _ask_where_they_are(node, more, addresses, neighbours, parameters)
+        more = [name for name in choose_peers(names, node.name, parameters.sample, turn) if name not in sample]
+        peers += await _find_addresses(node, more, addresses, neighbours, parameters)
     if not peers:
         raise CannotTell("none of those whose turn it was is there any more; others are asked next time", "PeersGone")
     heard = sum(peer.answers is not None and peer.answers.received > 0 for peer in peers)
@@ -46,40 +46,40 @@ async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
     return judge(peers, parameters, answered_before=answered > 0)
 
 
-def recorded(text: bytes, parameters: PingParameters) -> list[Finding] | None:
+def judge_recorded(text: bytes, parameters: PingParameters) -> list[Finding] | None:
     """Judges one or more outputs of ping in one file; each address is a peer."""
     if b"ping statistics ---" not in text and b"packets transmitted, " not in text:
         return None
-    peers = [Peer(address, address, answers) for address, answers in summaries(text)]
+    peers = [PingPeer(address, address, answers) for address, answers in parse_summaries(text)]
     return judge(peers, parameters, answered_before=False)
 
 
-async def _ask_where_they_are(
+async def _find_addresses(
     node: NodeView,
     names: Sequence[str],
     addresses: Mapping[str, str],
     neighbours: Neighbours | None,
     parameters: PingParameters,
-) -> list[Peer]:
+) -> list[PingPeer]:
     """Silence at an address that is a peer's no more says nothing: who is silent is looked up again, asked anew where
     it has moved to, and left out where it has gone."""
-    peers = await _ask(node, names, addresses, parameters)
+    peers = await _ping_all(node, names, addresses, parameters)
     silent = [peer.name for peer in peers if peer.answers is not None and peer.answers.received == 0]
     if neighbours is None or not silent:
         return peers
     now = await neighbours.confirmed(silent)
     moved = [name for name in silent if name in now and now[name] != addresses[name]]
     stay = [peer for peer in peers if peer.name not in silent or now.get(peer.name) == peer.address]
-    return stay + await _ask(node, moved, now, parameters)
+    return stay + await _ping_all(node, moved, now, parameters)
 
 
-async def _ask(
+async def _ping_all(
     node: NodeView, names: Sequence[str], addresses: Mapping[str, str], parameters: PingParameters
-) -> list[Peer]:
+) -> list[PingPeer]:
     return list(await asyncio.gather(*(_ping(node, name, addresses[name], parameters) for name in names)))
 
 
-async def _ping(node: NodeView, name: str, address: str, parameters: PingParameters) -> Peer:
+async def _ping(node: NodeView, name: str, address: str, parameters: PingParameters) -> PingPeer:
     deadline_s = math.ceil(parameters.count * parameters.interval_s) + 2
     output = await node.commands.run(
         f"ping -n -q -c {parameters.count} -i {parameters.interval_s:g} -W 1 -w {deadline_s} {address}".split(),
@@ -88,16 +88,16 @@ async def _ping(node: NodeView, name: str, address: str, parameters: PingParamet
     return _read(name, address, output, parameters.count)
 
 
-def _read(name: str, address: str, output: Output, count: int) -> Peer:
+def _read(name: str, address: str, output: Output, count: int) -> PingPeer:
     # 1: answers are missing; 2: an error, and maybe a summary all the same
     if output.exit_code in (0, 1, 2):
         try:
-            return Peer(name, address, summaries(output.stdout)[-1][1])
+            return PingPeer(name, address, parse_summaries(output.stdout)[-1][1])
         except Unreadable as error:
             trouble = str(error)
         if any(way in output.stderr for way in NO_WAY):
-            return Peer(name, address, Answers(count, 0))
+            return PingPeer(name, address, PingReplies(count, 0))
         if b"Operation not permitted" in output.stderr and b"socket" in output.stderr:
-            return Peer(name, address, trouble=NO_RIGHT)
-        return Peer(name, address, trouble=output.trouble or trouble)
-    return Peer(name, address, trouble=output.trouble or f"ping: exit code {output.exit_code}")
+            return PingPeer(name, address, trouble=NO_RIGHT)
+        return PingPeer(name, address, trouble=output.trouble or trouble)
+    return PingPeer(name, address, trouble=output.trouble or f"ping: exit code {output.exit_code}")

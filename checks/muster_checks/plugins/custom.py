@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from muster_checks.base.commands import AFTER_KILL_S
 from muster_checks.base.npd_json import Duration, FileRefused, NpdForm, Reason, first_error, is_of_windows
-from muster_checks.dmesg.catalogue.npd_rules import Condition
+from muster_checks.dmesg.catalogue.npd_rules import NpdCondition
 
 OUTPUT_BYTES = 4096  # maxCustomPluginBufferBytes: what it reads of stdout, the rest is thrown away
 _ITS_OWN = ("health-checker", "log-counter")  # programs that come with it
@@ -44,11 +44,11 @@ class _File(NpdForm):
     plugin: Literal["custom"]
     plugin_config: Annotated[_Global, Field(alias="pluginConfig", default_factory=_Global)]
     source: str = ""
-    conditions: Annotated[list[Condition], Field(default_factory=list)]
+    conditions: Annotated[list[NpdCondition], Field(default_factory=list)]
     rules: Annotated[list[_Rule], Field(min_length=1, max_length=200)]
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class CustomRule(msgspec.Struct, frozen=True, kw_only=True):
     """One executable and what its exit code says.
 
     condition:  type of the condition a permanent rule sets; empty for a temporary one
@@ -65,10 +65,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float
 
 
-class Monitor(msgspec.Struct, frozen=True, kw_only=True):
+class CustomMonitor(msgspec.Struct, frozen=True, kw_only=True):
     """max_output_bytes: of a message; follow_messages: an open condition takes each new message, not only the first."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[CustomRule, ...]
     concurrency: int
     max_output_bytes: int
     follow_messages: bool
@@ -84,7 +84,7 @@ class Monitor(msgspec.Struct, frozen=True, kw_only=True):
         return batches * (max(rule.timeout_s for rule in self.rules) + AFTER_KILL_S)
 
 
-def read_custom(document: object, folder: Path) -> Monitor:
+def read_custom(document: object, folder: Path) -> CustomMonitor:
     """``folder``: of the file; relative paths are looked for there and in the folder above, where that program's own
     layout has them. Raises FileRefused."""
     try:
@@ -108,17 +108,17 @@ def read_custom(document: object, folder: Path) -> Monitor:
                 f"there is {', '.join(sorted(sound)) or 'none'}"
             )
         rules.append(
-            Rule(
+            CustomRule(
                 reason=rule.reason,
                 condition=rule.condition if permanent else "",
                 sound=sound[rule.condition] if permanent else "",
                 path=rule.path,
-                argv=(str(_found(f"{where}.path", rule.path, folder)), *rule.args),
+                argv=(str(_find_script(f"{where}.path", rule.path, folder)), *rule.args),
                 timeout_s=rule.timeout or overall.timeout,
                 interval_s=rule.invoke_interval or overall.invoke_interval,
             )
         )
-    return Monitor(
+    return CustomMonitor(
         rules=tuple(rules),
         concurrency=overall.concurrency,
         max_output_bytes=overall.max_output_length,
@@ -126,7 +126,7 @@ def read_custom(document: object, folder: Path) -> Monitor:
     )
 
 
-def _found(where: str, path: str, folder: Path) -> Path:
+def _find_script(where: str, path: str, folder: Path) -> Path:
     places = [folder / path, folder.parent / path] if not path.startswith("/") else [Path(path)]
     for place in places:
         try:

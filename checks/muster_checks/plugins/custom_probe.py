@@ -17,40 +17,42 @@ import msgspec
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict, severity, shorten
-from muster_checks.plugins.custom import OUTPUT_BYTES, Monitor, Rule
+from muster_checks.plugins.custom import OUTPUT_BYTES, CustomMonitor, CustomRule
 
 log = logging.getLogger(__name__)
 
 EARLY = 0.1  # of a period: a run that comes so much early must not put a rule off to the next
 
 
-class Status(Enum):
+class ScriptStatus(Enum):
     OK = 0
     NON_OK = 1
     UNKNOWN = 2
 
 
-class Answer(msgspec.Struct, frozen=True):
-    status: Status
+class ScriptResult(msgspec.Struct, frozen=True):
+    status: ScriptStatus
     message: str
 
 
-NOT_YET = Answer(Status.UNKNOWN, "its first run has not ended yet")
+NOT_YET = ScriptResult(ScriptStatus.UNKNOWN, "its first run has not ended yet")
 
 
-def answer_of(rule: Rule, output: Output, max_bytes: int) -> Answer:
+def read_result(rule: CustomRule, output: Output, max_bytes: int) -> ScriptResult:
     """What one run of the executable says."""
     said = output.stdout.strip()
     if output.timed_out:
         quoted = json.dumps(said.decode("utf-8", "replace"), ensure_ascii=False)
         text = f"Timeout when running plugin {json.dumps(rule.path)}: state - signal: killed. output - {quoted}"
-        return Answer(Status.UNKNOWN, _cut(text.encode(), max_bytes))
-    status = {0: Status.OK, 1: Status.NON_OK}.get(-1 if output.exit_code is None else output.exit_code, Status.UNKNOWN)
+        return ScriptResult(ScriptStatus.UNKNOWN, _cut(text.encode(), max_bytes))
+    status = {0: ScriptStatus.OK, 1: ScriptStatus.NON_OK}.get(
+        -1 if output.exit_code is None else output.exit_code, ScriptStatus.UNKNOWN
+    )
     message = _cut(said, max_bytes) if not output.missing else ""
-    return Answer(status, message or output.trouble)
+    return ScriptResult(status, message or output.trouble)
 
 
-def judge(answers: Iterable[tuple[Rule, Answer]]) -> list[Finding]:
+def judge(answers: Iterable[tuple[CustomRule, ScriptResult]]) -> list[Finding]:
     """One finding for each reason: rules of one reason are one matter, and the worst of them is told."""
     findings: dict[str, Finding] = {}
     for rule, answer in answers:
@@ -61,24 +63,24 @@ def judge(answers: Iterable[tuple[Rule, Answer]]) -> list[Finding]:
     return list(findings.values())
 
 
-def _finding(rule: Rule, answer: Answer) -> Finding:
-    verdict = {Status.OK: Verdict.PASS, Status.UNKNOWN: Verdict.UNKNOWN}.get(
+def _finding(rule: CustomRule, answer: ScriptResult) -> Finding:
+    verdict = {ScriptStatus.OK: Verdict.PASS, ScriptStatus.UNKNOWN: Verdict.UNKNOWN}.get(
         answer.status, Verdict.FAIL if rule.condition else Verdict.WARN
     )
     message = answer.message
     measurements: tuple[Measurement, ...] = ()
-    if rule.condition and answer.status is Status.OK:
+    if rule.condition and answer.status is ScriptStatus.OK:
         message = rule.sound or message
     elif rule.condition:
-        message = f"{rule.condition}{' unknown' if answer.status is Status.UNKNOWN else ''}: {message}"
-    if rule.condition and answer.status is not Status.UNKNOWN:
+        message = f"{rule.condition}{' unknown' if answer.status is ScriptStatus.UNKNOWN else ''}: {message}"
+    if rule.condition and answer.status is not ScriptStatus.UNKNOWN:
         measurements = (Measurement(rule.condition, float(answer.status.value), ""),)
     return Finding(
         component="host", verdict=verdict, reason=rule.reason, message=shorten(message), measurements=measurements
     )
 
 
-class _State:
+class _RuleState:
     """What one rule said last, when it was last started, and whether it runs now."""
 
     def __init__(self) -> None:
@@ -90,9 +92,9 @@ class _State:
 class CustomProbe:
     """The probe of one file. It remembers between runs what each rule said."""
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: CustomMonitor) -> None:
         self._monitor = monitor
-        self._states = [_State() for _ in monitor.rules]
+        self._states = [_RuleState() for _ in monitor.rules]
 
     async def __call__(self, node: NodeView, _parameters: Parameters) -> Sequence[Finding]:
         now, early_s = node.history.clock(), EARLY * self._monitor.period_s
@@ -105,20 +107,20 @@ class CustomProbe:
                     group.create_task(self._run(node, rule, state, room))
         return judge((rule, state.answer) for rule, state in zip(self._monitor.rules, self._states, strict=True))
 
-    async def _run(self, node: NodeView, rule: Rule, state: _State, room: asyncio.Semaphore) -> None:
+    async def _run(self, node: NodeView, rule: CustomRule, state: _RuleState, room: asyncio.Semaphore) -> None:
         try:
             async with room:
                 output = await node.commands.run(rule.argv, timeout_s=rule.timeout_s, limit_bytes=OUTPUT_BYTES)
-            answer = answer_of(rule, output, self._monitor.max_output_bytes)
+            answer = read_result(rule, output, self._monitor.max_output_bytes)
             changed = answer.status is not state.answer.status
             if output.stderr:
                 log.log(
-                    logging.INFO if changed and answer.status is not Status.OK else logging.DEBUG,
+                    logging.INFO if changed and answer.status is not ScriptStatus.OK else logging.DEBUG,
                     "plug-in %s wrote to stderr: %s",
                     rule.path,
                     shorten(output.stderr.decode("utf-8", "replace"), 1024),
                 )
-            still_true = not changed and answer.status is Status.NON_OK and rule.condition
+            still_true = not changed and answer.status is ScriptStatus.NON_OK and rule.condition
             if not still_true or self._monitor.follow_messages:
                 state.answer = answer
         finally:

@@ -9,7 +9,7 @@ from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KernelLine, origi
 from muster_checks.dmesg.sources.source import Interesting
 from muster_checks.dmesg.sources.text_formats import USER_FACILITY
 from muster_checks.dmesg.sources.timeline import Timeline
-from muster_checks.plugins.go_time import go_layout
+from muster_checks.plugins.go_time import compile_layout
 
 
 class FileLines:
@@ -27,7 +27,7 @@ class FileLines:
         self._message = _expression(monitor, "message")
         layout = monitor.plugin_config.get("timestampFormat", "")
         try:
-            self._at = go_layout(layout)
+            self._at = compile_layout(layout)
         except ValueError as error:
             raise FileRefused(f'pluginConfig.timestampFormat: "{layout}": {error}') from None
 

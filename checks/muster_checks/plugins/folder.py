@@ -13,8 +13,8 @@ import msgspec
 from muster_checks.base.bounded_read import names_in
 from muster_checks.base.declaration import Check, Cost, Parameters
 from muster_checks.base.npd_json import FileRefused, read_document
-from muster_checks.dmesg.catalogue.npd_rules import check_instructions, read_log_monitor, rows_of
-from muster_checks.dmesg.catalogue.types import Row
+from muster_checks.dmesg.catalogue.npd_rules import check_instructions, read_log_monitor, to_rows
+from muster_checks.dmesg.catalogue.types import PatternRow
 from muster_checks.plugins.custom import read_custom
 from muster_checks.plugins.custom_probe import CustomProbe
 from muster_checks.plugins.log_monitor import log_check
@@ -26,11 +26,11 @@ _LOGS = ("kmsg", "journald", "filelog")
 _STATS = frozenset(("cpu", "disk", "gpu", "host", "memory", "net", "osFeature", "invokeInterval"))
 
 
-class Folder(msgspec.Struct):
+class PluginFolder(msgspec.Struct):
     """checks: by the path of the file they come from; kernel_rules: for the check dmesg, which reads the kernel log."""
 
     checks: dict[str, Check] = {}
-    kernel_rules: tuple[Row, ...] = ()
+    kernel_rules: tuple[PatternRow, ...] = ()
 
 
 def load_folder(path: Path, broken: dict[str, str] | None = None) -> list[Check]:
@@ -38,12 +38,12 @@ def load_folder(path: Path, broken: dict[str, str] | None = None) -> list[Check]
     return list(read_folder(path, broken if broken is not None else {}).checks.values())
 
 
-def read_folder(path: Path, broken: dict[str, str]) -> Folder:
+def read_folder(path: Path, broken: dict[str, str]) -> PluginFolder:
     """Every ``*.json``, ``*.yaml`` and ``*.yml`` in the order of names; hidden ones are not looked at.
 
     broken: receives, by path, why a file was left out
     """
-    folder = Folder()
+    folder = PluginFolder()
     if not path.is_dir():
         broken[str(path)] = "no such folder"
         return folder
@@ -69,10 +69,10 @@ def read_folder(path: Path, broken: dict[str, str]) -> Folder:
                 folder.checks[str(file)] = nagios_check(read_nagios(file), file.parent)
         except FileRefused as error:
             broken[str(file)] = str(error)
-    return _without_doubles(folder, broken)
+    return _drop_doubles(folder, broken)
 
 
-def _add(folder: Folder, file: Path, name: str, document: object) -> None:
+def _add(folder: PluginFolder, file: Path, name: str, document: object) -> None:
     if not isinstance(document, dict):
         raise FileRefused(f"a {type(document).__name__}: expected the configuration of a monitor, a JSON object")
     plugin = document.get("plugin")
@@ -81,7 +81,7 @@ def _add(folder: Folder, file: Path, name: str, document: object) -> None:
     elif plugin in _LOGS:
         monitor = read_log_monitor(document)
         if monitor.is_for_the_kernel_log:
-            rules = (*folder.kernel_rules, *rows_of(monitor, file.name))
+            rules = (*folder.kernel_rules, *to_rows(monitor, file.name))
             check_instructions(rules)
             folder.kernel_rules = rules
         else:
@@ -110,7 +110,7 @@ def _custom_check(name: str, file: Path, document: object) -> Check:
     )
 
 
-def _without_doubles(folder: Folder, broken: dict[str, str]) -> Folder:
+def _drop_doubles(folder: PluginFolder, broken: dict[str, str]) -> PluginFolder:
     owners: dict[str, str] = {}
     for file, check in list(folder.checks.items()):
         owner = owners.setdefault(check.name, file)

@@ -38,7 +38,7 @@ _LAYOUT = re.compile(
 _DAY_S = 86_400.0
 
 
-def go_layout(layout: str) -> Callable[[str, float], float | None]:
+def compile_layout(layout: str) -> Callable[[str, float], float | None]:
     """A reader of times in ``layout``: (text, now in seconds since the epoch) -> seconds since the epoch, or None.
 
     Without a zone it is local time; without a year it is the latest such day that is not to come.

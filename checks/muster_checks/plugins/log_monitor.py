@@ -8,16 +8,16 @@ from typing import TypedDict
 
 from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 from muster_checks.base.npd_json import FileRefused, is_of_windows
-from muster_checks.dmesg.catalogue.npd_rules import LogMonitor, rows_of
-from muster_checks.dmesg.catalogue.types import Catalogue, Row
-from muster_checks.dmesg.judge import Judge
+from muster_checks.dmesg.catalogue.npd_rules import LogMonitor, to_rows
+from muster_checks.dmesg.catalogue.types import Catalogue, PatternRow
+from muster_checks.dmesg.judge import KernelLogJudge
 from muster_checks.dmesg.sources.file import FilePlace, FileSource
 from muster_checks.dmesg.sources.journal import JournalPlace, JournalSource
 from muster_checks.dmesg.sources.position import load_position, read_boot_id
-from muster_checks.dmesg.sources.source import Source
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
-from muster_checks.dmesg.stream import KernelLog
-from muster_checks.dmesg.stream_factory import place_of, restore
+from muster_checks.dmesg.sources.source import LogSource
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
+from muster_checks.dmesg.stream import KernelLogStream
+from muster_checks.dmesg.stream_factory import find_place, restore
 from muster_checks.plugins.filelog import FileLines
 
 _DEFAULT_JOURNALS = ("", "/var/log/journal", "/run/log/journal")  # where journalctl looks by itself
@@ -25,13 +25,13 @@ _DEFAULT_JOURNALS = ("", "/var/log/journal", "/run/log/journal")  # where journa
 
 def log_check(name: str, monitor: LogMonitor, file: str) -> Check:
     """The check of one log monitor. Raises FileRefused for what cannot work on this system."""
-    rows = rows_of(monitor, file)
+    rows = to_rows(monitor, file)
     if monitor.plugin == "filelog":
         if is_of_windows(monitor.log_path):
             raise FileRefused(f'logPath: "{monitor.log_path}": a path of Windows; there is nothing to read on Linux')
         if not monitor.log_path.startswith("/"):
             raise FileRefused(f'logPath: "{monitor.log_path}": expected an absolute path')
-        FileLines(monitor, Timeline(Clocks()), bytes.isascii)  # to be told now of what is wrong with it
+        FileLines(monitor, Timeline(KernelClocks()), bytes.isascii)  # to be told now of what is wrong with it
         reads = monitor.log_path
     else:
         if not monitor.plugin_config.get("source"):
@@ -39,9 +39,9 @@ def log_check(name: str, monitor: LogMonitor, file: str) -> Check:
         reads = f"journal entries of {monitor.plugin_config['source']} (journalctl: systemd)"
 
     def open_stream(
-        node: NodeView, _parameters: Parameters, saved: bytes | None, *, clocks: Clocks | None = None
+        node: NodeView, _parameters: Parameters, saved: bytes | None, *, clocks: KernelClocks | None = None
     ) -> CheckStream:
-        return open_log(node, monitor, rows, saved, clocks or Clocks())
+        return open_log(node, monitor, rows, saved, clocks or KernelClocks())
 
     return Check(
         name=name,
@@ -57,8 +57,8 @@ def log_check(name: str, monitor: LogMonitor, file: str) -> Check:
 
 
 def open_log(
-    node: NodeView, monitor: LogMonitor, rows: tuple[Row, ...], saved: bytes | None, clocks: Clocks
-) -> KernelLog:
+    node: NodeView, monitor: LogMonitor, rows: tuple[PatternRow, ...], saved: bytes | None, clocks: KernelClocks
+) -> KernelLogStream:
     boot_id = read_boot_id(node.path("/proc/sys/kernel/random/boot_id"))
     position = load_position(saved)
     name = f"{monitor.plugin}:{monitor.log_path}:{monitor.plugin_config.get('source', '')}"
@@ -66,22 +66,22 @@ def open_log(
         position = None
     same_boot = position if position is not None and position.boot_id == boot_id else None
     timeline = Timeline(clocks, same_boot.booted if same_boot else None)
-    judge = Judge(Catalogue({}, {}, rows), clock=timeline.now)
+    judge = KernelLogJudge(Catalogue({}, {}, rows), clock=timeline.now)
     if same_boot is not None:
         restore(judge, same_boot)
-    source: Source
+    source: LogSource
     if monitor.plugin == "filelog":
         reader = FileLines(monitor, timeline, judge.interesting)
-        source = FileSource(node.path(monitor.log_path), reader, place_of(position, FilePlace) or FilePlace())
+        source = FileSource(node.path(monitor.log_path), reader, find_place(position, FilePlace) or FilePlace())
     else:
         source = JournalSource(
             timeline,
             judge.interesting,
-            place_of(position, JournalPlace) or JournalPlace(),
+            find_place(position, JournalPlace) or JournalPlace(),
             boot_id,
             **_selection(node, monitor),
         )
-    return KernelLog(
+    return KernelLogStream(
         source,
         judge,
         timeline,
@@ -92,13 +92,13 @@ def open_log(
 
 
 class _Selection(TypedDict):
-    select: tuple[str, ...]
+    command: tuple[str, ...]
     root: Path
 
 
 def _selection(node: NodeView, monitor: LogMonitor) -> _Selection:
-    select = ("-b", f"--identifier={monitor.plugin_config['source']}")
+    command = ("journalctl", "-b", f"--identifier={monitor.plugin_config['source']}")
     if monitor.log_path in _DEFAULT_JOURNALS:
-        return {"select": select, "root": node.root}
+        return {"command": command, "root": node.root}
     # journalctl takes a folder or a root, not both
-    return {"select": (*select, f"--directory={node.path(monitor.log_path)}"), "root": Path("/")}
+    return {"command": (*command, f"--directory={node.path(monitor.log_path)}"), "root": Path("/")}

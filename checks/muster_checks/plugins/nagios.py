@@ -30,13 +30,13 @@ _VERDICTS = {0: Verdict.PASS, 1: Verdict.WARN, 2: Verdict.FAIL}
 _DEFAULT_TEXTS = {Verdict.PASS: "OK", Verdict.WARN: "WARNING", Verdict.FAIL: "CRITICAL", Verdict.UNKNOWN: "UNKNOWN"}
 
 
-def _without_nul(word: str) -> str:
+def _reject_nul(word: str) -> str:
     if "\x00" in word:
         raise ValueError("expected no NUL character")
     return word
 
 
-Word = Annotated[str, Field(max_length=4096), AfterValidator(_without_nul)]
+Word = Annotated[str, Field(max_length=4096), AfterValidator(_reject_nul)]
 
 
 class NagiosFile(BaseModel):
@@ -74,7 +74,7 @@ def read_nagios(path: Path) -> NagiosFile:
             raise FileRefused(f"longer than {FILE_BYTES >> 20} MiB")
         return NagiosFile.model_validate(load_yaml(raw))
     except ValidationError as error:
-        raise FileRefused(_told(error)) from None
+        raise FileRefused(_describe_error(error)) from None
     except OSError as error:
         raise FileRefused(f"cannot be read: {error.strerror or error}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -83,7 +83,7 @@ def read_nagios(path: Path) -> NagiosFile:
         raise FileRefused(yaml_problem(error)) from None
 
 
-def _told(error: ValidationError) -> str:
+def _describe_error(error: ValidationError) -> str:
     told = first_error(error)
     if told.endswith(": unknown key"):
         told += f"; expected one of: {', '.join(f.alias or name for name, f in NagiosFile.model_fields.items())}"

@@ -25,7 +25,7 @@ class PvcParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: PvcParameters) -> Sequence[Finding]:
-    from muster_checks.pvc.judge import probe
+    from muster_checks.pvc.probe import probe
 
     return await probe(node, parameters)
 

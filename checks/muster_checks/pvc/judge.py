@@ -2,13 +2,13 @@
 
 from enum import StrEnum
 
-from muster_checks.base.declaration import NodeView, VolumeTrialResult
+from muster_checks.base.declaration import VolumeTrialResult
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict, shorten
 from muster_checks.pvc import PvcParameters
 
 
-class Stage(StrEnum):
+class TrialStage(StrEnum):
     """How far a trial came. ``REFUSED``: the API took no claim or pod; ``UNPLACED``: the pod got no node."""
 
     NO_CLASS = "no-class"
@@ -21,24 +21,6 @@ class Stage(StrEnum):
     WRITTEN = "written"
 
 
-async def probe(node: NodeView, parameters: PvcParameters) -> list[Finding]:
-    if node.volumes is None:
-        raise CannotTell(
-            "making a claim needs rights that an agent does not have: set its tainter_url, or run `muster check pvc` "
-            "with a kubeconfig",
-            "NoRights",
-        )
-    trial = await node.volumes.try_claim(
-        node.name,
-        storage_class=parameters.storage_class,
-        size_mib=parameters.size_mib,
-        image=parameters.image,
-        bind_timeout_s=parameters.bind_timeout_s,
-        write_timeout_s=parameters.write_timeout_s,
-    )
-    return judge(trial, parameters)
-
-
 def judge(trial: VolumeTrialResult, parameters: PvcParameters) -> list[Finding]:
     """One finding on ``storage/<class>``.
 
@@ -47,28 +29,28 @@ def judge(trial: VolumeTrialResult, parameters: PvcParameters) -> list[Finding]:
     """
     name = trial.storage_class or parameters.storage_class or "default"
     match trial.stage:
-        case Stage.NO_CLASS:
+        case TrialStage.NO_CLASS:
             raise NotHere(f"no StorageClass to ask: {trial.said}", "NoStorageClass")
-        case Stage.REFUSED:
+        case TrialStage.REFUSED:
             raise CannotTell(f"the claim could not be tried: {trial.said}", "ClaimRefused")
-        case Stage.UNPLACED:
+        case TrialStage.UNPLACED:
             raise CannotTell(f"the pod that writes got no place on this node: {trial.said}", "PodNotPlaced")
-        case Stage.NOT_STARTED:
+        case TrialStage.NOT_STARTED:
             raise CannotTell(f"the pod that writes did not start, for another reason: {trial.said}", "PodNotStarted")
-        case Stage.UNBOUND:
+        case TrialStage.UNBOUND:
             reason, what = "ClaimNotBound", f"claim not bound after {parameters.bind_timeout_s:g} s"
-        case Stage.UNMOUNTED:
+        case TrialStage.UNMOUNTED:
             reason, what = "VolumeNotMounted", f"volume not mounted after {parameters.write_timeout_s:g} s"
-        case Stage.UNWRITTEN:
+        case TrialStage.UNWRITTEN:
             reason, what = "VolumeNotWritten", "the volume was mounted, but writing to it failed"
-        case Stage.WRITTEN:
+        case TrialStage.WRITTEN:
             reason, what = "VolumeWritten", "bound and written"
         case stage:
             raise CannotTell(f"a trial of no known outcome, {stage!r}: {trial.said}", "NotMeasured")
     return [
         Finding(
             component=f"storage/{name}"[:128],
-            verdict=Verdict.PASS if trial.stage == Stage.WRITTEN else Verdict.FAIL,
+            verdict=Verdict.PASS if trial.stage == TrialStage.WRITTEN else Verdict.FAIL,
             reason=reason,
             message=shorten(f"{name}: {what}" + (f": {trial.said}" if trial.said else "")),
             measurements=tuple(

@@ -2,9 +2,8 @@
 
 from pydantic import Field
 
-from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.base.vocabulary import Finding
-from muster_checks.nvidia import RAN_ON, READ_LIMIT_S, READS, resume_gpus
+from muster_checks.base.declaration import Parameters
+from muster_checks.nvidia.gpu_check import GpuJudge, gpu_check
 
 
 class RemappedParameters(Parameters):
@@ -13,34 +12,16 @@ class RemappedParameters(Parameters):
     max_retired_pages: int = Field(default=60, ge=1, le=64, description="retired pages from which a GPU fails")
 
 
-async def _probe(node: NodeView, parameters: RemappedParameters) -> list[Finding]:
-    from muster_checks.nvidia.probe import read_gpus
+def _judge() -> GpuJudge:
     from muster_checks.remapped.judge import judge
 
-    return judge(await read_gpus(node), parameters)
+    return GpuJudge(lambda reading, _, limits: judge(reading, limits))
 
 
-def _recorded(text: bytes, parameters: RemappedParameters) -> list[Finding] | None:
-    from muster_checks.nvidia.smi_xml import recorded
-    from muster_checks.remapped.judge import judge
-
-    reading = recorded(text)
-    return None if reading is None else judge(reading, parameters)
-
-
-REMAPPED = Check(
-    name="remapped",
+REMAPPED = gpu_check(
+    "remapped",
+    RemappedParameters,
+    _judge,
     description="GPU memory: rows waiting to be remapped, failed remappings, spare rows left, retired pages",
-    cost=Cost.LIGHT,
-    parameters=RemappedParameters,
-    timeout_s=READ_LIMIT_S,
-    devices=("gpu",),
-    period_s=60.0,
-    shares="nvml",
-    probe=_probe,
-    recorded=_recorded,
-    resume=resume_gpus,
-    reads=READS,
-    ran_on=RAN_ON,
     examples=("check=remapped",),
 )

@@ -6,22 +6,22 @@ NVIDIA Dynamic Page Retirement (docs.nvidia.com/deploy/dynamic-page-retirement).
 """
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
-from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.nvidia.judge import found, judge_each, unread
+from muster_checks.nvidia.gpu import Gpu, GpuReading
+from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 from muster_checks.remapped import RemappedParameters
 
 NOTHING = "no GPU here reports remapped rows or retired pages (with MIG instances the driver does not)"
 
 
-def judge(reading: Reading, limits: RemappedParameters) -> list[Finding]:
+def judge(reading: GpuReading, limits: RemappedParameters) -> list[Finding]:
     return judge_each(reading, lambda gpu: _judge(gpu, limits), NOTHING)
 
 
 def _judge(gpu: Gpu, limits: RemappedParameters) -> list[Finding]:
     measured = _measurements(gpu, limits)
-    findings = [*unread(gpu, "remapped", "retired"), *_rows(gpu, measured), *_pages(gpu, limits, measured)]
+    findings = [*judge_unread(gpu, "remapped", "retired"), *_rows(gpu, measured), *_pages(gpu, limits, measured)]
     if not findings and measured:
-        findings.append(found(gpu, Verdict.PASS, "Ok", "nothing waits to be remapped", measured))
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", "nothing waits to be remapped", measured))
     return findings
 
 
@@ -29,13 +29,13 @@ def _rows(gpu: Gpu, measured: list[Measurement]) -> list[Finding]:
     rows, findings = gpu.remapped, []
     if rows.failure:
         message = "a row could not be remapped: have the GPU replaced (first NVIDIA's field diagnostic)"
-        findings.append(found(gpu, Verdict.FAIL, "RowRemapFailure", message, measured, FaultClass.REPLACE))
+        findings.append(gpu_finding(gpu, Verdict.FAIL, "RowRemapFailure", message, measured, FaultClass.REPLACE))
     if rows.pending:
         message = "a row waits to be remapped: reset the GPU when it is idle"
-        findings.append(found(gpu, Verdict.FAIL, "RowRemapPending", message, measured, FaultClass.RESET))
+        findings.append(gpu_finding(gpu, Verdict.FAIL, "RowRemapPending", message, measured, FaultClass.RESET))
     if rows.histogram is not None and rows.histogram.none and not rows.failure:
         message = f"{rows.histogram.none} banks have no spare row left: the next bad row there cannot be remapped"
-        findings.append(found(gpu, Verdict.WARN, "NoSpareRows", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "NoSpareRows", message, measured))
     return findings
 
 
@@ -43,13 +43,13 @@ def _pages(gpu: Gpu, limits: RemappedParameters, measured: list[Measurement]) ->
     pages, findings = _retired(gpu), []
     if gpu.retired.pending:
         message = "a page waits to be retired and is still in use: reset the GPU when it is idle"
-        findings.append(found(gpu, Verdict.FAIL, "PageRetirementPending", message, measured, FaultClass.RESET))
+        findings.append(gpu_finding(gpu, Verdict.FAIL, "PageRetirementPending", message, measured, FaultClass.RESET))
     if pages is not None and pages >= limits.max_retired_pages:
         message = f"{pages} pages retired, replaced from {limits.max_retired_pages} on: have the GPU replaced"
-        findings.append(found(gpu, Verdict.FAIL, "RetiredPages", message, measured, FaultClass.REPLACE))
+        findings.append(gpu_finding(gpu, Verdict.FAIL, "RetiredPages", message, measured, FaultClass.REPLACE))
     elif pages is not None and pages >= limits.warn_retired_pages:
         message = f"{pages} pages retired, fails from {limits.max_retired_pages} on"
-        findings.append(found(gpu, Verdict.WARN, "RetiredPages", message, measured))
+        findings.append(gpu_finding(gpu, Verdict.WARN, "RetiredPages", message, measured))
     return findings
 
 

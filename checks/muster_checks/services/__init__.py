@@ -20,15 +20,15 @@ class ServicesParameters(Parameters):
 
 
 async def _probe(node: NodeView, parameters: ServicesParameters) -> Sequence[Finding]:
-    from muster_checks.services.units import probe
+    from muster_checks.services.probe import probe
 
     return await probe(node, parameters)
 
 
 def _recorded(text: bytes, parameters: ServicesParameters) -> Sequence[Finding] | None:
-    from muster_checks.services.units import recorded
+    from muster_checks.services.probe import judge_recorded
 
-    return recorded(text, parameters)
+    return judge_recorded(text, parameters)
 
 
 SERVICES = Check(

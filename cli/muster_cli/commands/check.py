@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Result, worst
-from muster_checks.registry import UnknownCheck, registry, select
+from muster_checks.registry import UnknownCheck, load_registry, select_checks
 from muster_cli.cluster.client import add_kubeconfig, node_name
 from muster_cli.cluster.local_checks import run_checks
 from muster_cli.cluster.node_snapshot import exit_code
@@ -96,11 +96,11 @@ async def _run_to_the_end(
 
 def _chosen(arguments: argparse.Namespace) -> list[Check]:
     broken: dict[str, str] = {}
-    checks = registry(None, broken, arguments.plugins)
+    checks = load_registry(None, broken, arguments.plugins)
     for name, why in broken.items():
         print(f"muster: {name} is left out: {why}", file=sys.stderr)
     if arguments.names:
-        return select([name for word in arguments.names for name in word.split(",") if name], checks)
+        return select_checks([name for word in arguments.names for name in word.split(",") if name], checks)
     if arguments.sample is not None:
         return list(checks.values())
     return [check for check in checks.values() if check.cost is Cost.LIGHT]

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     broken: dict[str, str] = {}
-    declared = sorted(registry(None, broken, arguments.plugins).values(), key=lambda check: check.name)
+    declared = sorted(load_registry(None, broken, arguments.plugins).values(), key=lambda check: check.name)
     for name, why in broken.items():
         print(f"muster: {name} is left out: {why}", file=sys.stderr)
     if arguments.json:

@@ -10,7 +10,7 @@ from typing import Any
 from muster_checks.dmesg import DMESG
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import CatalogueError
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_cli.report.columns import print_table
 from muster_cli.report.policy_rows import ANY, PolicyRow, policy_rows, rule_outcome
 from muster_cli.report.policy_warnings import find_notes, find_warnings
@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     except (PolicyError, CatalogueError) as error:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
-    checks = registry(None, {}, arguments.plugins)
+    checks = load_registry(None, {}, arguments.plugins)
     found, doubts, told = (
         policy_rows(policy, catalogue, checks),
         list(find_warnings(policy, checks)),

@@ -17,11 +17,11 @@ from muster_agent.checks.health_status import CheckView, compose
 from muster_agent.checks.ledger import Ledger
 from muster_checks.dmesg import DMESG
 from muster_checks.dmesg.catalogue.types import Catalogue
-from muster_checks.dmesg.judge import Judge
+from muster_checks.dmesg.judge import KernelLogJudge
 from muster_checks.dmesg.sources.file import CHUNK_BYTES, LINE_BYTES
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.text_formats import TextReader, has_kernel_line
-from muster_checks.dmesg.sources.timeline import SAVED_END_S, Clocks, SavedTimeline
+from muster_checks.dmesg.sources.timeline import SAVED_END_S, KernelClocks, SavedTimeline
 from muster_kube.nodehealth import Metadata, NodeHealth
 
 PASS_AFTER_S = 60.0
@@ -97,7 +97,7 @@ class SavedKernelLog:
         self.undated = False
         self.lines = LogLines(path)
         new_year = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
-        self._timeline = SavedTimeline(Clocks(realtime=lambda: new_year, monotonic=lambda: 0.0))
+        self._timeline = SavedTimeline(KernelClocks(realtime=lambda: new_year, monotonic=lambda: 0.0))
         self._catalogue = catalogue
         self._judge = self._new_judge()
         self._reader = TextReader(self._timeline, self._judge.interesting)
@@ -115,8 +115,8 @@ class SavedKernelLog:
     def _boot_id(self) -> str:
         return f"boot-{self._boot}"
 
-    def _new_judge(self) -> Judge:
-        return Judge(self._catalogue, clock=self._timeline.now)
+    def _new_judge(self) -> KernelLogJudge:
+        return KernelLogJudge(self._catalogue, clock=self._timeline.now)
 
     def reports(self) -> Iterator[ReportedHealth]:
         """NodeHealths in the order of their times. Raises NoKernelLog, OSError."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from muster_checks.base.declaration import Check, NodeView, Parameters
-from muster_checks.base.execution import judge_recorded
+from muster_checks.base.execution import run_recorded
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.dmesg.sources.text_formats import has_kernel_line
 from muster_cli.cluster.local_checks import run_check
@@ -28,7 +28,7 @@ def judge_sample(
     text = _read(file)
     results: list[Result] = []
     for check in checks:
-        result = judge_recorded(check, text, parameters[check.name])
+        result = run_recorded(check, text, parameters[check.name])
         if result is None and named and check.stream is None:
             result = Result(
                 check=check.name,

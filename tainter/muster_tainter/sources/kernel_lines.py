@@ -13,10 +13,10 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import Catalogue
-from muster_checks.dmesg.judge import STATE_VERSION, Judge, JudgeState
+from muster_checks.dmesg.judge import STATE_VERSION, JudgeState, KernelLogJudge
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.text_formats import USER_FACILITY, TextReader
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 from muster_tainter.sources.log_formats import unwrapped, written_by_kernel
 from muster_tainter.sources.loki_client import NS
 from muster_tainter.sources.loki_response import Entry
@@ -33,7 +33,7 @@ class _LokisTime(Timeline):
     """Every line is of the time that Loki gives it; a stamp since boot only says how long the node had been up."""
 
     def __init__(self) -> None:
-        super().__init__(Clocks(realtime=lambda: 0.0, monotonic=lambda: 0.0))
+        super().__init__(KernelClocks(realtime=lambda: 0.0, monotonic=lambda: 0.0))
         self.line_at = 0.0
 
     def begin(self, at: float) -> None:
@@ -54,7 +54,7 @@ class NodeJudges:
     """now: seconds since the epoch, in Loki's time."""
 
     def __init__(self, now: Callable[[], float], catalogue: Catalogue | None = None) -> None:
-        self._judge = Judge(catalogue or load_catalogue(None), clock=now)
+        self._judge = KernelLogJudge(catalogue or load_catalogue(None), clock=now)
         self._time = _LokisTime()
         self._reader = TextReader(self._time, lambda _text: True)
         self._states: dict[str, JudgeState] = {}

@@ -17,8 +17,8 @@ from muster_agent.node_agent import Agent
 from muster_agent.settings import Settings, parameters_of
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
-from muster_checks.nvidia import SEEN
-from muster_checks.registry import registry
+from muster_checks.nvidia import KNOWN_GPUS
+from muster_checks.registry import load_registry
 
 
 class Limits(Parameters):
@@ -130,7 +130,7 @@ async def test_a_stranger_names_no_files_and_no_targets(tmp_path: Path):
 
 def test_every_shipped_parameter_that_is_a_file_is_guarded():
     guarded = {
-        f"{check.name}.{name}" for check in registry(plug_ins=[]).values() for name in check.parameters.guarded()
+        f"{check.name}.{name}" for check in load_registry(plug_ins=[]).values() for name in check.parameters.guarded()
     }
     assert {"dmesg.path", "dmesg.catalogue", "pciebw.expected", "ping.peers", "ipu.vipu_api_host"} <= guarded
 
@@ -141,27 +141,27 @@ def gpu_finding() -> Finding:
 
 @pytest.mark.parametrize("name", ["gpucount", "gpuecc", "remapped", "nvlink"])
 def test_after_a_restart_a_gpu_with_an_open_fault_is_still_one_that_was_there(name: str):
-    check = registry(plug_ins=[])[name]
+    check = load_registry(plug_ins=[])[name]
     context = Context(node="node-1", view=NodeView(), boot_id="boot")
     ledger = Ledger(name, "boot")
     ledger.take_run(Result(check=name, verdict=Verdict.FAIL, findings=(gpu_finding(),)))
     stored = StoredCheck(ledger=ledger.memory())
     SnapshotCheck(check, check.parameters(), context, stored)
-    assert list(context.view.history.of(SEEN)) == ["0000:5e:00.0"]
+    assert list(context.view.history.of(KNOWN_GPUS)) == ["0000:5e:00.0"]
 
 
 def test_what_the_cluster_remembers_counts_where_the_state_was_lost():
-    check = registry(plug_ins=[])["gpucount"]
+    check = load_registry(plug_ins=[])["gpucount"]
     context = Context(node="node-1", view=NodeView(), boot_id="boot")
     running = SnapshotCheck(check, check.parameters(), context, None)
     ledger = Ledger("gpucount", "boot")
     ledger.take_run(Result(check="gpucount", verdict=Verdict.FAIL, findings=(gpu_finding(),)))
     running.start_over(ledger)
-    assert list(context.view.history.of(SEEN)) == ["0000:5e:00.0"]
+    assert list(context.view.history.of(KNOWN_GPUS)) == ["0000:5e:00.0"]
 
 
-@pytest.mark.parametrize("name", sorted(registry(plug_ins=[])))
+@pytest.mark.parametrize("name", sorted(load_registry(plug_ins=[])))
 def test_defaults_that_were_not_validated_equal_those_that_were(name: str):
-    check = registry(plug_ins=[])[name]
+    check = load_registry(plug_ins=[])[name]
     (chosen,) = [each for own, each in parameters_of(Settings(node="n"), {name: check}).items() if own == name]
     assert chosen == check.parameters.model_validate({})

@@ -23,7 +23,7 @@ from muster_agent.node_agent import Agent
 from muster_checks.base.commands import LocalCommands, Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Result, Verdict
-from muster_checks.iperf.server import listens, server
+from muster_checks.iperf.server import is_listening, run_server
 
 FAR_S = 120.0  # no machine is that slow
 HERE = {"interface": "lo", "address": "127.0.0.1"}
@@ -37,7 +37,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def a_free_port() -> int:
-    return next(port for port in reversed(PORTS) if not listens(NodeView(), port))
+    return next(port for port in reversed(PORTS) if not is_listening(NodeView(), port))
 
 
 class Busy:
@@ -211,7 +211,7 @@ async def test_an_address_that_is_not_here_is_refused_with_iperf3s_word(node: No
 
 async def test_a_client_reports_both_ways(node: Node):
     port = a_free_port()
-    async with server(NodeView(), "127.0.0.1", port, once=False):
+    async with run_server(NodeView(), "127.0.0.1", port, once=False):
         answer = await node.post("/iperf/client", {"tests": [{**HERE, "server": "127.0.0.1", "port": port}], **SHORT})
     outcomes = answer.json()["outcomes"]
     assert [outcome["reverse"] for outcome in outcomes] == [False, True]
@@ -238,7 +238,7 @@ async def test_a_server_that_ends_one_test_before_the_next_is_asked_again(node: 
 
     node.commands.run = run_or_be_sent_away  # type: ignore[method-assign]
     port = a_free_port()
-    async with server(NodeView(), "127.0.0.1", port, once=False):
+    async with run_server(NodeView(), "127.0.0.1", port, once=False):
         answer = await node.post("/iperf/client", {"tests": [{**HERE, "server": "127.0.0.1", "port": port}], **SHORT})
     assert sent_away
     assert [bool(outcome.get("report")) for outcome in answer.json()["outcomes"]] == [True, True]

@@ -27,7 +27,7 @@ from muster_agent.fleet.pair_test import manner_of
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IperfParameters
-from muster_checks.iperf.parse import Flow, Report
+from muster_checks.iperf.parse import Flow, IperfReport
 
 LIMITS = IperfParameters()
 
@@ -95,7 +95,7 @@ class Agents:
             rate = (20.0 if ends & self.slow else 95.0) / sharing[test.interface]
             for reverse in (False, True):
                 flow = Flow(not reverse, rate, 0.0)
-                outcomes.append(Outcome(number, reverse, Report((flow,), test.server, "TCP", False, False)))
+                outcomes.append(Outcome(number, reverse, IperfReport((flow,), test.server, "TCP", False, False)))
         return msgspec.to_builtins(Outcomes(tuple(outcomes)))
 
     @asynccontextmanager
@@ -176,7 +176,7 @@ async def test_a_node_that_does_not_answer_is_unknown_for_itself_alone(path: str
     assert agents.open.total() == 0
 
 
-NEGATIVE = msgspec.to_builtins(Report((Flow(True, -1.0),), "", "TCP", False, False))
+NEGATIVE = msgspec.to_builtins(IperfReport((Flow(True, -1.0),), "", "TCP", False, False))
 GARBAGE: list[object] = [
     {},
     [],

@@ -20,8 +20,8 @@ from muster_agent.fleet.round_plan import (
 )
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.iperf import IperfParameters
-from muster_checks.iperf.judge import judge, slow_pairs
-from muster_checks.iperf.pair import Pair, Side
+from muster_checks.iperf.judge import find_slow_pairs, judge
+from muster_checks.iperf.pair import NicPair, NicSide
 
 LIMITS = IperfParameters()
 Rate = Callable[[str, str, str], float]  # Gbit/s by sender, receiver and NIC
@@ -109,9 +109,9 @@ def simulate(number: int, rate: Rate, seed: int, nics: tuple[str, ...] = ("eth1"
     """Who is blamed: ``node nic/…``, sound links doing 90 to 100 Gbit/s of 100."""
     rng = random.Random(seed)
 
-    def measured(meeting: Meeting) -> list[Pair]:
+    def measured(meeting: Meeting) -> list[NicPair]:
         return [
-            Pair(Side(one, nic, 100), Side(other, nic, 100), rate(one, other, nic) * rng.uniform(0.9, 1.0))
+            NicPair(NicSide(one, nic, 100), NicSide(other, nic, 100), rate(one, other, nic) * rng.uniform(0.9, 1.0))
             for nic in nics
             for one, other in ((meeting.client, meeting.server), (meeting.server, meeting.client))
         ]
@@ -119,7 +119,7 @@ def simulate(number: int, rate: Rate, seed: int, nics: tuple[str, ...] = ("eth1"
     meetings = [meeting for each in first_rounds(names(number), rng) for meeting in each]
     pairs = [pair for meeting in meetings for pair in measured(meeting)]
     for step in range(FURTHER):
-        bad = {frozenset((pair.sender.node, pair.receiver.node)) for pair in slow_pairs(pairs, LIMITS)}
+        bad = {frozenset((pair.sender.node, pair.receiver.node)) for pair in find_slow_pairs(pairs, LIMITS)}
         tally, met = tally_of(meetings, bad), {meeting.nodes for meeting in meetings}
         more = (round_of_the_slow if step == FURTHER - 1 else further_round)(tally, met, rng)
         meetings += more

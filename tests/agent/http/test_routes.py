@@ -17,7 +17,7 @@ from muster_agent.metrics.agent_metrics import Metrics
 from muster_agent.node_agent import Agent, Publication
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 LIMIT_S = 600.0  # passed by the test that means it, never by a machine that is slow
 
@@ -68,7 +68,7 @@ class Bench:
             period_s=60.0,
             probe=self.probe,
         )
-        dmesg = registry(plug_ins=[])["dmesg"]
+        dmesg = load_registry(plug_ins=[])["dmesg"]
         self.agent = Agent(
             [
                 SnapshotCheck(link, LinkParameters(), context, None),

@@ -14,7 +14,7 @@ from muster_agent.metrics.agent_metrics import Metrics
 from muster_agent.node_agent import Agent
 from muster_checks.base.declaration import Check, NodeView
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 FOUND = Finding(
     component="gpu/0000:3b:00.0",
@@ -45,7 +45,7 @@ def running(check: Check, context: Context) -> Running:
 
 def app():
     context = Context(node="node-1", view=NodeView(), boot_id="boot")
-    checks = [running(check, context) for check in registry(plug_ins=[]).values()]
+    checks = [running(check, context) for check in load_registry(plug_ins=[]).values()]
     agent = Agent(checks, context, pod_uid="pod-1", version="1.2.3")
     return make_app(agent, Metrics("node-1", "1.2.3"))
 

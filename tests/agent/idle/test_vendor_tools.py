@@ -9,7 +9,7 @@ import pytest
 from muster_agent.idle.vendor_tools import ask_drivers, attached
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
-from muster_checks.nvidia.gpu import Answer, Gpu, Reading
+from muster_checks.nvidia.gpu import Gpu, GpuReading, NvmlReply
 
 MACHINE = Path(__file__).parents[3]
 IPUS = {"IPUOF_VIPU_API_HOST": "10.1.5.1"}
@@ -70,7 +70,7 @@ def reading(*used_mib: float | None) -> bytes:
     gpus = tuple(
         Gpu(index=index, address=f"0000:{index}b:00.0", memory_used_mib=used) for index, used in enumerate(used_mib)
     )
-    return msgspec.json.encode(Answer(reading=Reading(source="nvml", gpus=gpus)))
+    return msgspec.json.encode(NvmlReply(reading=GpuReading(source="nvml", gpus=gpus)))
 
 
 async def no_wait(seconds: float) -> None:

@@ -11,7 +11,7 @@ from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.query.status_query import HOSTS_LIMIT, BadQuery, IperfOptions, read_fields, read_query
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 
 class Pcie(Parameters):
@@ -31,7 +31,7 @@ async def nothing(_node, _parameters):
 
 def checks() -> dict[str, Running]:
     context = Context(node="node-1", view=NodeView(), boot_id="boot")
-    dmesg = registry(plug_ins=[])["dmesg"]
+    dmesg = load_registry(plug_ins=[])["dmesg"]
     made: list[Running] = [StreamCheck(dmesg, dmesg.parameters(), context, None)]
     for name, cost, model in (
         ("pciebw", Cost.HEAVY, Pcie),

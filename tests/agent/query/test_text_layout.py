@@ -9,7 +9,7 @@ from muster_agent.query.node_answer import CheckAnswer, NodeAnswer, no_answer
 from muster_agent.query.text_layout import ending, heading, node_block, node_status, summary_block
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict, worst
 from muster_checks.pciebw.bandwidth import Bandwidth
-from muster_checks.pciebw.judge import Limits, judge
+from muster_checks.pciebw.judge import PciebwLimits, judge
 
 SAMPLE = (Path(__file__).parent / "samples/status_pciebw.txt").read_text()
 FIGURES = re.compile(r"^[\d.]+( [\d.]+){7}$", re.MULTILINE)
@@ -17,7 +17,7 @@ FIGURES = re.compile(r"^[\d.]+( [\d.]+){7}$", re.MULTILINE)
 ADDRESSES = re.compile(r"\d+\.\d+\.\d+\.\d+")
 RUNTIME = re.compile(r"^runtime: [\d.e-]+ sec$", re.MULTILINE)
 OURS = re.compile(r"^(FAIL|WARN|UNKNOWN) gpu/.*\n", re.MULTILINE)
-LIMITS = Limits(
+LIMITS = PciebwLimits(
     min_bandwidth_gb_per_s=8.0,
     min_ipu_bandwidth_gb_per_s=0.0,
     min_share_of_link=0.25,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from muster_checks.base.declaration import Cost
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
 from muster_sandbox.processes import ManagedProcess, ProcessReaper
@@ -31,7 +31,7 @@ def always_on() -> list[str]:
     """
     return [
         name
-        for name, check in registry().items()
+        for name, check in load_registry().items()
         if check.stream is not None or (check.cost is Cost.LIGHT and check.period_s)
     ]
 

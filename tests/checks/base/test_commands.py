@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_checks.base.commands import LocalCommands, Output, python_child, why_not_started
+from muster_checks.base.commands import LocalCommands, Output, explain_not_started, python_child
 
 HANGS = "sleep 300"
 SOON_S = 20.0  # far below the 300 s of what hangs, far above what a loaded machine needs
@@ -56,8 +56,8 @@ async def test_a_tool_that_is_not_there_says_so() -> None:
 
 
 def test_a_tool_whose_file_capabilities_may_not_be_gained_says_what_to_do() -> None:
-    assert "setcap -r" in why_not_started(PermissionError(errno.EPERM, "Operation not permitted", "ping"))
-    assert "setcap -r" not in why_not_started(PermissionError(errno.EACCES, "Permission denied", "ping"))
+    assert "setcap -r" in explain_not_started(PermissionError(errno.EPERM, "Operation not permitted", "ping"))
+    assert "setcap -r" not in explain_not_started(PermissionError(errno.EACCES, "Permission denied", "ping"))
 
 
 @pytest.mark.parametrize("argv", [["/"], ["sh", "a\0b"], ["/etc/passwd"]])

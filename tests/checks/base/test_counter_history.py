@@ -15,10 +15,10 @@ from muster_checks.base.counter_history import (
     MEMORY_LIMIT_BYTES,
     POINTS_LIMIT,
     SERIES_LIMIT,
+    CounterSeries,
     History,
     Rise,
-    Series,
-    readings,
+    read_series,
 )
 
 
@@ -30,7 +30,7 @@ class Clock:
         return self.now
 
 
-def _watched(values: list[float], every_s: float = 60.0) -> Series:
+def _watched(values: list[float], every_s: float = 60.0) -> CounterSeries:
     clock = Clock()
     history = History(clock)
     for value in values:
@@ -48,7 +48,7 @@ def test_a_counter_read_once_has_not_risen() -> None:
 
 
 def test_a_series_without_readings_has_not_risen() -> None:
-    empty = Series((), ())
+    empty = CounterSeries((), ())
     assert empty.rise(600) == Rise(0.0, 0.0)
     assert empty.latest is None
 
@@ -177,9 +177,9 @@ async def test_the_first_reading_is_taken_twice_and_later_ones_once() -> None:
         clock.now += 1.0
         return {"counter": next(values)}
 
-    assert (await readings(history, "check", read, 0.0))["counter"].rise(60) == Rise(2.0, 1.0)
+    assert (await read_series(history, "check", read, 0.0))["counter"].rise(60) == Rise(2.0, 1.0)
     assert taken == 2
-    assert (await readings(history, "check", read, 0.0))["counter"].rise(60) == Rise(10.0, 2.0)
+    assert (await read_series(history, "check", read, 0.0))["counter"].rise(60) == Rise(10.0, 2.0)
     assert taken == 3
 
 
@@ -220,7 +220,7 @@ async def test_the_first_reading_after_a_restart_is_taken_once() -> None:
     async def read() -> Mapping[str, float]:
         return {"counter": 4.0}
 
-    assert (await readings(fresh, "check", read, 1e9))["counter"].rise(3600) == Rise(4.0, 60.0), "it began anew"
+    assert (await read_series(fresh, "check", read, 1e9))["counter"].rise(3600) == Rise(4.0, 60.0), "it began anew"
 
 
 def test_what_another_boot_s_clock_wrote_is_dropped() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters, Recorded
-from muster_checks.base.execution import CannotTell, NotHere, ToolMissing, judge_recorded, run_probe
+from muster_checks.base.execution import CannotTell, NotHere, ToolMissing, run_probe, run_recorded
 from muster_checks.base.vocabulary import MESSAGE_LIMIT_BYTES, FaultClass, Finding, Result, Verdict
 
 
@@ -123,21 +123,21 @@ async def test_a_long_message_is_shortened() -> None:
 
 def test_recorded_output_is_judged_like_a_run() -> None:
     broken = _finding("gpu/a", Verdict.FAIL, "Broken")
-    result = judge_recorded(_check([], recorded=lambda _text, _parameters: [broken]), b"text", Parameters())
+    result = run_recorded(_check([], recorded=lambda _text, _parameters: [broken]), b"text", Parameters())
     assert result is not None
     assert (result.verdict, result.reason, result.check) == (Verdict.FAIL, "Broken", "tried")
 
 
 def test_text_of_another_kind_has_no_result() -> None:
-    assert judge_recorded(_check([], recorded=lambda _text, _parameters: None), b"text", Parameters()) is None
-    assert judge_recorded(_check([]), b"text", Parameters()) is None
+    assert run_recorded(_check([], recorded=lambda _text, _parameters: None), b"text", Parameters()) is None
+    assert run_recorded(_check([]), b"text", Parameters()) is None
 
 
 def test_recorded_output_that_cannot_be_read_is_unknown() -> None:
     def recorded(_text: bytes, _parameters: Any) -> Sequence[Finding]:
         raise Unreadable("cut short")
 
-    result = judge_recorded(_check([], recorded=recorded), b"text", Parameters())
+    result = run_recorded(_check([], recorded=recorded), b"text", Parameters())
     assert result is not None
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "Unreadable")
 

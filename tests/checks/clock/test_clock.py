@@ -13,12 +13,12 @@ from tests.checks.bad_input import TEXTS, UNMEASURED, mangled
 from tests.checks.recorded import failed, hung, lay_out, node
 
 from muster_checks.base.commands import Output
-from muster_checks.base.execution import CannotTell, judge_recorded, run_probe
+from muster_checks.base.execution import CannotTell, run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.clock import CLOCK, ClockParameters
 from muster_checks.clock.chrony import Tracking, parse_tracking
 from muster_checks.clock.judge import judge
-from muster_checks.clock.kernel import KernelClock, ask_kernel, interpret
+from muster_checks.clock.kernel import KernelClock, parse_timex, read_kernel_clock
 from muster_checks.clock.probe import SOURCE, probe
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -141,11 +141,11 @@ async def test_clock_source(tmp_path: Path, source: str, expected: str, verdict:
     ],
 )
 def test_the_kernels_answer(offset: int, max_error_us: int, status: int, expected: KernelClock) -> None:
-    assert interpret(offset, max_error_us, status) == expected
+    assert parse_timex(offset, max_error_us, status) == expected
 
 
 async def test_the_real_kernel_answers(tmp_path: Path) -> None:
-    assert 0 <= ask_kernel().max_error_s <= 16
+    assert 0 <= read_kernel_clock().max_error_s <= 16
     result = await run_probe(CLOCK, node(tmp_path), ClockParameters())
     assert result.verdict in (Verdict.PASS, Verdict.WARN)
 
@@ -156,11 +156,11 @@ def test_a_forbidden_call_is_told() -> None:
         return -1
 
     with pytest.raises(PermissionError, match="adjtimex: EPERM"):
-        ask_kernel(forbidden)
+        read_kernel_clock(forbidden)
 
 
 def test_recorded_tracking_is_judged() -> None:
-    result = judge_recorded(CLOCK, NO_SOURCE, ClockParameters())
+    result = run_recorded(CLOCK, NO_SOURCE, ClockParameters())
     assert result is not None
     assert (result.verdict, result.reason) == (Verdict.WARN, "ClockNotSynchronised")
     assert result.findings[0].measurements[0].value == 1.5
@@ -168,19 +168,19 @@ def test_recorded_tracking_is_judged() -> None:
 
 @pytest.mark.parametrize("text", [*TEXTS, b"x" * 5000])
 def test_text_of_another_kind_is_left_to_others(text: bytes) -> None:
-    assert judge_recorded(CLOCK, text, ClockParameters()) is None
+    assert run_recorded(CLOCK, text, ClockParameters()) is None
 
 
 def test_a_number_that_is_none_is_no_answer() -> None:
     for place in (2, 4, 10, 11):
         fields = SYNCHRONISED.split(b",")
         fields[place] = b"nan"
-        assert judge_recorded(CLOCK, b",".join(fields), ClockParameters()) is None
+        assert run_recorded(CLOCK, b",".join(fields), ClockParameters()) is None
 
 
 @pytest.mark.parametrize("text", [*mangled(SYNCHRONISED)])
 def test_a_line_cut_short_is_never_a_failure(text: bytes) -> None:
-    result = judge_recorded(CLOCK, text, ClockParameters())
+    result = run_recorded(CLOCK, text, ClockParameters())
     assert result is None or result.verdict is Verdict.PASS
 
 

@@ -15,8 +15,8 @@ from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.cpu import CPU, CpuParameters
 from muster_checks.cpu.counters import Throttling, parse_interrupts, read_interrupts, read_throttling
-from muster_checks.cpu.processes import read_processes
-from muster_checks.cpu.topology import Policy, parse_clocks, parse_list, read_topology
+from muster_checks.cpu.process_states import read_processes
+from muster_checks.cpu.topology import CpufreqPolicy, parse_clocks, parse_list, read_topology
 
 SAMPLES = Path(__file__).parent / "samples"
 CPUS = "/sys/devices/system/cpu"
@@ -335,7 +335,7 @@ def test_a_process_that_ends_meanwhile_is_left_out(tmp_path: Path) -> None:
 def test_the_topology_is_read(tmp_path: Path) -> None:
     found = read_topology(node(lay_out(tmp_path, sound())))
     assert found.present == found.online == frozenset(range(4))
-    assert found.policies == (Policy("policy0", "acpi-cpufreq", "performance", 3400.0),)
+    assert found.policies == (CpufreqPolicy("policy0", "acpi-cpufreq", "performance", 3400.0),)
     assert (found.smt_off, found.numa_nodes, found.fastest_mhz) == (False, 1, 3400.0)
 
 

@@ -10,10 +10,10 @@ import pytest
 from tests.checks.cuda.fake_driver import address, gpu_node
 
 from muster_checks.cuda import arithmetic, copies
-from muster_checks.cuda.child import UNAVAILABLE, cpus, main, parser, stay_near
-from muster_checks.cuda.driver import CudaError, Device, Driver
-from muster_checks.cuda.launcher import Sweep, each_gpu
-from muster_checks.cuda.protocol import Begun, Computed, Copied, Failed, Line, Unavailable
+from muster_checks.cuda.child import UNAVAILABLE, bind_to_cpus, main, parse_cpus, parser
+from muster_checks.cuda.driver import CudaDevice, CudaDriver, CudaError
+from muster_checks.cuda.launcher import GpuRuns, run_on_each_gpu
+from muster_checks.cuda.protocol import ArithmeticResult, CopyResult, GpuFailure, GpuStart, Line, NoUsableGpu
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def told(library: Path, monkeypatch: pytest.MonkeyPatch, module: str, **settings
     for name, value in settings.items():
         monkeypatch.setenv(f"FAKE_{name.upper()}", str(value))
     lines: list[Line] = []
-    work = copies.copied if module == "copies" else arithmetic.computed
+    work = copies.measure_copies if module == "copies" else arithmetic.compute
     arguments = argparse.Namespace(
         first=0, per_gpu_s=30.0, root=Path("/nowhere"), library=str(library), memory_share=0.9
     )
@@ -43,8 +43,8 @@ def told(library: Path, monkeypatch: pytest.MonkeyPatch, module: str, **settings
 def test_copies_are_told_in_gb_per_s(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, lines = told(library, monkeypatch, "copies", name="NVIDIA H200")
     assert code == 0
-    assert lines[0] == Begun(0, 1, address(0), "NVIDIA H200")
-    assert isinstance(lines[1], Copied)
+    assert lines[0] == GpuStart(0, 1, address(0), "NVIDIA H200")
+    assert isinstance(lines[1], CopyResult)
     assert lines[1].to_device_gb_per_s == pytest.approx(25, rel=1e-3)
     assert lines[1].from_device_gb_per_s == pytest.approx(25, rel=1e-3)
 
@@ -52,7 +52,7 @@ def test_copies_are_told_in_gb_per_s(library: Path, monkeypatch: pytest.MonkeyPa
 def test_arithmetic_is_told_with_its_rates_and_nothing_wrong(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, lines = told(library, monkeypatch, "arithmetic")
     found = lines[1]
-    assert isinstance(found, Computed)
+    assert isinstance(found, ArithmeticResult)
     assert found.daxpy_gb_per_s == pytest.approx(2000, rel=1e-3)
     assert found.dgemm_gflop_per_s == pytest.approx(10_000, rel=1e-3)
     assert found.tested_bytes == pytest.approx(0.9 * (1 << 20), abs=64)
@@ -67,7 +67,7 @@ def test_a_wrong_result_is_told_and_run_again(
 ) -> None:
     _, lines = told(library, monkeypatch, "arithmetic", wrong=f"0:{kernel}")
     found = lines[1]
-    assert isinstance(found, Computed)
+    assert isinstance(found, ArithmeticResult)
     (wrong,) = found.wrong
     assert (wrong.test, wrong.first) == (test, first)
     assert 0 < wrong.count < wrong.of
@@ -76,21 +76,21 @@ def test_a_wrong_result_is_told_and_run_again(
 
 def test_a_result_that_was_wrong_once_says_so(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, lines = told(library, monkeypatch, "arithmetic", wrong="0:memory_write", wrong_times=1)
-    assert isinstance(lines[1], Computed)
+    assert isinstance(lines[1], ArithmeticResult)
     assert [(wrong.count, wrong.again) for wrong in lines[1].wrong] == [(1, 0)]
 
 
 def test_memory_in_many_pieces_is_tested_all_the_same(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, lines = told(library, monkeypatch, "arithmetic", piece_kib=600, wrong="0:memory_write", wrong_times=3)
     found = lines[1]
-    assert isinstance(found, Computed)
+    assert isinstance(found, ArithmeticResult)
     assert found.tested_bytes == pytest.approx(0.9 * (1 << 20), abs=64)
     assert [(wrong.count, wrong.first) for wrong in found.wrong] == [(3, 336)]
 
 
 def test_memory_that_cannot_be_had_at_all_is_not_tested(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, lines = told(library, monkeypatch, "arithmetic", free_mib=0.05)
-    assert isinstance(lines[1], Failed)
+    assert isinstance(lines[1], GpuFailure)
 
 
 def test_nothing_is_left_allocated(
@@ -105,21 +105,21 @@ def test_a_gpu_without_memory_is_told_by_the_drivers_name_for_it(
     library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, lines = told(library, monkeypatch, "copies", count=3, error="1:cuMemAlloc:2")
-    assert lines[3] == Failed(1, "cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY")
-    assert isinstance(lines[5], Copied)
+    assert lines[3] == GpuFailure(1, "cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY")
+    assert isinstance(lines[5], CopyResult)
 
 
 @pytest.mark.parametrize(
     ("error", "failed"),
     [
-        ("0:cuDevicePrimaryCtxRetain:46", Failed(0, "cuDevicePrimaryCtxRetain", "CUDA_ERROR_DEVICE_UNAVAILABLE")),
-        ("0:cuMemHostAlloc:2", Failed(0, "cuMemHostAlloc", "CUDA_ERROR_OUT_OF_MEMORY")),
-        ("0:cuEventSynchronize:214", Failed(0, "cuEventSynchronize", "CUDA_ERROR_ECC_UNCORRECTABLE")),
-        ("0:cuEventSynchronize:4711", Failed(0, "cuEventSynchronize", "error 4711")),
+        ("0:cuDevicePrimaryCtxRetain:46", GpuFailure(0, "cuDevicePrimaryCtxRetain", "CUDA_ERROR_DEVICE_UNAVAILABLE")),
+        ("0:cuMemHostAlloc:2", GpuFailure(0, "cuMemHostAlloc", "CUDA_ERROR_OUT_OF_MEMORY")),
+        ("0:cuEventSynchronize:214", GpuFailure(0, "cuEventSynchronize", "CUDA_ERROR_ECC_UNCORRECTABLE")),
+        ("0:cuEventSynchronize:4711", GpuFailure(0, "cuEventSynchronize", "error 4711")),
     ],
 )
 def test_what_the_driver_refuses_is_told(
-    library: Path, monkeypatch: pytest.MonkeyPatch, error: str, failed: Failed
+    library: Path, monkeypatch: pytest.MonkeyPatch, error: str, failed: GpuFailure
 ) -> None:
     assert told(library, monkeypatch, "copies", error=error)[1][-1] == failed
 
@@ -127,42 +127,42 @@ def test_what_the_driver_refuses_is_told(
 @pytest.mark.parametrize("function", ["cuModuleLoadData", "cuLaunchKernel"])
 def test_a_refused_kernel_is_told(library: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     _, lines = told(library, monkeypatch, "arithmetic", error=f"0:{function}:218")
-    assert lines[-1] == Failed(0, function, "CUDA_ERROR_INVALID_PTX")
+    assert lines[-1] == GpuFailure(0, function, "CUDA_ERROR_INVALID_PTX")
 
 
 def test_a_gpu_that_has_no_address_is_told_without_one(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(library, monkeypatch, "copies", error="0:cuDeviceGet:101")[1] == [
-        Failed(0, "cuDeviceGet", "CUDA_ERROR_INVALID_DEVICE")
+        GpuFailure(0, "cuDeviceGet", "CUDA_ERROR_INVALID_DEVICE")
     ]
 
 
 def test_a_driver_without_gpus_is_unavailable(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(library, monkeypatch, "copies", init=100) == (
         UNAVAILABLE,
-        [Unavailable("cuInit: CUDA_ERROR_NO_DEVICE")],
+        [NoUsableGpu("cuInit: CUDA_ERROR_NO_DEVICE")],
     )
 
 
 def test_no_library_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, (line,) = told(tmp_path / "libcuda.so.1", monkeypatch, "copies")
     assert code == UNAVAILABLE
-    assert isinstance(line, Unavailable)
+    assert isinstance(line, NoUsableGpu)
     assert "libcuda.so.1" in line.message
 
 
 def test_a_library_that_is_no_driver_is_an_error() -> None:
     with pytest.raises(CudaError, match="cuInit: not in this driver"):
-        Driver("libc.so.6")
+        CudaDriver("libc.so.6")
 
 
 def test_every_gpu_has_its_time_anew(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_COUNT", "3")
     left_s = []
 
-    def work(_: Device, index: int, __: argparse.Namespace) -> Line:
+    def work(_: CudaDevice, index: int, __: argparse.Namespace) -> Line:
         left_s.append(signal.getitimer(signal.ITIMER_REAL)[0])
         signal.setitimer(signal.ITIMER_REAL, 5.0)  # as if this one had taken long
-        return Failed(index, "", "")
+        return GpuFailure(index, "", "")
 
     main(work, parser().parse_args(["--per-gpu-s", "60", "--library", str(library)]), lambda _: None)
     assert all(seconds > 50 for seconds in left_s)
@@ -182,7 +182,7 @@ def test_a_child_stays_on_the_cpus_of_its_gpu(tmp_path: Path) -> None:
     folder = tmp_path / "sys/bus/pci/devices" / address(0)
     folder.mkdir(parents=True)
     (folder / "local_cpulist").write_text(f"{one}\n")
-    stay_near(address(0), tmp_path)
+    bind_to_cpus(address(0), tmp_path)
     assert os.sched_getaffinity(0) == {one}
 
 
@@ -193,12 +193,12 @@ def test_cpus_that_cannot_be_had_change_nothing(tmp_path: Path, content: str | N
     folder.mkdir(parents=True)
     if content is not None:
         (folder / "local_cpulist").write_text(content)
-    stay_near(address(0), tmp_path)
+    bind_to_cpus(address(0), tmp_path)
     assert os.sched_getaffinity(0) == allowed
 
 
 def test_a_cpu_list_has_ranges() -> None:
-    assert cpus("0-2,8,10-11\n") == {0, 1, 2, 8, 10, 11}
+    assert parse_cpus("0-2,8,10-11\n") == {0, 1, 2, 8, 10, 11}
 
 
 def test_a_child_goes_through_all_gpus_by_default() -> None:
@@ -211,18 +211,18 @@ def test_a_child_goes_through_all_gpus_by_default() -> None:
 pytestmark_library = pytest.mark.usefixtures("library")
 
 
-async def swept(tmp_path: Path, module: str, per_gpu_s: float = 60.0, **settings: object) -> Sweep:
+async def swept(tmp_path: Path, module: str, per_gpu_s: float = 60.0, **settings: object) -> GpuRuns:
     count = int(str(settings.pop("count", 8)))
     node = gpu_node(tmp_path, count, **settings)
-    return await each_gpu(node, module, per_gpu_s=per_gpu_s, total_s=120.0)
+    return await run_on_each_gpu(node, module, per_gpu_s=per_gpu_s, total_s=120.0)
 
 
 @pytestmark_library
-@pytest.mark.parametrize(("module", "kind"), [("copies", Copied), ("arithmetic", Computed)])
+@pytest.mark.parametrize(("module", "kind"), [("copies", CopyResult), ("arithmetic", ArithmeticResult)])
 async def test_eight_gpus_are_measured_by_one_child(tmp_path: Path, module: str, kind: type) -> None:
     sweep = await swept(tmp_path, module)
     assert [gpu.address for gpu in sweep.gpus] == [address(index) for index in range(8)]
-    assert all(isinstance(gpu.found, kind) for gpu in sweep.gpus)
+    assert all(isinstance(gpu.result, kind) for gpu in sweep.gpus)
     assert sweep.rest == ""
 
 
@@ -230,7 +230,7 @@ async def test_eight_gpus_are_measured_by_one_child(tmp_path: Path, module: str,
 async def test_a_gpu_that_hangs_costs_only_itself(tmp_path: Path) -> None:
     sweep = await swept(tmp_path, "copies", per_gpu_s=1.0, hang=5)
     assert sweep.gpus[5].trouble == "no end within 1 s: the driver hangs"
-    assert [gpu.index for gpu in sweep.gpus if gpu.found is None] == [5]
+    assert [gpu.index for gpu in sweep.gpus if gpu.result is None] == [5]
     assert len(sweep.gpus) == 8
 
 
@@ -238,7 +238,7 @@ async def test_a_gpu_that_hangs_costs_only_itself(tmp_path: Path) -> None:
 async def test_a_gpu_that_crashes_the_driver_costs_only_itself(tmp_path: Path) -> None:
     sweep = await swept(tmp_path, "arithmetic", crash=7)
     assert "SIGSEGV" in sweep.gpus[7].trouble
-    assert [gpu.index for gpu in sweep.gpus if gpu.found is None] == [7]
+    assert [gpu.index for gpu in sweep.gpus if gpu.result is None] == [7]
 
 
 @pytestmark_library

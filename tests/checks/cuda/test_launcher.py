@@ -16,18 +16,18 @@ from tests.checks.recorded import RecordedCommands
 from muster_checks.base.commands import Output
 from muster_checks.base.counter_history import History
 from muster_checks.base.declaration import NodeView
-from muster_checks.cuda.busy_gpus import occupied, of
-from muster_checks.cuda.launcher import RESTARTS_LIMIT, OneGpu, Sweep, each_gpu, told
-from muster_checks.cuda.protocol import Begun, Copied, Failed, Line, Unavailable, decode, encode
-from muster_checks.nvidia.gpu import Gpu, Reading
+from muster_checks.cuda.busy_gpus import find_busy_gpus, of
+from muster_checks.cuda.launcher import RESTARTS_LIMIT, GpuRun, GpuRuns, read_runs, run_on_each_gpu
+from muster_checks.cuda.protocol import CopyResult, GpuFailure, GpuStart, Line, NoUsableGpu, decode, encode
+from muster_checks.nvidia.gpu import Gpu, GpuReading
 
 
 def lines_of(*lines: Line) -> bytes:
     return b"".join(encode(line) for line in lines)
 
 
-def begun(index: int, count: int = 8) -> Begun:
-    return Begun(index, count, f"0000:{0x18 + 0x10 * index:02X}:00.0", "NVIDIA H200")
+def begun(index: int, count: int = 8) -> GpuStart:
+    return GpuStart(index, count, f"0000:{0x18 + 0x10 * index:02X}:00.0", "NVIDIA H200")
 
 
 class Children(RecordedCommands):
@@ -44,10 +44,10 @@ class Children(RecordedCommands):
         return answer if isinstance(answer, Output) else Output(argv=line, exit_code=0, stdout=answer)
 
 
-async def swept(*answers: Output | bytes, history: History | None = None) -> tuple[Sweep, Children]:
+async def swept(*answers: Output | bytes, history: History | None = None) -> tuple[GpuRuns, Children]:
     children = Children(*answers)
     node = NodeView(commands=children, history=history or History())
-    return await each_gpu(node, "copies", per_gpu_s=60.0, total_s=300.0), children
+    return await run_on_each_gpu(node, "copies", per_gpu_s=60.0, total_s=300.0), children
 
 
 def died(text: bytes, of: int = signal.SIGKILL) -> Output:
@@ -60,15 +60,15 @@ def first_of(call: tuple[tuple[str, ...], float]) -> str:
 
 async def test_a_child_that_died_is_started_again_behind_its_gpu() -> None:
     sweep, children = await swept(
-        died(lines_of(begun(0), Copied(0, 25.0, 26.0), begun(1))), lines_of(begun(2, 3), Copied(2, 24.0, 24.0))
+        died(lines_of(begun(0), CopyResult(0, 25.0, 26.0), begun(1))), lines_of(begun(2, 3), CopyResult(2, 24.0, 24.0))
     )
     assert [first_of(call) for call in children.calls] == ["0", "2"]
-    assert [gpu.found is not None for gpu in sweep.gpus] == [True, False, True]
-    assert sweep.gpus[1] == OneGpu(1, address(1), "NVIDIA H200", trouble="python3: killed by SIGKILL")
+    assert [gpu.result is not None for gpu in sweep.gpus] == [True, False, True]
+    assert sweep.gpus[1] == GpuRun(1, address(1), "NVIDIA H200", trouble="python3: killed by SIGKILL")
 
 
 async def test_a_driver_that_broke_with_its_child_leaves_the_rest_unknown() -> None:
-    broken = Output(argv=("python3",), exit_code=3, stdout=lines_of(Unavailable("cuInit: CUDA_ERROR_UNKNOWN")))
+    broken = Output(argv=("python3",), exit_code=3, stdout=lines_of(NoUsableGpu("cuInit: CUDA_ERROR_UNKNOWN")))
     sweep, _ = await swept(died(lines_of(begun(0))), broken)
     assert len(sweep.gpus) == 1
     assert sweep.rest == "cuInit: CUDA_ERROR_UNKNOWN"
@@ -76,7 +76,7 @@ async def test_a_driver_that_broke_with_its_child_leaves_the_rest_unknown() -> N
 
 async def test_a_child_that_dies_before_the_first_gpu_is_not_started_again() -> None:
     sweep, children = await swept(died(b"", signal.SIGSEGV))
-    assert sweep == Sweep((), "python3: killed by SIGSEGV")
+    assert sweep == GpuRuns((), "python3: killed by SIGSEGV")
     assert len(children.calls) == 1
 
 
@@ -99,8 +99,8 @@ async def test_children_that_always_die_come_to_an_end() -> None:
 
 
 def test_a_failure_before_the_address_is_known_has_none() -> None:
-    assert told([Failed(3, "cuDeviceGet", "CUDA_ERROR_INVALID_DEVICE")], "") == [
-        OneGpu(3, "", "", trouble="cuDeviceGet: CUDA_ERROR_INVALID_DEVICE", error="CUDA_ERROR_INVALID_DEVICE")
+    assert read_runs([GpuFailure(3, "cuDeviceGet", "CUDA_ERROR_INVALID_DEVICE")], "") == [
+        GpuRun(3, "", "", trouble="cuDeviceGet: CUDA_ERROR_INVALID_DEVICE", error="CUDA_ERROR_INVALID_DEVICE")
     ]
 
 
@@ -111,23 +111,23 @@ def test_what_a_library_prints_between_the_lines_is_passed_over() -> None:
 
 @pytest.mark.parametrize("text", [*TEXTS, b'{"type":"beg\xffun"}\n', b"[" * 100_000 + b"\n", b"{" * 100_000])
 def test_no_text_of_a_child_breaks_its_reader(text: bytes) -> None:
-    assert told(decode(text), "") == []
+    assert read_runs(decode(text), "") == []
 
 
 def test_a_child_that_prints_without_end_is_read_as_far_as_it_makes_sense() -> None:
-    assert told(decode(huge(lines_of(begun(0)), b"{}\n")[: 4 << 20]), "stopped") == [
-        OneGpu(0, address(0), "NVIDIA H200", trouble="stopped")
+    assert read_runs(decode(huge(lines_of(begun(0)), b"{}\n")[: 4 << 20]), "stopped") == [
+        GpuRun(0, address(0), "NVIDIA H200", trouble="stopped")
     ]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=60) | any_json().map(lambda value: json.dumps(value).encode()), max_size=5))
 def test_no_line_breaks_the_reader(lines: list[bytes]) -> None:
-    told(decode(b"\n".join(lines)), "")
+    read_runs(decode(b"\n".join(lines)), "")
 
 
 def test_lines_come_back_as_they_were() -> None:
-    lines: list[Line] = [begun(0), Copied(0, 25.0, 26.0), Failed(1, "cuMemAlloc", "x"), Unavailable("no")]
+    lines: list[Line] = [begun(0), CopyResult(0, 25.0, 26.0), GpuFailure(1, "cuMemAlloc", "x"), NoUsableGpu("no")]
     assert decode(lines_of(*lines)) == lines
 
 
@@ -141,17 +141,17 @@ def test_lines_come_back_as_they_were() -> None:
     ],
 )
 def test_a_gpu_that_others_use_is_known(gpu: Gpu, why: str) -> None:
-    assert of(Reading(source="nvml", gpus=(gpu,))).get("a", "") == why
+    assert of(GpuReading(source="nvml", gpus=(gpu,))).get("a", "") == why
 
 
 async def test_a_driver_that_does_not_say_who_uses_a_gpu_holds_up_nothing(tmp_path: Path) -> None:
-    assert await occupied(gpu_node(tmp_path, 1)) == {}
+    assert await find_busy_gpus(gpu_node(tmp_path, 1)) == {}
 
 
 async def test_who_uses_a_gpu_is_read_from_the_driver(tmp_path: Path) -> None:
-    reading = Reading(source="nvml", gpus=(Gpu(index=0, address=address(0), memory_used_mib=9000.0),))
+    reading = GpuReading(source="nvml", gpus=(Gpu(index=0, address=address(0), memory_used_mib=9000.0),))
     answer = msgspec.json.encode({"reading": reading})
-    found = await occupied(
+    found = await find_busy_gpus(
         gpu_node(tmp_path, 1, {f"{sys.executable} -X utf8 -P -m muster_checks.nvidia.nvml_child": answer})
     )
     assert list(found) == [address(0)]

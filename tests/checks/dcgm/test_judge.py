@@ -5,31 +5,34 @@ from pathlib import Path
 import pytest
 from tests.checks.bad_input import TEXTS
 
-from muster_checks.base.execution import CannotTell, judge_recorded
+from muster_checks.base.execution import CannotTell, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Result, Verdict
 from muster_checks.dcgm import DCGM, DcgmParameters
-from muster_checks.dcgm.errors import Says, meaning_of, meanings
+from muster_checks.dcgm.errors import ErrorKind, find_meaning, load_meanings
 from muster_checks.dcgm.judge import judge
-from muster_checks.dcgm.parse import Diagnosis, Entity, Error, Outcome, Status, parse
+from muster_checks.dcgm.parse import DcgmEntity, DcgmStatus, DcgmTestResult, Diagnosis, DiagnosisError, parse
 
 SAMPLES = Path(__file__).parent / "samples"
-GPU5 = (Entity("GPU", 5),)
+GPU5 = (DcgmEntity("GPU", 5),)
 
 
 def recorded(name: str) -> Result:
-    result = judge_recorded(DCGM, (SAMPLES / name).read_bytes(), DcgmParameters())
+    result = run_recorded(DCGM, (SAMPLES / name).read_bytes(), DcgmParameters())
     assert result is not None
     return result
 
 
-def judged(*outcomes: Outcome) -> list[Finding]:
+def judged(*outcomes: DcgmTestResult) -> list[Finding]:
     return judge(Diagnosis(outcomes), {5: "0000:bd:00.0"})
 
 
 def failed(
-    *errors: Error, test: str = "pcie", status: Status = Status.FAIL, entities: tuple[Entity, ...] = GPU5
+    *errors: DiagnosisError,
+    test: str = "pcie",
+    status: DcgmStatus = DcgmStatus.FAIL,
+    entities: tuple[DcgmEntity, ...] = GPU5,
 ) -> Finding:
-    (finding,) = judged(Outcome(test, status, entities, errors))
+    (finding,) = judged(DcgmTestResult(test, status, entities, errors))
     return finding
 
 
@@ -81,7 +84,7 @@ def test_a_check_of_the_installation_has_its_own_reason() -> None:
 
 
 def test_an_error_of_the_installation_without_a_name_goes_by_its_test() -> None:
-    assert failed(Error(22, "cannot open libcuda"), test="software").reason == "DcgmSoftware"
+    assert failed(DiagnosisError(22, "cannot open libcuda"), test="software").reason == "DcgmSoftware"
 
 
 @pytest.mark.parametrize(
@@ -102,51 +105,58 @@ def test_an_error_of_the_installation_without_a_name_goes_by_its_test() -> None:
 def test_what_a_failure_asks_for_is_its_codes_action(
     code: int | None, verdict: Verdict, fault_class: FaultClass
 ) -> None:
-    finding = failed(Error(code, "text"))
+    finding = failed(DiagnosisError(code, "text"))
     assert (finding.verdict, finding.fault_class) == (verdict, fault_class)
 
 
 def test_a_failure_that_measured_nothing_says_why() -> None:
-    assert failed(Error(56, "Cannot allocate memory")).message == (
+    assert failed(DiagnosisError(56, "Cannot allocate memory")).message == (
         "pcie could not be measured: Cannot allocate memory (DCGM_FR_MEMORY_ALLOC; somebody else holds the memory)"
     )
 
 
 def test_of_several_errors_the_worst_decides() -> None:
-    finding = failed(Error(56, "busy"), Error(4, "broken"), Error(58, "mismatch"))
+    finding = failed(DiagnosisError(56, "busy"), DiagnosisError(4, "broken"), DiagnosisError(58, "mismatch"))
     assert (finding.verdict, finding.fault_class) == (Verdict.FAIL, FaultClass.CONTACT)
     assert finding.message.startswith("pcie failed: broken (DCGM_FR_VOLATILE_DBE_DETECTED); mismatch")
 
 
 def test_a_warning_warns_whatever_its_code() -> None:
-    assert failed(Error(58, "text"), status=Status.WARN).verdict is Verdict.WARN
-    assert failed(status=Status.WARN).fault_class is FaultClass.NONE
+    assert failed(DiagnosisError(58, "text"), status=DcgmStatus.WARN).verdict is Verdict.WARN
+    assert failed(status=DcgmStatus.WARN).fault_class is FaultClass.NONE
 
 
 def test_a_failure_of_many_gpus_is_that_of_those_it_names() -> None:
-    entities = tuple(Entity("GPU", number) for number in range(8))
-    named = judged(Outcome("Memory", Status.FAIL, entities, (Error(None, "GPU 5 mismatch"), Error(None, "GPU 6 too"))))
+    entities = tuple(DcgmEntity("GPU", number) for number in range(8))
+    named = judged(
+        DcgmTestResult(
+            "Memory",
+            DcgmStatus.FAIL,
+            entities,
+            (DiagnosisError(None, "GPU 5 mismatch"), DiagnosisError(None, "GPU 6 too")),
+        )
+    )
     assert [one.component for one in named] == ["gpu/0000:bd:00.0", "gpu/6"]
-    assert len(judged(Outcome("Memory", Status.FAIL, entities, (Error(None, "mismatch"),)))) == 8
-    assert len(judged(Outcome("Memory", Status.FAIL, entities))) == 8
+    assert len(judged(DcgmTestResult("Memory", DcgmStatus.FAIL, entities, (DiagnosisError(None, "mismatch"),)))) == 8
+    assert len(judged(DcgmTestResult("Memory", DcgmStatus.FAIL, entities))) == 8
 
 
 def test_a_gpu_that_an_error_of_its_result_does_not_name_is_still_blamed() -> None:
-    assert failed(Error(None, "GPU 7 did not answer")).component == "gpu/0000:bd:00.0"
+    assert failed(DiagnosisError(None, "GPU 7 did not answer")).component == "gpu/0000:bd:00.0"
 
 
 def test_what_is_of_no_gpu_is_of_the_host() -> None:
     assert failed(entities=()).component == "host"
-    assert failed(entities=(Entity("CPU", 0),)).component == "host"
+    assert failed(entities=(DcgmEntity("CPU", 0),)).component == "host"
 
 
 def test_a_result_without_a_status_is_unknown() -> None:
-    finding = failed(status=Status.UNREADABLE)
+    finding = failed(status=DcgmStatus.UNREADABLE)
     assert (finding.verdict, finding.component) == (Verdict.UNKNOWN, "gpu/0000:bd:00.0")
 
 
 def test_a_skipped_test_is_told_so_that_what_it_found_before_stays_open() -> None:
-    findings = judged(Outcome("memtest", Status.SKIP, GPU5), Outcome("pcie", Status.PASS, GPU5))
+    findings = judged(DcgmTestResult("memtest", DcgmStatus.SKIP, GPU5), DcgmTestResult("pcie", DcgmStatus.PASS, GPU5))
     assert [(one.verdict, one.reason) for one in findings] == [
         (Verdict.PASS, "Passed"),
         (Verdict.SKIP, "DcgmMemtest"),
@@ -154,14 +164,14 @@ def test_a_skipped_test_is_told_so_that_what_it_found_before_stays_open() -> Non
 
 
 def test_a_test_that_was_skipped_for_nobody_in_particular_was_skipped_for_all_that_are_known() -> None:
-    findings = judged(Outcome("memtest", Status.SKIP, ()), Outcome("pcie", Status.PASS, GPU5))
+    findings = judged(DcgmTestResult("memtest", DcgmStatus.SKIP, ()), DcgmTestResult("pcie", DcgmStatus.PASS, GPU5))
     skipped = {one.component for one in findings if one.verdict is Verdict.SKIP}
     assert skipped == {"host", *(one.component for one in findings if one.verdict is Verdict.PASS)}
 
 
 def test_a_run_in_which_all_was_skipped_measured_nothing() -> None:
     with pytest.raises(CannotTell, match="every test was skipped"):
-        judged(Outcome("memtest", Status.SKIP, GPU5))
+        judged(DcgmTestResult("memtest", DcgmStatus.SKIP, GPU5))
 
 
 def test_a_run_that_broke_off_measured_nothing() -> None:
@@ -170,7 +180,7 @@ def test_a_run_that_broke_off_measured_nothing() -> None:
 
 
 def test_a_gpu_with_something_against_it_has_no_pass() -> None:
-    findings = judged(Outcome("pcie", Status.PASS, GPU5), Outcome("memory", Status.WARN, GPU5))
+    findings = judged(DcgmTestResult("pcie", DcgmStatus.PASS, GPU5), DcgmTestResult("memory", DcgmStatus.WARN, GPU5))
     assert [one.verdict for one in findings] == [Verdict.WARN]
 
 
@@ -180,18 +190,21 @@ def test_reasons_are_words_of_a_condition() -> None:
 
 
 def test_every_code_of_dcgm_has_its_row() -> None:
-    assert sorted(meanings()) == list(range(1, 130))
-    assert meaning_of(29).name == "DCGM_FR_PERSISTENCE_MODE"
+    assert sorted(load_meanings()) == list(range(1, 130))
+    assert find_meaning(29).name == "DCGM_FR_PERSISTENCE_MODE"
 
 
 def test_every_code_that_measures_nothing_says_why() -> None:
-    assert all(bool(meaning.why) == (meaning.says is Says.UNMEASURED) for meaning in meanings().values())
+    assert all(bool(meaning.why) == (meaning.says is ErrorKind.UNMEASURED) for meaning in load_meanings().values())
 
 
 def test_what_asks_for_nothing_does_not_fail() -> None:
-    assert {m.says for m in meanings().values() if m.fault_class is FaultClass.NONE} <= {Says.NOTICE, Says.UNMEASURED}
+    assert {m.says for m in load_meanings().values() if m.fault_class is FaultClass.NONE} <= {
+        ErrorKind.NOTICE,
+        ErrorKind.UNMEASURED,
+    }
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_of_another_kind_is_not_ours(text: bytes) -> None:
-    assert judge_recorded(DCGM, text, DcgmParameters()) is None
+    assert run_recorded(DCGM, text, DcgmParameters()) is None

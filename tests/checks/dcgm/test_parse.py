@@ -12,7 +12,7 @@ from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.dcgm.discovery import parse as parse_discovery
 from muster_checks.dcgm.judge import judge
-from muster_checks.dcgm.parse import Entity, Error, Outcome, Status, is_diagnosis, parse
+from muster_checks.dcgm.parse import DcgmEntity, DcgmStatus, DcgmTestResult, DiagnosisError, is_diagnosis, parse
 
 SAMPLES = Path(__file__).parent / "samples"
 NAMES = sorted(path.name for path in SAMPLES.glob("*.json"))
@@ -22,7 +22,7 @@ def sample(name: str) -> bytes:
     return (SAMPLES / name).read_bytes()
 
 
-def outcome(result: object, root: str = "DCGM Diagnostic", **test: object) -> Outcome:
+def outcome(result: object, root: str = "DCGM Diagnostic", **test: object) -> DcgmTestResult:
     tests = [{"name": "pcie", "results": [result], **test}]
     return parse(json.dumps({root: {"test_categories": [{"tests": tests}]}}).encode()).outcomes[0]
 
@@ -30,55 +30,55 @@ def outcome(result: object, root: str = "DCGM Diagnostic", **test: object) -> Ou
 @pytest.mark.parametrize(
     ("result", "entities"),
     [
-        ({"entity_group": "GPU", "entity_group_id": 1, "entity_id": 5}, (Entity("GPU", 5),)),
-        ({"entity_group": "CPU", "entity_id": 0}, (Entity("CPU", 0),)),
+        ({"entity_group": "GPU", "entity_group_id": 1, "entity_id": 5}, (DcgmEntity("GPU", 5),)),
+        ({"entity_group": "CPU", "entity_id": 0}, (DcgmEntity("CPU", 0),)),
         ({"entity_group": "GPU", "entity_id": "N/A"}, ()),
-        ({"gpu_id": "5"}, (Entity("GPU", 5),)),
-        ({"gpu_id": 5}, (Entity("GPU", 5),)),
+        ({"gpu_id": "5"}, (DcgmEntity("GPU", 5),)),
+        ({"gpu_id": 5}, (DcgmEntity("GPU", 5),)),
         ({"gpu_id": 4294967295}, ()),
-        ({"gpu_ids": "0,1,12"}, (Entity("GPU", 0), Entity("GPU", 1), Entity("GPU", 12))),
+        ({"gpu_ids": "0,1,12"}, (DcgmEntity("GPU", 0), DcgmEntity("GPU", 1), DcgmEntity("GPU", 12))),
         ({"gpu_ids": ""}, ()),
         ({}, ()),
     ],
 )
-def test_a_result_is_of_the_entities_it_names(result: dict[str, object], entities: tuple[Entity, ...]) -> None:
+def test_a_result_is_of_the_entities_it_names(result: dict[str, object], entities: tuple[DcgmEntity, ...]) -> None:
     assert outcome({"status": "Pass", **result}).entities == entities
 
 
 @pytest.mark.parametrize(
     ("said", "status"),
     [
-        ("Pass", Status.PASS),
-        ("PASS", Status.PASS),
-        ("Fail", Status.FAIL),
-        ("Warn", Status.WARN),
-        ("Skip", Status.SKIP),
-        ("Skipped", Status.SKIP),
-        ("Not Run", Status.SKIP),
-        ("", Status.UNREADABLE),
-        ("perhaps", Status.UNREADABLE),
-        (None, Status.UNREADABLE),
-        (7, Status.UNREADABLE),
+        ("Pass", DcgmStatus.PASS),
+        ("PASS", DcgmStatus.PASS),
+        ("Fail", DcgmStatus.FAIL),
+        ("Warn", DcgmStatus.WARN),
+        ("Skip", DcgmStatus.SKIP),
+        ("Skipped", DcgmStatus.SKIP),
+        ("Not Run", DcgmStatus.SKIP),
+        ("", DcgmStatus.UNREADABLE),
+        ("perhaps", DcgmStatus.UNREADABLE),
+        (None, DcgmStatus.UNREADABLE),
+        (7, DcgmStatus.UNREADABLE),
     ],
 )
-def test_a_status_is_read_in_any_case(said: object, status: Status) -> None:
+def test_a_status_is_read_in_any_case(said: object, status: DcgmStatus) -> None:
     assert outcome({"status": said}).status is status
 
 
 @pytest.mark.parametrize(
     ("result", "errors"),
     [
-        ({"warnings": [{"warning": " text ", "error_id": 29}]}, (Error(29, "text"),)),
-        ({"warnings": [{"warnings": "text", "error_id": 29}]}, (Error(29, "text"),)),  # DCGM 3, level 1
-        ({"warnings": [{"error_id": 29}, {"warning": 5}]}, (Error(29, ""), Error(None, ""))),
-        ({"warnings": ["one", "two", ""]}, (Error(None, "one"), Error(None, "two"))),
-        ({"warnings": "text", "error_id": 29}, (Error(29, "text"),)),  # DCGM 2
-        ({"warning": "text"}, (Error(None, "text"),)),
-        ({"warnings": [{"warning": "text", "error_id": 0}]}, (Error(None, "text"),)),
+        ({"warnings": [{"warning": " text ", "error_id": 29}]}, (DiagnosisError(29, "text"),)),
+        ({"warnings": [{"warnings": "text", "error_id": 29}]}, (DiagnosisError(29, "text"),)),  # DCGM 3, level 1
+        ({"warnings": [{"error_id": 29}, {"warning": 5}]}, (DiagnosisError(29, ""), DiagnosisError(None, ""))),
+        ({"warnings": ["one", "two", ""]}, (DiagnosisError(None, "one"), DiagnosisError(None, "two"))),
+        ({"warnings": "text", "error_id": 29}, (DiagnosisError(29, "text"),)),  # DCGM 2
+        ({"warning": "text"}, (DiagnosisError(None, "text"),)),
+        ({"warnings": [{"warning": "text", "error_id": 0}]}, (DiagnosisError(None, "text"),)),
         ({"warnings": [None, 5]}, ()),
     ],
 )
-def test_errors_are_read_in_every_form(result: dict[str, object], errors: tuple[Error, ...]) -> None:
+def test_errors_are_read_in_every_form(result: dict[str, object], errors: tuple[DiagnosisError, ...]) -> None:
     assert outcome({"status": "Fail", **result}).errors == errors
 
 
@@ -93,7 +93,7 @@ def test_errors_are_read_in_every_form(result: dict[str, object], errors: tuple[
     ],
 )
 def test_the_one_gpu_that_an_error_names_is_known(text: str, gpu: int | None) -> None:
-    assert Error(None, text).gpu == gpu
+    assert DiagnosisError(None, text).gpu == gpu
 
 
 def test_information_is_read_as_text_or_list() -> None:
@@ -110,8 +110,8 @@ def test_what_belongs_to_the_whole_test_is_a_result_of_its_own() -> None:
         }
     }
     outcomes = parse(json.dumps(text).encode()).outcomes
-    assert [one.entities for one in outcomes] == [(Entity("GPU", 0),), ()]
-    assert outcomes[1].errors == (Error(44, "nothing to see"),)
+    assert [one.entities for one in outcomes] == [(DcgmEntity("GPU", 0),), ()]
+    assert outcomes[1].errors == (DiagnosisError(44, "nothing to see"),)
 
 
 def test_a_summary_that_repeats_its_results_says_nothing_new() -> None:

@@ -11,7 +11,7 @@ from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.dcgm import DCGM, DcgmParameters
 from muster_checks.dcgm.probe import LEVEL_TIMEOUT_S, diagnose
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 SAMPLES = Path(__file__).parent / "samples"
 DISCOVERY = (SAMPLES / "discovery.txt").read_bytes()
@@ -159,4 +159,4 @@ async def test_a_node_without_gpus_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_check_is_shipped() -> None:
-    assert registry(())["dcgm"] is DCGM
+    assert load_registry(())["dcgm"] is DCGM

@@ -17,9 +17,9 @@ from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import FaultClass, Finding, Result, Verdict
 from muster_checks.disk import DISK, NODE_PATHS, DiskParameters
 from muster_checks.disk.judge import judge_filesystem
-from muster_checks.disk.mounts import Filesystem, filesystems, parse_mountinfo, serving
+from muster_checks.disk.mounts import Filesystem, find_serving_mount, group_filesystems, parse_mountinfo
 from muster_checks.disk.probe import probe
-from muster_checks.disk.space import Space, Spaces, read_space
+from muster_checks.disk.space import DiskSpace, SpaceReader, read_space
 
 SAMPLES = Path(__file__).parent / "samples"
 NODE = (SAMPLES / "mountinfo_node.txt").read_text()
@@ -38,17 +38,17 @@ def here(root: Path, options: str = "rw", above: str = "rw", kind: str = "ext4")
     return f"27 1 {os.major(device)}:{os.minor(device)} / / {above},relatime shared:1 - {kind} /dev/vda1 {options}"
 
 
-def judged(space: Space | None, *, needed: bool = True, error: OSError | None = None) -> list[Finding]:
+def judged(space: DiskSpace | None, *, needed: bool = True, error: OSError | None = None) -> list[Finding]:
     return judge_filesystem(ROOT, space, error, needed, DiskParameters())
 
 
 def names(root: Path, mountinfo: str) -> dict[str, bool]:
     """Each file system and whether it was stopped."""
-    return {fs.name: fs.stopped for fs in filesystems(node(root), parse_mountinfo(mountinfo))}
+    return {fs.name: fs.stopped for fs in group_filesystems(node(root), parse_mountinfo(mountinfo))}
 
 
 def test_only_local_file_systems_that_can_be_written_and_are_the_nodes_are_looked_at(tmp_path: Path) -> None:
-    found = filesystems(node(tmp_path), parse_mountinfo(NODE))
+    found = group_filesystems(node(tmp_path), parse_mountinfo(NODE))
     assert {fs.name: fs.point for fs in found} == {
         "nvme0n1p2": "/",
         "nvme0n1p1": "/boot/efi",
@@ -137,18 +137,18 @@ async def test_our_own_mounts_stand_in_where_the_first_process_is_hidden(tmp_pat
 @pytest.mark.parametrize(
     ("space", "needed", "expected"),
     [
-        (Space(10.0, 5.0, GIB), True, ("Ok", Verdict.PASS)),
-        (Space(9.9, 50.0, GIB), True, ("SpaceLow", Verdict.WARN)),
-        (Space(50.0, 4.9, GIB), True, ("InodesLow", Verdict.WARN)),
-        (Space(50.0, None, GIB), True, ("Ok", Verdict.PASS)),
-        (Space(0.0, 50.0, 0), True, ("DiskFull", Verdict.FAIL)),
-        (Space(50.0, 0.0, GIB), True, ("DiskFull", Verdict.FAIL)),
-        (Space(1.0, 1.0, GIB), False, ("Ok", Verdict.PASS)),
-        (Space(0.0, 1.0, 0), False, ("DiskFull", Verdict.WARN)),
+        (DiskSpace(10.0, 5.0, GIB), True, ("Ok", Verdict.PASS)),
+        (DiskSpace(9.9, 50.0, GIB), True, ("SpaceLow", Verdict.WARN)),
+        (DiskSpace(50.0, 4.9, GIB), True, ("InodesLow", Verdict.WARN)),
+        (DiskSpace(50.0, None, GIB), True, ("Ok", Verdict.PASS)),
+        (DiskSpace(0.0, 50.0, 0), True, ("DiskFull", Verdict.FAIL)),
+        (DiskSpace(50.0, 0.0, GIB), True, ("DiskFull", Verdict.FAIL)),
+        (DiskSpace(1.0, 1.0, GIB), False, ("Ok", Verdict.PASS)),
+        (DiskSpace(0.0, 1.0, 0), False, ("DiskFull", Verdict.WARN)),
         (None, True, ("Ok", Verdict.PASS)),
     ],
 )
-def test_space(space: Space | None, needed: bool, expected: tuple[str, Verdict]) -> None:
+def test_space(space: DiskSpace | None, needed: bool, expected: tuple[str, Verdict]) -> None:
     assert [(finding.reason, finding.verdict) for finding in judged(space, needed=needed)] == [expected]
 
 
@@ -167,10 +167,12 @@ def test_a_file_system_that_does_not_answer(error: OSError, expected: tuple[str,
 
 def test_the_file_systems_that_the_node_needs_are_those_that_hold_its_folders() -> None:
     mounts = parse_mountinfo(NODE)
-    assert serving(mounts, NODE_PATHS.split(",")) == {"259:2", "253:0"}
-    assert serving(mounts, ["/scratch space/a", "/database", "/home/me"]) == {"259:5", "259:2", "0:50"}
-    assert serving(parse_mountinfo("1 1 8:1 / / rw - ext4 a rw\n2 1 8:2 / / rw - ext4 b rw"), ["/"]) == {"8:2"}
-    assert serving([], ["/"]) == frozenset()
+    assert find_serving_mount(mounts, NODE_PATHS.split(",")) == {"259:2", "253:0"}
+    assert find_serving_mount(mounts, ["/scratch space/a", "/database", "/home/me"]) == {"259:5", "259:2", "0:50"}
+    assert find_serving_mount(parse_mountinfo("1 1 8:1 / / rw - ext4 a rw\n2 1 8:2 / / rw - ext4 b rw"), ["/"]) == {
+        "8:2"
+    }
+    assert find_serving_mount([], ["/"]) == frozenset()
 
 
 class Blocked:
@@ -180,15 +182,15 @@ class Blocked:
         self.go = threading.Event()
         self.asked = 0
 
-    def __call__(self, places: list[Path], device: str) -> Space | None:
+    def __call__(self, places: list[Path], device: str) -> DiskSpace | None:
         self.asked += 1
         self.go.wait(30)
-        return Space(50.0, None, GIB)
+        return DiskSpace(50.0, None, GIB)
 
 
 async def test_a_file_system_that_hangs_is_asked_once_until_it_answers(tmp_path: Path) -> None:
     blocked = Blocked()
-    spaces, view = Spaces(blocked), node(tmp_path)
+    spaces, view = SpaceReader(blocked), node(tmp_path)
     for _ in range(3):
         with pytest.raises(TimeoutError):
             await spaces.ask(view, ROOT, timeout_s=0.01)
@@ -197,17 +199,17 @@ async def test_a_file_system_that_hangs_is_asked_once_until_it_answers(tmp_path:
     for thread in threading.enumerate():
         if thread.name == "statvfs 259:2":
             thread.join()
-    assert await spaces.ask(view, ROOT, timeout_s=30) == Space(50.0, None, GIB)
+    assert await spaces.ask(view, ROOT, timeout_s=30) == DiskSpace(50.0, None, GIB)
     assert blocked.asked == 2
 
 
 async def test_what_a_file_system_answers_reaches_the_verdict(tmp_path: Path) -> None:
-    def broken(places: list[Path], device: str) -> Space | None:
+    def broken(places: list[Path], device: str) -> DiskSpace | None:
         raise OSError(errno.EIO, "Input/output error")
 
     blocked = Blocked()
     view = node(lay_out(tmp_path, {"/proc/1/mountinfo": "27 1 8:1 / / rw - xfs /dev/sda1 rw"}))
-    for spaces, expected in ((Spaces(broken), Verdict.FAIL), (Spaces(blocked), Verdict.UNKNOWN)):
+    for spaces, expected in ((SpaceReader(broken), Verdict.FAIL), (SpaceReader(blocked), Verdict.UNKNOWN)):
         [finding] = await probe(view, DiskParameters(mount_timeout_s=0.01), spaces)
         assert finding.verdict is expected
     blocked.go.set()
@@ -218,7 +220,7 @@ async def test_an_answer_after_the_end_of_the_program_is_lost_quietly() -> None:
 
     async def ask() -> None:
         with pytest.raises(TimeoutError):
-            await Spaces(blocked).ask(node(Path("/")), ROOT, timeout_s=0.01)
+            await SpaceReader(blocked).ask(node(Path("/")), ROOT, timeout_s=0.01)
 
     await asyncio.to_thread(asyncio.run, ask())
     blocked.go.set()
@@ -247,4 +249,4 @@ async def test_no_mountinfo_is_a_failure(tmp_path: Path, text: bytes) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.text() | st.lists(st.text(max_size=6), max_size=12).map(" ".join))
 def test_any_text_can_be_parsed(text: str) -> None:
-    serving(parse_mountinfo(text + " - ext4 a b"), ["/"])
+    find_serving_mount(parse_mountinfo(text + " - ext4 a b"), ["/"])

@@ -12,10 +12,10 @@ from tests.checks.recorded import Answer, failed, hung, lay_out, node
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.disk import DISK, DiskParameters
-from muster_checks.disk.smart import Health, parse_nvme, parse_smartctl
+from muster_checks.disk.smart import SmartHealth, parse_nvme, parse_smartctl
 
 SAMPLES = Path(__file__).parent / "samples"
 SOUND = (SAMPLES / "smartctl_nvme.json").read_bytes()
@@ -55,7 +55,7 @@ def reasons(result: Result | None) -> dict[str, Verdict]:
 
 
 def judged(text: bytes, **parameters: Any) -> dict[str, Verdict]:
-    return reasons(judge_recorded(DISK, text, DiskParameters(**parameters)))
+    return reasons(run_recorded(DISK, text, DiskParameters(**parameters)))
 
 
 def changed(text: bytes, **values: object) -> bytes:
@@ -73,7 +73,7 @@ async def test_a_sound_disk_passes_with_one_finding_and_its_measurements(tmp_pat
 
 
 def test_a_failing_disk_says_all_it_has() -> None:
-    result = judge_recorded(DISK, FAILING, DiskParameters())
+    result = run_recorded(DISK, FAILING, DiskParameters())
     assert reasons(result) == {
         "NvmeUnreliable": Verdict.FAIL,
         "NvmeReadOnly": Verdict.FAIL,
@@ -203,19 +203,19 @@ def test_recorded_output_of_both_tools_is_judged() -> None:
 
 @pytest.mark.parametrize("text", [*TEXTS, VIRTUAL, FORBIDDEN])
 def test_output_that_says_nothing_of_a_disk_is_left_to_others(text: bytes) -> None:
-    assert judge_recorded(DISK, text, DiskParameters()) is None
+    assert run_recorded(DISK, text, DiskParameters()) is None
 
 
 @pytest.mark.parametrize("text", [*mangled(SOUND), *mangled(NVME)])
 def test_output_cut_short_is_never_a_failure(text: bytes) -> None:
-    result = judge_recorded(DISK, text, DiskParameters())
+    result = run_recorded(DISK, text, DiskParameters())
     assert result is None or result.verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("sample", [SOUND, NVME])
 def test_no_missing_or_strange_value_is_a_failure(sample: bytes) -> None:
     for document in replaced(json.loads(sample)):
-        result = judge_recorded(DISK, json.dumps(document).encode(), DiskParameters())
+        result = run_recorded(DISK, json.dumps(document).encode(), DiskParameters())
         assert result is None or result.verdict is not Verdict.FAIL
 
 
@@ -235,10 +235,10 @@ def test_other_json_is_unreadable() -> None:
 @given(any_json())
 def test_any_json_is_judged_or_left(document: object) -> None:
     for text in (document, {"smartctl": document}, {"smartctl": {"messages": document}, "device": document}):
-        result = judge_recorded(DISK, json.dumps(text).encode(), DiskParameters())
+        result = run_recorded(DISK, json.dumps(text).encode(), DiskParameters())
         assert result is None or result.verdict is not Verdict.FAIL
 
 
 def test_a_disk_that_says_nothing_is_told_apart() -> None:
-    assert not Health(device="sda").says_something
-    assert Health(device="sda", passed=False).says_something
+    assert not SmartHealth(device="sda").says_something
+    assert SmartHealth(device="sda", passed=False).says_something

@@ -13,7 +13,7 @@ from tests.checks.recorded import lay_out, node
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gpuconfig import GPUCONFIG, GpuconfigParameters
-from muster_checks.gpuconfig.acs import Port, acs_control, judge_ports, read_ports
+from muster_checks.gpuconfig.acs import AcsPort, acs_control, judge_ports, read_ports
 
 AER, ACS, SRIOV = 0x0001, 0x000D, 0x0010
 ON = 0x1D  # what Linux sets with an IOMMU: source validation, both redirects, upstream forwarding
@@ -86,7 +86,7 @@ def test_any_list_of_capabilities_ends(links: list[tuple[int, int, int]]) -> Non
     ],
 )
 def test_what_redirects_warns_but_for_devices_that_translate_addresses(control: int, verdict: Verdict) -> None:
-    (finding,) = judge_ports([Port("0000:16:00.0", "0000:17:00.0", control)])
+    (finding,) = judge_ports([AcsPort("0000:16:00.0", "0000:17:00.0", control)])
     assert (finding.verdict, finding.component, finding.fault_class) == (verdict, "pci/0000:16:00.0", FaultClass.NONE)
     assert ("setpci -s 0000:16:00.0 ECAP_ACS+6.w=0" in finding.message) is (verdict is Verdict.WARN)
     assert len(finding.message.encode()) <= 256
@@ -121,7 +121,7 @@ def machine(root: Path, cpuinfo: str = BARE_METAL, config: bytes = WITH_ACS, wit
 
 
 def test_the_port_between_a_gpu_and_its_neighbour_is_read_and_no_other(tmp_path: Path) -> None:
-    assert read_ports(node(machine(tmp_path))) == [Port("0000:16:00.0", "0000:17:00.0", ON)]
+    assert read_ports(node(machine(tmp_path))) == [AcsPort("0000:16:00.0", "0000:17:00.0", ON)]
 
 
 @pytest.mark.parametrize("cpuinfo", [VIRTUAL, ARM, ""])

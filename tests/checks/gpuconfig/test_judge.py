@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.checks.nvidia.on_bus import Clock, answer, gpu_node
 from tests.checks.nvidia.samples_of import H100, changed, healthy, numbered, of, series
 
-from muster_checks.base.counter_history import Series
-from muster_checks.base.execution import NotHere, judge_recorded, run_probe
+from muster_checks.base.counter_history import CounterSeries
+from muster_checks.base.execution import NotHere, run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.gpuconfig import GPUCONFIG, GpuconfigParameters
 from muster_checks.gpuconfig.judge import HOST_PIDS, counters, judge, sees_all_processes
-from muster_checks.nvidia.gpu import ComputeMode, Config, Gpu
+from muster_checks.nvidia.gpu import ComputeMode, Gpu, GpuConfig
 
 LIMITS = GpuconfigParameters()
 PASS = (Verdict.PASS, "Ok", FaultClass.NONE)
@@ -144,7 +144,7 @@ def test_a_gpu_that_tells_nothing_is_skipped() -> None:
         judged(Gpu(index=0))
 
 
-def seen(*mib: float) -> dict[str, Series]:
+def seen(*mib: float) -> dict[str, CounterSeries]:
     return series(**{healthy().component: [(60.0 * place, value) for place, value in enumerate(mib)]})
 
 
@@ -201,7 +201,7 @@ async def test_a_leftover_warns_at_the_second_look_and_passes_when_it_is_gone(tm
 
 def test_a_corrupt_inforom_is_found_in_recorded_output() -> None:
     warning = b"WARNING: infoROM is corrupted at gpu 0000:64:00.0\n"
-    result = judge_recorded(GPUCONFIG, H100 + warning, LIMITS)
+    result = run_recorded(GPUCONFIG, H100 + warning, LIMITS)
     assert result is not None
     assert (result.verdict, result.reason, result.findings[0].component) == (
         Verdict.FAIL,
@@ -212,7 +212,7 @@ def test_a_corrupt_inforom_is_found_in_recorded_output() -> None:
 
 NUMBERS = st.none() | st.floats(0, 1e9)
 CONFIGS = st.builds(
-    Config,
+    GpuConfig,
     mig_pending=st.none() | st.booleans(),
     compute_mode=st.none() | st.sampled_from(ComputeMode),
     processes=st.none() | st.integers(0, 9),
@@ -225,7 +225,7 @@ CONFIGS = st.builds(
 
 @given(st.lists(CONFIGS, min_size=1, max_size=4))
 @settings(max_examples=100, deadline=None)
-def test_nothing_but_a_corrupt_inforom_fails(configs: list[Config]) -> None:
+def test_nothing_but_a_corrupt_inforom_fails(configs: list[GpuConfig]) -> None:
     gpus = [changed(gpu, config=config) for gpu, config in zip(numbered(healthy(), *range(4)), configs, strict=False)]
     findings = findings_of(*gpus)
     assert Verdict.FAIL not in {finding.verdict for finding in findings}

@@ -9,14 +9,14 @@ from tests.checks.recorded import hung, lay_out, node
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.gpucount import GPUCOUNT, GpucountParameters
-from muster_checks.nvidia.gpu import Gpu, Reading
+from muster_checks.nvidia.gpu import Gpu, GpuReading
 
 A, B = "0000:0a:00.0", "0000:0b:00.0"
 AT_ONCE = GpucountParameters(confirm_after_s=0.0)
 
 
-def listed(*addresses: str) -> Reading:
-    return Reading(source="nvml", gpus=tuple(Gpu(index=i, address=address) for i, address in enumerate(addresses)))
+def listed(*addresses: str) -> GpuReading:
+    return GpuReading(source="nvml", gpus=tuple(Gpu(index=i, address=address) for i, address in enumerate(addresses)))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_a_gpu_that_is_missing_twice_fails(tmp_path: Path, slept: list[flo
 
 
 async def test_device_numbers_come_from_proc(tmp_path: Path) -> None:
-    reading = Reading(source="nvml", gpus=listed(A).gpus, visible=(0,))
+    reading = GpuReading(source="nvml", gpus=listed(A).gpus, visible=(0,))
     view = gpu_node(tmp_path, reading, A, B)
     for minor, address in enumerate((A, B)):
         text = f"Model: \t\t NVIDIA H100\nDevice Minor: \t {minor}\nGPU Excluded:\t No"
@@ -69,7 +69,7 @@ async def test_a_gpu_that_the_driver_was_told_to_leave_alone_is_not_missing(tmp_
 
 
 async def test_what_proc_does_not_say_hides_nothing(tmp_path: Path) -> None:
-    view = gpu_node(tmp_path, Reading(source="nvml", gpus=listed(A).gpus, visible=(0,)), A, B)
+    view = gpu_node(tmp_path, GpuReading(source="nvml", gpus=listed(A).gpus, visible=(0,)), A, B)
     lay_out(tmp_path, {f"/proc/driver/nvidia/gpus/{B}/information": "Device Minor: \t many"})
     assert (await run_probe(GPUCOUNT, view, AT_ONCE)).findings[0].reason == "GpuNotListed"
 

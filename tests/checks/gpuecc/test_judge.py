@@ -7,7 +7,7 @@ import pytest
 from tests.checks.nvidia.on_bus import Clock, answer, gpu_node
 from tests.checks.nvidia.samples_of import changed, healthy, numbered, of, series
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.execution import NotHere, run_probe
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gpuecc import GPUECC, GpueccParameters
@@ -18,7 +18,7 @@ LIMITS = GpueccParameters()
 PASS = (Verdict.PASS, "Ok", FaultClass.NONE)
 
 
-def judged(*gpus: Gpu, counted: dict[str, Series] | None = None) -> list[tuple[Verdict, str, FaultClass]]:
+def judged(*gpus: Gpu, counted: dict[str, CounterSeries] | None = None) -> list[tuple[Verdict, str, FaultClass]]:
     findings = judge(of(*gpus), counted or {}, LIMITS)
     return [(finding.verdict, finding.reason, finding.fault_class) for finding in findings]
 

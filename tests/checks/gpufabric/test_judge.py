@@ -11,7 +11,7 @@ from muster_checks.base.execution import NotHere, run_probe
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gpufabric import GPUFABRIC, GpufabricParameters
 from muster_checks.gpufabric.judge import judge, unregistered
-from muster_checks.nvidia.gpu import Fabric, Gpu, Recovery
+from muster_checks.nvidia.gpu import Gpu, GpuFabric, RecoveryAction
 
 LIMITS = GpufabricParameters()
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
@@ -33,17 +33,17 @@ def judged(gpu: Gpu, *registering: float) -> list[tuple[Verdict, str, FaultClass
 @pytest.mark.parametrize(
     ("action", "expected"),
     [
-        (Recovery.NONE, (PASS, "Ok", NONE)),
-        (Recovery.RESET, (FAIL, "RecoveryReset", RESET)),
-        (Recovery.REBOOT, (FAIL, "RecoveryReboot", REBOOT)),
-        (Recovery.DRAIN_P2P, (WARN, "RecoveryDrainP2p", RESTART)),
-        (Recovery.DRAIN_AND_RESET, (FAIL, "RecoveryDrainAndReset", RESET)),
-        (Recovery.RECOVER_IMEX, (WARN, "RecoveryRecoverImexDomain", CONTACT)),
-        (Recovery.BUS_RESET, (FAIL, "RecoveryBusReset", RESET)),
-        (Recovery.SYSTEM_REBOOT, (FAIL, "RecoverySystemReboot", REBOOT)),
+        (RecoveryAction.NONE, (PASS, "Ok", NONE)),
+        (RecoveryAction.RESET, (FAIL, "RecoveryReset", RESET)),
+        (RecoveryAction.REBOOT, (FAIL, "RecoveryReboot", REBOOT)),
+        (RecoveryAction.DRAIN_P2P, (WARN, "RecoveryDrainP2p", RESTART)),
+        (RecoveryAction.DRAIN_AND_RESET, (FAIL, "RecoveryDrainAndReset", RESET)),
+        (RecoveryAction.RECOVER_IMEX, (WARN, "RecoveryRecoverImexDomain", CONTACT)),
+        (RecoveryAction.BUS_RESET, (FAIL, "RecoveryBusReset", RESET)),
+        (RecoveryAction.SYSTEM_REBOOT, (FAIL, "RecoverySystemReboot", REBOOT)),
     ],
 )
-def test_every_recovery_action_has_its_class(action: Recovery, expected: tuple[Verdict, str, FaultClass]) -> None:
+def test_every_recovery_action_has_its_class(action: RecoveryAction, expected: tuple[Verdict, str, FaultClass]) -> None:
     assert judged(changed(healthy(), recovery=action)) == [expected]
 
 
@@ -91,13 +91,15 @@ def test_what_is_wrong_is_named() -> None:
 
 
 def test_a_gpu_without_a_fabric_passes_by_its_recovery_action_alone() -> None:
-    assert judged(Gpu(index=0, recovery=Recovery.NONE)) == [(PASS, "Ok", NONE)]
-    assert judged(Gpu(index=0, recovery=Recovery.NONE, fabric=Fabric(state="not-supported"))) == [(PASS, "Ok", NONE)]
+    assert judged(Gpu(index=0, recovery=RecoveryAction.NONE)) == [(PASS, "Ok", NONE)]
+    assert judged(Gpu(index=0, recovery=RecoveryAction.NONE, fabric=GpuFabric(state="not-supported"))) == [
+        (PASS, "Ok", NONE)
+    ]
 
 
 def test_a_gpu_that_tells_neither_is_skipped() -> None:
     with pytest.raises(NotHere):
-        judged(Gpu(index=0, fabric=Fabric(state="not-supported")))
+        judged(Gpu(index=0, fabric=GpuFabric(state="not-supported")))
 
 
 def test_a_fabric_that_cannot_be_read_is_unknown() -> None:

@@ -5,25 +5,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
-from muster_checks.cuda.launcher import OneGpu
-from muster_checks.cuda.protocol import Computed, Wrong
+from muster_checks.cuda.launcher import GpuRun
+from muster_checks.cuda.protocol import ArithmeticResult, WrongValues
 from muster_checks.gpumem import GpumemParameters
-from muster_checks.gpumem.judge import Limits, judge
+from muster_checks.gpumem.judge import GpumemLimits, judge
 from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.nvidia.models import GpuModel
 
-LIMITS = Limits(**GpumemParameters().model_dump(exclude={"expected", "memory_share"}))
+LIMITS = GpumemLimits(**GpumemParameters().model_dump(exclude={"expected", "memory_share"}))
 MODELS = ModelTable([GpuModel("*A100*", memory_gb_per_s=2000.0, fp64_tflops=9.7), GpuModel("*bare*")])
 A100 = "NVIDIA A100-SXM4-80GB"
 
 
 def gpu(
-    index: int = 0, daxpy: float = 1800.0, dgemm: float = 6000.0, wrong: tuple[Wrong, ...] = (), name: str = A100
-) -> OneGpu:
-    return OneGpu(index, f"0000:{index:02x}:00.0", name, Computed(index, daxpy, dgemm, 64 << 30, wrong))
+    index: int = 0, daxpy: float = 1800.0, dgemm: float = 6000.0, wrong: tuple[WrongValues, ...] = (), name: str = A100
+) -> GpuRun:
+    return GpuRun(index, f"0000:{index:02x}:00.0", name, ArithmeticResult(index, daxpy, dgemm, 64 << 30, wrong))
 
 
-def judged(*gpus: OneGpu, held: str = "") -> list[Finding]:
+def judged(*gpus: GpuRun, held: str = "") -> list[Finding]:
     return judge(gpus, MODELS, {"0000:00:00.0": held} if held else {}, LIMITS)
 
 
@@ -41,19 +41,19 @@ def test_a_sound_gpu_passes_with_its_figures() -> None:
     ("again", "fault_class"), [(3, FaultClass.REPLACE), (0, FaultClass.RESET)], ids=["twice", "once"]
 )
 def test_a_wrong_result_fails_and_asks_for_what_its_repetition_says(again: int, fault_class: FaultClass) -> None:
-    (finding,) = judged(gpu(wrong=(Wrong("dgemm", 3, 16_777_216, 131, again),)))
+    (finding,) = judged(gpu(wrong=(WrongValues("dgemm", 3, 16_777_216, 131, again),)))
     assert (finding.verdict, finding.reason, finding.fault_class) == (Verdict.FAIL, "WrongResult", fault_class)
     assert finding.message.startswith("dgemm: 3 of 16777216 values wrong, the first at element 131, ")
 
 
 def test_one_result_that_is_wrong_again_is_enough_to_replace() -> None:
-    (finding,) = judged(gpu(wrong=(Wrong("daxpy", 1, 9, 0, 0), Wrong("memory", 1, 9, 4096, 1))))
+    (finding,) = judged(gpu(wrong=(WrongValues("daxpy", 1, 9, 0, 0), WrongValues("memory", 1, 9, 4096, 1))))
     assert finding.fault_class is FaultClass.REPLACE
     assert "memory: 1 of 9 values wrong, the first at byte 4096, 1 again in a second run" in finding.message
 
 
 def test_a_wrong_result_fails_whoever_else_uses_the_gpu() -> None:
-    (finding,) = judged(gpu(wrong=(Wrong("dgemm", 3, 9, 1, 1),)), held="other processes hold 9000 MiB of it")
+    (finding,) = judged(gpu(wrong=(WrongValues("dgemm", 3, 9, 1, 1),)), held="other processes hold 9000 MiB of it")
     assert finding.verdict is Verdict.FAIL
 
 
@@ -115,21 +115,21 @@ def test_a_gpu_that_is_slow_in_both_has_a_finding_for_each() -> None:
         (gpu(daxpy=10.0, name=f"{A100} MIG 1g.10gb"), ""),
     ],
 )
-def test_low_figures_of_a_gpu_in_use_prove_nothing(found: OneGpu, held: str) -> None:
+def test_low_figures_of_a_gpu_in_use_prove_nothing(found: GpuRun, held: str) -> None:
     (finding,) = judged(found, held=held)
     assert (finding.verdict, finding.reason) == (Verdict.UNKNOWN, "InUse")
 
 
 def test_an_uncorrectable_memory_error_fails_and_asks_for_a_reset() -> None:
     name = "CUDA_ERROR_ECC_UNCORRECTABLE"
-    (finding,) = judged(OneGpu(0, "0000:00:00.0", A100, None, f"cuEventSynchronize: {name}", name))
+    (finding,) = judged(GpuRun(0, "0000:00:00.0", A100, None, f"cuEventSynchronize: {name}", name))
     assert (finding.verdict, finding.fault_class) == (Verdict.FAIL, FaultClass.RESET)
     assert name in finding.message
 
 
 @pytest.mark.parametrize("error", ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_DEVICE_UNAVAILABLE", "error 999", ""])
 def test_what_else_the_driver_refuses_is_unknown(error: str) -> None:
-    (finding,) = judged(OneGpu(2, "", "", None, f"cuMemAlloc: {error}", error))
+    (finding,) = judged(GpuRun(2, "", "", None, f"cuMemAlloc: {error}", error))
     assert (finding.component, finding.verdict) == ("gpu/index-2", Verdict.UNKNOWN)
 
 
@@ -137,7 +137,7 @@ def test_what_else_the_driver_refuses_is_unknown(error: str) -> None:
 @given(st.lists(st.none() | st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), max_size=8))
 def test_a_gpu_that_told_nothing_never_fails(figures: list[tuple[float, float] | None]) -> None:
     gpus = [
-        OneGpu(place, f"{place}", A100, None, "hung") if both is None else gpu(place, *both)
+        GpuRun(place, f"{place}", A100, None, "hung") if both is None else gpu(place, *both)
         for place, both in enumerate(figures)
     ]
     findings = judge(gpus, MODELS, {}, LIMITS)

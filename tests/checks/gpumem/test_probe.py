@@ -10,11 +10,11 @@ from tests.checks.cuda.fake_driver import Commands, address, gpu_node
 from tests.checks.recorded import node
 
 from muster_checks.base.declaration import NodeView
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.gpumem import GPUMEM, GpumemParameters
-from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.registry import registry
+from muster_checks.nvidia.gpu import Gpu, GpuReading
+from muster_checks.registry import load_registry
 
 NVML = f"{sys.executable} -X utf8 -P -m muster_checks.nvidia.nvml_child"
 SAMPLE = Path(__file__).parent / "samples" / "arithmetic.jsonl"
@@ -70,7 +70,7 @@ async def test_as_much_memory_is_tested_as_asked(library: Path, tmp_path: Path) 
 
 
 async def test_a_slow_gpu_that_somebody_uses_is_unknown(library: Path, tmp_path: Path) -> None:
-    reading = Reading(source="nvml", gpus=(Gpu(index=0, address=address(0), memory_used_mib=9000.0),))
+    reading = GpuReading(source="nvml", gpus=(Gpu(index=0, address=address(0), memory_used_mib=9000.0),))
     result = await run(gpu_node(tmp_path, 1, {NVML: msgspec.json.encode({"reading": reading})}, slow=0))
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "InUse")
 
@@ -100,7 +100,7 @@ async def test_a_node_without_gpus_is_left_out(tmp_path: Path) -> None:
 
 
 def recorded(text: bytes) -> Result | None:
-    return judge_recorded(GPUMEM, text, GpumemParameters())
+    return run_recorded(GPUMEM, text, GpumemParameters())
 
 
 def test_recorded_lines_of_a_child_are_judged() -> None:
@@ -115,4 +115,4 @@ def test_text_of_another_kind_is_not_ours(text: bytes) -> None:
 
 
 def test_the_check_is_shipped() -> None:
-    assert registry(())["gpumem"] is GPUMEM
+    assert load_registry(())["gpumem"] is GPUMEM

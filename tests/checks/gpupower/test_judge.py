@@ -7,7 +7,7 @@ import pytest
 from tests.checks.nvidia.on_bus import Clock, answer, gpu_node
 from tests.checks.nvidia.samples_of import changed, healthy, numbered, of, series
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.execution import NotHere, run_probe
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gpupower import GPUPOWER, GpupowerParameters
@@ -22,15 +22,15 @@ def with_events(*events: ClocksEvent) -> Gpu:
     return changed(healthy(), clocks={"events": events})
 
 
-def judged(*gpus: Gpu, counted: dict[str, Series] | None = None) -> list[tuple[Verdict, str]]:
+def judged(*gpus: Gpu, counted: dict[str, CounterSeries] | None = None) -> list[tuple[Verdict, str]]:
     return [(finding.verdict, finding.reason) for finding in judge(of(*gpus), counted or {}, LIMITS)]
 
 
-def seen(event: ClocksEvent, *on: float) -> dict[str, Series]:
+def seen(event: ClocksEvent, *on: float) -> dict[str, CounterSeries]:
     return series(**{f"{healthy().component} on {event}": [(60.0 * place, value) for place, value in enumerate(on)]})
 
 
-def held(event: ClocksEvent, *points: tuple[float, float]) -> dict[str, Series]:
+def held(event: ClocksEvent, *points: tuple[float, float]) -> dict[str, CounterSeries]:
     return series(**{f"{healthy().component} held {event}": points})
 
 

@@ -5,12 +5,12 @@ from tests.checks.graphcore.sample import sample
 from tests.checks.recorded import failed, hung, lay_out, node
 
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
-from muster_checks.graphcore.discovery import find
-from muster_checks.graphcore.settings import GraphcoreParameters, fabric
+from muster_checks.graphcore.discovery import discover_ipus
+from muster_checks.graphcore.settings import GraphcoreParameters, read_fabric
 
 LISTED = sample("gc_info_list.txt")
-NOWHERE = fabric(GraphcoreParameters(), {})
-OVER_FABRIC = fabric(GraphcoreParameters(vipu_api_host="10.1.5.1", partition="p1"), {})
+NOWHERE = read_fabric(GraphcoreParameters(), {})
+OVER_FABRIC = read_fabric(GraphcoreParameters(vipu_api_host="10.1.5.1", partition="p1"), {})
 
 
 def _card(root, address="0000:1a:00.0", vendor="0x1d95"):
@@ -25,7 +25,7 @@ def _card(root, address="0000:1a:00.0", vendor="0x1d95"):
 
 
 async def _find(view, reached=NOWHERE, all_partitions=False):
-    return await find(view, reached, all_partitions, 10.0)
+    return await discover_ipus(view, reached, all_partitions, 10.0)
 
 
 async def test_a_node_without_any_sign_of_an_ipu_has_none(tmp_path):
@@ -34,7 +34,7 @@ async def test_a_node_without_any_sign_of_an_ipu_has_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "reached", [OVER_FABRIC, fabric(GraphcoreParameters(), {"IPUOF_CONFIG_PATH": "/opt/ipuof.conf"})]
+    "reached", [OVER_FABRIC, read_fabric(GraphcoreParameters(), {"IPUOF_CONFIG_PATH": "/opt/ipuof.conf"})]
 )
 async def test_a_configured_controller_without_tools_names_the_package(tmp_path, reached):
     with pytest.raises(ToolMissing, match="Poplar SDK"):
@@ -75,7 +75,7 @@ async def test_cards_that_the_driver_does_not_offer_are_named(tmp_path):
 async def test_a_fabric_host_without_a_partition_has_no_ipu_now(tmp_path):
     view = node(tmp_path, {"gc-info -l": b"Graphcore device listing:\n"})
     with pytest.raises(NotHere, match="no partition"):
-        await _find(view, fabric(GraphcoreParameters(vipu_api_host="10.1.5.1"), {}))
+        await _find(view, read_fabric(GraphcoreParameters(vipu_api_host="10.1.5.1"), {}))
     with pytest.raises(CannotTell, match="partition p1"):
         await _find(view, OVER_FABRIC)
 
@@ -88,17 +88,17 @@ async def test_other_partitions_are_listed_when_asked_for(tmp_path):
 
 def test_parameters_come_before_the_environment():
     environment = {"IPUOF_VIPU_API_HOST": "env", "IPUOF_VIPU_API_PORT": "9090", "IPUOF_VIPU_API_PARTITION_ID": "pe"}
-    by_environment = fabric(GraphcoreParameters(), environment)
+    by_environment = read_fabric(GraphcoreParameters(), environment)
     assert (by_environment.host, by_environment.port, by_environment.partition) == ("env", 9090, "pe")
-    assert by_environment.given == {}
-    both = fabric(GraphcoreParameters(vipu_api_host="mine", vipu_api_port=8091, partition="p"), environment)
+    assert by_environment.variables == {}
+    both = read_fabric(GraphcoreParameters(vipu_api_host="mine", vipu_api_port=8091, partition="p"), environment)
     assert (both.host, both.port, both.partition) == ("mine", 8091, "p")
-    assert both.given["IPUOF_VIPU_API_HOST"] == "mine"
+    assert both.variables["IPUOF_VIPU_API_HOST"] == "mine"
 
 
 @pytest.mark.parametrize("port", ["", "http", "-1", "9" * 30, "٣"])
 def test_a_port_that_is_none_is_the_usual_one(port):
-    assert fabric(GraphcoreParameters(), {"IPUOF_VIPU_API_PORT": port}).port == 8090
+    assert read_fabric(GraphcoreParameters(), {"IPUOF_VIPU_API_PORT": port}).port == 8090
 
 
 @pytest.mark.parametrize("name", ["--help", "a b", "$(reboot)", "x" * 300])

@@ -3,11 +3,11 @@
 import pytest
 
 from muster_checks.base.execution import CannotTell
-from muster_checks.graphcore.models import models
+from muster_checks.graphcore.models import ipu_models
 
 
 def test_every_shipped_row_has_a_source_and_no_limit_that_nobody_published():
-    rows = models(None).rows
+    rows = ipu_models(None).rows
     assert {row.model for row in rows} == {"C2", "C600", "M2000"}
     for row in rows:
         assert "docs.graphcore.ai" in row.source
@@ -18,10 +18,10 @@ def test_every_shipped_row_has_a_source_and_no_limit_that_nobody_published():
 def test_an_operators_file_adds_limits(tmp_path):
     own = tmp_path / "mine.yaml"
     own.write_text('- {model: "M2*", max_die_temp_c: 80}\n- {model: "*", min_ipu_traffic_gbit_per_s: 200}\n')
-    row = models(own).of("M2000")
+    row = ipu_models(own).of("M2000")
     assert row is not None
     assert (row.link_width, row.max_die_temp_c, row.min_ipu_traffic_gbit_per_s) == (8, 80, None)
-    other = models(own).of("Bow")
+    other = ipu_models(own).of("Bow")
     assert other is not None
     assert other.min_ipu_traffic_gbit_per_s == 200
 
@@ -30,4 +30,4 @@ def test_a_file_that_cannot_be_used_is_said(tmp_path):
     own = tmp_path / "mine.yaml"
     own.write_text("- {model: [1]}\n")
     with pytest.raises(CannotTell, match=r"mine\.yaml"):
-        models(own)
+        ipu_models(own)

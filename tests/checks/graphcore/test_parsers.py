@@ -7,17 +7,17 @@ from muster_checks.base.bounded_read import Unreadable
 from muster_checks.graphcore import component_of
 from muster_checks.graphcore.tools import attributes, device_list, health, host_sync, ipu_traffic, links, monitor
 from muster_checks.graphcore.tools import partitions as vipu
-from muster_checks.graphcore.tools.device_list import Device
-from muster_checks.graphcore.tools.partitions import Partition
+from muster_checks.graphcore.tools.device_list import IpuDevice
+from muster_checks.graphcore.tools.partitions import ListedPartition
 
 
 def test_gc_info_lists_single_ipus_with_partition_and_address():
     devices = device_list.parse(sample("gc_info_list.txt"))
-    assert devices[0] == Device("ipu/10.1.5.10/3", "0", "p1")
-    assert devices[7] == Device("ipu/10.1.5.12/0", "7", "p2")
+    assert devices[0] == IpuDevice("ipu/10.1.5.10/3", "0", "p1")
+    assert devices[7] == IpuDevice("ipu/10.1.5.12/0", "7", "p2")
     assert devices[8:] == [
-        Device("ipu/0000:1a:00.0", "0", "", "0000:1a:00.0"),
-        Device("ipu/0000:1b:00.0", "1", "", "0000:1b:00.0"),
+        IpuDevice("ipu/0000:1a:00.0", "0", "", "0000:1a:00.0"),
+        IpuDevice("ipu/0000:1b:00.0", "1", "", "0000:1b:00.0"),
     ]
 
 
@@ -33,7 +33,7 @@ def test_a_device_line_that_was_cut_off_is_not_taken_for_a_device():
 
 def test_the_attributes_of_a_c600_card():
     (said,) = attributes.parse(sample("gc_info_device_c600.txt"))
-    assert said == attributes.Attributes(
+    assert said == attributes.IpuAttributes(
         component="ipu/0000:35:00.0",
         board="C600",
         error_state="no errors",
@@ -185,7 +185,7 @@ def test_channels_in_a_list_have_tries_and_figure_of_merit():
 
 def test_a_pod_gives_a_result_and_says_that_nothing_was_trained():
     found = links.parse(sample("gc_links_pod.json"))
-    assert found == links.Links((), "passed", trained_before=True)
+    assert found == links.IpuLinks((), "passed", trained_before=True)
     assert links.parse(sample("gc_links_ok.json")).overall == "passed"
 
 
@@ -218,9 +218,9 @@ def test_a_sync_test_without_device_or_result_is_unreadable(text):
 
 
 def test_partitions_are_found_by_the_heading_of_their_column():
-    assert vipu.parse(sample("vipu_list_partitions.txt")) == [Partition("p64", "ACTIVE", 64.0)]
+    assert vipu.parse(sample("vipu_list_partitions.txt")) == [ListedPartition("p64", "ACTIVE", 64.0)]
     admin = b" Allocation | Partition | Cluster | State \n----\n a1 | p1 | c1 | PENDING \n a1 | | c1 | ACTIVE \n"
-    assert vipu.parse(admin) == [Partition("p1", "PENDING", None)]
+    assert vipu.parse(admin) == [ListedPartition("p1", "PENDING", None)]
     with pytest.raises(Unreadable):
         vipu.parse(b"Error: connection refused\n")
 

@@ -12,10 +12,10 @@ from muster_checks.base.commands import LocalCommands
 from muster_checks.base.declaration import NodeView
 from muster_checks.graphcore import gcipuinfo_child
 from muster_checks.graphcore.probe import read_attributes, read_health
-from muster_checks.graphcore.settings import GraphcoreParameters, fabric
-from muster_checks.graphcore.tools.device_list import Device
+from muster_checks.graphcore.settings import GraphcoreParameters, read_fabric
+from muster_checks.graphcore.tools.device_list import IpuDevice
 
-NOWHERE = fabric(GraphcoreParameters(), {})
+NOWHERE = read_fabric(GraphcoreParameters(), {})
 CHILD = "python3"
 NO_LIBRARY = failed("python3", 3, b"No module named 'gcipuinfo'")
 LIBRARY = """
@@ -36,7 +36,7 @@ async def test_each_ipu_is_asked_for_by_its_id(tmp_path):
             "gc-info -d 3": hung("gc-info -d 3"),
         },
     )
-    devices = [Device(f"ipu/{number}", str(number)) for number in range(5)]
+    devices = [IpuDevice(f"ipu/{number}", str(number)) for number in range(5)]
     readings = await read_attributes(view, NOWHERE, devices, 7.0)
     assert [reading.device for reading in readings] == devices
     assert readings[0].attributes is not None
@@ -55,8 +55,8 @@ async def test_the_tools_are_told_of_the_controller_that_the_parameters_name(tmp
             return failed("gc-info", 1)
 
     commands = Noting()
-    reached = fabric(GraphcoreParameters(vipu_api_host="10.1.5.1", ipuof_config=Path("/opt/p1.conf")), {})
-    await read_attributes(NodeView(tmp_path, commands), reached, [Device("ipu/0", "0")], 1.0)
+    reached = read_fabric(GraphcoreParameters(vipu_api_host="10.1.5.1", ipuof_config=Path("/opt/p1.conf")), {})
+    await read_attributes(NodeView(tmp_path, commands), reached, [IpuDevice("ipu/0", "0")], 1.0)
     assert commands.environment == {"IPUOF_VIPU_API_HOST": "10.1.5.1", "IPUOF_CONFIG_PATH": "/opt/p1.conf"}
 
 
@@ -64,7 +64,7 @@ async def test_the_library_has_the_first_word(tmp_path):
     view = node(tmp_path, {CHILD: sample("gcipuinfo_health_check.json")})
     health = await read_health(view, NOWHERE, False, 5.0)
     assert [ipu.error for ipu in health.unhealthy] == ["device", "connection"]
-    assert health.seen is None
+    assert health.monitored is None
     assert [call[0][0] for call in view.commands.calls] == ["python3"]
 
 
@@ -72,7 +72,7 @@ async def test_the_library_has_the_first_word(tmp_path):
 async def test_gc_monitor_is_asked_where_there_is_no_library(tmp_path, answers):
     view = node(tmp_path, {**answers, "gc-monitor": sample("gc_monitor.txt")})
     health = await read_health(view, NOWHERE, True, 5.0)
-    assert health.seen == {str(number) for number in range(8)}
+    assert health.monitored == {str(number) for number in range(8)}
     assert view.commands.calls[-1][0] == ("gc-monitor", "--all-partitions")
 
 
@@ -91,7 +91,7 @@ async def test_gc_monitor_is_asked_where_there_is_no_library(tmp_path, answers):
 async def test_what_cannot_be_asked_is_said(tmp_path, answers, said):
     health = await read_health(node(tmp_path, answers), NOWHERE, False, 5.0)
     assert said in health.trouble
-    assert (health.unhealthy, health.seen) == ((), None)
+    assert (health.unhealthy, health.monitored) == ((), None)
 
 
 @pytest.mark.parametrize("mode", ["active", "all"])

@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 from tests.checks.recorded import lay_out, node
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import Verdict
-from muster_checks.hardware.link_state import GRACE_S, PortLink, best_before, down, lone_odd, uptime_s
+from muster_checks.hardware.link_state import (
+    GRACE_S,
+    PortLink,
+    describe_down_link,
+    find_best_before,
+    find_lone_odd,
+    uptime_s,
+)
 
 NOW = 100_000.0
 
@@ -17,14 +24,14 @@ def _link(name: str, *, up: bool = False, used: bool = False, wanted: bool = Fal
     return PortLink(name=name, group=group, up=up, used=used, wanted=wanted)
 
 
-def _seen(*values: tuple[float, float]) -> Series:
-    return Series(values, tuple(0.0 for _ in values))
+def _seen(*values: tuple[float, float]) -> CounterSeries:
+    return CounterSeries(values, tuple(0.0 for _ in values))
 
 
 def _verdict(
-    link: PortLink, others: Sequence[PortLink] = (), seen: Series | None = None, up_for_s: float | None = NOW
+    link: PortLink, others: Sequence[PortLink] = (), seen: CounterSeries | None = None, up_for_s: float | None = NOW
 ) -> Verdict | None:
-    found = down(link, [link, *others], seen, NOW, up_for_s)
+    found = describe_down_link(link, [link, *others], seen, NOW, up_for_s)
     return found and found[0]
 
 
@@ -89,15 +96,15 @@ def test_the_uptime_is_the_first_number(tmp_path: Path) -> None:
 
 def test_what_was_better_before_is_remembered() -> None:
     seen = {"rate": _seen((1.0, 200.0), (2.0, 400.0), (3.0, 200.0))}
-    assert best_before(seen, "rate", 200.0) == 400.0
-    assert best_before(seen, "rate", 400.0) is None
-    assert best_before({}, "rate", 1.0) is None
+    assert find_best_before(seen, "rate", 200.0) == 400.0
+    assert find_best_before(seen, "rate", 400.0) is None
+    assert find_best_before({}, "rate", 1.0) is None
 
 
 def test_one_that_differs_from_all_the_rest_stands_out_and_two_do_not() -> None:
     eight = {f"p{n}": 400.0 for n in range(7)}
-    assert lone_odd(eight | {"odd": 200.0}, "odd") == 400.0
-    assert lone_odd(eight | {"odd": 200.0}, "p0") is None
-    assert lone_odd(eight | {"odd": 200.0, "odd2": 200.0}, "odd") is None
-    assert lone_odd(eight | {"same": 400.0}, "same") is None
-    assert lone_odd({"a": 1.0, "b": 1.0, "odd": 2.0}, "odd") is None
+    assert find_lone_odd(eight | {"odd": 200.0}, "odd") == 400.0
+    assert find_lone_odd(eight | {"odd": 200.0}, "p0") is None
+    assert find_lone_odd(eight | {"odd": 200.0, "odd2": 200.0}, "odd") is None
+    assert find_lone_odd(eight | {"same": 400.0}, "same") is None
+    assert find_lone_odd({"a": 1.0, "b": 1.0, "odd": 2.0}, "odd") is None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
 
 from muster_checks.base.bounded_read import Unreadable
-from muster_checks.hardware.recorded_tree import ENTRIES_LIMIT, FILE_LIMIT_BYTES, UNPACKED_LIMIT_BYTES, tree
+from muster_checks.hardware.recorded_tree import ENTRIES_LIMIT, FILE_LIMIT_BYTES, UNPACKED_LIMIT_BYTES, lay_out_tree
 
 
 def _tar(files: Mapping[str, bytes | str], links: Mapping[str, str] | None = None) -> bytes:
@@ -39,7 +39,7 @@ SMALL = _tar({"sys/class/net/eth0/mtu": "1500\n"})
 
 
 def _read(text: bytes, name: str) -> str | None:
-    with tree(text) as root:
+    with lay_out_tree(text) as root:
         assert root is not None
         path = root / name
         return path.read_text() if path.is_file() else None
@@ -61,7 +61,7 @@ def test_without_sys_the_root_is_what_was_packed() -> None:
 
 
 def test_the_folder_is_gone_afterwards() -> None:
-    with tree(SMALL) as root:
+    with lay_out_tree(SMALL) as root:
         assert root is not None
     assert not root.exists()
 
@@ -94,7 +94,7 @@ def test_links_within_the_tree_work_as_in_sysfs() -> None:
     ],
 )
 def test_a_link_that_leads_out_shows_nothing_of_this_machine(links: Mapping[str, str]) -> None:
-    with tree(_tar({"sys/a": "1", "d/e/f": "2"}, links)) as root:
+    with lay_out_tree(_tar({"sys/a": "1", "d/e/f": "2"}, links)) as root:
         assert root is not None
         assert not (root / "sys/out/hostname").exists()
         for folder, _, _ in os.walk(root, followlinks=False):
@@ -106,14 +106,14 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
         {"sys/a": "1", "way/file": "written"},
         {"sys/way": str(tmp_path), "sys/way/link": "x", "sys/way/deep/link": "x", "way": str(tmp_path)},
     )
-    with tree(text) as root:
+    with lay_out_tree(text) as root:
         assert root is not None
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../escaped", "sys/../../escaped", "a/" * 50 + "deep"])
 def test_a_name_that_reaches_out_is_refused(name: str) -> None:
-    with pytest.raises(Unreadable, match="reaches out"), tree(_tar({name: "x"})):
+    with pytest.raises(Unreadable, match="reaches out"), lay_out_tree(_tar({name: "x"})):
         pass
 
 
@@ -127,13 +127,13 @@ def test_devices_pipes_and_hard_links_are_left_out() -> None:
         folder = tarfile.TarInfo("sys/folder")
         folder.type = tarfile.DIRTYPE
         archive.addfile(folder)
-    with tree(out.getvalue()) as root:
+    with lay_out_tree(out.getvalue()) as root:
         assert root is not None
         assert [path.name for path in (root / "sys").iterdir()] == ["folder"]
 
 
 def test_a_file_in_the_place_of_a_folder_is_refused() -> None:
-    with pytest.raises(Unreadable), tree(_tar({"sys/a": "1", "sys/a/b": "2"})):
+    with pytest.raises(Unreadable), lay_out_tree(_tar({"sys/a": "1", "sys/a/b": "2"})):
         pass
 
 
@@ -141,7 +141,7 @@ def test_too_many_entries_are_refused() -> None:
     empty = tarfile.TarInfo("sys")
     empty.type = tarfile.DIRTYPE
     text = empty.tobuf() * (ENTRIES_LIMIT + 1) + b"\0" * 1024
-    with pytest.raises(Unreadable, match="entries"), tree(text):
+    with pytest.raises(Unreadable, match="entries"), lay_out_tree(text):
         pass
 
 
@@ -149,7 +149,10 @@ def test_too_many_entries_are_refused() -> None:
 def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked(pack: "type[bytes]") -> None:
     head = tarfile.TarInfo("sys/big")
     head.size = UNPACKED_LIMIT_BYTES
-    with pytest.raises(Unreadable, match="more than 64 MiB"), tree(pack(head.tobuf() + b"\0" * UNPACKED_LIMIT_BYTES)):
+    with (
+        pytest.raises(Unreadable, match="more than 64 MiB"),
+        lay_out_tree(pack(head.tobuf() + b"\0" * UNPACKED_LIMIT_BYTES)),
+    ):
         pass
 
 
@@ -168,18 +171,18 @@ def test_files_with_holes_are_counted_by_what_they_take() -> None:
             }
             member.size = 1
             archive.addfile(member, io.BytesIO(b"x"))
-    with pytest.raises(Unreadable, match="more than 64 MiB"), tree(out.getvalue()):
+    with pytest.raises(Unreadable, match="more than 64 MiB"), lay_out_tree(out.getvalue()):
         pass
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_is_no_tar_is_none(text: bytes) -> None:
-    with tree(text) as root:
+    with lay_out_tree(text) as root:
         assert root is None
 
 
 def test_compressed_text_that_is_no_tar_is_none() -> None:
-    with tree(lzma.compress(b"nvidia-smi says")) as root:
+    with lay_out_tree(lzma.compress(b"nvidia-smi says")) as root:
         assert root is None
 
 
@@ -187,7 +190,7 @@ def test_compressed_text_that_is_no_tar_is_none() -> None:
 def test_a_damaged_file_is_unreadable(pack: "type[bytes]") -> None:
     raw = bytearray(pack(SMALL))
     raw[len(raw) // 2] ^= 0xFF
-    with pytest.raises(Unreadable, match=r"not a whole|cut short"), tree(bytes(raw)):
+    with pytest.raises(Unreadable, match=r"not a whole|cut short"), lay_out_tree(bytes(raw)):
         pass
 
 
@@ -206,7 +209,7 @@ def test_any_bytes_in_a_tar_are_a_tree_none_or_unreadable(noise: bytes) -> None:
 
 def _outcome(text: bytes) -> str:
     try:
-        with tree(text) as root:
+        with lay_out_tree(text) as root:
             return "none" if root is None else "tree"
     except Unreadable:
         return "unreadable"

@@ -8,11 +8,11 @@ from tests.checks.recorded import lay_out, node
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.hardware.expected_values import load_table
-from muster_checks.hardware.recorded_tree import tree
+from muster_checks.hardware.recorded_tree import lay_out_tree
 from muster_checks.ib import IbParameters
 from muster_checks.ib.judge import counters, judge
 from muster_checks.ib.sysfs import read_ports
-from muster_checks.ib.thresholds import ModelRow, counter_rows
+from muster_checks.ib.thresholds import ModelRow, load_counter_rows
 
 SAMPLE = Path(__file__).parent / "samples/sys-class-infiniband-h100.tar.xz"
 DAYS_S = 500_000.0
@@ -29,7 +29,7 @@ class Node:
 
     def set(self, device: str, port: int = 1, **files: object) -> None:
         """``set("mlx5_4", state="1: DOWN", link_downed=3)``"""
-        rows = {row.counter: row.folder for row in counter_rows()} | {"port_rcv_packets": "counters"}
+        rows = {row.counter: row.folder for row in load_counter_rows()} | {"port_rcv_packets": "counters"}
         lay_out(
             self.root,
             {
@@ -63,11 +63,11 @@ class Node:
     def findings(self, after_s: float = 60.0, **limits: object) -> list[Finding]:
         self.now += after_s
         parameters = IbParameters.model_validate(limits)
-        ports = read_ports(self.view.path("/sys/class/infiniband"), parameters.ports, counter_rows())
+        ports = read_ports(self.view.path("/sys/class/infiniband"), parameters.ports, load_counter_rows())
         self.view.history.note("ib", counters(ports))
         models = load_table(ModelRow, "ib/models.yaml", parameters.expected)
         seen = self.view.history.of("ib")
-        return judge(ports, seen, counter_rows(), models, parameters, now=self.now, up_for_s=self.up_for_s)
+        return judge(ports, seen, load_counter_rows(), models, parameters, now=self.now, up_for_s=self.up_for_s)
 
     def bad(self, after_s: float = 60.0, **limits: object) -> list[tuple[str, Verdict, str]]:
         found = self.findings(after_s, **limits)
@@ -83,7 +83,7 @@ def empty(tmp_path: Path) -> Node:
 @pytest.fixture
 def one(empty: Node) -> Node:
     """One port, which has carried packets."""
-    still = {row.counter: 0 for row in counter_rows()}
+    still = {row.counter: 0 for row in load_counter_rows()}
     empty.add("mlx5_4", **(still | {"port_rcv_packets": 317548853677, "excessive_buffer_overrun_errors": 15}))
     return empty
 
@@ -91,7 +91,7 @@ def one(empty: Node) -> Node:
 @pytest.fixture
 def h100(tmp_path: Path) -> Node:
     (tmp_path / "sys/class").mkdir(parents=True)
-    with tree(SAMPLE.read_bytes()) as root:
+    with lay_out_tree(SAMPLE.read_bytes()) as root:
         assert root is not None
         (top,) = root.iterdir()
         top.rename(tmp_path / "sys/class/infiniband")

@@ -4,7 +4,7 @@ import pytest
 from tests.checks.ib.conftest import Node
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
-from muster_checks.ib.thresholds import CounterRow, counter_rows
+from muster_checks.ib.thresholds import CounterRow, load_counter_rows
 
 PORT = "mlx5_4"
 
@@ -13,7 +13,7 @@ def _bad(one: Node, after_s: float = 60.0) -> list[tuple[Verdict, str]]:
     return [(verdict, reason) for component, verdict, reason in one.bad(after_s) if component == f"nic/{PORT}"]
 
 
-@pytest.mark.parametrize("row", counter_rows(), ids=lambda row: row.reason)
+@pytest.mark.parametrize("row", load_counter_rows(), ids=lambda row: row.reason)
 def test_a_rise_above_its_limit_is_told_and_one_up_to_it_is_not(one: Node, row: CounterRow) -> None:
     one.set(PORT, **{row.counter: 1})
     one.findings()
@@ -23,7 +23,7 @@ def test_a_rise_above_its_limit_is_told_and_one_up_to_it_is_not(one: Node, row: 
     assert (row.verdict, row.reason) in _bad(one, 1.0)
 
 
-@pytest.mark.parametrize("row", counter_rows(), ids=lambda row: row.reason)
+@pytest.mark.parametrize("row", load_counter_rows(), ids=lambda row: row.reason)
 def test_a_rise_is_forgotten_when_its_window_is_over(one: Node, row: CounterRow) -> None:
     one.set(PORT, **{row.counter: 0})
     one.findings()
@@ -32,7 +32,7 @@ def test_a_rise_is_forgotten_when_its_window_is_over(one: Node, row: CounterRow)
     assert _bad(one, row.within_s + 1.0) == []
 
 
-@pytest.mark.parametrize("counter", sorted({row.counter for row in counter_rows()}))
+@pytest.mark.parametrize("counter", sorted({row.counter for row in load_counter_rows()}))
 def test_a_high_counter_that_stands_still_is_sound(one: Node, counter: str) -> None:
     one.set(PORT, **{counter: 60_000})
     one.findings()
@@ -79,7 +79,7 @@ def test_a_sound_port_shows_how_its_counters_rise(one: Node) -> None:
 @pytest.mark.parametrize("text", ["", "N/A (no PMA)", "-1", "nan", "1e9", "0x", "\0", "Ungültig", "9" * 400])
 def test_a_counter_that_cannot_be_read_is_no_fault(one: Node, text: str) -> None:
     one.findings()
-    one.set(PORT, **dict.fromkeys({row.counter for row in counter_rows()}, text))
+    one.set(PORT, **dict.fromkeys({row.counter for row in load_counter_rows()}, text))
     assert one.bad() == []
 
 
@@ -90,7 +90,7 @@ def test_a_driver_without_such_counters_is_sound(empty: Node) -> None:
 
 
 def test_every_row_has_a_source_and_fits_a_condition() -> None:
-    for row in counter_rows():
+    for row in load_counter_rows():
         assert row.source
         assert row.reason.isalnum()
         assert row.verdict in (Verdict.WARN, Verdict.FAIL)

@@ -12,7 +12,7 @@ from tests.checks.ib.conftest import SAMPLE, Node
 from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.ib import IB, IbParameters
 from muster_checks.ib.sysfs import parse_rate
@@ -64,7 +64,7 @@ async def test_this_machine_has_an_answer() -> None:
 
 
 def test_the_recorded_file_passes() -> None:
-    result = judge_recorded(IB, SAMPLE.read_bytes(), AT_ONCE)
+    result = run_recorded(IB, SAMPLE.read_bytes(), AT_ONCE)
     assert result is not None
     assert (result.verdict, len(result.findings)) == (Verdict.PASS, 9)
 
@@ -75,7 +75,7 @@ def test_a_recorded_fault_fails_wherever_the_folder_lies(h100: Node, folder: str
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:xz") as archive:
         archive.add(h100.root / "sys/class/infiniband", arcname=folder)
-    result = judge_recorded(IB, out.getvalue(), AT_ONCE)
+    result = run_recorded(IB, out.getvalue(), AT_ONCE)
     assert result is not None
     assert (result.verdict, result.reason) == (Verdict.FAIL, "PortDown")
 
@@ -85,17 +85,17 @@ def test_a_tree_of_another_kind_is_not_ours(tmp_path: Path) -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         archive.add(tmp_path / "sys", arcname="sys")
-    assert judge_recorded(IB, out.getvalue(), AT_ONCE) is None
+    assert run_recorded(IB, out.getvalue(), AT_ONCE) is None
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_of_another_kind_is_not_ours(text: bytes) -> None:
-    assert judge_recorded(IB, text, AT_ONCE) is None
+    assert run_recorded(IB, text, AT_ONCE) is None
 
 
 def test_a_recording_cut_short_is_unknown_or_not_ours() -> None:
     for part in mangled(SAMPLE.read_bytes()):
-        result = judge_recorded(IB, part, AT_ONCE)
+        result = run_recorded(IB, part, AT_ONCE)
         assert result is None or result.verdict in (Verdict.UNKNOWN, Verdict.PASS)
 
 

@@ -11,7 +11,8 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.inventory import INVENTORY, InventoryParameters
-from muster_checks.inventory.devices import Devices, Expected, judge, load_expected
+from muster_checks.inventory.judge import ExpectedDevices, PresentDevices, judge
+from muster_checks.inventory.probe import load_expected
 
 PCI = "/sys/bus/pci/devices"
 
@@ -93,5 +94,5 @@ async def test_where_sys_cannot_be_read_nothing_is_called_missing(tmp_path: Path
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.sampled_from(["eth0", "eth1", "mlx5_0"]), unique=True), st.integers(0, 4))
 def test_as_many_as_expected_or_more_pass(names: list[str], count: int):
-    finding = judge(Expected("net", "*", count), Devices(pci={}, net=names))
+    finding = judge(ExpectedDevices("net", "*", count), PresentDevices(pci={}, net=names))
     assert (finding.verdict is Verdict.PASS) == (len(names) >= count)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.iperf import IperfParameters
-from muster_checks.iperf.blame import culprits
+from muster_checks.iperf.blame import find_culprits
 from muster_checks.iperf.judge import judge
-from muster_checks.iperf.pair import Pair, Side
+from muster_checks.iperf.pair import NicPair, NicSide
 
 LIMITS = IperfParameters()
 LINK = 100.0
@@ -18,14 +18,14 @@ FINE, SLOW = 92.0, 20.0
 SIX = ("a", "b", "c", "d", "e", "f")
 
 
-def side(node: str, nic: str = "mlx5_0", link: float | None = LINK) -> Side:
-    return Side(node, nic, link)
+def side(node: str, nic: str = "mlx5_0", link: float | None = LINK) -> NicSide:
+    return NicSide(node, nic, link)
 
 
-def mesh(*slow: tuple[str, str], nodes: tuple[str, ...] = SIX, rate: float = SLOW) -> list[Pair]:
+def mesh(*slow: tuple[str, str], nodes: tuple[str, ...] = SIX, rate: float = SLOW) -> list[NicPair]:
     """All pairs both ways; slow are those that fit one of ``slow`` (sender, receiver; ``*`` is any)."""
     return [
-        Pair(side(sender), side(receiver), rate if _fits(sender, receiver, slow) else FINE, 5.0)
+        NicPair(side(sender), side(receiver), rate if _fits(sender, receiver, slow) else FINE, 5.0)
         for sender, receiver in permutations(nodes, 2)
     ]
 
@@ -120,7 +120,7 @@ def test_among_three_nodes_the_slow_one_is_found():
 
 def test_a_ring_measured_one_way_only_finds_the_slow_node_as_well():
     ring = [
-        Pair(
+        NicPair(
             side(SIX[place]),
             side(SIX[(place + step) % 6]),
             SLOW if "a" in (SIX[place], SIX[(place + step) % 6]) else FINE,
@@ -131,9 +131,9 @@ def test_a_ring_measured_one_way_only_finds_the_slow_node_as_well():
     assert bad(judge(ring, LIMITS)) == culprit("a")
 
 
-def rails(*slow: tuple[str, str]) -> list[Pair]:
+def rails(*slow: tuple[str, str]) -> list[NicPair]:
     return [
-        Pair(side(one, nic), side(other, nic), SLOW if {(one, nic), (other, nic)} & set(slow) else FINE)
+        NicPair(side(one, nic), side(other, nic), SLOW if {(one, nic), (other, nic)} & set(slow) else FINE)
         for one, other in permutations("abcd", 2)
         for nic in ("mlx5_0", "mlx5_1")
     ]
@@ -153,7 +153,7 @@ def test_when_all_nics_of_a_node_are_slow_it_is_the_node():
 
 def test_without_a_known_link_the_other_pairs_say_what_is_slow():
     pairs = [
-        Pair(side(one, "", None), side(other, "", None), SLOW if "a" in (one, other) else FINE)
+        NicPair(side(one, "", None), side(other, "", None), SLOW if "a" in (one, other) else FINE)
         for one, other in permutations(SIX, 2)
     ]
     pages = judge(pairs, LIMITS)
@@ -162,9 +162,9 @@ def test_without_a_known_link_the_other_pairs_say_what_is_slow():
 
 
 def test_pairs_of_slower_links_are_compared_with_their_like():
-    def pair(one: str, other: str) -> Pair:
+    def pair(one: str, other: str) -> NicPair:
         old = bool({one, other} & set("ab"))
-        return Pair(
+        return NicPair(
             side(one, link=25.0 if one in "ab" else LINK),
             side(other, link=25.0 if other in "ab" else LINK),
             23.0 if old else FINE,
@@ -175,11 +175,11 @@ def test_pairs_of_slower_links_are_compared_with_their_like():
 
 def test_pairs_that_were_held_back_say_nothing_of_what_is_usual():
     held_back = [
-        Pair(side("x", link=None), side(f"y{each}", link=None), 1.0, limited=each < 20, cpu_bound=each >= 20)
+        NicPair(side("x", link=None), side(f"y{each}", link=None), 1.0, limited=each < 20, cpu_bound=each >= 20)
         for each in range(40)
     ]
     pairs = [
-        Pair(side(one, link=None), side(other, link=None), SLOW if "a" in (one, other) else FINE)
+        NicPair(side(one, link=None), side(other, link=None), SLOW if "a" in (one, other) else FINE)
         for one, other in permutations(SIX, 2)
     ]
     assert judge([*pairs, *held_back], LIMITS)["a"][0].verdict is Verdict.FAIL
@@ -191,7 +191,7 @@ def test_less_than_half_of_its_equals_is_slow_though_it_satisfies_its_link():
 
 
 def lone(**values: object) -> dict[str, list[Finding]]:
-    return judge([Pair(**{"sender": side("a"), "receiver": side("b", "", None), **values})], LIMITS)  # type: ignore[arg-type] # built by keyword
+    return judge([NicPair(**{"sender": side("a"), "receiver": side("b", "", None), **values})], LIMITS)  # type: ignore[arg-type] # built by keyword
 
 
 def test_a_lone_sound_pair_passes():
@@ -241,7 +241,9 @@ def test_many_retransmits_of_a_lone_pair_warn():
 
 
 def test_retransmits_of_one_node_with_all_others_are_laid_on_it_and_warn():
-    pairs = [Pair(side(one), side(other), FINE, 5000.0 if other == "a" else 3.0) for one, other in permutations(SIX, 2)]
+    pairs = [
+        NicPair(side(one), side(other), FINE, 5000.0 if other == "a" else 3.0) for one, other in permutations(SIX, 2)
+    ]
     pages = judge(pairs, LIMITS)
     assert bad(pages) == {"a": {("nic/mlx5_0", Verdict.WARN, "Retransmits")}}
     assert "when it receives" in pages["a"][0].message
@@ -249,7 +251,7 @@ def test_retransmits_of_one_node_with_all_others_are_laid_on_it_and_warn():
 
 
 def test_of_a_pair_measured_twice_the_worse_stays():
-    twice = [Pair(side("a"), side("b"), rate) for rate in (30.0, 10.0, 20.0)]
+    twice = [NicPair(side("a"), side("b"), rate) for rate in (30.0, 10.0, 20.0)]
     (finding,) = judge(twice, LIMITS)["a"]
     assert finding.measurements[0].value == 10.0
 
@@ -260,11 +262,11 @@ def test_no_pairs_no_pages():
 
 _PAIRS = st.lists(
     st.builds(
-        Pair,
+        NicPair,
         sender=st.builds(
-            Side, st.sampled_from("abc"), st.sampled_from(["", "n0", "n1"]), st.sampled_from([None, 10.0])
+            NicSide, st.sampled_from("abc"), st.sampled_from(["", "n0", "n1"]), st.sampled_from([None, 10.0])
         ),
-        receiver=st.builds(Side, st.sampled_from("bcd"), st.sampled_from(["", "n0"]), st.sampled_from([None, 10.0])),
+        receiver=st.builds(NicSide, st.sampled_from("bcd"), st.sampled_from(["", "n0"]), st.sampled_from([None, 10.0])),
         gbit_per_s=st.sampled_from([0.0, 1.0, 6.9, 7.0, 9.4]),
         retransmits_per_gb=st.none() | st.sampled_from([0.0, 1e6]),
         limited=st.booleans(),
@@ -277,7 +279,7 @@ _PAIRS = st.lists(
 
 @settings(max_examples=80, deadline=None)
 @given(_PAIRS)
-def test_any_pairs_are_judged_and_none_is_forgotten(pairs: list[Pair]):
+def test_any_pairs_are_judged_and_none_is_forgotten(pairs: list[NicPair]):
     pages = judge(pairs, LIMITS)
     for page in pages.values():
         assert len({finding.key for finding in page}) == len(page)
@@ -290,8 +292,8 @@ def test_any_pairs_are_judged_and_none_is_forgotten(pairs: list[Pair]):
 
 @settings(max_examples=80, deadline=None)
 @given(_PAIRS)
-def test_who_is_to_blame_has_bad_pairs_with_two_others_at_least(pairs: list[Pair]):
+def test_who_is_to_blame_has_bad_pairs_with_two_others_at_least(pairs: list[NicPair]):
     slow = {pair for pair in pairs if pair.gbit_per_s < 7}
-    for culprit in culprits(pairs, slow):
+    for culprit in find_culprits(pairs, slow):
         theirs = [pair for pair in culprit.pairs if pair in slow]
         assert len({end.node for pair in theirs for end in (pair.sender, pair.receiver)} - {culprit.node}) >= 2

@@ -14,8 +14,8 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, ToolMissing, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IPERF, IperfParameters
-from muster_checks.iperf.link import device_towards, link_gbit_per_s, nic_name
-from muster_checks.iperf.server import server
+from muster_checks.iperf.link import find_device_towards, link_gbit_per_s, nic_name
+from muster_checks.iperf.server import run_server
 from muster_checks.registry import SHIPPED
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -147,12 +147,12 @@ def test_a_server_that_is_no_address_is_refused(address: object):
 
 @pytest.mark.parametrize("text", [*TEXTS, b"[7]", b'[{"dev": 7}]', b'[{"dev": "../../x"}]', b'[{"dev": ".."}]'])
 async def test_a_route_that_cannot_be_read_names_no_device(tmp_path: Path, text: bytes):
-    assert await device_towards(node(tmp_path, {"ip": text}), "10.0.0.1") == ""
+    assert await find_device_towards(node(tmp_path, {"ip": text}), "10.0.0.1") == ""
 
 
 async def test_a_route_that_there_is_not_names_no_device(tmp_path: Path):
     unreachable = failed("ip", 2, b"RTNETLINK answers: Network is unreachable\n")
-    assert await device_towards(node(tmp_path, {"ip": unreachable}), "10.0.0.1") == ""
+    assert await find_device_towards(node(tmp_path, {"ip": unreachable}), "10.0.0.1") == ""
 
 
 @pytest.mark.parametrize("speed", [-1, 4294967295, 0, *map(str, NO_VALUES[:4])])
@@ -216,7 +216,7 @@ class Serving(RecordedCommands):
 
 async def test_a_server_that_listens_is_ended_with_the_block(tmp_path: Path):
     commands = Serving(tmp_path, listening=True)
-    async with server(NodeView(tmp_path, commands), "127.0.0.1", 5201):
+    async with run_server(NodeView(tmp_path, commands), "127.0.0.1", 5201):
         assert not commands.ended
     assert commands.ended
 
@@ -224,7 +224,7 @@ async def test_a_server_that_listens_is_ended_with_the_block(tmp_path: Path):
 async def test_a_server_that_never_listens_is_ended_and_told(tmp_path: Path):
     commands = Serving(tmp_path, listening=False)
     with pytest.raises(CannotTell, match="does not listen"):
-        async with server(NodeView(tmp_path, commands), "127.0.0.1", 5201, start_s=0.05):
+        async with run_server(NodeView(tmp_path, commands), "127.0.0.1", 5201, start_s=0.05):
             raise AssertionError
     assert commands.ended
 
@@ -238,24 +238,24 @@ async def test_a_server_that_never_listens_is_ended_and_told(tmp_path: Path):
 )
 async def test_a_server_that_ends_at_once_is_told(tmp_path: Path, output: Output, said: str):
     with pytest.raises(CannotTell, match=said):
-        async with server(NodeView(tmp_path, Serving(tmp_path, False, output)), "127.0.0.1", 5201):
+        async with run_server(NodeView(tmp_path, Serving(tmp_path, False, output)), "127.0.0.1", 5201):
             raise AssertionError
 
 
 async def test_a_port_that_is_taken_is_not_served_by_a_stranger(tmp_path: Path):
     lay_out(tmp_path, {"/proc/net/tcp": HEAD + ROW.format(state="0A")})
     with pytest.raises(CannotTell, match="5201"):
-        async with server(NodeView(tmp_path, Serving(tmp_path, True)), "127.0.0.1", 5201):
+        async with run_server(NodeView(tmp_path, Serving(tmp_path, True)), "127.0.0.1", 5201):
             raise AssertionError
 
 
 async def test_a_connection_on_the_port_is_no_listener(tmp_path: Path):
     lay_out(tmp_path, {"/proc/net/tcp": HEAD + ROW.format(state="01") + "\nrubbish\n"})
-    async with server(NodeView(tmp_path, Serving(tmp_path, True)), "127.0.0.1", 5201):
+    async with run_server(NodeView(tmp_path, Serving(tmp_path, True)), "127.0.0.1", 5201):
         pass
 
 
 async def test_no_server_without_iperf3(tmp_path: Path):
     with pytest.raises(ToolMissing):
-        async with server(node(tmp_path), "127.0.0.1", 5201):
+        async with run_server(node(tmp_path), "127.0.0.1", 5201):
             raise AssertionError

@@ -12,7 +12,7 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IPERF, IperfParameters
-from muster_checks.iperf.server import server
+from muster_checks.iperf.server import run_server
 
 SHORT = {"seconds": 1, "omit_seconds": 0, "clients": 2, "max_retransmits_per_gb": 1e9}
 
@@ -52,7 +52,7 @@ def still_runs(port: int) -> list[str]:
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 async def test_a_pair_over_loopback_is_measured_and_nothing_stays_behind(port: int, address: str):
     view = NodeView()
-    async with server(view, address, port):
+    async with run_server(view, address, port):
         assert still_runs(port)
         result = await measure(view, address, port)
     assert result.verdict is Verdict.PASS, result
@@ -63,7 +63,7 @@ async def test_a_pair_over_loopback_is_measured_and_nothing_stays_behind(port: i
 
 
 async def test_a_server_that_nobody_used_is_ended_also_when_the_block_fails(port: int):
-    serving = server(NodeView(), "127.0.0.1", port)
+    serving = run_server(NodeView(), "127.0.0.1", port)
     await serving.__aenter__()
     assert still_runs(port)
     failure = LookupError()
@@ -72,7 +72,7 @@ async def test_a_server_that_nobody_used_is_ended_also_when_the_block_fails(port
 
 
 async def test_a_server_serves_no_longer_than_its_limit(port: int):
-    async with server(NodeView(), "127.0.0.1", port, limit_s=2.0):  # its start is part of it
+    async with run_server(NodeView(), "127.0.0.1", port, limit_s=2.0):  # its start is part of it
         result = await measure(NodeView(), "127.0.0.1", port, seconds=5)
         assert result.verdict is Verdict.UNKNOWN, result
         assert not still_runs(port)
@@ -80,7 +80,7 @@ async def test_a_server_serves_no_longer_than_its_limit(port: int):
 
 async def test_an_address_that_is_not_here_cannot_be_served(port: int):
     with pytest.raises(CannotTell, match="listener"):
-        async with server(NodeView(), "192.0.2.77", port):
+        async with run_server(NodeView(), "192.0.2.77", port):
             raise AssertionError
 
 
@@ -101,7 +101,7 @@ def ends(made: Wire, root: Path) -> tuple[NodeView, NodeView]:
 async def test_a_narrow_wire_is_slow_against_its_nics_rate(made: Wire, tmp_path: Path):
     here, there = ends(made, tmp_path)
     made.narrow("rate", "200mbit", "burst", "20k", "limit", "100k")
-    async with server(there, "10.77.0.2", 5201):
+    async with run_server(there, "10.77.0.2", 5201):
         result = await measure(here, "10.77.0.2", 5201)
     assert (result.verdict, result.reason) == (Verdict.WARN, "SlowPair"), result
     bandwidth = result.findings[0].measurements[0]
@@ -112,7 +112,7 @@ async def test_a_narrow_wire_is_slow_against_its_nics_rate(made: Wire, tmp_path:
 async def test_a_wire_that_carries_its_rate_passes(made: Wire, tmp_path: Path):
     here, there = ends(made, tmp_path)
     made.narrow("rate", "200mbit", "burst", "100k", "limit", "400k")
-    async with server(there, "fd77::2", 5201):
+    async with run_server(there, "fd77::2", 5201):
         result = await measure(here, "fd77::2", 5201, link_gbit_per_s=0.2)
     assert result.verdict is Verdict.PASS, result
     assert result.findings[0].component == "nic/wire"
@@ -125,7 +125,7 @@ async def test_a_connection_that_carries_no_data_is_found(made: Wire, tmp_path: 
         made.ip(namespace, "link", "set", "wire", "gso_max_segs", "1")
     made.ip(made.there, "link", "set", "wire", "mtu", "1400")
     made.ip(made.there, "route", "replace", "10.77.0.0/24", "dev", "wire", "src", "10.77.0.2", "advmss", "1460")
-    async with server(there, "10.77.0.2", 5201):
+    async with run_server(there, "10.77.0.2", 5201):
         result = await measure(here, "10.77.0.2", 5201)
     assert (result.verdict, result.reason) == (Verdict.WARN, "SlowPair"), result
     assert "MTU" in result.message
@@ -133,7 +133,7 @@ async def test_a_connection_that_carries_no_data_is_found(made: Wire, tmp_path: 
 
 async def test_a_wire_that_is_cut_leaves_the_pair_unknown(made: Wire, tmp_path: Path):
     here, there = ends(made, tmp_path)
-    async with server(there, "10.77.0.2", 5201):
+    async with run_server(there, "10.77.0.2", 5201):
         made.ip(made.there, "link", "set", "wire", "down")
         result = await measure(here, "10.77.0.2", 5201)
     assert result.verdict is Verdict.UNKNOWN, result

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, any_json, huge, mangled, replaced
 
 from muster_checks.base.bounded_read import Unreadable
-from muster_checks.base.execution import CannotTell, judge_recorded
+from muster_checks.base.execution import CannotTell, run_recorded
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.iperf import IPERF, IperfParameters
 from muster_checks.iperf.parse import read_report
@@ -151,7 +151,7 @@ def test_mangled_and_senseless_reports_never_fail_a_node(name: str):
     changed.pop("intervals")
     changed["end"].pop("streams", None)
     for text in [*mangled(sample(name)), *map(written, replaced(changed))]:
-        result = judge_recorded(IPERF, text, IperfParameters(link_gbit_per_s=10))
+        result = run_recorded(IPERF, text, IperfParameters(link_gbit_per_s=10))
         assert result is None or result.verdict is not Verdict.FAIL, text
 
 
@@ -174,18 +174,18 @@ def test_any_bytes_are_refused(text: bytes):
 
 @pytest.mark.parametrize("text", [*TEXTS, b'{"error": "no such option"}', b'{"start": {}, "end": {}}'])
 def test_texts_of_another_kind_are_not_judged(text: bytes):
-    assert judge_recorded(IPERF, text, IperfParameters()) is None
+    assert run_recorded(IPERF, text, IperfParameters()) is None
 
 
 def test_a_recorded_report_that_is_cut_short_is_unknown():
-    result = judge_recorded(IPERF, sample("tcp")[:-400], IperfParameters())
+    result = run_recorded(IPERF, sample("tcp")[:-400], IperfParameters())
     assert result is not None
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "Unreadable")
 
 
 def test_a_recorded_report_is_judged_against_a_named_link():
-    fits = judge_recorded(IPERF, sample("tcp"), IperfParameters(link_gbit_per_s=10))
-    slow = judge_recorded(IPERF, sample("tcp"), IperfParameters(link_gbit_per_s=25))
+    fits = run_recorded(IPERF, sample("tcp"), IperfParameters(link_gbit_per_s=10))
+    slow = run_recorded(IPERF, sample("tcp"), IperfParameters(link_gbit_per_s=25))
     assert fits is not None
     assert slow is not None
     assert (fits.verdict, slow.verdict, slow.reason) == (Verdict.PASS, Verdict.WARN, "SlowPair")

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
 from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.ipmi import IPMI, IpmiParameters
-from muster_checks.ipmi.events import judge_log, parse_log, parse_sensors, read_time, recorded, rules
+from muster_checks.ipmi.judge import judge_log, load_rules
+from muster_checks.ipmi.parse import parse_log, parse_sensors, read_time
+from muster_checks.ipmi.probe import judge_recorded
 
 SAMPLES = Path(__file__).parent / "samples"
 LOG = (SAMPLES / "sel_elist.txt").read_bytes()
@@ -115,19 +117,19 @@ def test_times_are_read_as_the_tool_prints_them(text: bytes, moment: datetime | 
 
 
 def test_recorded_output_is_told_apart_by_its_columns():
-    assert recorded(b"[ 1.0] a | b", IpmiParameters()) is None
-    assert {f.component for f in recorded(SENSORS, IpmiParameters()) or []} == {"sensor/CPU2_Temp", "sensor/FAN1"}
-    result = judge_recorded(IPMI, LOG, IpmiParameters())
+    assert judge_recorded(b"[ 1.0] a | b", IpmiParameters()) is None
+    assert {f.component for f in judge_recorded(SENSORS, IpmiParameters()) or []} == {"sensor/CPU2_Temp", "sensor/FAN1"}
+    result = run_recorded(IPMI, LOG, IpmiParameters())
     assert result is not None
     assert result.verdict is Verdict.FAIL
 
 
 def test_a_long_text_is_not_the_controllers():
-    assert recorded(b"[ 1.0] usb 1-1: new device\n" * 200_000, IpmiParameters()) is None
+    assert judge_recorded(b"[ 1.0] usb 1-1: new device\n" * 200_000, IpmiParameters()) is None
 
 
 def test_every_rule_can_be_met():
-    for rule in rules():
+    for rule in load_rules():
         line = f" a | 07/13/2026 | 12:00:27 | {rule.sensor} x | {rule.event} | Asserted\n".encode()
         assert [f.reason for f in judge_log(parse_log(line), datetime(2026, 7, 13, 13), 7200.0)] == [rule.reason]  # noqa: DTZ001 - as above
 
@@ -135,7 +137,7 @@ def test_every_rule_can_be_met():
 @pytest.mark.parametrize("text", [*TEXTS, huge(LOG)])
 def test_text_of_another_kind_never_fails(text: bytes):
     try:
-        findings = recorded(text, IpmiParameters())
+        findings = judge_recorded(text, IpmiParameters())
     except UNMEASURED:
         return
     assert findings is None
@@ -143,7 +145,7 @@ def test_text_of_another_kind_never_fails(text: bytes):
 
 def test_a_sample_cut_short_says_no_more_than_the_whole():
     for text in mangled(LOG):
-        findings = recorded(text, IpmiParameters(window_s=30 * 86400.0)) or []
+        findings = judge_recorded(text, IpmiParameters(window_s=30 * 86400.0)) or []
         assert {f.component for f in findings if f.verdict is Verdict.FAIL} <= {"sel/Memory_Mmry_ECC_Sensor"}
 
 
@@ -151,5 +153,5 @@ def test_a_sample_cut_short_says_no_more_than_the_whole():
 @given(st.text(alphabet="0a|/: \n1239PMnrcrok.", max_size=200))
 def test_any_text_is_read(text: str):
     assert parse_log(text.encode()) is not None
-    assert verdicts_of(recorded(text.encode(), IpmiParameters()) or []) <= {Verdict.PASS, Verdict.WARN}
+    assert verdicts_of(judge_recorded(text.encode(), IpmiParameters()) or []) <= {Verdict.PASS, Verdict.WARN}
     assert parse_sensors(text.encode()) is not None

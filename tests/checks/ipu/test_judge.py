@@ -5,25 +5,25 @@ import pytest
 
 from muster_checks.base.counter_history import Rise
 from muster_checks.base.vocabulary import FaultClass, Verdict
-from muster_checks.graphcore.models import IpuModel, models
-from muster_checks.graphcore.probe import Health, Reading
-from muster_checks.graphcore.tools.attributes import Attributes
-from muster_checks.graphcore.tools.device_list import Device
-from muster_checks.graphcore.tools.health import Unhealthy
+from muster_checks.graphcore.models import IpuModel, ipu_models
+from muster_checks.graphcore.probe import IpuHealth, IpuReading
+from muster_checks.graphcore.tools.attributes import IpuAttributes
+from muster_checks.graphcore.tools.device_list import IpuDevice
+from muster_checks.graphcore.tools.health import UnhealthyIpu
 from muster_checks.hardware.expected_values import ModelTable
-from muster_checks.ipu.judge import Limits, counters, judge, judge_health, judge_unlisted
+from muster_checks.ipu.judge import IpuLimits, counters, judge, judge_health, judge_unlisted
 
-LIMITS = Limits(models(None), 460.0)
-SOUND = Attributes(
+LIMITS = IpuLimits(ipu_models(None), 460.0)
+SOUND = IpuAttributes(
     component="", board="M2000", error_state="no errors", link_gt_per_s=16, link_width=8, host_link_errors=2_932_108
 )
 
 
-def _reading(said: Attributes | None = SOUND, name: str = "ipu/10.1.5.10/3", trouble: str = "") -> Reading:
-    return Reading(Device(name, "0"), said, trouble)
+def _reading(said: IpuAttributes | None = SOUND, name: str = "ipu/10.1.5.10/3", trouble: str = "") -> IpuReading:
+    return IpuReading(IpuDevice(name, "0"), said, trouble)
 
 
-def _changed(**values: object) -> Attributes:
+def _changed(**values: object) -> IpuAttributes:
     return msgspec.structs.replace(SOUND, **values)
 
 
@@ -119,7 +119,7 @@ def test_the_sessions_counter_stands_in_for_a_missing_total():
 )
 def test_sensors_are_judged_by_an_operators_limits_only(values, reason):
     own = IpuModel(model="*", max_die_temp_c=85, max_board_temp_c=60, max_board_power_w=300)
-    finding = _judge(_changed(**values), limits=Limits(ModelTable([own]), 460.0))
+    finding = _judge(_changed(**values), limits=IpuLimits(ModelTable([own]), 460.0))
     assert (finding.verdict, finding.reason) == (Verdict.WARN, reason)
     assert _judge(_changed(**values)).verdict is Verdict.PASS
 
@@ -141,7 +141,7 @@ def test_parity_not_yet_initialised_is_measured_and_no_fault():
 
 @pytest.mark.parametrize(("error", "said"), [("device", "has failed"), ("connection", "check RNIC")])
 def test_an_ipu_on_the_librarys_list_fails(error, said):
-    (finding,) = judge_health(Health((Unhealthy("ipu/10.1.5.10/1", "2", "p1", error),)), {})
+    (finding,) = judge_health(IpuHealth((UnhealthyIpu("ipu/10.1.5.10/1", "2", "p1", error),)), {})
     assert (finding.verdict, finding.fault_class) == (Verdict.FAIL, FaultClass.QUARANTINE)
     assert (finding.component, finding.reason) == ("ipu/10.1.5.10/1", f"Unhealthy:{error}")
     assert said in finding.message
@@ -149,36 +149,38 @@ def test_an_ipu_on_the_librarys_list_fails(error, said):
 
 @pytest.mark.parametrize("error", ["", "surprise"])
 def test_an_error_that_nobody_documented_is_unknown(error):
-    (finding,) = judge_health(Health((Unhealthy("ipu/h/1", "2", "p1", error),)), {})
+    (finding,) = judge_health(IpuHealth((UnhealthyIpu("ipu/h/1", "2", "p1", error),)), {})
     assert finding.verdict is Verdict.UNKNOWN
 
 
 def test_the_address_names_an_ipu_before_its_id_which_counts_anew_in_each_partition():
     listed = {"2": "ipu/10.1.5.99/0", "7": "ipu/10.1.5.10/1"}
-    (finding,) = judge_health(Health((Unhealthy("ipu/10.1.5.10/1", "2", "p1", "device"),)), listed)
+    (finding,) = judge_health(IpuHealth((UnhealthyIpu("ipu/10.1.5.10/1", "2", "p1", "device"),)), listed)
     assert finding.component == "ipu/10.1.5.10/1"
-    (finding,) = judge_health(Health((Unhealthy("ipu/10.1.5.10/1", "2", "p1", "device"),)), {"2": "ipu/10.1.5.99/0"})
+    (finding,) = judge_health(
+        IpuHealth((UnhealthyIpu("ipu/10.1.5.10/1", "2", "p1", "device"),)), {"2": "ipu/10.1.5.99/0"}
+    )
     assert finding.component == "ipu/10.1.5.10/1"  # gc-info no longer lists it, and its id is another's
 
 
 def test_an_ipu_that_the_library_gives_no_address_of_is_named_by_its_id():
     card = {"2": "ipu/0000:1a:00.0"}
-    (finding,) = judge_health(Health((Unhealthy("ipu/localhost/0", "2", "", "device"),)), card)
+    (finding,) = judge_health(IpuHealth((UnhealthyIpu("ipu/localhost/0", "2", "", "device"),)), card)
     assert finding.component == "ipu/0000:1a:00.0"
-    (finding,) = judge_health(Health((Unhealthy("ipu/2", "2", "", "device"),)), {"2": "ipu/10.1.5.10/1"})
+    (finding,) = judge_health(IpuHealth((UnhealthyIpu("ipu/2", "2", "", "device"),)), {"2": "ipu/10.1.5.10/1"})
     assert finding.component == "ipu/10.1.5.10/1"
-    (finding,) = judge_health(Health((Unhealthy("ipu/10.1.5.10/1", "2", "", "device"),)), {})
+    (finding,) = judge_health(IpuHealth((UnhealthyIpu("ipu/10.1.5.10/1", "2", "", "device"),)), {})
     assert finding.component == "ipu/10.1.5.10/1"
 
 
 def test_an_ipu_that_gc_monitor_does_not_show_is_worth_a_look():
     listed = {"0": "ipu/h/3", "1": "ipu/h/2"}
-    (finding,) = judge_health(Health(seen=frozenset({"0"})), listed)
+    (finding,) = judge_health(IpuHealth(monitored=frozenset({"0"})), listed)
     assert (finding.verdict, finding.component, finding.reason) == (Verdict.WARN, "ipu/h/2", "NotMonitored")
 
 
 def test_health_that_could_not_be_asked_is_unknown_on_the_host():
-    (finding,) = judge_health(Health(trouble="no library"), {"0": "ipu/h/3"})
+    (finding,) = judge_health(IpuHealth(trouble="no library"), {"0": "ipu/h/3"})
     assert (finding.verdict, finding.component) == (Verdict.UNKNOWN, "host")
 
 

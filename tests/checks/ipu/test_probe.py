@@ -8,7 +8,7 @@ from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.ipu import IPU, IpuParameters
 from muster_checks.ipu.probe import probe
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 ONE = b"Partition: p1 [active]\n-+- Id: [0], target: [Fabric], IPU-M host: [10.1.5.17], IPU#: [3]\n"
 TWO = ONE + ONE.replace(b"[0]", b"[1]").replace(b"IPU#: [3]", b"IPU#: [2]")
@@ -111,4 +111,4 @@ async def test_a_file_of_expected_values_that_cannot_be_used_is_unknown(tmp_path
 
 
 def test_both_ipu_checks_are_shipped():
-    assert {"ipu", "ipulink"} <= set(registry(plug_ins=[]))
+    assert {"ipu", "ipulink"} <= set(load_registry(plug_ins=[]))

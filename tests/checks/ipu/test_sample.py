@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json, huge, mangled, replaced
 from tests.checks.graphcore.sample import sample, samples
 
-from muster_checks.base.execution import judge_recorded
+from muster_checks.base.execution import run_recorded
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.ipu import IPU, IpuParameters
 
@@ -30,7 +30,7 @@ PARAMETERS = IpuParameters()
 
 
 def _verdict(text: bytes) -> Verdict | None:
-    result = judge_recorded(IPU, text, PARAMETERS)
+    result = run_recorded(IPU, text, PARAMETERS)
     if result is None:
         return None
     assert result.reason != "ProbeFailed", result.message
@@ -48,19 +48,19 @@ def test_what_other_tools_print_is_not_taken_for_an_ipus(name):
 
 
 def test_the_health_sample_names_both_ipus():
-    result = judge_recorded(IPU, sample("gcipuinfo_health_check.json"), PARAMETERS)
+    result = run_recorded(IPU, sample("gcipuinfo_health_check.json"), PARAMETERS)
     assert result is not None
     assert {finding.component for finding in result.findings} == {"ipu/10.1.5.10/1", "ipu/10.1.5.10/0"}
 
 
 def test_the_softerr_sample_names_register_and_ipu():
-    result = judge_recorded(IPU, sample("poplar_error_softerr.txt"), PARAMETERS)
+    result = run_recorded(IPU, sample("poplar_error_softerr.txt"), PARAMETERS)
     assert result is not None
     assert [(finding.component, finding.reason) for finding in result.findings] == [("ipu/0", "Ciuerrvr:IPUSOFTERR")]
 
 
 def test_a_poplar_error_without_an_ipu_names_none():
-    result = judge_recorded(IPU, b"recoverable_runtime_error: [Recovery action: FULL_RESET] host link\n", PARAMETERS)
+    result = run_recorded(IPU, b"recoverable_runtime_error: [Recovery action: FULL_RESET] host link\n", PARAMETERS)
     assert result is not None
     assert [finding.component for finding in result.findings] == ["ipu/unnamed"]
 

@@ -7,21 +7,25 @@ from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.graphcore.models import IpuModel
 from muster_checks.graphcore.tools.host_sync import HostSync
 from muster_checks.graphcore.tools.ipu_traffic import Transfer
-from muster_checks.graphcore.tools.links import Channel, Links
-from muster_checks.graphcore.tools.partitions import Partition
+from muster_checks.graphcore.tools.links import IpuLinkChannel, IpuLinks
+from muster_checks.graphcore.tools.partitions import ListedPartition
 from muster_checks.ipulink.judge import judge_links, judge_partitions, judge_sync, judge_traffic
 
-SOUND = Channel(from_id="7", to_id="6", from_channel="NLC_W_1B", to_channel="NLC_W_1B", status="passed", gen=4, lanes=8)
+SOUND = IpuLinkChannel(
+    from_id="7", to_id="6", from_channel="NLC_W_1B", to_channel="NLC_W_1B", status="passed", gen=4, lanes=8
+)
 C600 = IpuModel(model="C600", ipu_link_gen=4, ipu_link_lanes=8)
 NAMES = {"7": "ipu/10.1.5.10/3", "6": "ipu/10.1.5.10/2"}
 
 
-def _channel(**values: object) -> Channel:
+def _channel(**values: object) -> IpuLinkChannel:
     return msgspec.structs.replace(SOUND, **values)
 
 
-def _links(*channels: Channel, overall: str = "", trained_before: bool = False, expected: IpuModel | None = None):
-    return judge_links(Links(channels, overall, trained_before), expected, NAMES)
+def _links(
+    *channels: IpuLinkChannel, overall: str = "", trained_before: bool = False, expected: IpuModel | None = None
+):
+    return judge_links(IpuLinks(channels, overall, trained_before), expected, NAMES)
 
 
 def test_an_ipu_whose_channels_all_trained_passes_once():
@@ -179,12 +183,14 @@ def test_the_result_of_a_sync_test(result, verdict):
     ],
 )
 def test_the_state_of_a_partition(state, verdict):
-    (finding,) = judge_partitions([Partition("p1", state, 16.0), Partition("p2", "ACTIVE", None)], "p1")
+    (finding,) = judge_partitions([ListedPartition("p1", state, 16.0), ListedPartition("p2", "ACTIVE", None)], "p1")
     assert (finding.verdict, finding.component) == (verdict, "ipu/partition:p1")
 
 
 def test_every_partition_counts_where_none_is_named():
-    assert len(judge_partitions([Partition("p1", "ACTIVE", 16.0), Partition("p2", "ACTIVE", None)], "")) == 2
+    assert (
+        len(judge_partitions([ListedPartition("p1", "ACTIVE", 16.0), ListedPartition("p2", "ACTIVE", None)], "")) == 2
+    )
 
 
 def test_a_partition_that_the_controller_does_not_have_is_worth_a_look():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json, huge, mangled, replaced
 from tests.checks.graphcore.sample import sample, samples
 
-from muster_checks.base.execution import judge_recorded
+from muster_checks.base.execution import run_recorded
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.ipulink import IPULINK, IpuLinkParameters
 
@@ -27,7 +27,7 @@ PARAMETERS = IpuLinkParameters()
 
 
 def _verdict(text: bytes) -> Verdict | None:
-    result = judge_recorded(IPULINK, text, PARAMETERS)
+    result = run_recorded(IPULINK, text, PARAMETERS)
     if result is None:
         return None
     assert result.reason != "ProbeFailed", result.message
@@ -48,7 +48,7 @@ def test_what_other_tools_print_is_not_taken_for_links(name):
     ("name", "channel"), [("gc_links_failed_1.0.x.json", "NLC_W_1C"), ("gc_links_failed_latest.json", "NLC_W_0C")]
 )
 def test_the_failed_channel_is_named_with_both_ends(name, channel):
-    result = judge_recorded(IPULINK, sample(name), PARAMETERS)
+    result = run_recorded(IPULINK, sample(name), PARAMETERS)
     assert result is not None
     (finding,) = result.findings
     assert (finding.component, finding.reason) == ("ipu/7", f"IpuLinkFailed:{channel}")

@@ -5,20 +5,22 @@ import pytest
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.membw import MembwParameters
-from muster_checks.membw.judge import Sample, judge
-from muster_checks.membw.memory import Mismatch
-from muster_checks.membw.worker import Report
+from muster_checks.membw.judge import NumaSample, judge
+from muster_checks.membw.memory import PatternMismatch
+from muster_checks.membw.worker import MemoryReport
 
 LIMITS = MembwParameters()
 GIB = 1 << 30
-SOUND = Report(threads=32, gb_per_s=200.0, cpu_share=1.0, local_share=1.0, patterns=5, wrong_chunks=0, mismatches=())
+SOUND = MemoryReport(
+    threads=32, gb_per_s=200.0, cpu_share=1.0, local_share=1.0, patterns=5, wrong_chunks=0, mismatches=()
+)
 
 
-def sample(number: int = 0, memory: int = 256 * GIB, **values: object) -> Sample:
-    return Sample(number, memory, report=msgspec.structs.replace(SOUND, **values))
+def sample(number: int = 0, memory: int = 256 * GIB, **values: object) -> NumaSample:
+    return NumaSample(number, memory, report=msgspec.structs.replace(SOUND, **values))
 
 
-def judged(*samples: Sample, limits: MembwParameters = LIMITS) -> dict[tuple[str, str], Finding]:
+def judged(*samples: NumaSample, limits: MembwParameters = LIMITS) -> dict[tuple[str, str], Finding]:
     return {finding.key: finding for finding in judge(samples, limits)}
 
 
@@ -35,7 +37,7 @@ def test_a_sound_node_passes_twice_with_its_bandwidth():
 
 
 def test_a_word_that_came_back_wrong_asks_for_another_board():
-    words = (Mismatch("0xAA", 4096, 0xAA, 0xAB, 0x1F000), Mismatch("0x55", 8192, 0x55, 0x15))
+    words = (PatternMismatch("0xAA", 4096, 0xAA, 0xAB, 0x1F000), PatternMismatch("0x55", 8192, 0x55, 0x15))
     findings = judged(sample(wrong_chunks=2, mismatches=words))
     assert bad(findings) == {("numa/0", "MemoryMismatch"): Verdict.FAIL}
     finding = findings["numa/0", "MemoryMismatch"]
@@ -44,7 +46,7 @@ def test_a_word_that_came_back_wrong_asks_for_another_board():
 
 
 def test_without_a_physical_address_the_place_within_the_block_is_told():
-    words = (Mismatch("0xAA", 4096, 0xAA, 0xAB),)
+    words = (PatternMismatch("0xAA", 4096, 0xAA, 0xAB),)
     assert "offset 0x1000" in judged(sample(wrong_chunks=1, mismatches=words))["numa/0", "MemoryMismatch"].message
 
 
@@ -108,7 +110,7 @@ def test_a_disturbed_node_with_wrong_words_fails_all_the_same():
 
 
 def test_a_node_that_was_not_measured_is_unknown_and_the_others_are_judged():
-    findings = judged(Sample(0, 0, reason="NoRoom", trouble="512 MiB to be taken, 100 MiB free"), sample(1))
+    findings = judged(NumaSample(0, 0, reason="NoRoom", trouble="512 MiB to be taken, 100 MiB free"), sample(1))
     assert bad(findings) == {("numa/0", "NoRoom"): Verdict.UNKNOWN}
     assert "100 MiB free" in findings["numa/0", "NoRoom"].message
 

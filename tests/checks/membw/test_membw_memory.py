@@ -10,30 +10,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.recorded import lay_out
 
-from muster_checks.membw.free_memory import room_bytes
+from muster_checks.membw.free_memory import read_room_bytes
 from muster_checks.membw.memory import (
     CHUNK,
-    Block,
-    Mismatch,
-    Rate,
+    CopyRate,
+    MemoryBlock,
+    PatternMismatch,
+    allocate_block,
     best_round,
-    block,
     compare,
     copy_bandwidth,
-    copy_rate,
     local_share,
+    measure_copy_rate,
     patterns,
     physical_address,
-    pinned,
+    run_pinned,
     write,
 )
-from muster_checks.membw.worker import Refused, Report, Task, measure
+from muster_checks.membw.worker import MemoryRefused, MemoryReport, MemoryTask, measure
 
 CPUS = sorted(os.sched_getaffinity(0))
 SIZE = 8 * CHUNK
 
 
-def turn(taken: Block, offset: int, bits: int) -> None:
+def turn(taken: MemoryBlock, offset: int, bits: int) -> None:
     """What bad memory does."""
     byte = ctypes.c_ubyte.from_address(taken.address + offset)
     byte.value ^= bits
@@ -43,7 +43,7 @@ def turn(taken: Block, offset: int, bits: int) -> None:
     ("name", "content"), list(patterns(SIZE)), ids=lambda each: each if isinstance(each, str) else ""
 )
 def test_memory_keeps_every_pattern(name: str, content: bytes):
-    with block(SIZE, 0) as taken:
+    with allocate_block(SIZE, 0) as taken:
         write(taken, CPUS, content)
         assert compare(taken, CPUS, name, content) == (0, [])
 
@@ -53,19 +53,19 @@ def test_memory_keeps_every_pattern(name: str, content: bytes):
 )
 @pytest.mark.parametrize("offset", [0, CHUNK - 1, 5 * CHUNK + 4099, SIZE - 1])
 def test_one_turned_bit_is_found_at_its_place(name: str, content: bytes, offset: int):
-    with block(SIZE, None) as taken:
+    with allocate_block(SIZE, None) as taken:
         write(taken, CPUS, content)
         turn(taken, offset, 0x10)
         chunks, words = compare(taken, CPUS, name, content)
     assert chunks == 1
     (word,) = words
     assert (word.pattern, word.offset) == (name, offset // 8 * 8)
-    assert word.expected ^ word.found == 0x10 << 8 * (offset % 8)
+    assert word.expected ^ word.actual == 0x10 << 8 * (offset % 8)
 
 
 def test_many_wrong_words_are_counted_by_chunk_and_a_few_are_kept():
     _, content = next(patterns(SIZE))
-    with block(SIZE, None) as taken:
+    with allocate_block(SIZE, None) as taken:
         write(taken, CPUS, content)
         ctypes.memset(taken.address + CHUNK, 0xFF, 3 * CHUNK)
         chunks, words = compare(taken, CPUS, "0x00", content)
@@ -75,7 +75,7 @@ def test_many_wrong_words_are_counted_by_chunk_and_a_few_are_kept():
 def test_two_addresses_that_fall_together_are_found_by_the_last_pattern():
     *_, (name, content) = patterns(SIZE)
     for apart in (8, 4096, CHUNK, 4 * CHUNK):  # a line of the address that is stuck
-        with block(SIZE, None) as taken:
+        with allocate_block(SIZE, None) as taken:
             write(taken, CPUS, content)
             ctypes.memmove(taken.address, taken.address + apart, 8)
             assert compare(taken, CPUS, name, content)[0] == 1
@@ -86,48 +86,48 @@ def test_what_is_copied_counts_as_read_and_as_written():
 
 
 def test_the_fastest_round_of_all_threads_together_counts_with_the_slowest_threads_share():
-    assert best_round([[(1.0, 0.9), (2.0, 0.8)], [(4.0, 0.5), (1.0, 1.0)]]) == Rate(5.0, 0.5)
+    assert best_round([[(1.0, 0.9), (2.0, 0.8)], [(4.0, 0.5), (1.0, 1.0)]]) == CopyRate(5.0, 0.5)
 
 
 def test_all_cpus_copy_together():
-    with block(64 * CHUNK, None) as taken:
+    with allocate_block(64 * CHUNK, None) as taken:
         write(taken, CPUS, next(patterns(taken.size))[1])
-        rate = copy_rate(taken, CPUS, 0.5)
+        rate = measure_copy_rate(taken, CPUS, 0.5)
     assert 0.1 < rate.gb_per_s < 1000
     assert 0 < rate.cpu_share <= 1.05
 
 
 def test_more_cpus_than_chunks_are_no_endless_loop():
-    with block(2 * CHUNK, None) as taken:
+    with allocate_block(2 * CHUNK, None) as taken:
         many = [*CPUS, *CPUS]
         write(taken, many, next(patterns(taken.size))[1])
-        assert copy_rate(taken, many, 0.5).gb_per_s > 0.1
+        assert measure_copy_rate(taken, many, 0.5).gb_per_s > 0.1
 
 
 def test_the_copy_copies():
-    with block(SIZE, None) as taken:
+    with allocate_block(SIZE, None) as taken:
         *_, (_, content) = patterns(SIZE)
         write(taken, CPUS, content)
-        copy_rate(taken, CPUS, 0.5)
+        measure_copy_rate(taken, CPUS, 0.5)
         assert ctypes.string_at(taken.address, SIZE // 2) == ctypes.string_at(taken.address + SIZE // 2, SIZE // 2)
 
 
 def test_each_thread_runs_on_its_own_cpu():
     seen: dict[int, set[int]] = {}
-    pinned(CPUS, lambda place: seen.update({place: os.sched_getaffinity(0)}))
+    run_pinned(CPUS, lambda place: seen.update({place: os.sched_getaffinity(0)}))
     assert seen == {place: {cpu} for place, cpu in enumerate(CPUS)}
     assert os.sched_getaffinity(0) == set(CPUS)  # ours is as it was
 
 
 def test_what_a_thread_raises_is_raised():
     with pytest.raises(ZeroDivisionError):
-        pinned(CPUS, lambda place: print(1 // (place - place)))
+        run_pinned(CPUS, lambda place: print(1 // (place - place)))
     with pytest.raises(OSError, match="Invalid argument"):
-        pinned([8000], print)
+        run_pinned([8000], print)
 
 
 def test_bound_memory_lies_at_its_node():
-    with block(SIZE, 0) as taken:
+    with allocate_block(SIZE, 0) as taken:
         assert local_share(taken, 0) is None  # not touched yet
         write(taken, CPUS, next(patterns(SIZE))[1])
         assert local_share(taken, 0) == (1.0 if Path("/proc/self/numa_maps").exists() else None)
@@ -143,10 +143,10 @@ not an address N0=7
 
 def test_the_share_of_pages_at_a_node_is_counted_over_all_maps_of_the_block(tmp_path: Path):
     maps = lay_out(tmp_path, {"numa_maps": MAPS}) / "numa_maps"
-    taken = Block(0x7F0000000000, 2 * CHUNK)
+    taken = MemoryBlock(0x7F0000000000, 2 * CHUNK)
     assert local_share(taken, 1, maps) == 0.7
     assert local_share(taken, 2, maps) == 0.0
-    assert local_share(Block(0x1000, CHUNK), 1, maps) is None
+    assert local_share(MemoryBlock(0x1000, CHUNK), 1, maps) is None
     assert local_share(taken, 1, tmp_path / "none") is None
 
 
@@ -161,28 +161,28 @@ def test_a_physical_address_is_read_where_it_may_be(tmp_path: Path):
     assert physical_address(0, tmp_path / "none") is None
 
 
-def task(**values: object) -> Task:
+def task(**values: object) -> MemoryTask:
     given = {"numa": 0, "cpus": tuple(CPUS), "size_bytes": 64 * CHUNK, "seconds": 0.5, "deadline_s": 60}
-    return msgspec.convert({**given, **values}, Task)
+    return msgspec.convert({**given, **values}, MemoryTask)
 
 
 def test_a_whole_measurement_has_all_its_figures():
-    report = measure(task(), room_bytes())
-    assert isinstance(report, Report)
+    report = measure(task(), read_room_bytes())
+    assert isinstance(report, MemoryReport)
     assert (report.threads, report.patterns, report.wrong_chunks, report.mismatches) == (len(CPUS), 5, 0, ())
     assert report.gb_per_s > 0.1
 
 
 def test_more_than_half_of_what_is_free_is_never_taken():
     report = measure(task(), 128 * CHUNK - 1)
-    assert isinstance(report, Refused)
+    assert isinstance(report, MemoryRefused)
     assert report.reason == "NoRoom"
-    assert isinstance(measure(task(), 128 * CHUNK), Report)
+    assert isinstance(measure(task(), 128 * CHUNK), MemoryReport)
 
 
 def test_cpus_that_are_not_allowed_are_refused():
     report = measure(task(cpus=(8000, 8001)), None)
-    assert isinstance(report, Refused)
+    assert isinstance(report, MemoryRefused)
     assert (report.reason, "2 CPUs" in report.why) == ("NoCpu", True)
 
 
@@ -217,7 +217,7 @@ def test_cpus_that_are_not_allowed_are_refused():
     ],
 )
 def test_the_tightest_limit_is_the_room(tmp_path: Path, files: dict[str, str | int], room: int | None):
-    assert room_bytes(lay_out(tmp_path, files)) == room
+    assert read_room_bytes(lay_out(tmp_path, files)) == room
 
 
 @settings(max_examples=60, deadline=None)
@@ -227,9 +227,9 @@ def test_any_control_group_file_gives_a_room_or_none(tmp_path_factory: pytest.Te
     (root / "proc" / "self").mkdir(parents=True)
     (root / "proc" / "self" / "cgroup").write_bytes(text)
     (root / "proc" / "meminfo").write_bytes(text)
-    assert room_bytes(root) is None
+    assert read_room_bytes(root) is None
 
 
 def test_a_mismatch_survives_the_way_to_the_parent():
-    sent = Report(1, 2.0, 1.0, None, 5, 1, (Mismatch("0xAA", 8, 2**64 - 1, 1, 2**40),))
-    assert msgspec.json.decode(msgspec.json.encode(sent), type=Report | Refused) == sent
+    sent = MemoryReport(1, 2.0, 1.0, None, 5, 1, (PatternMismatch("0xAA", 8, 2**64 - 1, 1, 2**40),))
+    assert msgspec.json.decode(msgspec.json.encode(sent), type=MemoryReport | MemoryRefused) == sent

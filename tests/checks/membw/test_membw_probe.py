@@ -17,13 +17,13 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import NotHere, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.membw import MEMBW, MembwParameters
-from muster_checks.membw.topology import cpu_list, numa_nodes
-from muster_checks.membw.worker import Refused, Report
+from muster_checks.membw.topology import parse_cpu_list, read_numa_nodes
+from muster_checks.membw.worker import MemoryRefused, MemoryReport
 from muster_checks.registry import SHIPPED
 
 CHILD = " ".join(python_child("muster_checks.membw.worker"))
 SOUND = msgspec.json.encode(
-    Report(threads=4, gb_per_s=50.0, cpu_share=1.0, local_share=1.0, patterns=5, wrong_chunks=0, mismatches=())
+    MemoryReport(threads=4, gb_per_s=50.0, cpu_share=1.0, local_share=1.0, patterns=5, wrong_chunks=0, mismatches=())
 )
 
 
@@ -40,7 +40,7 @@ def machine(*cpus: str, threads: int = 2, cache: str = "32768K") -> dict[str, st
     for number, text in enumerate(cpus):
         files[f"/sys/devices/system/node/node{number}/cpulist"] = text
         files[f"/sys/devices/system/node/node{number}/meminfo"] = meminfo(number)
-        numbers = cpu_list(text)
+        numbers = parse_cpu_list(text)
         for cpu in numbers:
             core = numbers.index(cpu) % (len(numbers) // threads or 1)
             mine = [each for place, each in enumerate(numbers) if place % (len(numbers) // threads or 1) == core]
@@ -111,17 +111,17 @@ async def test_caches_that_several_groups_of_cpus_have_add_up(tmp_path: Path):
     files = machine("0-7", threads=1)
     for cpu in range(8):
         files[f"/sys/devices/system/cpu/cpu{cpu}/cache/index1/shared_cpu_list"] = "0-3" if cpu < 4 else "4-7"
-    assert numa_nodes(node(lay_out(tmp_path, files)))[0].cache_bytes == 64 << 20
+    assert read_numa_nodes(node(lay_out(tmp_path, files)))[0].cache_bytes == 64 << 20
 
 
 def test_memory_without_cpus_and_cpus_without_memory_are_left_alone(tmp_path: Path):
     files = machine("0-3", "", "4-7") | {"/sys/devices/system/node/node2/meminfo": meminfo(2, 0, 0, 0)}
-    assert [each.number for each in numa_nodes(node(lay_out(tmp_path, files)))] == [0]
+    assert [each.number for each in read_numa_nodes(node(lay_out(tmp_path, files)))] == [0]
 
 
 def test_a_kernel_without_numa_is_one_node(tmp_path: Path):
     lay_out(tmp_path, {"/sys/devices/system/cpu/online": "0-1", "/proc/meminfo": "MemTotal: 100 kB\nMemFree: 50 kB"})
-    (only,) = numa_nodes(node(tmp_path))
+    (only,) = read_numa_nodes(node(tmp_path))
     assert (only.number, only.cpus, only.memory_bytes, only.room_bytes) == (0, (0, 1), 100 << 10, 50 << 10)
 
 
@@ -132,7 +132,7 @@ async def test_a_machine_that_tells_nothing_of_its_cpus_is_skipped(tmp_path: Pat
 
 def test_a_node_whose_figures_cannot_be_read_is_measured_without_them(tmp_path: Path):
     lay_out(tmp_path, {"/sys/devices/system/node/node0/cpulist": "0", "/sys/devices/system/node/node1000/cpulist": "1"})
-    (only,) = numa_nodes(node(tmp_path))
+    (only,) = read_numa_nodes(node(tmp_path))
     assert (only.cpus, only.cache_bytes, only.memory_bytes, only.room_bytes) == ((0,), 0, 0, None)
 
 
@@ -150,7 +150,7 @@ def test_a_node_whose_figures_cannot_be_read_is_measured_without_them(tmp_path: 
     ],
 )
 def test_lists_of_cpus_are_read_or_empty(text: str, cpus: list[int]):
-    assert cpu_list(text) == cpus
+    assert parse_cpu_list(text) == cpus
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,7 +161,7 @@ def test_whatever_sysfs_holds_gives_nodes_or_none(tmp_path_factory: pytest.TempP
         if name.is_file() and name.name != "cpulist":
             name.write_bytes(noise)
     try:
-        (only,) = numa_nodes(node(root))
+        (only,) = read_numa_nodes(node(root))
     except NotHere:
         return
     assert set(only.cpus) <= {0, 1}
@@ -170,7 +170,7 @@ def test_whatever_sysfs_holds_gives_nodes_or_none(tmp_path_factory: pytest.TempP
 @pytest.mark.parametrize(
     ("output", "reason", "said"),
     [
-        (msgspec.json.encode(Refused("NoCpu", "may run on none")), "NoCpu", "may run on none"),
+        (msgspec.json.encode(MemoryRefused("NoCpu", "may run on none")), "NoCpu", "may run on none"),
         (failed("python3", 1, b"OSError: [Errno 12] Cannot allocate memory"), "NotMeasured", "allocate"),
         (failed("python3", 127), "NotMeasured", "127"),
         (failed("python3", -signal.SIGKILL), "NotMeasured", "SIGKILL"),
@@ -201,7 +201,7 @@ async def test_a_bus_error_is_worth_a_look_and_proves_nothing(tmp_path: Path):
 def test_any_json_is_no_report(tmp_path_factory: pytest.TempPathFactory, value: object):
     text = json.dumps(value).encode()
     with pytest.raises(msgspec.MsgspecError):
-        msgspec.json.decode(text, type=Report | Refused)
+        msgspec.json.decode(text, type=MemoryReport | MemoryRefused)
 
 
 async def test_this_machine_is_measured_for_real():

@@ -12,12 +12,12 @@ from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import NodeView
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Result, Verdict
 from muster_checks.memory import MEMORY, MemoryParameters
 from muster_checks.memory.edac import read_dimms
-from muster_checks.memory.judge import judge_vitals
-from muster_checks.memory.vitals import NumaNode, Vitals, from_meminfo, parse_pressure, read_vitals
+from muster_checks.memory.judge import judge_host_memory
+from muster_checks.memory.meminfo import HostMemory, NumaMemory, parse_host_memory, parse_pressure, read_host_memory
 
 SAMPLES = Path(__file__).parent / "samples"
 MEMINFO = (SAMPLES / "meminfo.txt").read_text()
@@ -174,27 +174,27 @@ async def test_no_file_at_all_is_unknown(tmp_path: Path) -> None:
     assert (await run(node(tmp_path))).verdict is Verdict.UNKNOWN
 
 
-def judged(vitals: Vitals, **parameters: Any) -> dict[str, Verdict]:
-    return {finding.reason: finding.verdict for finding in judge_vitals(vitals, MemoryParameters(**parameters))}
+def judged(vitals: HostMemory, **parameters: Any) -> dict[str, Verdict]:
+    return {finding.reason: finding.verdict for finding in judge_host_memory(vitals, MemoryParameters(**parameters))}
 
 
 @pytest.mark.parametrize(
     ("vitals", "parameters", "expected"),
     [
-        (Vitals(total=GIB), {}, {"Ok": Verdict.PASS}),
-        (Vitals(total=GIB, available=100 << 10), {}, {"Ok": Verdict.PASS}),
-        (Vitals(total=GIB, available=99 << 10), {}, {"MemoryLow": Verdict.WARN}),
-        (Vitals(total=GIB, pressure_percent=60), {}, {"Ok": Verdict.PASS}),
-        (Vitals(total=GIB, pressure_percent=61), {}, {"MemoryPressure": Verdict.WARN}),
-        (Vitals(total=GIB, corrupted=4), {}, {"MemoryPoisoned": Verdict.WARN}),
-        (Vitals(total=GIB, swap_total=GIB, swap_free=0), {}, {"Ok": Verdict.PASS}),
-        (Vitals(total=GIB, swap_total=GIB), {"allow_swap": False}, {"SwapOn": Verdict.WARN}),
-        (Vitals(total=GIB, swap_total=0), {"allow_swap": False}, {"Ok": Verdict.PASS}),
-        (Vitals(total=GIB, huge=1 << 10), {"min_hugepages_mib": 2}, {"HugePagesMissing": Verdict.WARN}),
-        (Vitals(total=GIB, huge=2 << 10), {"min_hugepages_mib": 2}, {"Ok": Verdict.PASS}),
-        (Vitals(total=GIB), {"min_hugepages_mib": 2}, {"NotReadable": Verdict.UNKNOWN}),
+        (HostMemory(total=GIB), {}, {"Ok": Verdict.PASS}),
+        (HostMemory(total=GIB, available=100 << 10), {}, {"Ok": Verdict.PASS}),
+        (HostMemory(total=GIB, available=99 << 10), {}, {"MemoryLow": Verdict.WARN}),
+        (HostMemory(total=GIB, pressure_percent=60), {}, {"Ok": Verdict.PASS}),
+        (HostMemory(total=GIB, pressure_percent=61), {}, {"MemoryPressure": Verdict.WARN}),
+        (HostMemory(total=GIB, corrupted=4), {}, {"MemoryPoisoned": Verdict.WARN}),
+        (HostMemory(total=GIB, swap_total=GIB, swap_free=0), {}, {"Ok": Verdict.PASS}),
+        (HostMemory(total=GIB, swap_total=GIB), {"allow_swap": False}, {"SwapOn": Verdict.WARN}),
+        (HostMemory(total=GIB, swap_total=0), {"allow_swap": False}, {"Ok": Verdict.PASS}),
+        (HostMemory(total=GIB, huge=1 << 10), {"min_hugepages_mib": 2}, {"HugePagesMissing": Verdict.WARN}),
+        (HostMemory(total=GIB, huge=2 << 10), {"min_hugepages_mib": 2}, {"Ok": Verdict.PASS}),
+        (HostMemory(total=GIB), {"min_hugepages_mib": 2}, {"NotReadable": Verdict.UNKNOWN}),
         (
-            Vitals(total=GIB, available=0, corrupted=8, pressure_percent=99),
+            HostMemory(total=GIB, available=0, corrupted=8, pressure_percent=99),
             {"min_total_gib": 2},
             {
                 "MemoryMissing": Verdict.FAIL,
@@ -205,12 +205,12 @@ def judged(vitals: Vitals, **parameters: Any) -> dict[str, Verdict]:
         ),
     ],
 )
-def test_limits(vitals: Vitals, parameters: dict[str, Any], expected: dict[str, Verdict]) -> None:
+def test_limits(vitals: HostMemory, parameters: dict[str, Any], expected: dict[str, Verdict]) -> None:
     assert judged(vitals, **parameters) == expected
 
 
-def numa(*sizes_gib: int | None, cpus: bool = True) -> tuple[NumaNode, ...]:
-    return tuple(NumaNode(n, None if gib is None else gib * GIB, cpus) for n, gib in enumerate(sizes_gib))
+def numa(*sizes_gib: int | None, cpus: bool = True) -> tuple[NumaMemory, ...]:
+    return tuple(NumaMemory(n, None if gib is None else gib * GIB, cpus) for n, gib in enumerate(sizes_gib))
 
 
 @pytest.mark.parametrize(
@@ -223,18 +223,18 @@ def numa(*sizes_gib: int | None, cpus: bool = True) -> tuple[NumaNode, ...]:
         (numa(512, 0), {"NumaNodeEmpty": Verdict.WARN}),
         (numa(512, None), {"Ok": Verdict.PASS}),
         (numa(0), {"Ok": Verdict.PASS}),
-        ((*numa(480), NumaNode(1, 96 * GIB, has_cpus=False), NumaNode(2, 0, has_cpus=False)), {"Ok": Verdict.PASS}),
-        ((NumaNode(0, GIB, True, poisoned=3, in_use=1),), {"PoisonInUse": Verdict.WARN}),
-        ((NumaNode(0, GIB, True, poisoned=3, in_use=0),), {"Ok": Verdict.PASS}),
+        ((*numa(480), NumaMemory(1, 96 * GIB, has_cpus=False), NumaMemory(2, 0, has_cpus=False)), {"Ok": Verdict.PASS}),
+        ((NumaMemory(0, GIB, True, poisoned=3, in_use=1),), {"PoisonInUse": Verdict.WARN}),
+        ((NumaMemory(0, GIB, True, poisoned=3, in_use=0),), {"Ok": Verdict.PASS}),
     ],
 )
-def test_numa_nodes(nodes: tuple[NumaNode, ...], expected: dict[str, Verdict]) -> None:
+def test_numa_nodes(nodes: tuple[NumaMemory, ...], expected: dict[str, Verdict]) -> None:
     total = sum(numa.memory_kib or 0 for numa in nodes) or GIB
-    assert judged(Vitals(total=total, nodes=nodes)) == expected
+    assert judged(HostMemory(total=total, nodes=nodes)) == expected
 
 
 def test_numa_nodes_that_do_not_add_up_are_not_compared() -> None:
-    assert judged(Vitals(total=900 * GIB, nodes=numa(400, 200))) == {"Ok": Verdict.PASS}
+    assert judged(HostMemory(total=900 * GIB, nodes=numa(400, 200))) == {"Ok": Verdict.PASS}
 
 
 def test_what_the_kernel_says_is_read(tmp_path: Path) -> None:
@@ -252,29 +252,29 @@ def test_what_the_kernel_says_is_read(tmp_path: Path) -> None:
         "/sys/devices/system/node/node1/cpulist": "",
         "/sys/devices/system/node/possible": "0-1",
     }
-    assert read_vitals(node(lay_out(tmp_path, files))) == Vitals(
+    assert read_host_memory(node(lay_out(tmp_path, files))) == HostMemory(
         total=2 * GIB,
         corrupted=8,
         huge=3 * 2048 + GIB,
         pressure_percent=12.5,
         oom_kills=7,
-        nodes=(NumaNode(0, GIB, True, 2, 1), NumaNode(1, None, False)),
+        nodes=(NumaMemory(0, GIB, True, 2, 1), NumaMemory(1, None, False)),
     )
 
 
 def test_recorded_meminfo_is_judged() -> None:
-    result = judge_recorded(MEMORY, MEMINFO.encode(), MemoryParameters(min_total_gib=64))
+    result = run_recorded(MEMORY, MEMINFO.encode(), MemoryParameters(min_total_gib=64))
     assert result is not None
     assert result.reason == "MemoryMissing"
 
 
 def test_text_of_another_kind_is_left_to_others() -> None:
-    assert judge_recorded(MEMORY, b"MemFree: 1 kB\n", MemoryParameters()) is None
+    assert run_recorded(MEMORY, b"MemFree: 1 kB\n", MemoryParameters()) is None
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *mangled(MEMINFO.encode())])
 def test_no_meminfo_is_a_failure(text: bytes) -> None:
-    result = judge_recorded(MEMORY, text, MemoryParameters())
+    result = run_recorded(MEMORY, text, MemoryParameters())
     assert result is None or result.verdict is not Verdict.FAIL
 
 
@@ -290,7 +290,7 @@ async def test_no_value_of_a_counter_is_a_failure(tmp_path: Path, value: object)
 def test_any_text_gives_a_result_or_nothing(raw: bytes) -> None:
     parse_pressure(raw.decode("utf-8", "replace"))
     try:
-        judged_ = judge_vitals(from_meminfo(raw.decode("utf-8", "replace")), MemoryParameters())
+        judged_ = judge_host_memory(parse_host_memory(raw.decode("utf-8", "replace")), MemoryParameters())
     except UNMEASURED:
         return
     assert Verdict.FAIL not in verdicts_of(judged_)
@@ -298,4 +298,4 @@ def test_any_text_gives_a_result_or_nothing(raw: bytes) -> None:
 
 def test_a_text_without_memtotal_is_unreadable() -> None:
     with pytest.raises(Unreadable, match="MemTotal"):
-        from_meminfo("MemFree: 1 kB")
+        parse_host_memory("MemFree: 1 kB")

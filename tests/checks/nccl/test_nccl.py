@@ -9,11 +9,12 @@ from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
 from tests.checks.nvidia.on_bus import CHILD, answer, put_gpus
 from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.nccl import NCCL, NcclParameters
-from muster_checks.nccl.allreduce import parse, recorded
-from muster_checks.nvidia.gpu import Gpu, Reading
+from muster_checks.nccl.parse import parse
+from muster_checks.nccl.probe import judge_recorded
+from muster_checks.nvidia.gpu import Gpu, GpuReading
 
 SAMPLE = (Path(__file__).parent / "samples" / "h100x8.txt").read_bytes()
 SLOW = SAMPLE.replace(b"466.37", b"231.00").replace(b"  1073741824 ", b" 17179869184 ")
@@ -24,7 +25,7 @@ OLD = b"""#                                             out-of-place            
 
 
 def judged(text: bytes, **parameters: object) -> Finding:
-    findings = recorded(text, NcclParameters(**parameters))
+    findings = judge_recorded(text, NcclParameters(**parameters))
     assert findings is not None
     (finding,) = findings
     return finding
@@ -61,7 +62,7 @@ def test_the_value_of_a_large_message_only_warns_of_a_smaller_one():
 
 async def test_a_low_figure_beside_a_job_proves_nothing(tmp_path: Path):
     busy = Gpu(index=0, address="0000:00:00.0", memory_used_mib=70_000.0)
-    result, _ = await run(tmp_path, SLOW, nvml=answer(Reading(source="nvml", gpus=(busy,))))
+    result, _ = await run(tmp_path, SLOW, nvml=answer(GpuReading(source="nvml", gpus=(busy,))))
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "InUse")
 
 
@@ -131,14 +132,14 @@ async def test_without_the_tool_it_is_named(tmp_path: Path):
 
 @pytest.mark.parametrize("text", [*TEXTS, b"busbw" + TEXTS[3], huge(b"busbw\n")])
 def test_text_of_another_kind_never_fails(text: bytes):
-    result = judge_recorded(NCCL, text, NcclParameters())
+    result = run_recorded(NCCL, text, NcclParameters())
     assert result is None or result.verdict is Verdict.UNKNOWN
 
 
 def test_a_sample_cut_short_never_fails_for_what_is_not_there():
     for text in mangled(SAMPLE.replace(b"460", b"461")):
         try:
-            findings = recorded(text, NcclParameters(min_bus_bandwidth_gb_per_s=100))
+            findings = judge_recorded(text, NcclParameters(min_bus_bandwidth_gb_per_s=100))
         except UNMEASURED:
             continue
         # a number cut in two would read as a slow link: such a line has too few columns
@@ -149,7 +150,7 @@ def test_a_sample_cut_short_never_fails_for_what_is_not_there():
 @given(st.lists(st.text(alphabet="0123456789.eN/A -float sum", max_size=90), max_size=6))
 def test_any_table_is_read_or_refused(lines: list[str]):
     try:
-        findings = recorded("\n".join(["# busbw", *lines]).encode(), NcclParameters())
+        findings = judge_recorded("\n".join(["# busbw", *lines]).encode(), NcclParameters())
     except UNMEASURED:
         return
     assert findings

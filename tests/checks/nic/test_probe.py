@@ -10,7 +10,7 @@ from tests.checks.nic.conftest import Node
 from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.nic import NIC, NicParameters
 
@@ -63,16 +63,16 @@ def _packed(root: Path) -> bytes:
 
 def test_a_recorded_tree_is_judged(fleet: Node) -> None:
     fleet.set("ens1np0", carrier=0)
-    result = judge_recorded(NIC, _packed(fleet.root), AT_ONCE)
+    result = run_recorded(NIC, _packed(fleet.root), AT_ONCE)
     assert result is not None
     assert (result.verdict, result.reason, len(result.findings)) == (Verdict.FAIL, "LinkDown", 5)
 
 
 def test_a_tree_of_another_kind_is_not_ours(tmp_path: Path) -> None:
     lay_out(tmp_path, {"/sys/class/infiniband/mlx5_0/fw_ver": "28"})
-    assert judge_recorded(NIC, _packed(tmp_path), AT_ONCE) is None
+    assert run_recorded(NIC, _packed(tmp_path), AT_ONCE) is None
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_of_another_kind_is_not_ours(text: bytes) -> None:
-    assert judge_recorded(NIC, text, AT_ONCE) is None
+    assert run_recorded(NIC, text, AT_ONCE) is None

@@ -9,7 +9,7 @@ from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
-from muster_checks.nvidia.gpu import Answer, Reading
+from muster_checks.nvidia.gpu import GpuReading, NvmlReply
 from muster_checks.nvidia.probe import NVML_CHILD
 
 CHILD = " ".join(NVML_CHILD)
@@ -27,13 +27,13 @@ def put_gpus(root: Path, *addresses: str, driver: str = "nvidia") -> None:
             (root / folder.lstrip("/") / "driver").symlink_to(bound)
 
 
-def answer(reading: Reading) -> bytes:
+def answer(reading: GpuReading) -> bytes:
     """What the NVML child prints of ``reading``."""
-    return msgspec.json.encode(Answer(reading=reading))
+    return msgspec.json.encode(NvmlReply(reading=reading))
 
 
 def failure(code: int, text: str = "trouble") -> bytes:
-    return msgspec.json.encode(Answer(failed=code, text=text))
+    return msgspec.json.encode(NvmlReply(failed=code, text=text))
 
 
 class Clock:
@@ -46,13 +46,13 @@ class Clock:
 
 def gpu_node(
     root: Path,
-    said: "Said | Mapping[str, Said] | Reading",
+    said: "Said | Mapping[str, Said] | GpuReading",
     *addresses: str,
     clock: Callable[[], float] | None = None,
 ) -> NodeView:
     """A node with GPUs at ``addresses`` (one, if none is given) whose NVML child says ``said``."""
     put_gpus(root, *(addresses or ("0000:53:00.0",)))
-    if isinstance(said, Reading):
+    if isinstance(said, GpuReading):
         said = answer(said)
     answers: dict[str, Said] = dict(said) if isinstance(said, Mapping) else {CHILD: said}
     return node(root, answers, clock or Clock())

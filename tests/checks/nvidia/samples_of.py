@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.base.counter_history import History, Series
-from muster_checks.nvidia.gpu import Gpu, Reading
+from muster_checks.base.counter_history import CounterSeries, History
+from muster_checks.nvidia.gpu import Gpu, GpuReading
 from muster_checks.nvidia.smi_xml import parse
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -19,8 +19,8 @@ def healthy() -> Gpu:
     return parse(H100).gpus[0]
 
 
-def of(*gpus: Gpu, missing: Sequence[str] = ()) -> Reading:
-    return Reading(source="nvml", gpus=gpus, missing=tuple(missing))
+def of(*gpus: Gpu, missing: Sequence[str] = ()) -> GpuReading:
+    return GpuReading(source="nvml", gpus=gpus, missing=tuple(missing))
 
 
 def changed(gpu: Gpu, **parts: object) -> Gpu:
@@ -39,7 +39,7 @@ def numbered(gpu: Gpu, *places: int) -> list[Gpu]:
     return [msgspec.structs.replace(gpu, index=place, address=f"0000:{place:02x}:00.0") for place in places]
 
 
-def series(**points: Sequence[tuple[float, float]]) -> dict[str, Series]:
+def series(**points: Sequence[tuple[float, float]]) -> dict[str, CounterSeries]:
     """Series as History makes them, of ``(seconds, value)``."""
     now = [0.0]
     history = History(lambda: now[0])

@@ -8,20 +8,20 @@ from tests.checks.nvidia.samples_of import of
 
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding, Verdict
-from muster_checks.nvidia.gpu import Gpu, Reading
-from muster_checks.nvidia.judge import counted, found, judge_each, unread
+from muster_checks.nvidia.gpu import Gpu, GpuReading
+from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread, read_counted
 
 GPU = Gpu(index=3, address="0000:3b:00.0", name="NVIDIA L4")
 
 
 def sound(gpu: Gpu) -> list[Finding]:
-    return [found(gpu, Verdict.PASS, "Ok", "sound")]
+    return [gpu_finding(gpu, Verdict.PASS, "Ok", "sound")]
 
 
 def test_a_finding_names_its_gpu() -> None:
     (finding,) = sound(GPU)
     assert (finding.component, finding.message) == ("gpu/0000:3b:00.0", "GPU 3 (0000:3b:00.0, NVIDIA L4): sound")
-    assert found(Gpu(index=3), Verdict.PASS, "Ok", "sound").component == "gpu/index-3"
+    assert gpu_finding(Gpu(index=3), Verdict.PASS, "Ok", "sound").component == "gpu/index-3"
 
 
 def test_lost_and_missing_gpus_are_unknown_and_the_others_judged() -> None:
@@ -55,7 +55,7 @@ def test_a_driver_that_lists_no_gpu_is_unknown() -> None:
     ],
 )
 def test_what_could_not_be_read_is_one_unknown_finding(errors: dict[str, str], told: str | None) -> None:
-    findings = unread(Gpu(index=0, errors=errors), "ecc")
+    findings = judge_unread(Gpu(index=0, errors=errors), "ecc")
     assert [finding.verdict for finding in findings] == ([] if told is None else [Verdict.UNKNOWN])
     assert told is None or told in findings[0].message
 
@@ -64,7 +64,7 @@ async def test_the_first_run_compares_two_readings_and_a_later_one_needs_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, serial = Clock(), iter(range(100))
-    readings = [answer(Reading(source="nvml", gpus=(Gpu(index=0, minor=place),))) for place in range(3)]
+    readings = [answer(GpuReading(source="nvml", gpus=(Gpu(index=0, minor=place),))) for place in range(3)]
     view = gpu_node(tmp_path, lambda _: readings[next(serial)], clock=clock)
 
     async def sleep(seconds: float) -> None:
@@ -72,12 +72,12 @@ async def test_the_first_run_compares_two_readings_and_a_later_one_needs_one(
 
     monkeypatch.setattr("muster_checks.base.counter_history.asyncio.sleep", sleep)
 
-    def minors(reading: Reading) -> dict[str, float]:
+    def minors(reading: GpuReading) -> dict[str, float]:
         return {"minor": float(reading.gpus[0].minor or 0)}
 
-    reading, series = await counted(view, "x", minors)
+    reading, series = await read_counted(view, "x", minors)
     assert reading.gpus[0].minor == 1
     assert series["minor"].rise(60).amount == 1
     clock.now += 60
-    reading, series = await counted(view, "x", minors)
+    reading, series = await read_counted(view, "x", minors)
     assert (reading.gpus[0].minor, series["minor"].latest, len(calls(view))) == (2, 2.0, 3)

@@ -15,7 +15,7 @@ from tests.checks.nvidia.on_bus import put_gpus
 from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, ToolMissing
-from muster_checks.nvidia.gpu import ClocksEvent, Gpu, NvLink, Reading
+from muster_checks.nvidia.gpu import ClocksEvent, Gpu, GpuReading, NvLink
 from muster_checks.nvidia.probe import read_gpus
 
 SOURCE = Path(__file__).parent / "fake_library.c"
@@ -79,7 +79,7 @@ async def test_the_child_reads_a_real_library(tmp_path: Path, library: Path) -> 
 
 async def test_a_library_that_supports_nothing_still_gives_a_reading(tmp_path: Path, library: Path) -> None:
     reading = await read_gpus(view(tmp_path, library, "nothing"))
-    assert isinstance(reading, Reading)
+    assert isinstance(reading, GpuReading)
     assert reading.gpus == (Gpu(index=0, nvlinks=()),)
 
 

@@ -22,7 +22,16 @@ from tests.checks.nvidia.fake_nvml import (
     h100,
 )
 
-from muster_checks.nvidia.gpu import Answer, ClocksEvent, ComputeMode, Config, Fabric, Gpu, Histogram, Recovery
+from muster_checks.nvidia.gpu import (
+    BankHistogram,
+    ClocksEvent,
+    ComputeMode,
+    Gpu,
+    GpuConfig,
+    GpuFabric,
+    NvmlReply,
+    RecoveryAction,
+)
 from muster_checks.nvidia.nvml_child import bit_error_rate, read_all
 
 
@@ -42,7 +51,7 @@ def test_a_healthy_gpu_is_read_in_all_its_parts() -> None:
         False,
         True,
     )
-    assert gpu.recovery is Recovery.NONE
+    assert gpu.recovery is RecoveryAction.NONE
     assert (gpu.pcie.generation, gpu.pcie.width, gpu.pcie.replays, gpu.pcie.replay_rollovers) == (5, 16, 150, 0)
     assert (gpu.ecc.enabled, gpu.ecc.volatile.sram_corrected, gpu.ecc.volatile.sram_uncorrected) == (True, 4, 0)
     assert (gpu.ecc.sram_threshold_exceeded, gpu.ecc.tpc_repair_pending, gpu.ecc.unrepairable_memory) == (
@@ -51,7 +60,7 @@ def test_a_healthy_gpu_is_read_in_all_its_parts() -> None:
         None,
     )
     assert (gpu.remapped.pending, gpu.remapped.failure) == (False, False)
-    assert gpu.remapped.histogram == Histogram(maximum=2560, high=0, partial=0, low=0, none=0)
+    assert gpu.remapped.histogram == BankHistogram(maximum=2560, high=0, partial=0, low=0, none=0)
     assert gpu.retired.pending is None
     temperature = gpu.temperature
     assert (temperature.gpu_c, temperature.memory_c, temperature.t_limit_c) == (29, 37, 58)
@@ -197,7 +206,7 @@ def test_retired_pages_are_counted_by_cause() -> None:
 
 def test_the_configuration_of_a_gpu_is_read() -> None:
     (gpu,) = read(h100())
-    assert gpu.config == Config(
+    assert gpu.config == GpuConfig(
         inforom_valid=True,
         mig_pending=False,
         compute_mode=ComputeMode.DEFAULT,
@@ -348,7 +357,7 @@ def test_the_fabric_health_mask_is_taken_apart(mask: int, expected: dict[str, ob
     info = filling(state=3, status=0, healthMask=mask, healthSummary=2)
     (gpu,) = read(h100(GpuFabricInfoV=info))
     sound: dict[str, Any] = {"state": "completed", "status": "", "clique": 0, "cluster_uuid": "0" * 32}
-    assert gpu.fabric == Fabric(**(sound | {"summary": "unhealthy"} | expected))
+    assert gpu.fabric == GpuFabric(**(sound | {"summary": "unhealthy"} | expected))
 
 
 def test_the_error_of_a_registration_is_named() -> None:
@@ -357,8 +366,8 @@ def test_the_error_of_a_registration_is_named() -> None:
     assert gpu.fabric.summary is None
 
 
-@pytest.mark.parametrize(("number", "action"), list(enumerate(Recovery)))
-def test_every_recovery_action_has_its_name(number: int, action: Recovery) -> None:
+@pytest.mark.parametrize(("number", "action"), list(enumerate(RecoveryAction)))
+def test_every_recovery_action_has_its_name(number: int, action: RecoveryAction) -> None:
     assert read(h100(FieldValues=fields({230: number, 91: 0})))[0].recovery is action
 
 
@@ -386,7 +395,7 @@ def test_device_files_that_can_be_opened_are_listed(tmp_path: Path) -> None:
 
 def test_every_reading_survives_its_way_through_json() -> None:
     answer = read_all(FakeNvml([h100(), Error(LOST), h100(EccMode=Error(LOST)), {}]))
-    assert msgspec.json.decode(msgspec.json.encode(answer), type=Answer) == answer
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=NvmlReply) == answer
 
 
 @pytest.mark.parametrize("kind", range(9))

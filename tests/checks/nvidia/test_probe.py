@@ -18,10 +18,10 @@ from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
-from muster_checks.nvidia.gpu import Answer, Gpu, Reading
-from muster_checks.nvidia.probe import HUNG_S, NVML_CHILD, SHARED_S, from_child, read_gpus
+from muster_checks.nvidia.gpu import Gpu, GpuReading, NvmlReply
+from muster_checks.nvidia.probe import HUNG_S, NVML_CHILD, SHARED_S, parse_reply, read_gpus
 
-ONE = Reading(source="nvml", driver_version="580.105.08", gpus=(Gpu(index=0, address="0000:53:00.0"),))
+ONE = GpuReading(source="nvml", driver_version="580.105.08", gpus=(Gpu(index=0, address="0000:53:00.0"),))
 NO_LIBRARY = failure(12, "NVML Shared Library Not Found")
 
 
@@ -180,7 +180,7 @@ def test_a_reading_that_died_with_its_event_loop_is_not_waited_for(tmp_path: Pat
 
 
 async def test_a_gpu_that_an_earlier_reading_had_is_missing(tmp_path: Path) -> None:
-    two = Reading(source="nvml", gpus=tuple(Gpu(index=i, address=f"0000:0{i}:00.0") for i in range(2)))
+    two = GpuReading(source="nvml", gpus=tuple(Gpu(index=i, address=f"0000:0{i}:00.0") for i in range(2)))
     said = [answer(two), answer(msgspec.structs.replace(two, gpus=two.gpus[:1]))]
     view = gpu_node(tmp_path, lambda _: said.pop(0), "0000:00:00.0")
     assert (await read_gpus(view)).missing == ()
@@ -188,7 +188,7 @@ async def test_a_gpu_that_an_earlier_reading_had_is_missing(tmp_path: Path) -> N
 
 
 async def test_a_gpu_that_was_given_to_another_driver_is_not_missing(tmp_path: Path) -> None:
-    two = Reading(source="nvml", gpus=tuple(Gpu(index=i, address=f"0000:0{i}:00.0") for i in range(2)))
+    two = GpuReading(source="nvml", gpus=tuple(Gpu(index=i, address=f"0000:0{i}:00.0") for i in range(2)))
     said = [answer(two), answer(msgspec.structs.replace(two, gpus=two.gpus[:1]))]
     view = gpu_node(tmp_path, lambda _: said.pop(0), "0000:00:00.0")
     await read_gpus(view)
@@ -198,7 +198,7 @@ async def test_a_gpu_that_was_given_to_another_driver_is_not_missing(tmp_path: P
 
 async def test_gpus_too_lost_to_tell_get_the_addresses_that_are_left_over(tmp_path: Path) -> None:
     gpus = (Gpu(index=0, address="0000:01:00.0"), Gpu(index=1, lost="GPU is lost"), Gpu(index=2, lost="GPU is lost"))
-    view = gpu_node(tmp_path, Reading(source="nvml", gpus=gpus), "0000:01:00.0", "0000:02:00.0", "0000:03:00.0")
+    view = gpu_node(tmp_path, GpuReading(source="nvml", gpus=gpus), "0000:01:00.0", "0000:02:00.0", "0000:03:00.0")
     assert [gpu.address for gpu in (await read_gpus(view)).gpus] == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
 
 
@@ -217,7 +217,7 @@ async def test_the_pci_bus_is_read_beside_the_event_loop(tmp_path: Path) -> None
 
 
 async def test_no_address_is_guessed_where_more_are_left_over_than_gpus(tmp_path: Path) -> None:
-    reading = Reading(source="nvml", gpus=(Gpu(index=0, lost="GPU is lost"),))
+    reading = GpuReading(source="nvml", gpus=(Gpu(index=0, lost="GPU is lost"),))
     view = gpu_node(tmp_path, reading, "0000:01:00.0", "0000:02:00.0")
     assert (await read_gpus(view)).gpus[0].component == "gpu/index-0"
 
@@ -225,12 +225,12 @@ async def test_no_address_is_guessed_where_more_are_left_over_than_gpus(tmp_path
 @pytest.mark.parametrize("text", [*TEXTS, b'{"reading": {"source": "nv\xffml"}}'])
 def test_what_is_no_answer_of_the_child_is_unreadable(text: bytes) -> None:
     with pytest.raises(UNMEASURED):
-        from_child(ended(stdout=text))
+        parse_reply(ended(stdout=text))
 
 
 def test_a_child_that_prints_without_end_is_unreadable() -> None:
     with pytest.raises(UNMEASURED):
-        from_child(ended(stdout=huge(b'{"reading": {"source": "nvml", "gpus": ['), truncated=True))
+        parse_reply(ended(stdout=huge(b'{"reading": {"source": "nvml", "gpus": ['), truncated=True))
 
 
 def test_an_answer_cut_short_or_with_other_values_is_read_or_unreadable() -> None:
@@ -238,7 +238,7 @@ def test_an_answer_cut_short_or_with_other_values_is_read_or_unreadable() -> Non
     others = [msgspec.json.encode(document) for document in replaced(msgspec.json.decode(whole)) if _finite(document)]
     for text in [*mangled(whole), *others]:
         with suppress(*UNMEASURED):
-            assert isinstance(from_child(ended(stdout=text)), Reading)
+            assert isinstance(parse_reply(ended(stdout=text)), GpuReading)
 
 
 def _finite(document: object) -> bool:
@@ -259,15 +259,15 @@ def test_any_bytes_are_read_or_unreadable(text: bytes) -> None:
 
 def _answer_or_unmeasured(text: bytes) -> None:
     with suppress(*UNMEASURED):
-        assert isinstance(from_child(ended(stdout=text)), Reading)
+        assert isinstance(parse_reply(ended(stdout=text)), GpuReading)
 
 
 @pytest.mark.parametrize("exit_code", [1, 127, -9, -11, None])
 def test_a_child_that_ended_badly_is_unknown(exit_code: int | None) -> None:
     with pytest.raises(CannotTell):
-        from_child(ended(exit_code, answer(ONE), timed_out=exit_code is None))
+        parse_reply(ended(exit_code, answer(ONE), timed_out=exit_code is None))
 
 
 def test_the_child_is_our_own_module() -> None:
     assert NVML_CHILD[-2:] == ("-m", "muster_checks.nvidia.nvml_child")
-    assert msgspec.json.decode(answer(ONE), type=Answer).reading == ONE
+    assert msgspec.json.decode(answer(ONE), type=NvmlReply).reading == ONE

@@ -5,7 +5,7 @@ from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.nvidia.samples_of import H100, LOST, NVLINK_STATUS, T4
 
 from muster_checks.base.declaration import Check
-from muster_checks.base.execution import judge_recorded
+from muster_checks.base.execution import run_recorded
 from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.gpuconfig import GPUCONFIG
 from muster_checks.gpucount import GPUCOUNT
@@ -20,7 +20,7 @@ CHECKS = (REMAPPED, GPUECC, GPUPOWER, GPUTEMP, GPUCOUNT, NVLINK, GPUFABRIC, GPUC
 
 
 def judged(check: Check, text: bytes) -> Result | None:
-    return judge_recorded(check, text, check.parameters())
+    return run_recorded(check, text, check.parameters())
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)

@@ -10,8 +10,8 @@ from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled
 from tests.checks.nvidia.samples_of import H100, LOST, T4
 
 from muster_checks.base.bounded_read import Unreadable
-from muster_checks.nvidia.gpu import ClocksEvent, ComputeMode, Config, Gpu, Reading, Recovery
-from muster_checks.nvidia.smi_xml import is_smi_xml, parse, recorded
+from muster_checks.nvidia.gpu import ClocksEvent, ComputeMode, Gpu, GpuConfig, GpuReading, RecoveryAction
+from muster_checks.nvidia.smi_xml import is_smi_xml, parse, parse_if_smi_xml
 
 
 def one(inside: str) -> Gpu:
@@ -27,7 +27,7 @@ def test_eight_h100_are_read() -> None:
     assert (gpu.address, gpu.name, gpu.recovery, gpu.lost, gpu.errors) == (
         "0000:53:00.0",
         "NVIDIA H100 80GB HBM3",
-        Recovery.NONE,
+        RecoveryAction.NONE,
         "",
         {},
     )
@@ -40,7 +40,7 @@ def test_eight_h100_are_read() -> None:
 
 
 def test_the_configuration_of_the_h100_is_read() -> None:
-    assert parse(H100).gpus[0].config == Config(
+    assert parse(H100).gpus[0].config == GpuConfig(
         mig_pending=False,
         compute_mode=ComputeMode.DEFAULT,
         processes=0,
@@ -157,14 +157,14 @@ def test_older_drivers_are_read_under_their_names() -> None:
 @pytest.mark.parametrize(
     ("said", "action"),
     [
-        ("None", Recovery.NONE),
-        ("Reset", Recovery.RESET),
-        ("Reboot", Recovery.REBOOT),
-        ("Drain P2P", Recovery.DRAIN_P2P),
-        ("Drain and Reset", Recovery.DRAIN_AND_RESET),
+        ("None", RecoveryAction.NONE),
+        ("Reset", RecoveryAction.RESET),
+        ("Reboot", RecoveryAction.REBOOT),
+        ("Drain P2P", RecoveryAction.DRAIN_P2P),
+        ("Drain and Reset", RecoveryAction.DRAIN_AND_RESET),
     ],
 )
-def test_recovery_actions_are_read_in_nvidia_smis_words(said: str, action: Recovery) -> None:
+def test_recovery_actions_are_read_in_nvidia_smis_words(said: str, action: RecoveryAction) -> None:
     assert one(f"<gpu_recovery_action>{said}</gpu_recovery_action>").recovery is action
 
 
@@ -252,7 +252,7 @@ def test_any_value_at_any_place_is_read() -> None:
     clocks.clear()  # hundreds of numbers that nobody reads
     for place, element in enumerate(_leaves(root)):
         before, element.text = element.text, VALUES[place % len(VALUES)]
-        assert isinstance(parse(ElementTree.tostring(root)), Reading)
+        assert isinstance(parse(ElementTree.tostring(root)), GpuReading)
         element.text = before
 
 
@@ -261,7 +261,7 @@ def test_the_same_value_everywhere_is_read(value: str) -> None:
     root = ElementTree.fromstring(T4)  # noqa: S314 - our own sample
     for element in _leaves(root):
         element.text = value
-    assert isinstance(parse(ElementTree.tostring(root)), Reading)
+    assert isinstance(parse(ElementTree.tostring(root)), GpuReading)
 
 
 @given(st.binary(max_size=300))
@@ -273,9 +273,9 @@ def test_any_bytes_inside_are_read_or_unreadable(text: bytes) -> None:
 
 def test_recorded_output_is_known_by_its_root() -> None:
     assert is_smi_xml(H100)
-    assert recorded(b"GPU 0: NVIDIA H100") is None
-    reading = recorded(T4)
+    assert parse_if_smi_xml(b"GPU 0: NVIDIA H100") is None
+    reading = parse_if_smi_xml(T4)
     assert reading is not None
     assert len(reading.gpus) == 1
     with pytest.raises(Unreadable):
-        recorded(H100[:5000])
+        parse_if_smi_xml(H100[:5000])

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.checks.nvidia.samples_of import of, series
 
-from muster_checks.base.counter_history import Series
+from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.execution import NotHere
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.nvidia.gpu import Gpu, NvLink
@@ -35,16 +35,16 @@ def gpu(place: int, name: str = H100, down: Sequence[int] = (), links: int = 18,
     )
 
 
-def judged(*gpus: Gpu, counted: dict[str, Series] | None = None) -> list[tuple[str, Verdict, str]]:
+def judged(*gpus: Gpu, counted: dict[str, CounterSeries] | None = None) -> list[tuple[str, Verdict, str]]:
     findings = judge(of(*gpus), counted or {}, MODELS, LIMITS)
     return [(finding.component, finding.verdict, finding.reason) for finding in findings]
 
 
-def first(*gpus: Gpu, counted: dict[str, Series] | None = None) -> tuple[Verdict, str]:
+def first(*gpus: Gpu, counted: dict[str, CounterSeries] | None = None) -> tuple[Verdict, str]:
     return judged(*gpus, counted=counted)[0][1:]
 
 
-def rising(counter: str, *points: tuple[float, float], link: int = 2) -> dict[str, Series]:
+def rising(counter: str, *points: tuple[float, float], link: int = 2) -> dict[str, CounterSeries]:
     return series(**{f"{GPU0} {link} {counter}": points})
 
 

@@ -14,7 +14,7 @@ from tests.checks.recorded import failed, hung
 from muster_checks.base.commands import Output
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Verdict
-from muster_checks.nvidia.gpu import Reading
+from muster_checks.nvidia.gpu import GpuReading
 from muster_checks.nvlink import NVLINK, NvlinkParameters
 from muster_checks.nvlink.parse import parse
 
@@ -106,10 +106,10 @@ def test_other_texts_are_of_another_kind(text: bytes) -> None:
 
 def test_spoilt_texts_are_read_as_far_as_they_go() -> None:
     for text in (*mangled(NVLINK_STATUS), huge(NVLINK_STATUS, b"Link 1: 26.562 GB/s\n")):
-        assert isinstance(parse(text), Reading | None)
+        assert isinstance(parse(text), GpuReading | None)
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=100, deadline=None)
 def test_any_bytes_are_read(text: bytes) -> None:
-    assert isinstance(parse(b"GPU 0: NVIDIA H100 (UUID: GPU-0)\n\t Link 0: " + text), Reading)
+    assert isinstance(parse(b"GPU 0: NVIDIA H100 (UUID: GPU-0)\n\t Link 0: " + text), GpuReading)

@@ -12,7 +12,9 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.os import OS, OsParameters
-from muster_checks.os.state import Limit, State, judge, parse_mountstats, read_state
+from muster_checks.os.judge import KernelLimit, KernelState, judge
+from muster_checks.os.parse import parse_mountstats
+from muster_checks.os.probe import read_state
 
 HEALTHY = {
     "/proc/sys/fs/file-nr": "1115\t0\t2466193",
@@ -60,7 +62,7 @@ async def test_a_healthy_node_passes_with_what_is_in_use(tmp_path: Path):
 
 
 def test_memory_in_small_pieces_warns_where_somebody_needs_large_ones():
-    state = State(tainted=0, free_blocks=9)
+    state = KernelState(tainted=0, free_blocks=9)
     assert {f.verdict for f in judge(state, {}, OsParameters())} == {Verdict.PASS}
     finding = judge(state, {}, OsParameters(min_free_2mib_blocks=10))[-1]
     assert (finding.verdict, finding.reason) == (Verdict.WARN, "Fragmented")
@@ -81,20 +83,20 @@ async def test_a_limit_nearly_reached_warns_and_names_itself(tmp_path: Path, fil
 
 
 def test_the_share_is_the_parameter():
-    state = State(limits=[Limit("files", 51, 100)])
+    state = KernelState(limits=[KernelLimit("files", 51, 100)])
     assert judge(state, {}, OsParameters(max_share=0.5))[0].verdict is Verdict.WARN
     assert judge(state, {}, OsParameters(max_share=0.51))[0].verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(("bits", "told"), [(1 << 4, "machine check"), (1 << 7, "oops"), (1 << 14, "soft lockup")])
 def test_a_fault_since_boot_is_told(bits: int, told: str):
-    (finding,) = judge(State(tainted=bits | 1), {}, OsParameters())
+    (finding,) = judge(KernelState(tainted=bits | 1), {}, OsParameters())
     assert finding.verdict is Verdict.WARN
     assert told in finding.message
 
 
 def test_a_proprietary_or_unsigned_module_is_no_fault():
-    (finding,) = judge(State(tainted=1 | 1 << 12 | 1 << 13), {}, OsParameters())
+    (finding,) = judge(KernelState(tainted=1 | 1 << 12 | 1 << 13), {}, OsParameters())
     assert finding.verdict is Verdict.PASS
 
 
@@ -106,7 +108,7 @@ async def test_modules_are_asked_for_by_either_spelling(tmp_path: Path):
 
 
 def test_modules_that_cannot_be_listed_are_unknown():
-    findings = judge(State(tainted=0), {}, OsParameters(modules="gdrdrv"))
+    findings = judge(KernelState(tainted=0), {}, OsParameters(modules="gdrdrv"))
     assert findings[-1].verdict is Verdict.UNKNOWN
 
 

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.pciebw import PciebwParameters
-from muster_checks.pciebw.bandwidth import Bandwidth, Way
-from muster_checks.pciebw.judge import Limits, judge
+from muster_checks.pciebw.bandwidth import Bandwidth, HostLink
+from muster_checks.pciebw.judge import PciebwLimits, judge
 
-LIMITS = Limits(**PciebwParameters().model_dump(exclude={"expected"}))
-GEN5 = Way(name="NVIDIA H100 80GB HBM3", link_gb_per_s=63.0)
+LIMITS = PciebwLimits(**PciebwParameters().model_dump(exclude={"expected"}))
+GEN5 = HostLink(name="NVIDIA H100 80GB HBM3", link_gb_per_s=63.0)
 
 
-def judged(to_device: float | None, from_device: float | None = 25.0, way: Way | None = None) -> Finding:
+def judged(to_device: float | None, from_device: float | None = 25.0, way: HostLink | None = None) -> Finding:
     sample = Bandwidth("gpu/a", to_device, from_device)
     return judge([sample], {} if way is None else {"gpu/a": way}, LIMITS)[0]
 
@@ -49,7 +49,7 @@ def test_a_share_of_what_the_link_carries_is_asked(gb_per_s: float, verdict: Ver
 
 
 def test_below_what_the_model_should_do_it_warns() -> None:
-    way = Way(name="NVIDIA H100 80GB HBM3", expected_to_device_gb_per_s=48.0, expected_from_device_gb_per_s=48.0)
+    way = HostLink(name="NVIDIA H100 80GB HBM3", expected_to_device_gb_per_s=48.0, expected_from_device_gb_per_s=48.0)
     finding = judged(45.0, 50.0, way)
     assert (finding.verdict, finding.fault_class) == (Verdict.WARN, FaultClass.NONE)
     assert "what NVIDIA H100 80GB HBM3 should do" in finding.message
@@ -58,7 +58,7 @@ def test_below_what_the_model_should_do_it_warns() -> None:
 def test_a_gpu_in_a_narrower_slot_is_no_equal_of_those_in_wide_ones() -> None:
     samples = [Bandwidth("gpu/0", 12.4, 12.4), *(Bandwidth(f"gpu/{i}", 26.0, 26.0) for i in (1, 2, 3))]
     links = {"gpu/0": 15.8, "gpu/1": 31.5, "gpu/2": 31.5, "gpu/3": 31.5}
-    ways = {component: Way(name="NVIDIA L40S", link_gb_per_s=link) for component, link in links.items()}
+    ways = {component: HostLink(name="NVIDIA L40S", link_gb_per_s=link) for component, link in links.items()}
     assert {finding.verdict for finding in judge(samples, ways, LIMITS)} == {Verdict.PASS}
 
 
@@ -80,20 +80,20 @@ def test_of_several_broken_limits_the_one_it_misses_most_is_told() -> None:
 
 def test_only_equals_are_siblings() -> None:
     samples = [Bandwidth("gpu/a", 12.0, 12.0), *[Bandwidth(f"gpu/{i}", 55.0, 55.0) for i in range(3)]]
-    ways = {"gpu/a": Way(name="NVIDIA T4")}
+    ways = {"gpu/a": HostLink(name="NVIDIA T4")}
     assert {finding.verdict for finding in judge(samples, ways, LIMITS)} == {Verdict.PASS}
     ipus = [Bandwidth(f"ipu/10.1.5.1/{i}", 6.0, 6.0) for i in range(3)]
     assert {finding.verdict for finding in judge([*samples, *ipus], ways, LIMITS)} == {Verdict.PASS}
 
 
 def test_a_low_figure_of_a_gpu_in_use_proves_nothing() -> None:
-    finding = judged(2.0, 25.0, Way(held="other processes hold 40960 MiB of it"))
+    finding = judged(2.0, 25.0, HostLink(busy="other processes hold 40960 MiB of it"))
     assert (finding.verdict, finding.reason) == (Verdict.UNKNOWN, "InUse")
     assert len(finding.measurements) == 2
 
 
 def test_a_good_figure_of_a_gpu_in_use_is_good() -> None:
-    assert judged(25.0, 25.0, Way(held="MIG")).verdict is Verdict.PASS
+    assert judged(25.0, 25.0, HostLink(busy="MIG")).verdict is Verdict.PASS
 
 
 def test_what_could_not_be_measured_is_unknown_and_says_why() -> None:
@@ -114,7 +114,7 @@ def test_every_sample_gets_one_finding_and_without_a_figure_none_fails(
     values: list[tuple[float | None, float | None]], link: float | None
 ) -> None:
     samples = [Bandwidth(f"gpu/{i}", *both) for i, both in enumerate(values)]
-    findings = judge(samples, {sample.component: Way(link_gb_per_s=link) for sample in samples}, LIMITS)
+    findings = judge(samples, {sample.component: HostLink(link_gb_per_s=link) for sample in samples}, LIMITS)
     assert [finding.component for finding in findings] == [sample.component for sample in samples]
     for (to_device, from_device), finding in zip(values, findings, strict=True):
         assert (finding.verdict is Verdict.UNKNOWN) == (to_device is None and from_device is None)
@@ -125,12 +125,12 @@ def test_an_ipu_has_no_fixed_floor_and_a_slow_one_asks_for_quarantine() -> None:
     found = {finding.component: (finding.verdict, finding.fault_class) for finding in judge(ipus, {}, LIMITS)}
     assert found.pop("ipu/10.1.5.1/0") == (Verdict.FAIL, FaultClass.QUARANTINE)
     assert set(found.values()) == {(Verdict.PASS, FaultClass.NONE)}
-    strict = Limits(**PciebwParameters(min_ipu_bandwidth_gb_per_s=5).model_dump(exclude={"expected"}))
+    strict = PciebwLimits(**PciebwParameters(min_ipu_bandwidth_gb_per_s=5).model_dump(exclude={"expected"}))
     assert {finding.verdict for finding in judge(ipus, {}, strict)} == {Verdict.FAIL}
 
 
 def test_four_lanes_of_the_third_generation_are_not_failed_for_what_no_card_reaches_in_them() -> None:
-    link = Way(link_gb_per_s=3.94)
+    link = HostLink(link_gb_per_s=3.94)
     (finding,) = judge([Bandwidth("gpu/0000:3b:00.0", 3.2, 3.2)], {"gpu/0000:3b:00.0": link}, LIMITS)
     assert finding.verdict is Verdict.PASS
     (finding,) = judge([Bandwidth("gpu/0000:3b:00.0", 0.9, 3.2)], {"gpu/0000:3b:00.0": link}, LIMITS)

@@ -12,11 +12,11 @@ from tests.checks.graphcore.sample import sample as ipu_sample
 from tests.checks.recorded import Answer, failed, hung, node
 
 from muster_checks.base.declaration import NodeView
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import Result, Verdict
-from muster_checks.nvidia.gpu import Gpu, Reading
+from muster_checks.nvidia.gpu import Gpu, GpuReading
 from muster_checks.pciebw import PCIEBW, PciebwParameters
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 SAMPLES = Path(__file__).parent / "samples"
 NVML = f"{sys.executable} -X utf8 -P -m muster_checks.nvidia.nvml_child"
@@ -128,7 +128,7 @@ async def test_a_gpu_that_was_handed_to_a_virtual_machine_is_left_out(library: P
 
 
 async def test_a_slow_gpu_that_somebody_uses_is_unknown(library: Path, tmp_path: Path) -> None:
-    reading = Reading(source="nvml", gpus=(Gpu(index=0, address=address(0), memory_used_mib=9000.0),))
+    reading = GpuReading(source="nvml", gpus=(Gpu(index=0, address=address(0), memory_used_mib=9000.0),))
     result = await run(gpu_node(tmp_path, 1, {NVML: msgspec.json.encode({"reading": reading})}, slow=0))
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "InUse")
 
@@ -246,7 +246,7 @@ async def test_ipus_are_measured_by_their_own_tool(tmp_path: Path) -> None:
 
 
 def recorded(text: bytes) -> Result | None:
-    return judge_recorded(PCIEBW, text, PciebwParameters())
+    return run_recorded(PCIEBW, text, PciebwParameters())
 
 
 def test_recorded_json_of_eight_gpus_fails_the_slow_one() -> None:
@@ -310,4 +310,4 @@ def test_text_of_another_kind_is_not_ours(text: bytes) -> None:
 
 
 def test_the_check_is_shipped() -> None:
-    assert registry(())["pciebw"] is PCIEBW
+    assert load_registry(())["pciebw"] is PCIEBW

@@ -13,9 +13,9 @@ from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import NodeView
 from muster_checks.dcgm.parse import parse as parse_diagnosis
 from muster_checks.hardware.pci import nvidia_gpus
-from muster_checks.pciebw.dcgm_pcie import bandwidths
+from muster_checks.pciebw.dcgm_pcie import read_bandwidths
 from muster_checks.pciebw.link import link_gb_per_s
-from muster_checks.pciebw.nvbandwidth import Device, is_nvbandwidth, parse
+from muster_checks.pciebw.nvbandwidth import NvbandwidthGpu, is_nvbandwidth, parse
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -34,7 +34,7 @@ def test_text_has_a_column_for_each_gpu() -> None:
 def test_text_of_older_versions_has_the_address_of_each_gpu() -> None:
     report = parse(sample("nvbandwidth-0.8.txt"))
     assert (report.to_device, report.from_device) == ({0: 12.98}, {0: 13.17})
-    assert report.devices == {0: Device("NVIDIA GeForce RTX 3050 Laptop GPU", "0000:01:00.0")}
+    assert report.devices == {0: NvbandwidthGpu("NVIDIA GeForce RTX 3050 Laptop GPU", "0000:01:00.0")}
 
 
 def test_tests_of_both_directions_at_once_are_not_taken_for_one() -> None:
@@ -45,14 +45,16 @@ def test_tests_of_both_directions_at_once_are_not_taken_for_one() -> None:
 
 
 def test_a_device_without_an_address_has_its_name() -> None:
-    assert parse(b"Device 0: NVIDIA A10\n" + sample("nvbandwidth-0.10.txt")).devices == {0: Device("NVIDIA A10", "")}
+    assert parse(b"Device 0: NVIDIA A10\n" + sample("nvbandwidth-0.10.txt")).devices == {
+        0: NvbandwidthGpu("NVIDIA A10", "")
+    }
 
 
 def test_json_has_figures_and_addresses() -> None:
     report = parse(sample("nvbandwidth-8.json"))
     assert report.to_device[5] == 13.8066
     assert report.from_device[5] == 14.1006
-    assert report.devices[5] == Device("NVIDIA H100 80GB HBM3", "0000:ab:00.0")
+    assert report.devices[5] == NvbandwidthGpu("NVIDIA H100 80GB HBM3", "0000:ab:00.0")
 
 
 @pytest.mark.parametrize("status", ["Waived", "Error", "Not Found", "Running"])
@@ -134,13 +136,13 @@ def test_other_text_is_not_taken_for_a_report() -> None:
     ],
 )
 def test_dcgm_tells_the_bandwidths_of_its_pcie_test(name: str, figures: dict[int, tuple[float, float]]) -> None:
-    found = bandwidths(parse_diagnosis(sample(name)))
+    found = read_bandwidths(parse_diagnosis(sample(name)))
     assert {gpu: (one.to_device_gb_per_s, one.from_device_gb_per_s) for gpu, one in found.items()} == figures
 
 
 def test_a_bandwidth_of_no_gpu_is_passed_over() -> None:
     text = sample("nvvs-pcie.json").replace(b"GPU 0 GPU to", b"GPU to").replace(b"12.13", b"1.2.3")
-    found = bandwidths(parse_diagnosis(text))
+    found = read_bandwidths(parse_diagnosis(text))
     assert found.keys() == {1}
     assert found[1].to_device_gb_per_s is None
 

@@ -21,7 +21,7 @@ from tests.checks.recorded import node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
-from muster_checks.nvidia.gpu import Clocks, ClocksEvent, Gpu, Pcie
+from muster_checks.nvidia.gpu import ClocksEvent, Gpu, GpuClocks, Pcie
 from muster_checks.pcielink import PCIELINK, PcielinkParameters
 from muster_checks.pcielink.judge import counters, judge
 from muster_checks.pcielink.sysfs import read_node
@@ -145,7 +145,7 @@ def test_an_idle_gpu_may_be_slow(tmp_path: Path, model: str) -> None:
 def _gpu(events: tuple[ClocksEvent, ...] | None, generation: int | None, best: int | None = 5) -> dict[str, Gpu]:
     address = "0000:04:00.0"
     pcie = Pcie(generation=generation, generation_max=best)
-    return {address: Gpu(index=1, address=address, clocks=Clocks(events=events), pcie=pcie)}
+    return {address: Gpu(index=1, address=address, clocks=GpuClocks(events=events), pcie=pcie)}
 
 
 def test_a_working_gpu_must_not_be_slow(tmp_path: Path) -> None:

@@ -14,19 +14,19 @@ from tests.checks.recorded import node
 
 from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, Output
 from muster_checks.base.declaration import NodeView
-from muster_checks.base.execution import judge_recorded, run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import Verdict
-from muster_checks.nvidia.gpu import Answer, Clocks, Gpu, Pcie, Reading
+from muster_checks.nvidia.gpu import Gpu, GpuClocks, GpuReading, NvmlReply, Pcie
 from muster_checks.nvidia.probe import NVML_CHILD
 from muster_checks.pcielink import PCIELINK, PcielinkParameters
-from muster_checks.pcielink.probe import gpus_of
+from muster_checks.pcielink.probe import read_link_gpus
 from muster_checks.pcielink.sysfs import read_node
 
 AT_ONCE = PcielinkParameters(first_interval_s=0.0)
 
 
 def _nvml(*gpus: Gpu) -> dict[str, bytes]:
-    return {" ".join(NVML_CHILD): msgspec.json.encode(Answer(reading=Reading(source="nvml", gpus=gpus)))}
+    return {" ".join(NVML_CHILD): msgspec.json.encode(NvmlReply(reading=GpuReading(source="nvml", gpus=gpus)))}
 
 
 async def test_a_sound_node_passes_though_no_driver_answers(tmp_path: Path) -> None:
@@ -38,7 +38,10 @@ async def test_a_sound_node_passes_though_no_driver_answers(tmp_path: Path) -> N
 async def test_what_the_driver_says_is_used_where_it_answers(tmp_path: Path) -> None:
     one_gpu(tmp_path)
     slow = Gpu(
-        index=0, address="0000:04:00.0", clocks=Clocks(events=()), pcie=Pcie(generation=1, generation_max=5, replays=7)
+        index=0,
+        address="0000:04:00.0",
+        clocks=GpuClocks(events=()),
+        pcie=Pcie(generation=1, generation_max=5, replays=7),
     )
     result = await run_probe(PCIELINK, node(tmp_path, _nvml(slow)), AT_ONCE)
     assert (result.verdict, result.reason) == (Verdict.WARN, "LinkSpeed")
@@ -65,7 +68,7 @@ class Hanging:
 async def test_a_driver_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
     one_gpu(tmp_path)
     view = NodeView(tmp_path, Hanging())
-    assert await gpus_of(view, read_node(view), timeout_s=0.01) == {}
+    assert await read_link_gpus(view, read_node(view), timeout_s=0.01) == {}
 
 
 @pytest.mark.parametrize("answer", [b"", b"Segmentation fault", b"{}", Output(argv=("x",), exit_code=-11)])
@@ -113,23 +116,23 @@ def _packed(root: Path) -> bytes:
 def test_a_recorded_tree_is_judged(tmp_path: Path) -> None:
     machine = eight_gpus(tmp_path)
     machine.set("0000:04:00.0", current_link_width=8)
-    result = judge_recorded(PCIELINK, _packed(tmp_path), AT_ONCE)
+    result = run_recorded(PCIELINK, _packed(tmp_path), AT_ONCE)
     assert result is not None
     assert (result.verdict, result.reason, len(result.findings)) == (Verdict.FAIL, "LinkWidth", 13)
 
 
 def test_a_recorded_tree_without_links_is_skipped(tmp_path: Path) -> None:
     Machine(tmp_path).add("0000:00:03.0", CX7, link=None, net="eth0")
-    result = judge_recorded(PCIELINK, _packed(tmp_path), AT_ONCE)
+    result = run_recorded(PCIELINK, _packed(tmp_path), AT_ONCE)
     assert result is not None
     assert result.verdict is Verdict.SKIP
 
 
 def test_a_tree_of_another_kind_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net").mkdir(parents=True)
-    assert judge_recorded(PCIELINK, _packed(tmp_path), AT_ONCE) is None
+    assert run_recorded(PCIELINK, _packed(tmp_path), AT_ONCE) is None
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_of_another_kind_is_not_ours(text: bytes) -> None:
-    assert judge_recorded(PCIELINK, text, AT_ONCE) is None
+    assert run_recorded(PCIELINK, text, AT_ONCE) is None

@@ -7,23 +7,23 @@ from hypothesis import strategies as st
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.ping import PingParameters
-from muster_checks.ping.judge import Peer, judge
-from muster_checks.ping.parse import Answers
+from muster_checks.ping.judge import PingPeer, judge
+from muster_checks.ping.parse import PingReplies
 
-SOUND = Answers(10, 10, 0.2, 0.05)
-SILENT = Answers(12, 0)
-LATE = Answers(10, 10, 25.0, 3.0)
+SOUND = PingReplies(10, 10, 0.2, 0.05)
+SILENT = PingReplies(12, 0)
+LATE = PingReplies(10, 10, 25.0, 3.0)
 LIMITS = PingParameters()
 
 
-def peers(*answers: Answers | None) -> list[Peer]:
+def peers(*answers: PingReplies | None) -> list[PingPeer]:
     return [
-        Peer(f"node-{place}", f"10.0.0.{place}", each, "" if each else "ping: killed by SIGSEGV")
+        PingPeer(f"node-{place}", f"10.0.0.{place}", each, "" if each else "ping: killed by SIGSEGV")
         for place, each in enumerate(answers)
     ]
 
 
-def judged(*answers: Answers | None, before: bool = True) -> dict[str, Finding]:
+def judged(*answers: PingReplies | None, before: bool = True) -> dict[str, Finding]:
     return {finding.component: finding for finding in judge(peers(*answers), LIMITS, answered_before=before)}
 
 
@@ -76,7 +76,11 @@ def test_a_peer_that_could_not_be_asked_is_unknown_and_the_others_are_judged():
 
 
 def test_however_long_a_name_or_a_trouble_is_the_message_is_bounded():
-    long = [Peer("n" * 253, "10.0.0.1", SILENT), Peer("b", "10.0.0.2", None, "x" * 900), Peer("c", "10.0.0.3", SOUND)]
+    long = [
+        PingPeer("n" * 253, "10.0.0.1", SILENT),
+        PingPeer("b", "10.0.0.2", None, "x" * 900),
+        PingPeer("c", "10.0.0.3", SOUND),
+    ]
     assert all(len(f.message.encode()) <= 256 for f in judge(long, LIMITS, answered_before=True))
 
 
@@ -88,15 +92,15 @@ def test_when_none_could_be_asked_nothing_is_known(count: int):
 
 @pytest.mark.parametrize(
     "answers",
-    [Answers(12, 10, 0.2, 0.05), Answers(10, 10, 10.5, 0.05), Answers(10, 10, 9.0, 10.5)],
+    [PingReplies(12, 10, 0.2, 0.05), PingReplies(10, 10, 10.5, 0.05), PingReplies(10, 10, 9.0, 10.5)],
     ids=["loss", "round trip", "deviation"],
 )
-def test_above_each_limit_a_peer_warns(answers: Answers):
+def test_above_each_limit_a_peer_warns(answers: PingReplies):
     assert bad(judged(answers, SOUND, SOUND)) == {"peer/node-0": (Verdict.WARN, "Poor")}
 
 
-@pytest.mark.parametrize("answers", [Answers(11, 10, 10.0, 10.0), Answers(10, 9), Answers(10, 10)])
-def test_at_the_limits_a_peer_passes(answers: Answers):
+@pytest.mark.parametrize("answers", [PingReplies(11, 10, 10.0, 10.0), PingReplies(10, 9), PingReplies(10, 10)])
+def test_at_the_limits_a_peer_passes(answers: PingReplies):
     assert bad(judged(answers, SOUND, SOUND)) == {}
 
 
@@ -112,7 +116,7 @@ def test_a_silent_peer_is_named_beside_bad_answers_of_all_others():
 
 
 def test_a_sound_sample_passes_with_its_figures():
-    findings = judged(SOUND, SOUND, Answers(10, 10, 0.4, 0.1))
+    findings = judged(SOUND, SOUND, PingReplies(10, 10, 0.4, 0.1))
     assert bad(findings) == {}
     assert [(m.name, m.value, m.threshold) for m in findings["host"].measurements] == [
         ("peers", 3, None),
@@ -127,7 +131,7 @@ def test_a_sound_sample_passes_with_its_figures():
 
 
 _ANSWERS = st.none() | st.builds(
-    lambda sent, share, rtt: Answers(sent, int(sent * share), rtt, rtt),
+    lambda sent, share, rtt: PingReplies(sent, int(sent * share), rtt, rtt),
     st.integers(1, 30),
     st.floats(0, 1),
     st.none() | st.floats(0, 1e6),
@@ -136,7 +140,7 @@ _ANSWERS = st.none() | st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_ANSWERS, min_size=1, max_size=16), st.booleans())
-def test_no_peer_ever_fails_and_the_host_only_by_near_all_of_a_sample(answers: list[Answers | None], before: bool):
+def test_no_peer_ever_fails_and_the_host_only_by_near_all_of_a_sample(answers: list[PingReplies | None], before: bool):
     measured = [each for each in answers if each is not None]
     if not measured:
         return

@@ -12,7 +12,7 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.ping import PING, PingParameters
-from muster_checks.ping.peers import whose_turn
+from muster_checks.ping.peers import choose_peers
 from muster_checks.registry import SHIPPED
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -64,7 +64,7 @@ async def test_where_to_begin_differs_from_start_to_start():
 
 
 def test_nodes_do_not_all_ask_the_same_peer_at_once():
-    samples = {tuple(whose_turn(list(FLEET), own, 8, 1)) for own in FLEET}
+    samples = {tuple(choose_peers(list(FLEET), own, 8, 1)) for own in FLEET}
     assert len(samples) == len(FLEET)
 
 

@@ -48,7 +48,7 @@ def samples() -> Path:
 
 @pytest.fixture(scope="session")
 def dumps() -> Path:
-    return Path(__file__).parents[1] / "dmesg_judging/samples/dumps"
+    return Path(__file__).parents[1] / "dmesg/samples/dumps"
 
 
 @pytest.fixture

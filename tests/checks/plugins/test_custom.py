@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from tests.checks.bad_input import any_json, replaced
 
 from muster_checks.base.npd_json import FileRefused
-from muster_checks.plugins.custom import Monitor, read_custom
+from muster_checks.plugins.custom import CustomMonitor, read_custom
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_real_file_with_any_value_in_it_is_read_or_refused(samples, bench):
         rule["path"] = "./ok.sh"
     for changed in replaced(document):
         try:
-            assert isinstance(read_custom(copy.deepcopy(changed), bench.folder), Monitor)
+            assert isinstance(read_custom(copy.deepcopy(changed), bench.folder), CustomMonitor)
         except FileRefused as error:
             assert str(error)  # noqa: PT017 - both outcomes are right
 

@@ -12,8 +12,8 @@ from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Finding
-from muster_checks.plugins.custom import Rule, read_custom
-from muster_checks.plugins.custom_probe import Answer, CustomProbe, Status, answer_of, judge
+from muster_checks.plugins.custom import CustomRule, read_custom
+from muster_checks.plugins.custom_probe import CustomProbe, ScriptResult, ScriptStatus, judge, read_result
 
 PERMANENT = {"type": "permanent", "condition": "Broken"}
 
@@ -267,14 +267,14 @@ async def test_the_whole_check_gives_one_result(bench, custom):
 
 # ---- pure ----------------------------------------------------------------------------------------------------------
 
-RULE = Rule(reason="R", condition="", sound="", path="./x", argv=("/x",), timeout_s=1, interval_s=1)
+RULE = CustomRule(reason="R", condition="", sound="", path="./x", argv=("/x",), timeout_s=1, interval_s=1)
 
 
 @pytest.mark.parametrize("code", [None, -64, -9, 2, 3, 126, 127, 255])
 def test_nothing_but_0_and_1_is_an_answer(code):
-    assert answer_of(RULE, Output(argv=("/x",), exit_code=code), 80).status is Status.UNKNOWN
+    assert read_result(RULE, Output(argv=("/x",), exit_code=code), 80).status is ScriptStatus.UNKNOWN
 
 
 def test_no_rules_no_findings():
     assert judge([]) == []
-    assert judge([(RULE, Answer(Status.OK, "x"))])[0].verdict == "PASS"
+    assert judge([(RULE, ScriptResult(ScriptStatus.OK, "x"))])[0].verdict == "PASS"

@@ -13,7 +13,7 @@ from tests.checks.bad_input import TEXTS
 from muster_checks.base.declaration import Check
 from muster_checks.base.execution import run_probe
 from muster_checks.plugins.folder import FILES_LIMIT, load_folder, read_folder
-from muster_checks.registry import GROUP, registry, select
+from muster_checks.registry import GROUP, load_registry, select_checks
 
 NAGIOS = "kind: nagios\nname: {}\ncommand: [/bin/true]\n"
 KERNEL = {
@@ -140,8 +140,8 @@ def test_the_folder_joins_the_registry_and_no_name_is_taken_twice(bench, fill):
     fill(a_json="good", b_json="dmesg", c_yaml=NAGIOS.format("ping"), d_json={"plugin": "custom", "source": "all"})
     (bench.folder / "d.json").write_text((bench.folder / "a.json").read_text().replace('"good"', '"all"'))
     broken: dict[str, str] = {}
-    checks = registry([], broken, bench.folder)
-    assert [check.name for check in select(["good"], checks)] == ["good"]
+    checks = load_registry([], broken, bench.folder)
+    assert [check.name for check in select_checks(["good"], checks)] == ["good"]
     told = {Path(file).name: why for file, why in broken.items()}
     assert told == {
         "b.json": "name 'dmesg': there is a check of that name already",
@@ -152,10 +152,10 @@ def test_the_folder_joins_the_registry_and_no_name_is_taken_twice(bench, fill):
 
 def test_who_does_not_ask_what_was_left_out_finds_it_in_the_log(bench, caplog):
     path = bench.config("x.json", "{")
-    registry([], plugins_folder=bench.folder)
+    load_registry([], plugins_folder=bench.folder)
     assert f"plug-in {path} is left out: no JSON: " in caplog.text
     caplog.clear()
-    registry([], {}, bench.folder)
+    load_registry([], {}, bench.folder)
     assert caplog.text == ""
 
 
@@ -165,12 +165,12 @@ async def test_rules_for_the_kernel_log_join_the_check_dmesg(bench):
     bench.config("kernel-monitor.json", KERNEL)
     log = bench.folder / "kern.log"
     log.write_text("[ 1.0] widget hot\n[ 2.0] Killed process 1 (x) total-vm:1kB\n")
-    dmesg = registry([], plugins_folder=bench.folder)["dmesg"]
+    dmesg = load_registry([], plugins_folder=bench.folder)["dmesg"]
     parameters = dmesg.parameters.model_validate({"source": "file", "path": log, "complete": True})
     result = await run_check(dmesg, bench.node, parameters)
     assert {finding.reason for finding in result.findings} == {"WidgetHot", "OOMKilling"}
-    assert "dmesg" in registry([])
-    plain = await run_check(registry([])["dmesg"], bench.node, parameters)
+    assert "dmesg" in load_registry([])
+    plain = await run_check(load_registry([])["dmesg"], bench.node, parameters)
     assert {finding.reason for finding in plain.findings} == {"OOMKilling"}
 
 
@@ -182,7 +182,7 @@ async def test_rules_and_a_catalogue_that_are_too_much_together_are_told_of(benc
     ]
     catalogue = bench.folder / "own.json"
     catalogue.with_suffix(".catalogue").write_text(json.dumps({"rows": rows}))
-    dmesg = registry([], plugins_folder=bench.folder)["dmesg"]
+    dmesg = load_registry([], plugins_folder=bench.folder)["dmesg"]
     parameters = dmesg.parameters.model_validate({"catalogue": catalogue.with_suffix(".catalogue")})
     assert dmesg.stream is not None
     with pytest.raises(ValueError, match=r"catalogue and plug-ins: its patterns come to \d+ RE2 instructions"):
@@ -208,7 +208,7 @@ def page(bench) -> dict[str, Check]:
             (bench.folder / name).write_text(text)
     (bench.folder / "uptime.sh").chmod(0o755)
     broken: dict[str, str] = {}
-    checks = registry([], broken, bench.folder)
+    checks = load_registry([], broken, bench.folder)
     assert broken == {}
     return checks
 
@@ -243,7 +243,7 @@ async def test_the_package_of_the_page_is_a_check(bench, monkeypatch):
     (bench.folder / "muster_loadavg.py").write_text(blocks()["muster_loadavg.py"])
     monkeypatch.syspath_prepend(str(bench.folder))
     try:
-        check = registry([EntryPoint("loadavg", "muster_loadavg:LOADAVG", GROUP)])["loadavg"]
+        check = load_registry([EntryPoint("loadavg", "muster_loadavg:LOADAVG", GROUP)])["loadavg"]
         result = await run_probe(check, bench.node, check.parameters())
     finally:
         sys.modules.pop("muster_loadavg", None)

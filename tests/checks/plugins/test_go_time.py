@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_checks.plugins.go_time import go_layout
+from muster_checks.plugins.go_time import compile_layout
 
 NOW = datetime(2026, 3, 5, 12, 0, tzinfo=UTC).timestamp()
 
@@ -56,7 +56,7 @@ def local(*parts: int) -> float:
 )
 def test_a_time_is_read_by_its_layout(layout, text, moment):
     clock, *parts = moment
-    assert go_layout(layout)(text, NOW) == pytest.approx(clock(*parts))
+    assert compile_layout(layout)(text, NOW) == pytest.approx(clock(*parts))
 
 
 @pytest.mark.parametrize(
@@ -73,18 +73,18 @@ def test_a_time_is_read_by_its_layout(layout, text, moment):
     ],
 )
 def test_what_is_no_time_is_none(layout, text):
-    assert go_layout(layout)(text, NOW) is None
+    assert compile_layout(layout)(text, NOW) is None
 
 
 @pytest.mark.parametrize("layout", ["", "15:04:05", "2006-01-02", "no layout at all", "Jan 2006 15:04"])
 def test_a_layout_that_says_too_little_is_refused(layout):
     with pytest.raises(ValueError, match="expected a layout of Go's package time"):
-        go_layout(layout)
+        compile_layout(layout)
 
 
 def test_a_part_that_stands_twice_is_refused():
     with pytest.raises(ValueError, match="a part stands twice"):
-        go_layout("2006-01-02 15:04:05 15")
+        compile_layout("2006-01-02 15:04:05 15")
 
 
 @settings(max_examples=200, deadline=None)
@@ -96,7 +96,7 @@ def test_a_part_that_stands_twice_is_refused():
 )
 def test_any_layout_and_any_text_give_a_time_or_none(parts, text):
     try:
-        read = go_layout("".join(parts))
+        read = compile_layout("".join(parts))
     except ValueError:
         return
     moment = read(text, NOW)

@@ -11,12 +11,12 @@ from tests.checks.bad_input import TEXTS
 from muster_checks.base.declaration import NodeView, Sign
 from muster_checks.base.npd_json import FileRefused
 from muster_checks.dmesg.catalogue.npd_rules import read_log_monitor
-from muster_checks.dmesg.sources.timeline import Clocks, Timeline
+from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 from muster_checks.plugins.filelog import FileLines
 from muster_checks.plugins.log_monitor import log_check
 
 BOOTED = 1_772_600_000.0  # 2026-03-04 04:53:20 UTC
-CLOCKS = Clocks(realtime=lambda: BOOTED + 1800, monotonic=lambda: 1800.0)
+CLOCKS = KernelClocks(realtime=lambda: BOOTED + 1800, monotonic=lambda: 1800.0)
 
 
 @pytest.fixture(autouse=True)

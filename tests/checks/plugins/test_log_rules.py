@@ -14,9 +14,9 @@ from muster_checks.base.declaration import Sign
 from muster_checks.base.npd_json import FileRefused
 from muster_checks.base.vocabulary import Origin, Verdict
 from muster_checks.dmesg.catalogue.loader import load_catalogue
-from muster_checks.dmesg.catalogue.npd_rules import reaches_over_lines, read_log_monitor, rows_of
+from muster_checks.dmesg.catalogue.npd_rules import reaches_over_lines, read_log_monitor, to_rows
 from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError
-from muster_checks.dmesg.judge import Judge
+from muster_checks.dmesg.judge import KernelLogJudge
 from muster_checks.dmesg.sources.records import KernelLine
 
 START = 1_700_000_000.0
@@ -40,13 +40,13 @@ def monitor(*rules: object, **changes: object) -> dict[str, object]:
     }
 
 
-def judge_of(*rules: object, **changes: object) -> Judge:
+def judge_of(*rules: object, **changes: object) -> KernelLogJudge:
     """A judge that knows nothing but these rules."""
-    rows = rows_of(read_log_monitor(monitor(*rules, **changes)), "mine.json")
-    return Judge(Catalogue({}, {}, rows), clock=lambda: START)
+    rows = to_rows(read_log_monitor(monitor(*rules, **changes)), "mine.json")
+    return KernelLogJudge(Catalogue({}, {}, rows), clock=lambda: START)
 
 
-def feed(judge: Judge, *texts: str, uptime_s: float = 100.0) -> list[tuple[str, str]]:
+def feed(judge: KernelLogJudge, *texts: str, uptime_s: float = 100.0) -> list[tuple[str, str]]:
     """(reason, message) of the signs that each line gives, at 2 s from one to the next."""
     signs = []
     for number, text in enumerate(texts):
@@ -75,8 +75,8 @@ DUMPS = {
 def test_its_own_dumps_give_its_own_reasons(dump, dumps, samples):
     rows = ()
     for file in ("kernel-monitor.json", "readonly-monitor.json"):
-        rows += rows_of(read_log_monitor(msgspec.json.decode((samples / "npd" / file).read_bytes())), file)
-    judge = Judge(Catalogue({}, {}, rows), clock=lambda: START)
+        rows += to_rows(read_log_monitor(msgspec.json.decode((samples / "npd" / file).read_bytes())), file)
+    judge = KernelLogJudge(Catalogue({}, {}, rows), clock=lambda: START)
     signs = feed(judge, *(dumps / dump).read_text().splitlines())
     assert [reason for reason, _ in signs] == DUMPS[dump]
     if dump == "docker_hung":
@@ -84,7 +84,7 @@ def test_its_own_dumps_give_its_own_reasons(dump, dumps, samples):
 
 
 def test_beside_the_shipped_rows_each_line_is_told_once_of_each_reason(dumps, samples):
-    judge = Judge(load_catalogue(samples / "npd/kernel-monitor.json"), clock=lambda: START)
+    judge = KernelLogJudge(load_catalogue(samples / "npd/kernel-monitor.json"), clock=lambda: START)
     signs = feed(judge, *(dumps / "docker_hung").read_text().splitlines())
     assert sorted(reason for reason, _ in signs) == ["DockerHung", "KernelDeadlock", "TaskHung"]
     signs = feed(judge, *(dumps / "oom_kill").read_text().splitlines())
@@ -103,7 +103,7 @@ def test_a_whole_folder_of_its_files_is_a_catalogue_and_what_is_for_other_logs_c
 
 
 def test_temporary_warns_and_permanent_fails_and_asks_for_nothing():
-    warn, fail = rows_of(
+    warn, fail = to_rows(
         read_log_monitor(monitor("x", {"type": "permanent", "condition": "Bad", "pattern": "y"})), "mine.json"
     )
     assert (warn.verdict, warn.clears, warn.message) == (Verdict.WARN, "quiet", "{line}")
@@ -115,7 +115,7 @@ def test_a_permanent_rule_named_as_a_shipped_warning_fails_too(tmp_path):
     path = tmp_path / "mine.json"
     rule = {"type": "permanent", "condition": "Bad", "reason": "OOMKilling", "pattern": "Killed process .*"}
     path.write_bytes(msgspec.json.encode(monitor(rule)))
-    judge = Judge(load_catalogue(path), clock=lambda: START)
+    judge = KernelLogJudge(load_catalogue(path), clock=lambda: START)
     line = KernelLine("Killed process 7 (x) total-vm:1kB", START, 100.0, 6, 0, Origin.KERNEL, 1, "")
     assert [(e.reason, str(e.verdict)) for e in judge.take(line) if isinstance(e, Sign)] == [
         ("OOMKilling", "WARN"),
@@ -184,9 +184,9 @@ def test_no_more_lines_count_than_the_buffer_has():
 
 
 def test_each_file_has_a_buffer_of_its_own_length():
-    short = rows_of(read_log_monitor(monitor(r"first\n.*\nthird", bufferSize=2)), "a.json")
-    long = rows_of(read_log_monitor(monitor({"reason": "Long", "pattern": r"first\n.*\nthird"})), "b.json")
-    judge = Judge(Catalogue({}, {}, short + long), clock=lambda: START)
+    short = to_rows(read_log_monitor(monitor(r"first\n.*\nthird", bufferSize=2)), "a.json")
+    long = to_rows(read_log_monitor(monitor({"reason": "Long", "pattern": r"first\n.*\nthird"})), "b.json")
+    judge = KernelLogJudge(Catalogue({}, {}, short + long), clock=lambda: START)
     assert [reason for reason, _ in feed(judge, "first", "second", "third")] == ["Long"]
 
 
@@ -326,7 +326,7 @@ BAD = [
 @pytest.mark.parametrize(("document", "told"), BAD, ids=range(len(BAD)))
 def test_a_bad_file_names_key_value_and_what_is_allowed(document, told):
     with pytest.raises(FileRefused) as caught:
-        rows_of(read_log_monitor(document), "mine.json")
+        to_rows(read_log_monitor(document), "mine.json")
     assert told in str(caught.value)
 
 
@@ -380,7 +380,7 @@ def test_a_real_file_with_any_value_in_it_is_read_or_refused(samples):
     document = msgspec.json.decode((samples / "npd/readonly-monitor.json").read_bytes())
     for changed in replaced(document):
         try:
-            rows_of(read_log_monitor(changed), "x")
+            to_rows(read_log_monitor(changed), "x")
         except FileRefused as error:
             assert str(error)  # noqa: PT017 - both outcomes are right
 

@@ -9,7 +9,7 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, run_probe
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.pvc import PVC, PvcParameters
-from muster_checks.pvc.judge import Stage, judge
+from muster_checks.pvc.judge import TrialStage, judge
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +84,13 @@ async def test_the_parameters_reach_whoever_lends_the_rights():
 
 
 @given(
-    stage=st.sampled_from(list(Stage)),
+    stage=st.sampled_from(list(TrialStage)),
     storage_class=st.text(max_size=300),
     said=st.text(max_size=2000),
     bound=st.none() | st.floats(0, 1e9),
 )
 def test_any_trial_gives_findings_that_can_be_published(
-    stage: Stage, storage_class: str, said: str, bound: float | None
+    stage: TrialStage, storage_class: str, said: str, bound: float | None
 ):
     trial = Trial(stage=stage, storage_class=storage_class, said=said, bound_after_s=bound)
     try:

@@ -9,7 +9,7 @@ from tests.checks.nvidia.samples_of import changed, healthy, of
 
 from muster_checks.base.execution import NotHere, run_probe
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
-from muster_checks.nvidia.gpu import Gpu, Histogram
+from muster_checks.nvidia.gpu import BankHistogram, Gpu
 from muster_checks.remapped import REMAPPED, RemappedParameters
 from muster_checks.remapped.judge import judge
 
@@ -35,10 +35,10 @@ def judged(gpu: Gpu, limits: RemappedParameters = LIMITS) -> list[tuple[Verdict,
                 (Verdict.FAIL, "RowRemapPending", FaultClass.RESET),
             ],
         ),
-        ({"histogram": Histogram(maximum=2559, none=1)}, [(Verdict.WARN, "NoSpareRows", FaultClass.NONE)]),
-        ({"histogram": Histogram(maximum=2559, low=1, none=0)}, [(Verdict.PASS, "Ok", FaultClass.NONE)]),
+        ({"histogram": BankHistogram(maximum=2559, none=1)}, [(Verdict.WARN, "NoSpareRows", FaultClass.NONE)]),
+        ({"histogram": BankHistogram(maximum=2559, low=1, none=0)}, [(Verdict.PASS, "Ok", FaultClass.NONE)]),
         (
-            {"histogram": Histogram(none=1), "failure": True},
+            {"histogram": BankHistogram(none=1), "failure": True},
             [(Verdict.FAIL, "RowRemapFailure", FaultClass.REPLACE)],
         ),
     ],

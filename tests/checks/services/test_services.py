@@ -12,10 +12,14 @@ from muster_checks.base.counter_history import Rise
 from muster_checks.base.execution import CannotTell, NotHere, run_probe
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.services import SERVICES, ServicesParameters
-from muster_checks.services.units import Unit, judge, recorded
+from muster_checks.services.judge import judge
+from muster_checks.services.parse import SystemdUnit
+from muster_checks.services.probe import judge_recorded
 
 SAMPLE = (Path(__file__).parent / "samples" / "gpu-node.txt").read_bytes()
-RUNNING = Unit(name="kubelet.service", load="loaded", active="active", sub="running", file_state="enabled", restarts=0)
+RUNNING = SystemdUnit(
+    name="kubelet.service", load="loaded", active="active", sub="running", file_state="enabled", restarts=0
+)
 
 
 async def run(tmp_path: Path, answer: Answer, **parameters: object):
@@ -77,7 +81,9 @@ async def test_many_restarts_long_ago_are_no_fault(tmp_path: Path):
 
 
 def test_a_service_between_two_starts_warns():
-    unit = Unit(name="kubelet.service", load="loaded", active="activating", sub="auto-restart", file_state="enabled")
+    unit = SystemdUnit(
+        name="kubelet.service", load="loaded", active="activating", sub="auto-restart", file_state="enabled"
+    )
     (finding,) = judge([unit], {}, [], 4)
     assert (finding.verdict, finding.reason) == (Verdict.WARN, "Restarting")
 
@@ -112,20 +118,20 @@ async def test_without_systemctl_the_package_is_named(tmp_path: Path):
 
 def test_no_enabled_service_is_nothing_to_judge():
     with pytest.raises(NotHere):
-        judge([Unit(name="kubelet.service", load="loaded", file_state="disabled")], {}, [], 4)
+        judge([SystemdUnit(name="kubelet.service", load="loaded", file_state="disabled")], {}, [], 4)
     with pytest.raises(CannotTell):
         judge([], {}, ["kubelet.service"], 4)
 
 
 def test_recorded_output_is_recognised_by_its_form():
-    assert recorded(b"[ 1.0] kernel line", ServicesParameters()) is None
-    assert Verdict.FAIL in verdicts_of(recorded(SAMPLE, ServicesParameters()))
+    assert judge_recorded(b"[ 1.0] kernel line", ServicesParameters()) is None
+    assert Verdict.FAIL in verdicts_of(judge_recorded(SAMPLE, ServicesParameters()))
 
 
 @pytest.mark.parametrize("text", [*TEXTS, huge(b"Id=a\nLoadState=loaded\n", b"Id=b\n")])
 def test_text_of_another_kind_never_fails(text: bytes):
     try:
-        findings = recorded(b"LoadState=\n" + text, ServicesParameters(units="kubelet"))
+        findings = judge_recorded(b"LoadState=\n" + text, ServicesParameters(units="kubelet"))
     except UNMEASURED:
         return
     assert Verdict.FAIL not in verdicts_of(findings)
@@ -134,7 +140,7 @@ def test_text_of_another_kind_never_fails(text: bytes):
 def test_a_sample_cut_short_says_nothing_worse_than_the_whole():
     for text in mangled(SAMPLE):
         try:
-            findings = recorded(text, ServicesParameters()) or []
+            findings = judge_recorded(text, ServicesParameters()) or []
         except UNMEASURED:
             continue
         assert {f.component for f in findings if f.verdict is Verdict.FAIL} <= {"service/nvidia-fabricmanager"}
@@ -144,7 +150,7 @@ def test_a_sample_cut_short_says_nothing_worse_than_the_whole():
 @given(st.binary(max_size=400))
 def test_any_bytes_are_read_or_refused(text: bytes):
     try:
-        findings = recorded(b"LoadState=\n\n" + text, ServicesParameters())
+        findings = judge_recorded(b"LoadState=\n\n" + text, ServicesParameters())
     except UNMEASURED:
         return
     assert verdicts_of(findings)

@@ -10,7 +10,7 @@ import pytest
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.execution import NotHere
 from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_cli.__main__ import main
 from muster_cli.cluster.local_checks import run_checks
 from muster_cli.commands.check import read_parameters
@@ -91,7 +91,7 @@ async def test_one_check_that_breaks_takes_no_other_with_it():
 def test_all_light_checks_of_this_machine_take_no_longer_than_the_slowest_may(capsys: pytest.CaptureFixture[str]):
     started = time.monotonic()
     code = main(["check"])
-    light = [check for check in registry(plug_ins=[]).values() if check.cost is Cost.LIGHT]
+    light = [check for check in load_registry(plug_ins=[]).values() if check.cost is Cost.LIGHT]
     assert time.monotonic() - started < max(check.timeout_s for check in light), "a guard against hanging"
     said = capsys.readouterr().out
     assert code in (0, 1, 2, 3)
@@ -100,7 +100,7 @@ def test_all_light_checks_of_this_machine_take_no_longer_than_the_slowest_may(ca
 
 
 def test_parameters_go_to_every_check_that_has_them_or_to_one():
-    checks = [Diary().check("one"), Diary().check("two"), registry(plug_ins=[])["pvc"]]
+    checks = [Diary().check("one"), Diary().check("two"), load_registry(plug_ins=[])["pvc"]]
     chosen = read_parameters(checks, ["limit=5", "two.limit=6"])
     assert (chosen["one"], chosen["two"]) == (Slow(limit=5.0), Slow(limit=6.0))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster_checks.dmesg.catalogue.loader import load_catalogue
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 from muster_cli.__main__ import main
 from muster_cli.commands.policy import describe_rules, verdict_rows
 from muster_cli.report.columns import as_page
@@ -15,7 +15,7 @@ from muster_cli.report.policy_rows import PolicyRow, policy_rows
 from muster_cli.report.policy_warnings import find_notes, find_warnings
 from muster_tainter.policy.file import load_policy, parse_policy
 
-CHECKS = registry()
+CHECKS = load_registry()
 TAINT = "action: taint"
 
 

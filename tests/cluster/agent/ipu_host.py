@@ -10,7 +10,7 @@ from tests.checks.recorded import lay_out
 from tests.cluster.agent.recorded_gpu_agent import LISTENING
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 MACHINE = "10.1.1.1"  # the simulator's first IPU-Machine
 LINE = "-+- Id: [{0}], target: [Fabric], IPU-M host: [" + MACHINE + "], IPU#: [{0}]"
@@ -52,7 +52,7 @@ class IpuHost(AgentProcess):
             "ipu": {"parameters": {"first_interval_s": 0}, "period": "0"},  # when asked only
             "ipulink": {"period": "0"},
         }
-        enabled = {name: checks.get(name, {"enabled": False}) for name in registry()}
+        enabled = {name: checks.get(name, {"enabled": False}) for name in load_registry()}
         config = folder / "agent.yaml"
         config.write_text(json.dumps({"checks": enabled}))
         super().__init__(folder, node, kubeconfig, "--config", str(config), "--root", str(folder / "root"))

@@ -13,7 +13,7 @@ from typing import Any
 from tests.checks.recorded import lay_out
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 TESTS = Path(__file__).parents[2]
 NVBANDWIDTH = TESTS / "checks/pciebw/samples/nvbandwidth-8.json"
@@ -82,7 +82,7 @@ class FleetAgent(AgentProcess):
     ) -> None:
         gpus(folder / "root")
         self.tools = tools(folder / "bin", bandwidths)
-        enabled = {name: dict(checks.get(name, {"enabled": False})) for name in registry()}
+        enabled = {name: dict(checks.get(name, {"enabled": False})) for name in load_registry()}
         config = folder / "agent.yaml"
         config.write_text(json.dumps({**settings, "checks": enabled}))
         flags = ("--config", str(config), "--root", str(folder / "root"), "--host", host, "--port", str(port))

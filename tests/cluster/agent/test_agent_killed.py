@@ -19,7 +19,7 @@ from tests.checks.memory.test_memory import DIMM0, MC, sound
 from tests.checks.recorded import lay_out
 from tests.cluster.agent.test_agent_publishing import AgentProcess, Bench, bench, until  # noqa: F401 - a fixture
 
-from muster_checks.registry import registry
+from muster_checks.registry import load_registry
 
 KILLS = 50
 BOOT = {"/proc/sys/kernel/random/boot_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
@@ -40,7 +40,7 @@ class World:
         lay_out(self.root, sound() | BOOT)
         place = folder / "agent"
         place.mkdir()
-        checks: dict[str, object] = {name: {"enabled": False} for name in registry()}
+        checks: dict[str, object] = {name: {"enabled": False} for name in load_registry()}
         checks["dmesg"] = {"parameters": {"start": "boot"}}
         checks["memory"] = {"period": "5s", "parameters": {"first_interval_s": 0}}
         config = place / "agent.yaml"

@@ -22,7 +22,7 @@ from tests.cluster.ipujob.operator_bed import Bed, inference, training, until
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Replica, Tainters
 from tests.tainter.sources.loki_stub import LokiServer, serving
 
-from muster_checks.hardware.recorded_tree import tree
+from muster_checks.hardware.recorded_tree import lay_out_tree
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_sandbox.controlplane.cluster import free_ports
@@ -127,7 +127,7 @@ def _network(root: Path) -> None:
     nics.add("eth0")
     nics.add("eth1", speed=100000, carrier_down_count=2, rx_errors=3)
     place = root / "sys/class/infiniband"
-    with tree(INFINIBAND.read_bytes()) as found:
+    with lay_out_tree(INFINIBAND.read_bytes()) as found:
         assert found is not None
         [top] = found.iterdir()
         shutil.copytree(top, place)

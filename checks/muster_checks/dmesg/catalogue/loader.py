@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from muster_checks.dmesg.catalogue.row_file import apply_user_file, shipped_rows
+from muster_checks.dmesg.catalogue.row_file import apply_user_file, load_shipped_rows
 from muster_checks.dmesg.catalogue.types import Catalogue, read_sxids, read_xids
 
 
@@ -12,7 +12,7 @@ def load_catalogue(user_file: Path | None = None) -> Catalogue:
 
     Raises :class:`CatalogueError` for a user's file that cannot be read or used.
     """
-    catalogue = Catalogue(read_xids(), read_sxids(), shipped_rows())
+    catalogue = Catalogue(read_xids(), read_sxids(), load_shipped_rows())
     if user_file is None:
         return catalogue
     from muster_checks.dmesg.catalogue.npd_rules import apply_json  # only where a user has a file

@@ -88,7 +88,7 @@ def _words(error: Exception) -> str:
 
 
 @cache
-def fixed(pattern: str) -> Pattern:
+def compile_fixed(pattern: str) -> Pattern:
     """A pattern of this package's own, compiled at first use and kept."""
     return Pattern(pattern)
 

@@ -22,8 +22,8 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from muster_checks.base.npd_json import FileRefused, NpdForm, Reason, duration, first_error, read_document
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.match import Pattern
-from muster_checks.dmesg.catalogue.row_file import check_size, instructions
-from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError, Row
+from muster_checks.dmesg.catalogue.row_file import check_size, count_instructions
+from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError, PatternRow
 
 INSTRUCTIONS_LIMIT = 8_000  # of all files together: the shipped rows take 6,300 of 20,000, its own file has those
 LINES_LIMIT = 100  # of bufferSize, for patterns that need it: each new line costs a scan of so many
@@ -51,13 +51,13 @@ def reaches_over_lines(pattern: str) -> bool:
 DurationOrEmpty = Annotated[float, BeforeValidator(lambda given: 0.0 if given == "" else duration(given))]
 
 
-class Condition(NpdForm):
+class NpdCondition(NpdForm):
     type: Annotated[str, Field(min_length=1, max_length=200)]
     reason: str = ""
     message: str = ""
 
 
-class Rule(NpdForm):
+class NpdRule(NpdForm):
     type: Literal["temporary", "permanent"]
     condition: str = ""
     reason: Reason
@@ -86,8 +86,8 @@ class LogMonitor(NpdForm):
     delay: DurationOrEmpty = 0.0
     buffer_size: Annotated[int, Field(alias="bufferSize", ge=0)] = 10
     source: str = ""
-    conditions: Annotated[list[Condition], Field(default_factory=list)]
-    rules: Annotated[list[Rule], Field(min_length=1, max_length=500)]
+    conditions: Annotated[list[NpdCondition], Field(default_factory=list)]
+    rules: Annotated[list[NpdRule], Field(min_length=1, max_length=500)]
 
     @property
     def is_for_the_kernel_log(self) -> bool:
@@ -115,16 +115,16 @@ def read_log_monitor(document: object) -> LogMonitor:
     return monitor
 
 
-def rows_of(monitor: LogMonitor, file: str) -> tuple[Row, ...]:
+def to_rows(monitor: LogMonitor, file: str) -> tuple[PatternRow, ...]:
     """One row for each rule. Raises FileRefused for more patterns than leave room for others in one scan."""
     rows = tuple(_row(monitor, rule, file) for rule in monitor.rules)
     check_instructions(rows)
     return rows
 
 
-def check_instructions(rows: Iterable[Row]) -> None:
+def check_instructions(rows: Iterable[PatternRow]) -> None:
     """Raises FileRefused."""
-    total = instructions(rows)
+    total = count_instructions(rows)
     if total > INSTRUCTIONS_LIMIT:
         raise FileRefused(
             f"rules: patterns of {total} RE2 instructions with those of the files before it; expected at most "
@@ -132,11 +132,11 @@ def check_instructions(rows: Iterable[Row]) -> None:
         )
 
 
-def _row(monitor: LogMonitor, rule: Rule, file: str) -> Row:
+def _row(monitor: LogMonitor, rule: NpdRule, file: str) -> PatternRow:
     permanent = rule.type == "permanent"
     over_lines = reaches_over_lines(rule.pattern)
     message = f"{rule.condition}: {{line}}" if permanent else "{line}"
-    return Row(
+    return PatternRow(
         name=rule.reason,
         patterns=(rule.pattern if over_lines else _at_line_end(rule.pattern),),
         component="host",
@@ -167,7 +167,7 @@ def apply_json(catalogue: Catalogue, path: Path, *, others_too: bool = False) ->
             return catalogue
         monitor = read_log_monitor(document)
         if monitor.is_for_the_kernel_log:
-            joined = catalogue.with_rows(rows_of(monitor, path.name))
+            joined = catalogue.with_rows(to_rows(monitor, path.name))
             check_size(path.name, joined.rows)
             return joined
     except FileRefused as error:

@@ -19,7 +19,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from muster_checks.base.user_yaml import FAST_LOADER, field_path, load_yaml, shown, yaml_problem
+from muster_checks.base.user_yaml import FAST_LOADER, field_path, load_yaml, show_value, yaml_problem
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.match import SET_INSTRUCTIONS, Pattern
 from muster_checks.dmesg.catalogue.templates import template_names
@@ -30,7 +30,7 @@ from muster_checks.dmesg.catalogue.types import (
     UNKNOWN_XID,
     Catalogue,
     CatalogueError,
-    Row,
+    PatternRow,
     SxidRow,
     XidRow,
 )
@@ -78,7 +78,7 @@ class AfterForm(Form):
 
 
 class RowForm(Form):
-    """One row of ``rows:``; :class:`muster_checks.dmesg.catalogue.types.Row` says what each key means."""
+    """One row of ``rows:``; :class:`muster_checks.dmesg.catalogue.types.PatternRow` says what each key means."""
 
     name: Annotated[str, Field(pattern=_NAME)]
     pattern: Regexes
@@ -119,9 +119,9 @@ class RowForm(Form):
     def _patterns(self) -> list[str]:
         return self.pattern + ([self.context.pattern] if self.context else [])
 
-    def row(self) -> Row:
+    def row(self) -> PatternRow:
         verdict = Verdict(self.verdict)
-        return Row(
+        return PatternRow(
             name=self.name,
             patterns=tuple(self.pattern),
             component=self.component,
@@ -145,7 +145,7 @@ class RowForm(Form):
         )
 
 
-def instructions(rows: Iterable[Row]) -> int:
+def count_instructions(rows: Iterable[PatternRow]) -> int:
     """The size of all their patterns together, in RE2's own measure."""
     patterns = [p for row in rows for p in (*row.patterns, row.clear_pattern, row.context) if p]
     return sum(Pattern(pattern).instructions for pattern in patterns)
@@ -203,9 +203,9 @@ def _shipped_forms() -> dict[str, dict[str, Any]]:
     return {form["name"]: form for form in loaded["rows"]}
 
 
-def shipped_rows() -> tuple[Row, ...]:
+def load_shipped_rows() -> tuple[PatternRow, ...]:
     """The rows of kernel.yaml. Raises CatalogueError, which a test of this package sees and no user."""
-    return tuple(_checked("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
+    return tuple(_check_row("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
 
 
 def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
@@ -214,7 +214,7 @@ def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
     try:
         user = FileForm.model_validate(given)
     except ValidationError as error:
-        raise CatalogueError(_tell(f"{path.name}: ", _worst(error), FileForm, given)) from None
+        raise CatalogueError(_describe_error(f"{path.name}: ", _worst(error), FileForm, given)) from None
     shipped = _shipped_forms()
     rows = {row.name: row for row in catalogue.rows}
     named: set[str] = set()
@@ -223,7 +223,7 @@ def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
         form = {**shipped.get(name, {}), **form} if isinstance(name, str) else form
         if form.get("verdict") == "FAIL" and "quiet_s" not in user.rows[index]:
             form.pop("quiet_s", None)  # a shipped warning made a failure by the user
-        row = _checked(path.name, index, form).row()
+        row = _check_row(path.name, index, form).row()
         if row.name in named:
             raise CatalogueError(f"{path.name}: rows[{index}] ({row.name}).name: given twice; expected each name once")
         named.add(row.name)
@@ -269,13 +269,13 @@ def _read_user_file(path: Path) -> Any:
         raise CatalogueError(f"{path.name}: {yaml_problem(error)}") from None
 
 
-def _checked(file: str, index: int, form: Mapping[str, Any]) -> RowForm:
+def _check_row(file: str, index: int, form: Mapping[str, Any]) -> RowForm:
     try:
         return RowForm.model_validate(form)
     except ValidationError as error:
         name = form.get("name")
         where = f"{file}: rows[{index}] ({name})." if isinstance(name, str) else f"{file}: rows[{index}]."
-        raise CatalogueError(_tell(where, _worst(error), RowForm, form)) from None
+        raise CatalogueError(_describe_error(where, _worst(error), RowForm, form)) from None
 
 
 def _worst(error: ValidationError) -> ErrorDetails:
@@ -284,7 +284,7 @@ def _worst(error: ValidationError) -> ErrorDetails:
     return next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
 
 
-def _tell(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
+def _describe_error(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
     """One error as ``where.key: value: what is wrong``."""
     loc = error["loc"]
     if loc[:1] == ("pattern",) and isinstance(given, Mapping) and isinstance(given.get("pattern"), str):
@@ -300,12 +300,12 @@ def _tell(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
         return f"{where}{path}: missing"
     if not path:  # a rule over several keys names its key itself
         return f"{where}{message}" if isinstance(given, Mapping) else f"{where}{message.lower()}"
-    return f"{where}{path}: {shown(error['input'])}: {message}"
+    return f"{where}{path}: {show_value(error['input'])}: {message}"
 
 
-def check_size(file: str, rows: tuple[Row, ...]) -> None:
+def check_size(file: str, rows: tuple[PatternRow, ...]) -> None:
     """Raises CatalogueError for more patterns than one scan may look for."""
-    total = instructions(rows)
+    total = count_instructions(rows)
     if total > SET_INSTRUCTIONS:
         raise CatalogueError(
             f"{file}: its patterns come to {total} RE2 instructions with the shipped ones; expected at most "

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from muster_checks.dmesg.catalogue.match import fixed
-from muster_checks.dmesg.catalogue.types import Row
+from muster_checks.dmesg.catalogue.match import compile_fixed
+from muster_checks.dmesg.catalogue.types import PatternRow
 
 PART_CHARACTERS = 96  # of one group in a component's name
 
@@ -22,21 +22,21 @@ def _pieces(template: str) -> tuple[tuple[str, str], ...]:
 @cache
 def template_names(template: str) -> tuple[str, ...]:
     """Names of the groups that ``template`` needs, in order."""
-    return tuple(found["name"] for found in fixed(r"\{(?P<name>\w+)\}").find_all(template.encode(), 100))
+    return tuple(found["name"] for found in compile_fixed(r"\{(?P<name>\w+)\}").find_all(template.encode(), 100))
 
 
-def fill(template: str, groups: dict[str, str]) -> str:
+def fill_template(template: str, groups: dict[str, str]) -> str:
     """``{name}`` replaced by its group, a missing one by nothing."""
     return "".join(text + groups.get(name, "") for text, name in _pieces(template)).strip()
 
 
-def plain(text: str) -> str:
+def clean_part(text: str) -> str:
     """A part of a component's name: printable, without blanks, bounded."""
     shown = "".join(c if c.isprintable() and not c.isspace() else "_" for c in text.strip()[:PART_CHARACTERS])
     return shown.strip("/")
 
 
-def bits_fit(row: Row, groups: dict[str, str]) -> bool:
+def bits_fit(row: PatternRow, groups: dict[str, str]) -> bool:
     """Are the bits of the group ``status`` as the row wants them? True for a row that wants none."""
     if not (row.status_set or row.status_clear):
         return True

@@ -25,7 +25,7 @@ class CatalogueError(ValueError):
     """A row that cannot be used. The text names file, row, key, what was found and what is allowed."""
 
 
-class Meaning(msgspec.Struct, frozen=True, kw_only=True):
+class RowMeaning(msgspec.Struct, frozen=True, kw_only=True):
     """What a code or a row means for the node.
 
     verdict:  ``FAIL``, ``WARN``, or ``PASS`` for what is no sign of trouble
@@ -43,7 +43,7 @@ class Meaning(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class XidRow(Meaning, frozen=True, kw_only=True):
+class XidRow(RowMeaning, frozen=True, kw_only=True):
     """``decode``: which table or text has the verdict instead (``xid74``, ``nvlink5``, ``recovery``);
     ``cancels``: codes whose findings on the same GPU are over with this one."""
 
@@ -53,7 +53,7 @@ class XidRow(Meaning, frozen=True, kw_only=True):
     cancels: tuple[int, ...] = ()
 
 
-class SxidRow(Meaning, frozen=True, kw_only=True):
+class SxidRow(RowMeaning, frozen=True, kw_only=True):
     """``verdict_if_fatal``, ``class_if_fatal``: when the line itself says Fatal."""
 
     code: int
@@ -61,13 +61,13 @@ class SxidRow(Meaning, frozen=True, kw_only=True):
     class_if_fatal: FaultClass = FaultClass.NONE
 
 
-class Recovery(Meaning, frozen=True, kw_only=True):
+class RecoveryRow(RowMeaning, frozen=True, kw_only=True):
     """An action that Xid 154 may name."""
 
     action: str
 
 
-class LinkBit(msgspec.Struct, frozen=True, kw_only=True):
+class LinkBitRow(msgspec.Struct, frozen=True, kw_only=True):
     """One bit of the registers of Xid 74; below ``min_count`` on one link it is a warning."""
 
     register: int
@@ -106,7 +106,7 @@ class Nvlink5Row(msgspec.Struct, frozen=True, kw_only=True):
         return any(one & (one - 1) == 0 and one & status for one in self.status)
 
 
-class Row(Meaning, frozen=True, kw_only=True):
+class PatternRow(RowMeaning, frozen=True, kw_only=True):
     """A pattern row of kernel.yaml. ``name`` is the finding's reason.
 
     patterns:      any of them; named groups fill the templates, ``bdf`` is brought into one form, ``driver`` gives
@@ -212,12 +212,12 @@ UNKNOWN_SXID = SxidRow(
 class Catalogue:
     """All rows, shipped and changed by a user. Made by :func:`load_catalogue`."""
 
-    def __init__(self, xids: dict[int, XidRow], sxids: dict[int, SxidRow], rows: tuple[Row, ...]) -> None:
+    def __init__(self, xids: dict[int, XidRow], sxids: dict[int, SxidRow], rows: tuple[PatternRow, ...]) -> None:
         self.xids = xids
         self.sxids = sxids
         self.rows = rows
 
-    def with_rows(self, rows: Iterable[Row]) -> "Catalogue":
+    def with_rows(self, rows: Iterable[PatternRow]) -> "Catalogue":
         """A catalogue of these rows and, after them, ``rows``."""
         return Catalogue(self.xids, self.sxids, (*self.rows, *rows))
 
@@ -228,18 +228,18 @@ class Catalogue:
         return self.sxids.get(code, UNKNOWN_SXID)
 
     @cached_property
-    def recoveries(self) -> dict[str, Recovery]:
+    def recoveries(self) -> dict[str, RecoveryRow]:
         """By their text in lower case."""
         rows = [
-            Recovery(action=row["action"], **_meaning(row))  # type: ignore[arg-type]  # built by name above
+            RecoveryRow(action=row["action"], **_meaning(row))  # type: ignore[arg-type]  # built by name above
             for row in _read("xid154.csv")
         ]
         return {row.action.lower(): row for row in rows}
 
     @cached_property
-    def link_bits(self) -> tuple[LinkBit, ...]:
+    def link_bits(self) -> tuple[LinkBitRow, ...]:
         return tuple(
-            LinkBit(
+            LinkBitRow(
                 register=int(row["register"]),
                 bit=int(row["bit"]),
                 meaning=row["meaning"],
@@ -276,7 +276,7 @@ class Catalogue:
         return f"{reason}: no row of this name" if row is None else _explain(reason, row)
 
 
-def _explain(reason: str, row: Meaning) -> str:
+def _explain(reason: str, row: RowMeaning) -> str:
     lines = [f"{reason}: {row.description}"]
     if isinstance(row, XidRow) and row.mnemonic:
         lines.append(f"name: {row.mnemonic}")
@@ -286,7 +286,7 @@ def _explain(reason: str, row: Meaning) -> str:
         lines.append(f"verdict: {row.verdict}{_asks(row.fault_class)}")
     if isinstance(row, SxidRow) and row.verdict_if_fatal != row.verdict:
         lines.append(f"verdict if the line says Fatal: {row.verdict_if_fatal}{_asks(row.class_if_fatal)}")
-    if isinstance(row, Row) and row.count > 1:
+    if isinstance(row, PatternRow) and row.count > 1:
         lines.append(f"from: {row.count} lines for one component within {row.window_s:g} s")
     if row.clears:
         lines.append(f"over with: {_CLEARS[row.clears]}")

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 from inotify_simple import INotify, flags
 
-from muster_checks.dmesg.sources.source import LINES_PER_TURN, Backoff, Batch, Counts, LineReader
+from muster_checks.dmesg.sources.source import LINES_PER_TURN, Batch, LineReader, ReopenDelay, SourceCounts
 
 _log = logging.getLogger(__name__)
 
@@ -47,13 +47,13 @@ class FilePlace(msgspec.Struct, frozen=True):
 
 
 class FileSource:
-    """A :class:`~muster_checks.dmesg.sources.source.Source` on a plain file.
+    """A :class:`~muster_checks.dmesg.sources.source.LogSource` on a plain file.
 
     ``complete``: it is a saved log that nobody goes on writing: its last line counts without a newline, too.
     """
 
     def __init__(self, path: Path, reader: LineReader, place: FilePlace, *, complete: bool = False) -> None:
-        self.counts = Counts()
+        self.counts = SourceCounts()
         self._path = path
         self._complete = complete
         self._reader = reader
@@ -65,7 +65,7 @@ class FileSource:
         self._file_watch = -1
         self._armed = False
         self._trouble = ""
-        self._backoff = Backoff()
+        self._backoff = ReopenDelay()
 
     def open(self, wake: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()

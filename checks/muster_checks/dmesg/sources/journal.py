@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KERNEL_FACILITY, KernelLine, origin_of, uptime_stamp
-from muster_checks.dmesg.sources.source import LINES_PER_TURN, Backoff, Batch, Counts, Interesting
+from muster_checks.dmesg.sources.source import LINES_PER_TURN, Batch, Interesting, ReopenDelay, SourceCounts
 from muster_checks.dmesg.sources.timeline import Timeline
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _KEPT = frozenset(
         b"MESSAGE",
     )
 )
-Entry = dict[bytes, bytes]
+JournalEntry = dict[bytes, bytes]
 
 
 class JournalPlace(msgspec.Struct, frozen=True):
@@ -55,13 +55,13 @@ class ExportParser:
     def __init__(self) -> None:
         self.malformed = 0
         self._rest = b""
-        self._entry: Entry = {}
+        self._entry: JournalEntry = {}
         self._lost = False  # not in step: everything up to the next empty line belongs to an entry given up
 
-    def feed(self, data: bytes) -> list[Entry]:
+    def feed(self, data: bytes) -> list[JournalEntry]:
         """The entries that ``data`` completes."""
         buffer = self._rest + data
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         start = 0
         while (end := buffer.find(b"\n", start)) >= 0:
             line = buffer[start:end]
@@ -95,7 +95,7 @@ class ExportParser:
         if name in _KEPT and not self._lost:
             self._entry.setdefault(name, value)
 
-    def _finish(self, entries: list[Entry]) -> None:
+    def _finish(self, entries: list[JournalEntry]) -> None:
         if self._lost:
             self.malformed += 1
         elif self._entry:
@@ -103,7 +103,7 @@ class ExportParser:
         self._entry, self._lost = {}, False
 
 
-def line_of_entry(entry: Entry, timeline: Timeline, boot_id: str) -> KernelLine | None:
+def parse_entry(entry: JournalEntry, timeline: Timeline, boot_id: str) -> KernelLine | None:
     """The message of an entry; None when it has none.
 
     The kernel's own stamp gives the time if the entry is of this boot: the daemon's is late by what it waited, at boot
@@ -132,15 +132,15 @@ def line_of_entry(entry: Entry, timeline: Timeline, boot_id: str) -> KernelLine 
     )
 
 
-def _number(entry: Entry, name: bytes, default: int) -> int:
+def _number(entry: JournalEntry, name: bytes, default: int) -> int:
     value = entry.get(name, b"")
     return int(value) if value.isdigit() and len(value) < 19 else default
 
 
 class JournalSource:
-    """A :class:`~muster_checks.dmesg.sources.source.Source` on the journal.
+    """A :class:`~muster_checks.dmesg.sources.source.LogSource` on the journal.
 
-    ``command``: how journalctl is called, up to its options; ``select``: which messages; ``root``: whose journal.
+    ``command``: how journalctl is called, with the options that select messages; ``root``: whose journal.
     """
 
     def __init__(
@@ -151,16 +151,15 @@ class JournalSource:
         boot_id: str,
         *,
         root: Path = Path("/"),
-        command: Sequence[str] = ("journalctl",),
-        select: Sequence[str] = ("-k",),
+        command: Sequence[str] = ("journalctl", "-k"),
     ) -> None:
-        self.counts = Counts()
+        self.counts = SourceCounts()
         self._timeline = timeline
         self._interesting = interesting
         self._cursor = place.cursor
         self._skipping = place.skipping
         self._boot_id = boot_id
-        self._command = [*command, *select, "-o", "export", "--all", "--quiet", "--no-pager"]
+        self._command = [*command, "-o", "export", "--all", "--quiet", "--no-pager"]
         if root != Path("/"):
             self._command.append(f"--root={root}")
         self._child: subprocess.Popen[bytes] | None = None
@@ -169,10 +168,10 @@ class JournalSource:
         self._again = False
         self._parser = ExportParser()
         self._malformed = 0  # by the children before this one
-        self._waiting: list[Entry] = []
+        self._waiting: list[JournalEntry] = []
         self._armed = False
         self._trouble = ""
-        self._backoff = Backoff()
+        self._backoff = ReopenDelay()
 
     def open(self, wake: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -191,13 +190,13 @@ class JournalSource:
         batch.at_end = self._at_end and not self._waiting
         return batch
 
-    def _take(self, entry: Entry, batch: Batch) -> None:
+    def _take(self, entry: JournalEntry, batch: Batch) -> None:
         self._cursor = entry.get(b"__CURSOR", b"").decode("ascii", "replace") or self._cursor
         if self._skipping:
             return
         self.counts.lines += 1
         text = entry.get(b"MESSAGE", b"")
-        if self._interesting(text) and (line := line_of_entry(entry, self._timeline, self._boot_id)):
+        if self._interesting(text) and (line := parse_entry(entry, self._timeline, self._boot_id)):
             batch.lines.append(line)
 
     def _read_child(self) -> bool:

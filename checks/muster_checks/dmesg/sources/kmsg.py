@@ -23,7 +23,7 @@ from typing import Protocol
 import msgspec
 
 from muster_checks.dmesg.sources.records import KernelLine, origin_of, uptime_stamp
-from muster_checks.dmesg.sources.source import LINES_PER_TURN, Backoff, Batch, Counts, Gap, Interesting
+from muster_checks.dmesg.sources.source import LINES_PER_TURN, Batch, Gap, Interesting, ReopenDelay, SourceCounts
 from muster_checks.dmesg.sources.timeline import Timeline
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ FARTHEST = 2**32  # records between two reads: no log is overwritten so fast, su
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
-class Device(Protocol):
+class KmsgReader(Protocol):
     """An open /dev/kmsg, standing at its oldest record. Errors are the device's own OSErrors."""
 
     def read(self) -> bytes: ...
@@ -106,7 +106,7 @@ def _message(rest: bytes) -> bytes:
     return rest if end < 0 else rest[:end]
 
 
-def line_of(fields: list[bytes], text: bytes, timeline: Timeline) -> KernelLine | None:
+def parse_record(fields: list[bytes], text: bytes, timeline: Timeline) -> KernelLine | None:
     """The message of a split record with its text unescaped; None when its numbers are none."""
     try:
         prio, seq, usec = int(fields[0]), int(fields[1]), int(fields[2])
@@ -128,7 +128,7 @@ def line_of(fields: list[bytes], text: bytes, timeline: Timeline) -> KernelLine 
 
 
 class KmsgSource:
-    """A :class:`~muster_checks.dmesg.sources.source.Source` on /dev/kmsg.
+    """A :class:`~muster_checks.dmesg.sources.source.LogSource` on /dev/kmsg.
 
     ``place``: where an earlier run in this boot stopped, ``KmsgPlace(-1)`` in a new boot, ``KmsgPlace()`` to begin with
     whatever is the oldest record, ``KmsgPlace(skipping=True)`` to begin with what comes from now on.
@@ -143,22 +143,22 @@ class KmsgSource:
         timeline: Timeline,
         interesting: Interesting,
         place: KmsgPlace,
-        device: Callable[[Path], Device] = KmsgDevice,
+        device: Callable[[Path], KmsgReader] = KmsgDevice,
     ) -> None:
-        self.counts = Counts()
+        self.counts = SourceCounts()
         self._path = path
         self._timeline = timeline
         self._interesting = interesting
         self._last = place.seq
         self._skipping = place.skipping
         self._make_device = device
-        self._device: Device | None = None
+        self._device: KmsgReader | None = None
         self._newest = -1  # of what has been read since the device was opened
         self._resuming = True  # since it was opened, nothing new has come yet
         self._unnumbered = 0  # malformed records since the last good one: they had a number too, so are no gap
         self._armed = False
         self._trouble = ""
-        self._backoff = Backoff()
+        self._backoff = ReopenDelay()
 
     def open(self, wake: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -181,7 +181,7 @@ class KmsgSource:
             self._give_up_device(stopped.strerror or str(stopped))
         return batch
 
-    def _gather(self, device: Device) -> tuple[list[bytes], OSError | None]:
+    def _gather(self, device: KmsgReader) -> tuple[list[bytes], OSError | None]:
         """A turn's records as they are, and what stopped it: BlockingIOError is the log's end, None that it is full."""
         raws: list[bytes] = []
         read, keep = device.read, raws.append
@@ -275,7 +275,7 @@ class KmsgSource:
             text = unescape(text)
         if not self._interesting(text):
             return
-        line = line_of(record[0], text, self._timeline)
+        line = parse_record(record[0], text, self._timeline)
         if line is None:
             self.counts.malformed += 1
         else:
@@ -327,7 +327,7 @@ class KmsgSource:
             self._loop.remove_reader(self._device.fileno())
         self._armed = False
 
-    def _open_device(self) -> Device | None:
+    def _open_device(self) -> KmsgReader | None:
         try:
             self._device = self._make_device(self._path)
         except OSError as error:

@@ -17,7 +17,7 @@ LINES_PER_TURN = 512
 Interesting = Callable[[bytes], bool]  # may this text (without stamp) matter to the judge, or one of the lines in it?
 
 
-class Counts(msgspec.Struct):
+class SourceCounts(msgspec.Struct):
     """What a source has seen since it was opened, for metrics.
 
     lines: read, whether of interest or not; malformed: not a record at all; lost: overwritten before they were read;
@@ -83,14 +83,14 @@ class LineReader(Protocol):
         """Another file begins: nothing carries over."""
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """A source of kernel messages.
 
     Nothing here raises for a source that is missing, broken or full of rubbish: ``health()`` says what is wrong, and
     the source tries again by itself.
     """
 
-    counts: Counts
+    counts: SourceCounts
 
     def open(self, wake: Callable[[], None]) -> None:
         """Begin. ``wake`` is called, in the running loop, when reading again may bring something."""
@@ -114,7 +114,7 @@ class Source(Protocol):
         """Let go of everything. Once."""
 
 
-class Backoff:
+class ReopenDelay:
     """The wait before a broken source is tried again: 0.5 s, doubled each time, at most 30 s."""
 
     FIRST_S = 0.5

@@ -23,7 +23,7 @@ import re
 import time
 from datetime import UTC, datetime
 
-from muster_checks.dmesg.sources.kmsg import line_of, split_record, unescape
+from muster_checks.dmesg.sources.kmsg import parse_record, split_record, unescape
 from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KERNEL_FACILITY, KernelLine, origin_of
 from muster_checks.dmesg.sources.source import Interesting
 from muster_checks.dmesg.sources.timeline import Timeline
@@ -96,7 +96,7 @@ class TextReader:
 
     def _record(self, raw: bytes) -> KernelLine | None:
         record = split_record(raw)
-        line = line_of(record[0], unescape(record[1]), self._timeline) if record else None
+        line = parse_record(record[0], unescape(record[1]), self._timeline) if record else None
         if line is None or record is None:
             self.malformed += 1
             return None

@@ -15,7 +15,7 @@ SAME_CLOCK_S = 60.0  # a wall clock further off than this from the last run was 
 
 
 @dataclass(frozen=True)
-class Clocks:
+class KernelClocks:
     """The clocks of this machine; a test brings its own."""
 
     realtime: Callable[[], float] = time.time
@@ -29,7 +29,7 @@ class Timeline:
     run; beyond that the wall clock has been corrected in between and is believed.
     """
 
-    def __init__(self, clocks: Clocks, booted: float | None = None) -> None:
+    def __init__(self, clocks: KernelClocks, booted: float | None = None) -> None:
         self._monotonic = clocks.monotonic
         self.booted = clocks.realtime() - clocks.monotonic()
         if booted is not None and abs(booted - self.booted) <= SAME_CLOCK_S:
@@ -54,7 +54,7 @@ class SavedTimeline(Timeline):
     Of its boot nothing is known: stamps since boot count from the epoch.
     """
 
-    def __init__(self, clocks: Clocks) -> None:
+    def __init__(self, clocks: KernelClocks) -> None:
         super().__init__(clocks)
         self.booted = 0.0
         self._opened = clocks.realtime()

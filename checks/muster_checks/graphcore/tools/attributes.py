@@ -18,7 +18,7 @@ DEVICES_LIMIT = 1024  # sixteen times the largest partition; more is no machine'
 _LETTERS = re.compile(r"[A-Za-z]{3,}")
 
 
-class Attributes(msgspec.Struct, frozen=True, kw_only=True):
+class IpuAttributes(msgspec.Struct, frozen=True, kw_only=True):
     """What one IPU says of itself; None or empty where it says nothing.
 
     error_state:  "no errors", or what is wrong; None where software of before 2022 has no such attribute, empty where
@@ -47,7 +47,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: float | None = None
 
 
-def parse(text: bytes) -> list[Attributes]:
+def parse(text: bytes) -> list[IpuAttributes]:
     """One for each device in ``text``. Raises Unreadable."""
     blocks: list[dict[str, str]] = []
     for line in lines(text):
@@ -64,13 +64,13 @@ def parse(text: bytes) -> list[Attributes]:
     return devices
 
 
-def _attributes(block: dict[str, str]) -> Attributes:
+def _attributes(block: dict[str, str]) -> IpuAttributes:
     def value(key: str) -> float | None:
         # none of these is ever negative
         found = number(word(block.get(key)))
         return found if found is not None and found >= 0 else None
 
-    return Attributes(
+    return IpuAttributes(
         component=component_of(
             name(block.get("ipuof host")), name(block.get("board ipu index")), name(block.get("pci id")), block["id"]
         ),

@@ -24,7 +24,7 @@ _VALUE = re.compile(r"([A-Za-z][A-Za-z# -]{0,30}):\s*\[([^\[\]]{0,128})\]")
 _PARTITION = re.compile(r"Partition: (\S{1,128})")
 
 
-class Device(msgspec.Struct, frozen=True):
+class IpuDevice(msgspec.Struct, frozen=True):
     """One IPU. ``device_id``: as the tools take it with -d; ``pci``: empty for an IPU-Machine's."""
 
     component: str
@@ -33,9 +33,9 @@ class Device(msgspec.Struct, frozen=True):
     pci: str = ""
 
 
-def parse(text: bytes) -> list[Device]:
+def parse(text: bytes) -> list[IpuDevice]:
     """The single IPUs, each once; groups of IPUs are left out. Raises Unreadable."""
-    devices: dict[str, Device] = {}
+    devices: dict[str, IpuDevice] = {}
     partition, listing = "", False
     for line in lines(text):
         if "device listing" in line:
@@ -50,7 +50,7 @@ def parse(text: bytes) -> list[Device]:
             continue
         pci = values.get("pci domain", "")
         component = component_of(values.get("ipu-m host", ""), values.get("ipu#", ""), pci, device_id)
-        devices.setdefault(component, Device(component, device_id, partition, component[4:] if pci else ""))
+        devices.setdefault(component, IpuDevice(component, device_id, partition, component[4:] if pci else ""))
     if len(devices) > DEVICES_LIMIT:
         raise Unreadable(f"gc-info -l: {len(devices)} IPUs, expected at most {DEVICES_LIMIT}")
     if not devices and not listing:

@@ -15,7 +15,7 @@ from muster_checks.graphcore import component_of
 from muster_checks.graphcore.tools.words import name, word
 
 
-class Unhealthy(msgspec.Struct, frozen=True):
+class UnhealthyIpu(msgspec.Struct, frozen=True):
     """One IPU on the list. ``error``: ``device``, ``connection`` or a word that is not in the documentation."""
 
     component: str
@@ -24,7 +24,7 @@ class Unhealthy(msgspec.Struct, frozen=True):
     error: str
 
 
-def parse(text: bytes) -> list[Unhealthy]:
+def parse(text: bytes) -> list[UnhealthyIpu]:
     """The IPUs that have failed. Raises Unreadable, with the description of why the check did not run."""
     try:
         document = json_document(text)
@@ -43,5 +43,5 @@ def parse(text: bytes) -> list[Unhealthy]:
         for entry in listed:
             device_id, index = name(entry.get("id")), name(entry.get("board ipu index"))
             component = component_of(name(host), index, "", device_id)
-            found.append(Unhealthy(component, device_id, name(entry.get("partition")), word(entry.get("error"))))
+            found.append(UnhealthyIpu(component, device_id, name(entry.get("partition")), word(entry.get("error"))))
     return found

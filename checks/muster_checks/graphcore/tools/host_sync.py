@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from muster_checks.base.bounded_read import Unreadable, number
-from muster_checks.graphcore.tools.document import read
+from muster_checks.graphcore.tools.document import read_document
 from muster_checks.graphcore.tools.words import lines, name, word
 
 _ID = re.compile(r"o Using device Id - (\d{1,9})\s*")
@@ -28,7 +28,7 @@ def parse(text: bytes) -> HostSync:
     """Raises Unreadable."""
     if b"o Using device Id" in text[:4096]:
         return _from_lines(lines(text))
-    for entry in read(text):
+    for entry in read_document(text):
         if entry.get("result") is not None and entry.get("ipu_id") is not None:
             time_us = number(entry.get("time_to_sync_us"))
             return HostSync(name(entry.get("ipu_id")), time_us, word(entry.get("result")).lower())

@@ -8,7 +8,7 @@ device0, device1 and gbps counts, however many there are and wherever they stand
 import msgspec
 
 from muster_checks.base.bounded_read import Unreadable, integer, number
-from muster_checks.graphcore.tools.document import read
+from muster_checks.graphcore.tools.document import read_document
 from muster_checks.graphcore.tools.words import name
 
 
@@ -30,7 +30,7 @@ def parse(text: bytes) -> list[Transfer]:
             gbit_per_s=number(entry.get("gbps")),
             errors=integer(entry.get("errors")),
         )
-        for entry in read(text)
+        for entry in read_document(text)
         if {"device0", "device1", "gbps"} <= {key for key, _ in entry}
     ]
     if not found:

@@ -8,11 +8,11 @@ the partition is made ("Links already trained - no training performed").
 import msgspec
 
 from muster_checks.base.bounded_read import Unreadable, number
-from muster_checks.graphcore.tools.document import Entries, read
+from muster_checks.graphcore.tools.document import JsonEntries, read_document
 from muster_checks.graphcore.tools.words import name, word
 
 
-class Channel(msgspec.Struct, frozen=True, kw_only=True):
+class IpuLinkChannel(msgspec.Struct, frozen=True, kw_only=True):
     """One channel of an IPU-Link. Ids are device ids; ``lowest_fom``: figure of merit of the worst lane's training."""
 
     from_id: str
@@ -26,39 +26,39 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     lowest_fom: float | None = None
 
 
-class Links(msgspec.Struct, frozen=True):
+class IpuLinks(msgspec.Struct, frozen=True):
     """``overall``: ``passed``, ``failed`` or empty; ``trained_before``: nothing was trained, so nothing was tested."""
 
-    channels: tuple[Channel, ...]
+    channels: tuple[IpuLinkChannel, ...]
     overall: str
     trained_before: bool = False
 
 
-def parse(text: bytes) -> Links:
+def parse(text: bytes) -> IpuLinks:
     """Raises Unreadable."""
-    objects = read(text)
+    objects = read_document(text)
     channels = [_channel(entry, channel) for entry in objects if _is_pair(entry) for channel in _channels_of(entry)]
     said = [word(entry.get("overall result", "overall_result")).lower() for entry in objects]
     if not channels and not any(key in ("overall result", "overall_result") for entry in objects for key, _ in entry):
         raise Unreadable("gc-links: neither channels nor an overall result")
     overall = next((verdict for verdict in ("failed", "passed") if verdict in said), "")
     warnings = " ".join(word(entry.get("warning")) for entry in objects)
-    return Links(tuple(channels), overall, "already trained" in warnings)
+    return IpuLinks(tuple(channels), overall, "already trained" in warnings)
 
 
-def _is_pair(entry: Entries) -> bool:
+def _is_pair(entry: JsonEntries) -> bool:
     return entry.get("from pcie id", "from_pcie_id") is not None
 
 
-def _channels_of(entry: Entries) -> list[Entries]:
+def _channels_of(entry: JsonEntries) -> list[JsonEntries]:
     found: list[object] = [value for key, value in entry if key == "channel"]
     listed = entry.get("channels")
-    found += listed if isinstance(listed, list) and not isinstance(listed, Entries) else []
-    return [channel for channel in found if isinstance(channel, Entries)]
+    found += listed if isinstance(listed, list) and not isinstance(listed, JsonEntries) else []
+    return [channel for channel in found if isinstance(channel, JsonEntries)]
 
 
-def _channel(pair: Entries, channel: Entries) -> Channel:
-    return Channel(
+def _channel(pair: JsonEntries, channel: JsonEntries) -> IpuLinkChannel:
+    return IpuLinkChannel(
         from_id=name(pair.get("from pcie id", "from_pcie_id")),
         to_id=name(pair.get("to pcie id", "to_pcie_id")),
         from_channel=name(channel.get("from")),

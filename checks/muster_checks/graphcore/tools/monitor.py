@@ -17,7 +17,7 @@ from muster_checks.graphcore.tools.words import lines, name, word
 _PARTITION = re.compile(r"\bpartition:? (\S{1,128})", re.I)
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class MonitorRow(msgspec.Struct, frozen=True, kw_only=True):
     """One IPU in one table. Sensors are None in the table of devices, and where the application does not read them."""
 
     device_id: str
@@ -29,7 +29,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     board_power_w: float | None = None
 
 
-def rows(text: bytes) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def split_rows(text: bytes) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Each row of each table: the line that is the table's title, and its cells by their heading. A title comes with no
     cells first, also where nothing stands below it."""
     title = ""
@@ -47,11 +47,11 @@ def rows(text: bytes) -> Iterator[tuple[str, list[tuple[str, str]]]]:
             yield title, []
 
 
-def parse(text: bytes) -> list[Seen]:
+def parse(text: bytes) -> list[MonitorRow]:
     """A row for each IPU and table; none where a table says that nothing is attached. Raises Unreadable."""
-    seen: list[Seen] = []
+    seen: list[MonitorRow] = []
     tables = False
-    for title, cells in rows(text):
+    for title, cells in split_rows(text):
         tables = tables or "gc-monitor" in title or "ttached" in title
         found = _PARTITION.search(title)
         if cells and (row := _row(cells, name(found[1]) if found else "")):
@@ -61,7 +61,7 @@ def parse(text: bytes) -> list[Seen]:
     return seen
 
 
-def _row(cells: list[tuple[str, str]], partition: str) -> Seen | None:
+def _row(cells: list[tuple[str, str]], partition: str) -> MonitorRow | None:
     values: dict[str, str] = {}
     for title, cell in cells:
         # the first temperature is the IPU's, the second the board's
@@ -69,7 +69,7 @@ def _row(cells: list[tuple[str, str]], partition: str) -> Seen | None:
     if not name(values["ID"]).isdigit():
         return None
     host = name(values.get("IPU-M"))
-    return Seen(
+    return MonitorRow(
         device_id=values["ID"],
         component=component_of(
             "" if host.startswith("...") else host, name(values.get("IPU#")), name(values.get("PCIe ID")), values["ID"]

@@ -15,7 +15,7 @@ from muster_checks.graphcore.tools.words import lines, name, word
 ACTIVE = ("ACTIVE", "PS_ACTIVE")  # the command line's word, and the API's
 
 
-class Partition(msgspec.Struct, frozen=True):
+class ListedPartition(msgspec.Struct, frozen=True):
     """``state``: ACTIVE once its IPUs can be used; empty where it could not be read."""
 
     name: str
@@ -23,7 +23,7 @@ class Partition(msgspec.Struct, frozen=True):
     size: float | None
 
 
-def parse(text: bytes) -> list[Partition]:
+def parse(text: bytes) -> list[ListedPartition]:
     """Raises Unreadable."""
     heading: list[str] = []
     found = []
@@ -34,7 +34,7 @@ def parse(text: bytes) -> list[Partition]:
         elif heading and len(cells) == len(heading):
             values = dict(zip(heading, cells, strict=True))
             if partition := name(values["Partition"]):
-                found.append(Partition(partition, word(values["State"]).upper(), number(values.get("Size"))))
+                found.append(ListedPartition(partition, word(values["State"]).upper(), number(values.get("Size"))))
     if not heading:
         raise Unreadable("vipu list partitions: no table of partitions in it")
     return found
