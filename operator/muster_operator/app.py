@@ -24,15 +24,15 @@ from muster_kube.controller.lease import LeaderElector
 from muster_kube.process.address import bind
 from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
 from muster_kube.webhook.certificates import CertificateFiles
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.admission.server import Place, prepared
-from muster_operator.admission.unadmitted import SecondLook
-from muster_operator.admission.validation import Limits
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.admission.server import WebhookEndpoint, prepare_webhooks
+from muster_operator.admission.unadmitted import UnadmittedReview
+from muster_operator.admission.validation import SpecLimits
 from muster_operator.controller import WORKERS, Operator
-from muster_operator.metrics import Metrics
+from muster_operator.metrics import OperatorMetrics
 from muster_operator.metrics_server import OwnCertificate, metrics_app
 from muster_operator.plan.phases import plan
-from muster_operator.settings import Settings
+from muster_operator.settings import OperatorSettings
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ CONNECTIONS = 2 * WORKERS + 16  # writes of the workers and of what is told, and
 STOP_S = 5.0
 
 
-async def run(settings: Settings) -> int:
+async def run(settings: OperatorSettings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     agent = f"muster-operator/{version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
@@ -58,14 +58,14 @@ async def run(settings: Settings) -> int:
         )
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
         proxy = await stack.enter_async_context(_proxy(settings, config, elector, metrics))
-        limits = Limits(max_ipus=settings.max_ipus)
+        limits = SpecLimits(max_ipus=settings.max_ipus)
         operator = Operator(
             client,
             proxy,
             metrics,
             settings.setup(),
             decide=plan,
-            look=SecondLook(limits),
+            look=UnadmittedReview(limits),
             may_write=elector.leading,
             scope=tuple(dict.fromkeys(settings.scope)),
             tracker=(settings.proxy_namespace or namespace, settings.tracker),
@@ -78,7 +78,7 @@ async def run(settings: Settings) -> int:
             (_server(health_app(operator)), health),
             (_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
         ]
-        place = Place(
+        place = WebhookEndpoint(
             namespace,
             host=settings.host,
             port=settings.webhook_port,
@@ -87,7 +87,7 @@ async def run(settings: Settings) -> int:
             scope=settings.scope,
             limits=limits,
         )
-        admission = await stack.enter_async_context(prepared(place, config, agent, metrics.registry))
+        admission = await stack.enter_async_context(prepare_webhooks(place, config, agent, metrics.registry))
         leadership = asyncio.create_task(elector.run(operator.lead))
         parts = _started(operator.watch(), certificate.run(), admission)
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers]
@@ -105,12 +105,14 @@ async def run(settings: Settings) -> int:
             await end(*parts, *serving)
 
 
-def _proxy(settings: Settings, config: ClusterConfig, elector: LeaderElector, metrics: Metrics) -> Proxy:
+def _proxy(
+    settings: OperatorSettings, config: ClusterConfig, elector: LeaderElector, metrics: OperatorMetrics
+) -> ProxyClient:
     credentials = FileToken(settings.proxy_token) if settings.proxy_token is not None else config.credentials
-    return Proxy(settings.vipu_proxy, credentials, may_write=elector.leading, note=metrics.proxy_called)
+    return ProxyClient(settings.vipu_proxy, credentials, may_write=elector.leading, note=metrics.proxy_called)
 
 
-def _certificate(settings: Settings) -> OwnCertificate | CertificateFiles:
+def _certificate(settings: OperatorSettings) -> OwnCertificate | CertificateFiles:
     return CertificateFiles(settings.cert_dir) if settings.cert_dir is not None else OwnCertificate("muster-operator")
 
 

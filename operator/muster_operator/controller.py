@@ -18,33 +18,33 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict
 from muster_kube.controller.fencing import NotLeading
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_operator.act.event_recorder import Telling
-from muster_operator.act.executor import Hands
-from muster_operator.act.leader_check import Confirming
-from muster_operator.act.orphans import Orphans
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.act.rate_limit import Allowance
-from muster_operator.act.refusal_cache import FREEING, TAKING, Memory
-from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.job.pod_outcome import bounded
+from muster_operator.act.event_recorder import JobEventRecorder
+from muster_operator.act.executor import ActionExecutor
+from muster_operator.act.leader_check import LeaderCheck
+from muster_operator.act.orphans import OrphanCollector
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.act.rate_limit import JobRateLimit
+from muster_operator.act.refusal_cache import FREEING, TAKING, RefusalCache
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
+from muster_operator.job.pod_outcome import shorten
 from muster_operator.job.snapshot import (
+    ActionResult,
     AddFinalizer,
-    Did,
+    CreateObject,
     FreePartition,
-    Make,
-    Placeable,
-    Plan,
-    Seen,
-    Setup,
+    JobPlan,
+    JobSetup,
+    NodeCapacity,
+    RecordEvent,
+    Snapshot,
     TakePartitions,
-    Tell,
 )
-from muster_operator.job.status import comes_first, finished, line_only
-from muster_operator.job.types import IPUJob, Status, WorkersStatus, collection
-from muster_operator.metrics import Metrics
-from muster_operator.observe.cluster import World
+from muster_operator.job.status import compose_message, is_finished, is_written_first
+from muster_operator.job.types import IPUJob, IPUJobStatus, WorkersStatus, jobs_path
+from muster_operator.metrics import OperatorMetrics
+from muster_operator.observe.cluster import ClusterCache
 from muster_operator.observe.tracker_reader import job_key
-from muster_operator.plan.preflight import avoided
+from muster_operator.plan.preflight import avoided_nodes
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +60,10 @@ CONFLICT_S = 1.0  # the watch brings the new version sooner
 
 REFUSED_LINE = "the spec is refused: "  # what such a job's lastMessage begins with
 
-Decide = Callable[[IPUJob, Seen, Setup], Plan]
+Decide = Callable[[IPUJob, Snapshot, JobSetup], JobPlan]
 
 
-class Look(Protocol):
+class SpecReviewer(Protocol):
     """See :mod:`muster_operator.admission.unadmitted`."""
 
     def complete(self, job: IPUJob) -> IPUJob: ...
@@ -71,7 +71,7 @@ class Look(Protocol):
     def wrong(self, job: IPUJob) -> Sequence[str]: ...
 
 
-class _Trusting:
+class _NoReview:
     def complete(self, job: IPUJob) -> IPUJob:
         return job
 
@@ -90,12 +90,12 @@ class Operator:
     def __init__(
         self,
         client: KubeClient,
-        proxy: Proxy,
-        metrics: Metrics,
-        setup: Setup,
+        proxy: ProxyClient,
+        metrics: OperatorMetrics,
+        setup: JobSetup,
         *,
         decide: Decide,
-        look: Look | None = None,
+        look: SpecReviewer | None = None,
         may_write: Callable[[], bool],
         scope: tuple[str, ...] = (),
         tracker: tuple[str, str],
@@ -108,11 +108,11 @@ class Operator:
         self._metrics = metrics
         self._setup = setup
         self._decide = decide
-        self._look_at = look or _Trusting()
+        self._look_at = look or _NoReview()
         self._may_write = may_write
         self._now = now
         self._clock = clock
-        self.world = World(
+        self.world = ClusterCache(
             client,
             scope=scope,
             tracker=tracker,
@@ -123,17 +123,17 @@ class Operator:
             on_room=self._room_came,
             clock=clock,
         )
-        self._memory = Memory(clock, rng or random.Random())  # noqa: S311 - spreads load, guards nothing
-        self._hands = Hands(client, proxy, self.world, self._memory, wrote=metrics.wrote)
-        self._confirming = Confirming(client, self.world)
-        self._orphans = Orphans(client, self.world, self._hands)
+        self._memory = RefusalCache(clock, rng or random.Random())  # noqa: S311 - spreads load, guards nothing
+        self._hands = ActionExecutor(client, proxy, self.world, self._memory, wrote=metrics.wrote)
+        self._confirming = LeaderCheck(client, self.world)
+        self._orphans = OrphanCollector(client, self.world, self._hands)
         self._queue: WorkQueue[str] | None = None  # there while leading
-        self._telling: Telling | None = None
+        self._telling: JobEventRecorder | None = None
         self._waiting: dict[str, str] = {}  # jobs that wait for room, and when they were made
         self._wake: asyncio.TimerHandle | None = None
         self._woken_at = float("-inf")
         self._status_at: dict[str, float] = {}  # by job uid, while only its numbers may be held back
-        self._lines = Allowance(LINES, LINE_S, clock)
+        self._lines = JobRateLimit(LINES, LINE_S, clock)
         metrics.watch(self.world.jobs, self._entries, lambda: len(self._queue) if self._queue is not None else 0, now)
 
     async def watch(self) -> None:
@@ -144,7 +144,7 @@ class Operator:
         """Decide and write, until cancelled."""
         await self.world.wait_synced()
         queue: WorkQueue[str] = WorkQueue()
-        telling = Telling(
+        telling = JobEventRecorder(
             self._client, clock=self._clock, now=self._now, note=lambda how: self._metrics.events.labels(how).inc()
         )
         self._memory.clear()
@@ -253,7 +253,7 @@ class Operator:
             self._waiting[key] = job.metadata.creation_timestamp
         else:
             self._waiting.pop(key, None)
-        if plan.status is not None and comes_first(job.status, plan.status):
+        if plan.status is not None and is_written_first(job.status, plan.status):
             await self._write_status(job, plan.status)
             self._tell(job, plan)
             return True
@@ -271,39 +271,39 @@ class Operator:
                 self._again(key, delay_s)
         return False
 
-    async def _act(self, job: IPUJob, plan: Plan) -> bool:
+    async def _act(self, job: IPUJob, plan: JobPlan) -> bool:
         """Whether there is news; all that was decided after it was decided without."""
         news = held_up = False
         for action in plan.actions:
-            if isinstance(action, Tell) or (held_up and isinstance(action, FreePartition | TakePartitions)):
+            if isinstance(action, RecordEvent) or (held_up and isinstance(action, FreePartition | TakePartitions)):
                 continue
             did = await self._hands.act(job, action)
-            news |= did in (Did.DONE, Did.REFUSED)
-            if isinstance(action, AddFinalizer) and did is Did.DONE:
+            news |= did in (ActionResult.DONE, ActionResult.REFUSED)
+            if isinstance(action, AddFinalizer) and did is ActionResult.DONE:
                 self._confirming.note(job.metadata.uid)
                 if not job.status.conditions:  # else it was taken on before, and somebody took the finaliser off
                     self._metrics.created.inc()
                 break  # the job itself is another one now
             # pods are none of the proxy's business
-            if did in (Did.REFUSED, Did.WAITS) and not (held_up := isinstance(action, FreePartition)):
+            if did in (ActionResult.REFUSED, ActionResult.WAITS) and not (held_up := isinstance(action, FreePartition)):
                 break
         return news
 
-    def _tell(self, job: IPUJob, plan: Plan) -> None:
+    def _tell(self, job: IPUJob, plan: JobPlan) -> None:
         assert self._telling is not None  # noqa: S101 - a turn is only had while leading
         for action in plan.actions:
-            if isinstance(action, Tell):
+            if isinstance(action, RecordEvent):
                 self._telling.tell(job, action)
         for (kind, name), owner in self._memory.foreign(job.metadata.uid).items():
             text = f"{kind} {name} already exists and is not managed by this IPUJob ({owner})"
-            self._telling.tell(job, Tell("Warning", "ErrResourceExists", text))
+            self._telling.tell(job, RecordEvent("Warning", "ErrResourceExists", text))
         for text in self._memory.refused(job.metadata.uid).values():
-            self._telling.tell(job, Tell("Warning", "FailedCreate", text))
+            self._telling.tell(job, RecordEvent("Warning", "FailedCreate", text))
 
-    def _wrong(self, job: IPUJob, seen: Seen) -> Sequence[str]:
+    def _wrong(self, job: IPUJob, seen: Snapshot) -> Sequence[str]:
         """What the spec breaks of the rules of admission. A rule that came later ends no job that runs: it is judged
         while it has nothing, when it is another one than the status is about, and until that is put right."""
-        if job.metadata.deletion_timestamp or finished(job.status):
+        if job.metadata.deletion_timestamp or is_finished(job.status):
             return ()
         judged = job.status.observed_generation == job.metadata.generation
         refused = job.status.last_message.startswith(REFUSED_LINE)
@@ -314,17 +314,17 @@ class Operator:
     async def _refuse(self, job: IPUJob, wrong: Sequence[str]) -> None:
         """What runs goes on; nothing is made from a spec that means nothing."""
         assert self._telling is not None  # noqa: S101 - a turn is only had while leading
-        status = line_only(job, REFUSED_LINE + "; ".join(wrong), self._now())
+        status = compose_message(job, REFUSED_LINE + "; ".join(wrong), self._now())
         if status is not None:
             await self._write_status(job, status)
-        self._telling.tell(job, Tell("Warning", "ValidationError", bounded("; ".join(wrong))))
+        self._telling.tell(job, RecordEvent("Warning", "ValidationError", shorten("; ".join(wrong))))
 
-    def seen(self, job: IPUJob) -> Seen:
+    def seen(self, job: IPUJob) -> Snapshot:
         """What a decision about ``job`` goes by now."""
         uid = job.metadata.uid
         entries, going = self.world.tracker.of_job(uid), bool(job.metadata.deletion_timestamp)
         pods = self.world.pods.of_job(uid)
-        return Seen(
+        return Snapshot(
             now=self._now(),
             pods=pods,
             objects=self.world.objects_of(uid),
@@ -340,16 +340,16 @@ class Operator:
             unasked=self._memory.unasked(uid),
         )
 
-    def _held_up(self, uid: str, entries: Mapping[str, Entry]) -> dict[str, Refusal]:
+    def _held_up(self, uid: str, entries: Mapping[str, PartitionEntry]) -> dict[str, PartitionRefusal]:
         """Why partitions are not given back: in the proxy's answers, or, of what it has taken on, in the tracker."""
         told = {
-            name: Refusal(why="Unreachable", message=entry.message)
+            name: PartitionRefusal(why="Unreachable", message=entry.message)
             for name, entry in entries.items()
             if entry.state == "deleting" and entry.message
         }
         return told | self._memory.refusals(uid, FREEING)
 
-    def _placeable(self, job: IPUJob, entries: list[Entry]) -> Placeable | None:
+    def _placeable(self, job: IPUJob, entries: list[PartitionEntry]) -> NodeCapacity | None:
         if not self.world.nodes.synced:
             return None
         spec = job.spec.workers.template.get("spec")
@@ -360,18 +360,18 @@ class Operator:
             key, equals, value = controllers.pop().partition("=")
             if equals:
                 selector.setdefault(key, value)
-        return self.world.places.count(selector, avoided(job, self._now()))
+        return self.world.places.count(selector, avoided_nodes(job, self._now()))
 
-    def _explained(self, job: IPUJob, plan: Plan) -> Status | None:
+    def _explained(self, job: IPUJob, plan: JobPlan) -> IPUJobStatus | None:
         """What the API server does not take is what the job waits for, as long as it is asked for."""
         refused = self._memory.refused(job.metadata.uid)
-        made = [(each.kind, each.name) for each in plan.actions if isinstance(each, Make)] if refused else []
+        made = [(each.kind, each.name) for each in plan.actions if isinstance(each, CreateObject)] if refused else []
         if not (lines := [refused[key] for key in made if key in refused]):
             return plan.status
-        line = bounded("; ".join(dict.fromkeys(lines)))
+        line = shorten("; ".join(dict.fromkeys(lines)))
         return msgspec.structs.replace(plan.status or job.status, last_message=line)
 
-    async def _write_if_new(self, key: str, job: IPUJob, status: Status) -> None:
+    async def _write_if_new(self, key: str, job: IPUJob, status: IPUJobStatus) -> None:
         if _essence(status) == _essence(job.status):
             return
         uid, now = job.metadata.uid, self._clock()
@@ -386,7 +386,7 @@ class Operator:
             return
         await self._write_status(job, status)
 
-    async def _write_status(self, job: IPUJob, status: Status) -> None:
+    async def _write_status(self, job: IPUJob, status: IPUJobStatus) -> None:
         meta = job.metadata
         body = {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
@@ -399,7 +399,7 @@ class Operator:
         self._confirming.note(meta.uid)
         self.world.observe_job(answer)
 
-    def _entries(self) -> list[tuple[str, Entry]]:
+    def _entries(self) -> list[tuple[str, PartitionEntry]]:
         return [(name, entry) for name, entry in self.world.tracker.all() if self.world.concerns(job_key(entry))]
 
     def _again(self, key: str, delay_s: float) -> None:
@@ -412,17 +412,17 @@ def _key(job: IPUJob) -> str:
 
 
 def _path(job: IPUJob) -> str:
-    return f"{collection(job.metadata.namespace)}/{job.metadata.name}"
+    return f"{jobs_path(job.metadata.namespace)}/{job.metadata.name}"
 
 
-def _essence(status: Status, *, counts: bool = True, line: bool = True) -> Status:
+def _essence(status: IPUJobStatus, *, counts: bool = True, line: bool = True) -> IPUJobStatus:
     """Without what moves only along with other things."""
     workers = status.workers_status if counts and line else WorkersStatus()
     said = status.last_message if line else ""
     return msgspec.structs.replace(status, last_reconcile_time=None, workers_status=workers, last_message=said)
 
 
-def _as_patch(status: Status) -> dict[str, object]:
+def _as_patch(status: IPUJobStatus) -> dict[str, object]:
     """For a merge: null takes away what is no longer so."""
     workers = status.workers_status
     counts = {"active": workers.active, "succeeded": workers.succeeded, "failed": workers.failed}

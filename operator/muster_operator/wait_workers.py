@@ -23,7 +23,7 @@ from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
 from muster_kube.process.logs import configure_logging
 from muster_operator.job import names
-from muster_operator.job.snapshot import ContainerStatus, JobPod
+from muster_operator.job.snapshot import JobContainerStatus, JobPod
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Outlook:
     failed: Mapping[str, str]
 
 
-def look(pods: Mapping[str, JobPod], workers: Sequence[str]) -> Outlook:
+def judge_workers(pods: Mapping[str, JobPod], workers: Sequence[str]) -> Outlook:
     """``pods`` by name; pods that are not among ``workers`` do not count."""
     waits: dict[str, str] = {}
     failed: dict[str, str] = {}
@@ -103,7 +103,7 @@ def _why(pod: JobPod) -> str:
     return status.phase
 
 
-def _of_container(container: ContainerStatus) -> str:
+def _of_container(container: JobContainerStatus) -> str:
     waiting = container.state.waiting
     said = _sentence(waiting.reason, waiting.message) if waiting else ""
     return f"container {container.name}: {said}"
@@ -146,7 +146,7 @@ async def wait(
         told: Mapping[str, str] = {}
         while True:
             changed.clear()
-            outlook = look({pod.metadata.name: pod for pod in reflector.store.values()}, wanted)
+            outlook = judge_workers({pod.metadata.name: pod for pod in reflector.store.values()}, wanted)
             if outlook.failed:
                 for name, why in outlook.failed.items():
                     log.error("worker %s will not be ready: %s", name, why)

@@ -21,13 +21,13 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import StaticToken
 from muster_kube.api.reviews import Identity
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.admission.unadmitted import SecondLook
-from muster_operator.admission.validation import Limits
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.admission.unadmitted import UnadmittedReview
+from muster_operator.admission.validation import SpecLimits
 from muster_operator.controller import Operator
 from muster_operator.job.names import TRACKER
-from muster_operator.job.snapshot import Setup
-from muster_operator.metrics import Metrics
+from muster_operator.job.snapshot import JobSetup
+from muster_operator.metrics import OperatorMetrics
 from muster_operator.plan.phases import plan
 from muster_operator.proxy.controllers.list_source import Listing
 from muster_operator.proxy.core import Core
@@ -230,11 +230,11 @@ class EmbeddedOperator:
         line: Line,
         fate: Fate,
         *,
-        setup: Setup,
+        setup: JobSetup,
         timeout_s: float = CALL_S,
     ) -> None:
         self.fate = fate
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         self._client = KubeClient(
             config,
             user_agent="embedded-operator",
@@ -242,14 +242,14 @@ class EmbeddedOperator:
             max_connections=64,
             around=_around(fate.pass_on),
         )
-        self._proxy = Proxy("http://proxy", StaticToken("the operator"), may_write=self._lives, transport=line)
+        self._proxy = ProxyClient("http://proxy", StaticToken("the operator"), may_write=self._lives, transport=line)
         self.operator = Operator(
             self._client,
             self._proxy,
             self.metrics,
             setup,
             decide=plan,
-            look=SecondLook(Limits(max_ipus=setup.max_ipus)),
+            look=UnadmittedReview(SpecLimits(max_ipus=setup.max_ipus)),
             may_write=self._lives,
             scope=scope,
             tracker=(scope[0], TRACKER),
@@ -291,7 +291,7 @@ class Installation:
         namespace: str,
         vipu: InProcess,
         *,
-        setup: Setup,
+        setup: JobSetup,
         operator_fate: Fate,
         proxy_fate: Fate,
         fate: Callable[[], Fate] = Fate,

@@ -32,7 +32,7 @@ from muster_cli.doctor.findings import Finding, Unseen, unseen
 from muster_cli.doctor.parts import AGENT, OPERATOR, PROXY, TAINTER, Part
 from muster_kube.api.objects import Node, Object
 from muster_kube.nodehealth import PATH as HEALTHS
-from muster_operator.job.partition_api import Query
+from muster_operator.job.partition_api import PartitionCapacity
 from muster_tainter.pause import NAME as PAUSE_MAP
 from muster_tainter.pause import PauseMap
 
@@ -302,13 +302,13 @@ async def _ipus(ground: Ground) -> list[Finding]:
         return ipus.judge(ipus.Vipu(part, controllers, health=why))
     by = f"{place}/services/{part.name}:{service.spec.ports[0].name if service.spec.ports else ''}/proxy"
     health = await ground.look.text(f"{by}/health")
-    answer: Query | Unseen | None = None
+    answer: PartitionCapacity | Unseen | None = None
     if isinstance(health, Unseen):
         health = health if health.forbidden else health.why
     else:
         health = ""
-        asked = await ground.look.ask(f"{by}/query", {"size": 1}, Query)
-        answer = asked if isinstance(asked, Query | Unseen) else None
+        asked = await ground.look.ask(f"{by}/query", {"size": 1}, PartitionCapacity)
+        answer = asked if isinstance(asked, PartitionCapacity | Unseen) else None
     return ipus.judge(ipus.Vipu(part, controllers, health, answer))
 
 

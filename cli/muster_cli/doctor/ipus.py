@@ -6,7 +6,7 @@ from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import TextMap
 from muster_cli.doctor.findings import Finding, Unseen, counted, unseen
 from muster_cli.doctor.parts import Part
-from muster_operator.job.partition_api import Query
+from muster_operator.job.partition_api import PartitionCapacity
 from muster_operator.proxy.controllers.list_syntax import read_list
 
 AREA = "v-ipu"
@@ -21,7 +21,7 @@ class Vipu:
     part: Part
     controllers: TextMap | Unseen | None = None
     health: str | Unseen = ""
-    answer: Query | Unseen | None = None
+    answer: PartitionCapacity | Unseen | None = None
 
     @property
     def map(self) -> str:

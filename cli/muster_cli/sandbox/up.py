@@ -22,7 +22,7 @@ from muster_cli.sandbox.service import publish_agents
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.process.command_line import EXIT_UNKNOWN
-from muster_operator.admission.configurations import Called, configurations
+from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
 from muster_sandbox.build.binaries import NoControlPlane
 from muster_sandbox.build.programs import find_or_build
@@ -148,7 +148,7 @@ async def _live(wishes: Wishes, claim: Claim, plane: ControlPlane, keeper: Keepe
 async def _call_webhooks(client: KubeClient, port: int, version: str) -> None:
     """The API server asks the operator about IPUJobs. version: the server's, as v1.20.2."""
     minor = int(version.split(".")[1])
-    both = configurations(WEBHOOKS, Called(url=f"https://127.0.0.1:{port}"), minor=minor)
+    both = webhook_configurations(WEBHOOKS, WebhookAddress(url=f"https://127.0.0.1:{port}"), minor=minor)
     for kind, body in zip(("mutating", "validating"), both, strict=True):
         await client.create(f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations", body)
 

@@ -14,9 +14,9 @@ from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, 
 from muster_kube.api.objects import Event, EventMetadata, EventSource, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_operator.act.rate_limit import Allowance
+from muster_operator.act.rate_limit import JobRateLimit
 from muster_operator.job.names import MANAGER
-from muster_operator.job.snapshot import Tell
+from muster_operator.job.snapshot import RecordEvent
 from muster_operator.job.types import API_VERSION, KIND, IPUJob
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ REFILL_S = 60.0  # until it may have one more
 _NAME_LIMIT = 253 - 17
 
 
-class Telling:
+class JobEventRecorder:
     """clock: monotonic seconds; now: seconds since the epoch; note: called with (outcome) after each write."""
 
     def __init__(
@@ -44,11 +44,11 @@ class Telling:
         self._now = now
         self._note = note
         self._told: OrderedDict[str, None] = OrderedDict()
-        self._allowed = Allowance(BURST, REFILL_S, clock)
+        self._allowed = JobRateLimit(BURST, REFILL_S, clock)
         self._waiting: dict[str, tuple[str, Event]] = {}
         self._queue: WorkQueue[str] = WorkQueue()
 
-    def tell(self, job: IPUJob, tell: Tell) -> None:
+    def tell(self, job: IPUJob, tell: RecordEvent) -> None:
         """Does nothing where it has been told, or where this job is too loud."""
         event = self._event(job, tell)
         name = event.metadata.name
@@ -88,7 +88,7 @@ class Telling:
         else:
             self._note("written")
 
-    def _event(self, job: IPUJob, tell: Tell) -> Event:
+    def _event(self, job: IPUJob, tell: RecordEvent) -> Event:
         meta, now = job.metadata, rfc3339_whole(self._now())
         message = tell.message if len(tell.message) <= MESSAGE_LIMIT else tell.message[: MESSAGE_LIMIT - 1] + "…"
         digest = hashlib.blake2b(

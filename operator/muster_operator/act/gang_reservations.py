@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 
 @dataclass
-class _Promise:
+class _Reservation:
     """left: partitions of ``size`` IPUs that are still to be made."""
 
     left: int
     size: int
 
 
-class Promises:
+class GangReservations:
     def __init__(self) -> None:
-        self._by_job: dict[str, _Promise] = {}
+        self._by_job: dict[str, _Reservation] = {}
 
     @contextmanager
     def made(self, uid: str, number: int, size: int) -> Iterator[None]:
         """To that job, while it takes them."""
-        self._by_job[uid] = _Promise(number, size)
+        self._by_job[uid] = _Reservation(number, size)
         try:
             yield
         finally:

@@ -8,21 +8,21 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata
-from muster_operator.act.executor import Hands
-from muster_operator.job.types import collection
-from muster_operator.observe.cluster import World
+from muster_operator.act.executor import ActionExecutor
+from muster_operator.job.types import jobs_path
+from muster_operator.observe.cluster import ClusterCache
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = 5.0
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _JobIdentity(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class Orphans:
-    def __init__(self, client: KubeClient, world: World, hands: Hands) -> None:
+class OrphanCollector:
+    def __init__(self, client: KubeClient, world: ClusterCache, hands: ActionExecutor) -> None:
         self._client = client
         self._world = world
         self._hands = hands
@@ -61,7 +61,7 @@ class Orphans:
     async def _exists(self, key: str, uid: str) -> bool:
         namespace, _, name = key.partition("/")
         try:
-            found = await self._client.get(f"{collection(namespace)}/{name}", type=_Known)
+            found = await self._client.get(f"{jobs_path(namespace)}/{name}", type=_JobIdentity)
         except NotFound:
             return False
         return found.metadata.uid == uid

@@ -6,7 +6,7 @@ from collections.abc import Callable
 KNOWN_LIMIT = 8192  # jobs; of those that were quiet for longest nothing is remembered
 
 
-class Allowance:
+class JobRateLimit:
     """burst: so many at once; refill_s: until there may be one more; clock: monotonic seconds."""
 
     def __init__(self, burst: int, refill_s: float, clock: Callable[[], float]) -> None:

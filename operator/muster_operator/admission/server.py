@@ -22,7 +22,7 @@ from muster_kube.webhook.certificates import CertificateFiles, Certificates, Ser
 from muster_kube.webhook.server import Webhooks, serve
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
 from muster_operator.admission.review import Reviewers
-from muster_operator.admission.validation import Limits
+from muster_operator.admission.validation import SpecLimits
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ CONNECTIONS = 5  # for the certificate only: three watches, and what they lead t
 
 
 @dataclass(frozen=True)
-class Place:
+class WebhookEndpoint:
     """namespace: the operator's. port: 0 is any free one. cert_dir: tls.crt and tls.key that somebody else keeps fresh
     and has trusted; None: made here, kept in a Secret. scope: the only namespaces whose jobs are judged."""
 
@@ -41,10 +41,10 @@ class Place:
     name: str = NAME
     cert_dir: Path | None = None
     scope: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: SpecLimits = field(default_factory=SpecLimits)
 
 
-def called_by(place: Place) -> Collection[str]:
+def called_by(place: WebhookEndpoint) -> Collection[str]:
     """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
     hosts = [f"{place.name}.{place.namespace}.svc", f"{place.name}.{place.namespace}.svc.cluster.local"]
     try:
@@ -55,8 +55,8 @@ def called_by(place: Place) -> Collection[str]:
 
 
 @asynccontextmanager
-async def prepared(
-    place: Place, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
+async def prepare_webhooks(
+    place: WebhookEndpoint, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves both webhooks until it is cancelled. Prints ``webhooks on HOST:PORT``. Raises ConfigError, OSError.
 
@@ -76,10 +76,10 @@ async def prepared(
 
 
 async def _serve(
-    place: Place, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
+    place: WebhookEndpoint, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
 ) -> None:
     reviews = count_reviews(registry)
-    tell_certificate(registry, certificates)
+    export_certificate_left(registry, certificates)
     reviewers = Reviewers(place.limits, place.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc())
     host, port = bound.getsockname()[:2]
     print(f"webhooks on {host}:{port}", flush=True)
@@ -103,6 +103,6 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
     return reviews
 
 
-def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+def export_certificate_left(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
     gauge = Gauge("muster_operator_certificate_left_seconds", "Until the webhooks' certificate ends", registry=registry)
     gauge.set_function(lambda: certificates.left_s)

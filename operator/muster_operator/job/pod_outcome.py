@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from muster_operator.job.snapshot import ContainerStatus, JobPod, Terminated
+from muster_operator.job.snapshot import ContainerTerminated, JobContainerStatus, JobPod
 
 LIMIT = 1024  # characters of a message, as mpi-operator cuts its own
 FAILED = "Failed"
@@ -14,7 +14,7 @@ _LAST_WORDS = 400  # characters of a container's message: of a log the end says 
 
 
 @dataclass(frozen=True)
-class End:
+class AttemptEnd:
     """How an attempt ended. why: empty of a success. pods: those that failed."""
 
     success: bool
@@ -22,7 +22,7 @@ class End:
     pods: tuple[JobPod, ...] = ()
 
 
-def bounded(text: str, limit: int = LIMIT) -> str:
+def shorten(text: str, limit: int = LIMIT) -> str:
     """On one line."""
     found = " ".join(text.split())
     return found if len(found) <= limit else found[: limit - 1] + "…"
@@ -32,11 +32,11 @@ def has_ended(pod: JobPod) -> bool:
     return pod.status.phase in (FAILED, SUCCEEDED)
 
 
-def failed(pods: Iterable[JobPod]) -> list[JobPod]:
+def failed_pods(pods: Iterable[JobPod]) -> list[JobPod]:
     return [pod for pod in pods if pod.status.phase == FAILED]
 
 
-def codes(pod: JobPod) -> tuple[int, ...]:
+def exit_codes(pod: JobPod) -> tuple[int, ...]:
     """Exit codes of a pod that failed, its init containers' first; a signal without one as a shell would say it."""
     status = pod.status
     found = [
@@ -47,7 +47,7 @@ def codes(pod: JobPod) -> tuple[int, ...]:
     return tuple(found) or (KILLED,)
 
 
-def why(pod: JobPod) -> str:
+def describe_failure(pod: JobPod) -> str:
     """Of a pod that failed. What ended the pod as a whole (an eviction) comes before what its containers said of it."""
     status = pod.status
     said = []
@@ -61,16 +61,16 @@ def why(pod: JobPod) -> str:
     if not said:
         said.append(status.message or "its phase is Failed, and nothing says why")
     where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
-    return bounded(f"pod {pod.metadata.name}{where} failed: {'; '.join(said)}")
+    return shorten(f"pod {pod.metadata.name}{where} failed: {'; '.join(said)}")
 
 
-def _has_failed(status: ContainerStatus) -> bool:
+def _has_failed(status: JobContainerStatus) -> bool:
     ended = status.state.terminated
     return ended is not None and (ended.exit_code != 0 or ended.signal != 0)
 
 
-def _container(what: str, status: ContainerStatus) -> str:
-    ended = status.state.terminated or Terminated()
+def _container(what: str, status: JobContainerStatus) -> str:
+    ended = status.state.terminated or ContainerTerminated()
     text = f"{what} {status.name} ended with exit code {ended.exit_code}"
     number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
     if number:

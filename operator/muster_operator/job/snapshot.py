@@ -7,33 +7,33 @@ from typing import Any, Literal
 
 from muster_kube.api.objects import Api, Metadata, NodeCondition
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
-from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.job.types import Status
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
+from muster_operator.job.types import IPUJobStatus
 
 # --- what is there
 
 
-class Terminated(Api, frozen=True):
+class ContainerTerminated(Api, frozen=True):
     exit_code: int = 0
     signal: int = 0
     reason: str = ""
     message: str = ""
 
 
-class Waiting(Api, frozen=True):
+class ContainerWaiting(Api, frozen=True):
     reason: str = ""
     message: str = ""
 
 
-class ContainerState(Api, frozen=True):
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
+class JobContainerState(Api, frozen=True):
+    waiting: ContainerWaiting | None = None
+    terminated: ContainerTerminated | None = None
 
 
-class ContainerStatus(Api, frozen=True):
+class JobContainerStatus(Api, frozen=True):
     name: str = ""
     ready: bool = False
-    state: ContainerState = ContainerState()
+    state: JobContainerState = JobContainerState()
 
 
 class JobPodStatus(Api, frozen=True):
@@ -41,8 +41,8 @@ class JobPodStatus(Api, frozen=True):
     reason: str = ""
     message: str = ""
     conditions: tuple[NodeCondition, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[JobContainerStatus, ...] = ()
+    container_statuses: tuple[JobContainerStatus, ...] = ()
 
 
 class JobPodSpec(Api, frozen=True):
@@ -65,7 +65,7 @@ class OwnedObject(Api, frozen=True):
 
 
 @dataclass(frozen=True)
-class Placeable:
+class NodeCapacity:
     """nodes: that a worker of this job could go to by labels (its own and the controllers'), Ready and schedulable;
     healthy: those of them that carry no taint of ours, and that this job does not avoid; avoided: those that it does
     and that would be healthy."""
@@ -76,7 +76,7 @@ class Placeable:
 
 
 @dataclass(frozen=True)
-class BadNode:
+class NodeProblem:
     """A node that is no place for a pod: it carries a taint of ours, is not Ready, or is gone. what: for people."""
 
     kind: Literal["Faulty", "NotReady", "Gone"]
@@ -84,7 +84,7 @@ class BadNode:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """now: seconds since the epoch. pods and objects: ours, by name and by (kind, name). foreign: what stands in the
     way under a name of ours and belongs to others, by (kind, name): whose it is. refused: what the API server did
     not take of late, likewise: why. entries: the tracker's of this job, by partition name; refusals: the proxy's last
@@ -101,10 +101,10 @@ class Seen:
     objects: Mapping[tuple[str, str], OwnedObject] = field(default_factory=dict)
     foreign: Mapping[tuple[str, str], str] = field(default_factory=dict)
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    entries: Mapping[str, Entry] = field(default_factory=dict)
-    refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    placeable: Placeable | None = None
-    bad_nodes: Mapping[str, BadNode] = field(default_factory=dict)
+    entries: Mapping[str, PartitionEntry] = field(default_factory=dict)
+    refusals: Mapping[str, PartitionRefusal] = field(default_factory=dict)
+    placeable: NodeCapacity | None = None
+    bad_nodes: Mapping[str, NodeProblem] = field(default_factory=dict)
     bad_ipus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     room: int | None = None
     asked: Mapping[str, Mapping[str, RequestAnswer | None]] | None = None
@@ -112,7 +112,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Setup:
+class JobSetup:
     """How this installation runs jobs. launcher_image: of the init container that waits for workers and brings kubectl
     (kubectl_version, which scripts of the original set, has no effect).
     btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
@@ -151,12 +151,12 @@ class AddFinalizer:
 
 
 @dataclass(frozen=True)
-class DropFinalizer:
+class RemoveFinalizer:
     pass
 
 
 @dataclass(frozen=True)
-class Make:
+class CreateObject:
     """Create ``body``; where something of that name is there and not ours, leave it and remember it as foreign."""
 
     kind: str
@@ -165,7 +165,7 @@ class Make:
 
 
 @dataclass(frozen=True)
-class Change:
+class PatchObject:
     """Bring an object of ours to ``body`` (a merge patch), after a scale for example."""
 
     kind: str
@@ -174,7 +174,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class RemovePod:
+class DeletePod:
     """By uid, so that a younger one of that name is safe. grace_s: None leaves it to the pod."""
 
     name: str
@@ -209,14 +209,14 @@ class FreePartition:
 
 
 @dataclass(frozen=True)
-class AskRoom:
+class QueryCapacity:
     """How many partitions more of that size there is room for: the answer is Seen.room for a while."""
 
     size: int
 
 
 @dataclass(frozen=True)
-class AskNode:
+class RequestChecks:
     """Let the node's agent carry out ``request``. Asking for what stands there changes nothing."""
 
     node: str
@@ -237,7 +237,7 @@ class DeleteJob:
 
 
 @dataclass(frozen=True)
-class Tell:
+class RecordEvent:
     """An Event on the job. type: Normal or Warning."""
 
     type: str
@@ -247,29 +247,29 @@ class Tell:
 
 Action = (
     AddFinalizer
-    | DropFinalizer
-    | Make
-    | Change
-    | RemovePod
+    | RemoveFinalizer
+    | CreateObject
+    | PatchObject
+    | DeletePod
     | RemoveObject
     | TakePartitions
     | FreePartition
-    | AskRoom
-    | AskNode
+    | QueryCapacity
+    | RequestChecks
     | WithdrawRequests
     | DeleteJob
-    | Tell
+    | RecordEvent
 )
 
 
 @dataclass(frozen=True)
-class Plan:
+class JobPlan:
     """actions: in order; the first that fails ends the turn, and the next turn decides anew. status: None leaves it as
     it is. again_s: look again after so long even if nothing happens; None: only when something happens. waits_for_room:
     look again when any partition goes, or nodes change."""
 
     actions: tuple[Action, ...] = ()
-    status: Status | None = None
+    status: IPUJobStatus | None = None
     again_s: float | None = None
     waits_for_room: bool = False
 
@@ -277,7 +277,7 @@ class Plan:
 # --- what comes of it
 
 
-class Did(Enum):
+class ActionResult(Enum):
     """What came of an action. DONE: there is news. REFUSED: there is news, and it ends what was decided with it. WAITS:
     nothing was tried, as it was refused a moment ago; it ends what was decided, too."""
 

@@ -23,7 +23,7 @@ from muster_kube.nodehealth import (
 from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_operator.job import names
 
-Asked = Mapping[str, Mapping[str, RequestAnswer | None]]
+RequestAnswers = Mapping[str, Mapping[str, RequestAnswer | None]]
 """By node, then by the request's id."""
 
 
@@ -34,7 +34,7 @@ def is_ours(request: CheckRequest) -> bool:
 ASKER = Requester(names.CHECKER, names.CHECKED, is_ours)
 
 
-class Requesting:
+class NodeCheckRequests:
     """on_change: a job (``namespace/name``) is to be looked at."""
 
     def __init__(self, client: KubeClient, on_change: Callable[[str], None]) -> None:
@@ -51,7 +51,7 @@ class Requesting:
         )
         self._asking = RequestWriter(client, ASKER, self.reflector.observe)
 
-    def of_job(self, uid: str) -> Asked | None:
+    def of_job(self, uid: str) -> RequestAnswers | None:
         """None: not known yet."""
         if not self.reflector.synced:
             return None

@@ -18,10 +18,10 @@ from muster_kube.controller.reflector import Reflector
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod, OwnedObject
 from muster_operator.job.types import API_VERSION, GROUP, KIND, PLURAL, IPUJob
-from muster_operator.observe.check_requests import Requesting
-from muster_operator.observe.node_capacity import FleetNode, Places, slim
-from muster_operator.observe.node_health import Beneath
-from muster_operator.observe.tracker_reader import Tracker
+from muster_operator.observe.check_requests import NodeCheckRequests
+from muster_operator.observe.node_capacity import CapacityIndex, FleetNode, project_node
+from muster_operator.observe.node_health import HardwareHealth
+from muster_operator.observe.tracker_reader import TrackerReader
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ PLURALS = {
 SMALL_KINDS = ("ConfigMap", "ServiceAccount", "Role", "RoleBinding")
 
 
-def collection(kind: str, namespace: str) -> str:
+def objects_path(kind: str, namespace: str) -> str:
     """The API path of ``kind`` in a namespace; empty: in all."""
     root, plural = PLURALS[kind]
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
@@ -54,7 +54,7 @@ def owner_of(metadata: Metadata) -> tuple[str, str] | None:
     return None
 
 
-def whose(metadata: Metadata) -> str:
+def describe_owner(metadata: Metadata) -> str:
     """For people."""
     for owner in metadata.owner_references:
         if owner.controller:
@@ -62,7 +62,7 @@ def whose(metadata: Metadata) -> str:
     return "nobody's"
 
 
-class _Owned(Generic[T]):
+class _OwnedObjects(Generic[T]):
     """Objects of one kind by their owner's uid and their name."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
@@ -86,7 +86,7 @@ class _Owned(Generic[T]):
             self._on_change(key)
 
 
-class World:
+class ClusterCache:
     """Caches of everything a decision goes by, warm in every replica.
 
     scope: the only namespaces that count; empty: all. on_change: a job (``namespace/name``) is to be looked at;
@@ -113,13 +113,13 @@ class World:
         self.scope = scope
         places = scope or ("",)
         self.unreadable: dict[str, str] = {}  # jobs that do not fit their type, and why
-        self.pods: _Owned[JobPod] = _Owned(on_change)
-        self.objects: dict[str, _Owned[OwnedObject]] = {kind: _Owned(on_change) for kind in SMALL_KINDS}
+        self.pods: _OwnedObjects[JobPod] = _OwnedObjects(on_change)
+        self.objects: dict[str, _OwnedObjects[OwnedObject]] = {kind: _OwnedObjects(on_change) for kind in SMALL_KINDS}
         self._jobs = [self._reflector_of_jobs(namespace) for namespace in places]
         self._pod_reflectors = {
             namespace: Reflector(
                 client,
-                collection("Pod", namespace),
+                objects_path("Pod", namespace),
                 JobPod,
                 on_change=self._pod_changed,
                 params={"labelSelector": names.OWNED_SELECTOR},
@@ -129,7 +129,7 @@ class World:
         self._object_reflectors = {
             (kind, namespace): Reflector(
                 client,
-                collection(kind, namespace),
+                objects_path(kind, namespace),
                 OwnedObject,
                 on_change=self.objects[kind].note,
                 params={"labelSelector": names.OWNED_SELECTOR},
@@ -137,18 +137,18 @@ class World:
             for kind in SMALL_KINDS
             for namespace in places
         }
-        self.tracker = Tracker(client, *tracker, on_change=on_change, on_room=on_room, clock=clock)
+        self.tracker = TrackerReader(client, *tracker, on_change=on_change, on_room=on_room, clock=clock)
         self.nodes: Reflector[FleetNode] = Reflector(
             client,
             "/api/v1/nodes",
             FleetNode,
             on_change=self._node_changed,
-            transform=slim,
+            transform=project_node,
         )
-        self.places = Places(self.nodes.store, our_taints, on_room)
+        self.places = CapacityIndex(self.nodes.store, our_taints, on_room)
         quarantine = quarantine or (tracker[0], names.QUARANTINE)
-        self.requests = Requesting(client, on_change)
-        self.beneath = Beneath(client, self.nodes, self.tracker, quarantine, our_taints, on_change, clock)
+        self.requests = NodeCheckRequests(client, on_change)
+        self.beneath = HardwareHealth(client, self.nodes, self.tracker, quarantine, our_taints, on_change, clock)
 
     def _reflector_of_jobs(self, namespace: str) -> Reflector[IPUJob]:
         root = f"/apis/{API_VERSION}"
@@ -253,4 +253,4 @@ def _slim_job(job: IPUJob) -> IPUJob:
     return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, annotations=kept))
 
 
-__all__ = ["PLURALS", "World", "collection", "owner_of", "whose"]
+__all__ = ["PLURALS", "ClusterCache", "describe_owner", "objects_path", "owner_of"]

@@ -11,10 +11,10 @@ import msgspec
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job import names, pod_outcome
-from muster_operator.job.snapshot import JobPod, Tell
-from muster_operator.job.status import finished
-from muster_operator.job.types import Condition, Status
-from muster_operator.plan.job_state import Standing
+from muster_operator.job.snapshot import JobPod, RecordEvent
+from muster_operator.job.status import is_finished
+from muster_operator.job.types import IPUJobCondition, IPUJobStatus
+from muster_operator.plan.job_state import JobState
 from muster_operator.resources import placement
 
 DEGRADED = "HealthDegraded"
@@ -33,7 +33,7 @@ UNFIT = "PreFlightFailed"
 
 
 @dataclass(frozen=True)
-class Fault:
+class JobFault:
     """reason: NodeFaulty, NodeNotReady, NodeGone, PreFlightFailed, IPUQuarantined or PoplarRecovery. instance: None
     under the launcher. nodes: where the pods concerned are."""
 
@@ -47,7 +47,7 @@ class Fault:
         return self.reason in (*_REASONS.values(), UNFIT)
 
 
-def faults(here: Standing) -> tuple[Fault, ...]:
+def find_faults(here: JobState) -> tuple[JobFault, ...]:
     """Under pods of now that have not ended well; the launcher's first, then by rank."""
     if not here.seen.bad_nodes and not here.seen.bad_ipus:
         return ()
@@ -58,8 +58,8 @@ def faults(here: Standing) -> tuple[Fault, ...]:
         bad = here.seen.bad_nodes.get(pod.spec.node_name)
         if bad is None or (bad.kind == "Faulty" and tolerates):
             continue
-        text = f"{who(pod)} is on node {pod.spec.node_name}: {bad.what}"
-        found.append(Fault(_REASONS[bad.kind], text, instance_of(pod), (pod.spec.node_name,)))
+        text = f"{describe_pod(pod)} is on node {pod.spec.node_name}: {bad.what}"
+        found.append(JobFault(_REASONS[bad.kind], text, instance_of(pod), (pod.spec.node_name,)))
     for instance in range(here.instances) if here.seen.bad_ipus else ():
         ipus = here.seen.bad_ipus.get(here.partition(instance), ())
         pods = [pod for pod in concerned if instance_of(pod) == instance]
@@ -67,61 +67,61 @@ def faults(here: Standing) -> tuple[Fault, ...]:
             nodes = tuple(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
             where = f", node {', '.join(nodes)}" if nodes else ""
             text = f"{_several(pods)}{where}: partition {here.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
-            found.append(Fault(QUARANTINED, text, instance, nodes))
+            found.append(JobFault(QUARANTINED, text, instance, nodes))
     return tuple(found)
 
 
-def who(pod: JobPod) -> str:
+def describe_pod(pod: JobPod) -> str:
     """``rank 3 (pod train-worker-3)``: the workers' indices are the ranks of the hostfile's lines."""
     if pod.metadata.labels.get(names.ROLE) == names.LAUNCHER:
         return f"the launcher (pod {pod.metadata.name})"
     return f"rank {pod.metadata.name.rpartition('-')[2]} (pod {pod.metadata.name})"
 
 
-def in_words(found: Sequence[Fault]) -> str:
+def describe_faults(found: Sequence[JobFault]) -> str:
     text = "; ".join(fault.text for fault in found[:_SHOWN])
     return f"{text}; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else text
 
 
-def told(
-    here: Standing, status: Status | None, found: Sequence[Fault], outlook: str, now: float
-) -> tuple[Status | None, tuple[Tell, ...]]:
+def report_health(
+    here: JobState, status: IPUJobStatus | None, found: Sequence[JobFault], outlook: str, now: float
+) -> tuple[IPUJobStatus | None, tuple[RecordEvent, ...]]:
     """With the condition in it; None: there is nothing to write. outlook: what is done about it."""
     base = status or here.job.status
     known = next((each for each in base.conditions if each.type == DEGRADED), None)
     is_bad = known is not None and known.status == "True"
-    tells: tuple[Tell, ...] = ()
-    if finished(base):
+    tells: tuple[RecordEvent, ...] = ()
+    if is_finished(base):
         # with the end itself: nobody looks at the hardware under a job that is over
-        tells = tuple(Tell("Warning", DEGRADED, pod_outcome.bounded(fault.text)) for fault in found[:_TOLD])
+        tells = tuple(RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_TOLD])
         if known is None or not is_bad:
             return status, tells
-        wanted = ("False", ENDED, pod_outcome.bounded(f"the job has ended; until then: {known.message}"))
+        wanted = ("False", ENDED, pod_outcome.shorten(f"the job has ended; until then: {known.message}"))
     elif has_moved(here.job.status, base):
         assert base.last_move is not None  # noqa: S101 - it has just been written there
         wanted = ("True", MOVING, base.last_move.message)
     elif found:
-        text = f"{in_words(found)}; {outlook}" if outlook else in_words(found)
-        wanted = ("True", found[0].reason, pod_outcome.bounded(text))
-        tells = tuple(Tell("Warning", DEGRADED, pod_outcome.bounded(fault.text)) for fault in found[:_TOLD])
+        text = f"{describe_faults(found)}; {outlook}" if outlook else describe_faults(found)
+        wanted = ("True", found[0].reason, pod_outcome.shorten(text))
+        tells = tuple(RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_TOLD])
     elif known is None or not is_bad or (known.reason == MOVING and not (_has_arrived(here) or here.job.spec.suspend)):
         return status, ()
     elif known.reason == MOVING and not here.job.spec.suspend:
         text = _moved(here)
-        wanted, tells = ("False", MOVED, text), (Tell("Normal", MOVED, text),)
-    elif over_s(here, found):
+        wanted, tells = ("False", MOVED, text), (RecordEvent("Normal", MOVED, text),)
+    elif recovery_delay_s(here, found):
         return status, ()
     else:
         wanted = (
             "False",
             RESTORED,
-            pod_outcome.bounded(f"what was bad is good again, or left behind: {known.message}"),
+            pod_outcome.shorten(f"what was bad is good again, or left behind: {known.message}"),
         )
-        tells = (Tell("Normal", RESTORED, wanted[2]),)
+        tells = (RecordEvent("Normal", RESTORED, wanted[2]),)
     if known is not None and wanted == (known.status, known.reason, known.message):
         return status, tells
     at = rfc3339_whole(now)
-    condition = Condition(
+    condition = IPUJobCondition(
         type=DEGRADED,
         status=wanted[0],
         reason=wanted[1],
@@ -134,7 +134,7 @@ def told(
     return msgspec.structs.replace(base, conditions=(*others, condition), last_reconcile_time=at), tells
 
 
-def over_s(here: Standing, found: Sequence[Fault]) -> float | None:
+def recovery_delay_s(here: JobState, found: Sequence[JobFault]) -> float | None:
     """Until what was bad may be said to be good again; None: nothing waits for that."""
     known = next((each for each in here.job.status.conditions if each.type == DEGRADED), None)
     if found or known is None or known.status != "True":
@@ -143,7 +143,7 @@ def over_s(here: Standing, found: Sequence[Fault]) -> float | None:
     return rest_s if 0 < rest_s <= OVER_S else None  # beyond that the clock was set back
 
 
-def has_moved(before: Status, after: Status) -> bool:
+def has_moved(before: IPUJobStatus, after: IPUJobStatus) -> bool:
     """A move was decided in between."""
     return (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
 
@@ -152,7 +152,7 @@ def nodes_of(pods: Sequence[JobPod]) -> tuple[str, ...]:
     return tuple(sorted({pod.spec.node_name for pod in pods if pod.spec.node_name}))
 
 
-def _has_arrived(here: Standing) -> bool:
+def _has_arrived(here: JobState) -> bool:
     """With all of its pods that are still wanted: while others work, a job runs though an instance is missing."""
     move = here.job.status.last_move
     moved = range(here.instances) if move is None or not move.instances else move.instances
@@ -160,20 +160,20 @@ def _has_arrived(here: Standing) -> bool:
     return here.is_running and all(here.is_there(name) and here.pods[name].status.phase != "Pending" for name in wanted)
 
 
-def _of_move(here: Standing) -> list[JobPod]:
+def _of_move(here: JobState) -> list[JobPod]:
     move = here.job.status.last_move
     return [pod for pod in _in_order(here) if move is None or not move.instances or instance_of(pod) in move.instances]
 
 
-def _moved(here: Standing) -> str:
+def _moved(here: JobState) -> str:
     move = here.job.status.last_move
     old = ", ".join(move.nodes) if move is not None and move.nodes else "unknown nodes"
     new = ", ".join(nodes_of(_of_move(here))) or "no node"
     why = f": {move.message}" if move is not None and move.message else ""
-    return pod_outcome.bounded(f"moved from {old} to {new}{why}")
+    return pod_outcome.shorten(f"moved from {old} to {new}{why}")
 
 
-def _in_order(here: Standing) -> list[JobPod]:
+def _in_order(here: JobState) -> list[JobPod]:
     launcher = here.pods.get(here.launcher_name) if here.with_launcher else None
     found = [launcher] if launcher is not None else []
     found += [
@@ -192,6 +192,6 @@ def instance_of(pod: JobPod) -> int | None:
 
 def _several(pods: Sequence[JobPod]) -> str:
     if len(pods) == 1:
-        return who(pods[0])
+        return describe_pod(pods[0])
     first, last = (pod.metadata.name.rpartition("-")[2] for pod in (pods[0], pods[-1]))
     return f"ranks {first} to {last} (pods {pods[0].metadata.name} to {pods[-1].metadata.name})"

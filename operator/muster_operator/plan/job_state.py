@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from muster_operator.job import lost_pods, names, pod_outcome
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.pod_outcome import End
-from muster_operator.job.snapshot import JobPod, Seen
-from muster_operator.job.status import RESTARTING, RUNNING, is_true
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.pod_outcome import AttemptEnd
+from muster_operator.job.snapshot import JobPod, Snapshot
+from muster_operator.job.status import RESTARTING, RUNNING, has_condition
 from muster_operator.job.types import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
 from muster_operator.plan import rollout as rolling
 from muster_operator.plan.rollout import Rollout
@@ -16,29 +16,29 @@ from muster_operator.resources import placement, template
 from muster_operator.resources.ownership import is_owned
 
 
-def own_pods(job: IPUJob, seen: Seen) -> dict[str, JobPod]:
+def own_pods(job: IPUJob, seen: Snapshot) -> dict[str, JobPod]:
     """By name. A pod with our labels that another one owns is no business of ours (behaviours 26, 27)."""
     return {name: pod for name, pod in seen.pods.items() if is_owned(pod.metadata, job)}
 
 
-def own_entries(job: IPUJob, seen: Seen) -> dict[str, Entry]:
+def own_entries(job: IPUJob, seen: Snapshot) -> dict[str, PartitionEntry]:
     """By partition name."""
     return {name: entry for name, entry in seen.entries.items() if entry.job == job.metadata.uid}
 
 
 @dataclass(frozen=True)
-class Standing:
+class JobState:
     """Of a job whose spec is as admission lets it through."""
 
     job: IPUJob
-    seen: Seen
+    seen: Snapshot
 
     @cached_property
     def pods(self) -> Mapping[str, JobPod]:
         return own_pods(self.job, self.seen)
 
     @cached_property
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, PartitionEntry]:
         return own_entries(self.job, self.seen)
 
     @cached_property
@@ -64,7 +64,7 @@ class Standing:
     def partition(self, instance: int) -> str:
         return names.partition(self.job.metadata.namespace, self.job.metadata.name, instance)
 
-    def entry(self, instance: int) -> Entry | None:
+    def entry(self, instance: int) -> PartitionEntry | None:
         return self.entries.get(self.partition(instance))
 
     def workers_of(self, instance: int) -> dict[int, str]:
@@ -91,24 +91,26 @@ class Standing:
     @cached_property
     def may_mix(self) -> bool:
         """Whether instances of an earlier attempt may run beside those of this one: while a template is rolled out."""
-        return not self.with_launcher and not is_true(self.job.status, RESTARTING)
+        return not self.with_launcher and not has_condition(self.job.status, RESTARTING)
 
     @cached_property
     def rollout(self) -> Rollout:
-        if not self.may_mix or rolling.is_recreated(self.job):
+        if not self.may_mix or rolling.recreates_pods(self.job):
             return Rollout()
-        limits = rolling.bounds(self.job)
+        limits = rolling.rollout_limits(self.job)
         slots = [self._slot(instance) for instance in range(self.instances)]
         extras = [
             self._slot(instance)
             for instance in range(self.instances, self.instances + limits.surge)
             if any(names.SURGE in pod.metadata.labels for pod in self.there(instance))
         ]
-        return rolling.rollout(slots, extras, limits)
+        return rolling.plan_rollout(slots, extras, limits)
 
-    def _slot(self, instance: int) -> rolling.Slot:
+    def _slot(self, instance: int) -> rolling.InstanceState:
         there = self.there(instance)
-        return rolling.slot(instance, there, self.workers_each, current=all(self.is_of_template(pod) for pod in there))
+        return rolling.observe_instance(
+            instance, there, self.workers_each, current=all(self.is_of_template(pod) for pod in there)
+        )
 
     @cached_property
     def held_back(self) -> frozenset[int]:
@@ -177,7 +179,7 @@ class Standing:
             for name in self.workers_of(instance).values()
         )
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: PartitionEntry) -> bool:
         return (entry.size, entry.gcds) == (ipus_per_instance(self.job.spec), self.workers_each)
 
     @cached_property
@@ -337,14 +339,14 @@ class Standing:
     def rolls_on(self) -> bool:
         """All that is missing is being replaced, and no more than may be."""
         missing = set(range(self.instances)).difference(self.made)
-        least = max(1, self.instances - rolling.bounds(self.job).unavailable)
+        least = max(1, self.instances - rolling.rollout_limits(self.job).unavailable)
         return self.rollout.available >= least and missing <= self.replaced
 
     @cached_property
     def replaced(self) -> frozenset[int]:
         """Of a job that runs, instances between the pods of their former template and those of the present one: those
         are going, or their partition is being reset."""
-        if not is_true(self.job.status, RUNNING) or not self.may_mix or rolling.is_recreated(self.job):
+        if not has_condition(self.job.status, RUNNING) or not self.may_mix or rolling.recreates_pods(self.job):
             return frozenset()
         found = []
         for instance in range(self.instances):
@@ -357,37 +359,41 @@ class Standing:
         return frozenset(found)
 
     @cached_property
-    def end(self) -> End | None:
+    def end(self) -> AttemptEnd | None:
         """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is
         as well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended.
         A pod that is being deleted says nothing: it was stopped; unless it is lost."""
-        failed = (*pod_outcome.failed(self.workers), *self.lost)
+        failed = (*pod_outcome.failed_pods(self.workers), *self.lost)
         if self.with_launcher:
             if self.launcher is not None and pod_outcome.has_ended(self.launcher):
                 if self.launcher.status.phase == pod_outcome.SUCCEEDED:
-                    return End(True)
-                return End(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
-            return End(False, self._why(failed[0]), failed) if failed else None
+                    return AttemptEnd(True)
+                return AttemptEnd(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
+            return AttemptEnd(False, self._why(failed[0]), failed) if failed else None
         if not self.instances or not all(self._is_over(instance) for instance in range(self.instances)):
             return None
-        return End(False, self._why(failed[0]), failed) if failed else End(True)
+        return AttemptEnd(False, self._why(failed[0]), failed) if failed else AttemptEnd(True)
 
     def _is_over(self, instance: int) -> bool:
         found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
         lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.lost)
         return (
             lost
-            or bool(pod_outcome.failed(found))
+            or bool(pod_outcome.failed_pods(found))
             or (len(found) == self.workers_each and all(pod_outcome.has_ended(pod) for pod in found))
         )
 
     def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""
-        said = pod_outcome.why(launcher)
+        said = pod_outcome.describe_failure(launcher)
         return f"{said}; {self._why(failed[0])}" if failed else said
 
     def _why(self, pod: JobPod) -> str:
-        return lost_pods.why(pod, self.seen) if lost_pods.is_lost(pod, self.seen) else pod_outcome.why(pod)
+        return (
+            lost_pods.describe_loss(pod, self.seen)
+            if lost_pods.is_lost(pod, self.seen)
+            else pod_outcome.describe_failure(pod)
+        )
 
 
 def _number(text: str) -> int | None:

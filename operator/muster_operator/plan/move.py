@@ -14,12 +14,12 @@ import msgspec
 
 from muster_kube.api import times
 from muster_operator.job import checkpoint, lost_pods, names, pod_outcome, status
-from muster_operator.job.snapshot import Action, AskRoom, JobPod, Plan, RemovePod, Setup, Tell
-from muster_operator.job.status import RESTARTING, Stand
-from muster_operator.job.types import Move, ipus_per_instance
+from muster_operator.job.snapshot import Action, DeletePod, JobPlan, JobPod, JobSetup, QueryCapacity, RecordEvent
+from muster_operator.job.status import RESTARTING, StatusUpdate
+from muster_operator.job.types import JobMove, ipus_per_instance
 from muster_operator.plan import degradation, poplar_recovery, preflight
-from muster_operator.plan.degradation import Fault
-from muster_operator.plan.job_state import Standing
+from muster_operator.plan.degradation import JobFault
+from muster_operator.plan.job_state import JobState
 
 POPLAR = "PoplarRecovery"
 HOUR_S = 3600.0
@@ -28,12 +28,12 @@ ROOM_S = 30.0  # between two questions whether there is room by now
 
 
 @dataclass(frozen=True)
-class Fails:
+class FailsByPolicy:
     why: str
 
 
 @dataclass(frozen=True)
-class Stays:
+class StaysInPlace:
     """why: for people, after what is wrong; actions, again_s: to find out whether it may move by now. waits: it moves
     once it may."""
 
@@ -43,22 +43,22 @@ class Stays:
     waits: bool = True
 
 
-def decide(here: Standing, setup: Setup) -> Plan | Fails | Stays | None:
+def decide_move(here: JobState, setup: JobSetup) -> JobPlan | FailsByPolicy | StaysInPlace | None:
     """None: nothing is wrong, or the job has come to its end well."""
     found = _found(here)
     if not found or (here.end is not None and here.end.success):
         return None
     policy = "Move" if preflight.is_open(here) else checkpoint.policy_of(here.job).on_fault
     if policy == "Fail":
-        return Fails(f"{degradation.in_words(found)}; healthPolicy.onFault is Fail")
+        return FailsByPolicy(f"{degradation.describe_faults(found)}; healthPolicy.onFault is Fail")
     if policy == "Keep":
         if alone := _lost_alone(here, found):
             return _held(here, setup, alone) or _move(here, setup, alone)
-        return Stays("it stays there (healthPolicy.onFault Keep)", waits=False)
+        return StaysInPlace("it stays there (healthPolicy.onFault Keep)", waits=False)
     return _held(here, setup, found) or _move(here, setup, found)
 
 
-def _lost_alone(here: Standing, found: Sequence[Fault]) -> tuple[Fault, ...]:
+def _lost_alone(here: JobState, found: Sequence[JobFault]) -> tuple[JobFault, ...]:
     """Of instances that are lost with their nodes while others go on: there is no place to keep, and their kubelets may
     never say that they have ended. With a launcher, and of the last one, that is the end of the attempt."""
     if here.with_launcher or not here.lost or here.end is not None:
@@ -67,16 +67,16 @@ def _lost_alone(here: Standing, found: Sequence[Fault]) -> tuple[Fault, ...]:
     return tuple(fault for fault in found if fault.is_of_node and fault.instance in lost)
 
 
-def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
+def report_hardware(here: JobState, setup: JobSetup, decided: JobPlan) -> JobPlan:
     """``decided``, with what is said and found out about the hardware under the job."""
     found = _found(here)
-    stays = decide(here, setup) if found else None
-    if not isinstance(stays, Stays):
-        stays = Stays("", waits=False)
-    written, tells = degradation.told(here, decided.status, found, stays.why, here.seen.now)
-    moments = (decided.again_s, stays.again_s, degradation.over_s(here, found))
+    stays = decide_move(here, setup) if found else None
+    if not isinstance(stays, StaysInPlace):
+        stays = StaysInPlace("", waits=False)
+    written, tells = degradation.report_health(here, decided.status, found, stays.why, here.seen.now)
+    moments = (decided.again_s, stays.again_s, degradation.recovery_delay_s(here, found))
     again_s = min((each for each in moments if each is not None), default=None)
-    return Plan(
+    return JobPlan(
         (*stays.actions, *decided.actions, *tells),  # what is refused ends the others
         written,
         again_s=again_s,
@@ -84,44 +84,46 @@ def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
     )
 
 
-def _found(here: Standing) -> tuple[Fault, ...]:
+def _found(here: JobState) -> tuple[JobFault, ...]:
     """Of the hardware, and, of a job that moves, what Poplar says it recovers from (behaviour 60)."""
-    found = degradation.faults(here)
+    found = degradation.find_faults(here)
     told = {node for fault in found for node in fault.nodes}
-    found += tuple(fault for fault in preflight.faults(here) if told.isdisjoint(fault.nodes))
+    found += tuple(fault for fault in preflight.find_failed_nodes(here) if told.isdisjoint(fault.nodes))
     if checkpoint.policy_of(here.job).on_fault != "Move":
         return found
-    failed = pod_outcome.failed(here.workers) + pod_outcome.failed([here.launcher] if here.launcher is not None else [])
-    if not poplar_recovery.is_enough(failed):
+    failed = pod_outcome.failed_pods(here.workers) + pod_outcome.failed_pods(
+        [here.launcher] if here.launcher is not None else []
+    )
+    if not poplar_recovery.can_recover(failed):
         return found
     return (
         *found,
         *(
-            Fault(
+            JobFault(
                 POPLAR,
-                f"{degradation.who(pod)}{f' on node {pod.spec.node_name}' if pod.spec.node_name else ''}: "
-                f"Poplar asks for {poplar_recovery.in_words(pod)}",
+                f"{degradation.describe_pod(pod)}{f' on node {pod.spec.node_name}' if pod.spec.node_name else ''}: "
+                f"Poplar asks for {poplar_recovery.describe_errors(pod)}",
                 degradation.instance_of(pod),
                 degradation.nodes_of([pod]),
             )
             for pod in failed
-            if poplar_recovery.errors(pod)
+            if poplar_recovery.read_errors(pod)
         ),
     )
 
 
-def _held(here: Standing, setup: Setup, found: Sequence[Fault]) -> Stays | None:
+def _held(here: JobState, setup: JobSetup, found: Sequence[JobFault]) -> StaysInPlace | None:
     """Why it does not move now: it keeps its place rather than wait without one."""
     now = here.seen.now
     if not _joins(here, found):
         recent = _recent(here)
         if len(recent) >= setup.moves_per_hour:
             if not setup.moves_per_hour:
-                return Stays("it does not move: moves_per_hour is 0", waits=False)
+                return StaysInPlace("it does not move: moves_per_hour is 0", waits=False)
             until = times.seconds(recent[-setup.moves_per_hour]) + HOUR_S
             times_moved = f"{len(recent)} time{'' if len(recent) == 1 else 's'}"
             when = f"before {times.rfc3339_whole(until)}"
-            return Stays(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)
+            return StaysInPlace(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)
     if any(lost_pods.is_lost(pod, here.seen) for pod in here.pods.values() if here.is_of_now(pod)):
         return None  # there is no place to keep
     places = here.seen.placeable
@@ -129,27 +131,27 @@ def _held(here: Standing, setup: Setup, found: Sequence[Fault]) -> Stays | None:
         needed = len(degradation.nodes_of([pod for pod in here.workers if not pod_outcome.has_ended(pod)])) or 1
         if places.healthy < needed:
             nodes = f"{places.healthy} healthy node{'' if places.healthy == 1 else 's'}"
-            return Stays(f"it does not move yet: {nodes} for the {needed} that it is on")
+            return StaysInPlace(f"it does not move yet: {nodes} for the {needed} that it is on")
     partitions = {fault.instance for fault in found if fault.reason == degradation.QUARANTINED}
     if partitions:
-        ask = AskRoom(ipus_per_instance(here.job.spec))
+        ask = QueryCapacity(ipus_per_instance(here.job.spec))
         if here.seen.room is None:
-            return Stays("it is asked whether there is room elsewhere", (ask,), ROOM_S)
+            return StaysInPlace("it is asked whether there is room elsewhere", (ask,), ROOM_S)
         if here.seen.room < len(partitions):
             room = f"room for {here.seen.room} of {len(partitions)} other partitions of {ask.size} IPUs"
-            return Stays(f"it does not move yet: {room}", (ask,), ROOM_S)
+            return StaysInPlace(f"it does not move yet: {room}", (ask,), ROOM_S)
     return None
 
 
-def _move(here: Standing, setup: Setup, found: Sequence[Fault]) -> Plan:
+def _move(here: JobState, setup: JobSetup, found: Sequence[JobFault]) -> JobPlan:
     job, now, before = here.job, here.seen.now, here.job.status
     at = times.rfc3339_whole(now)
     joined = before.last_move if _joins(here, found) else None
     concerned = _concerned(here, found)
-    why = pod_outcome.bounded(degradation.in_words(found))
+    why = pod_outcome.shorten(degradation.describe_faults(found))
     old_nodes = {node for fault in found for node in fault.nodes} | set(joined.nodes if joined is not None else ())
     attempt = before.attempt + (1 if here.with_launcher else 0)
-    move = Move(
+    move = JobMove(
         start_time=joined.start_time if joined is not None else at,
         attempt=attempt,
         nodes=tuple(sorted(old_nodes)),
@@ -166,15 +168,15 @@ def _move(here: Standing, setup: Setup, found: Sequence[Fault]) -> Plan:
         instance_moves={**before.instance_moves, **counts},
     )
     what = f"instance {', '.join(map(str, move.instances))} moves" if concerned else "it moves"
-    message = pod_outcome.bounded(f"{what} off bad hardware: {why}")
-    tell = Tell("Warning", degradation.MOVING, message)
+    message = pod_outcome.shorten(f"{what} off bad hardware: {why}")
+    tell = RecordEvent("Warning", degradation.MOVING, message)
     if not here.with_launcher:
-        return Plan((tell,), msgspec.structs.replace(anew, last_message=message, last_reconcile_time=at))
-    stand = Stand(RESTARTING, message, desired=here.instances, reason=degradation.MOVING, message=message)
-    return Plan((tell,), status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
+        return JobPlan((tell,), msgspec.structs.replace(anew, last_message=message, last_reconcile_time=at))
+    stand = StatusUpdate(RESTARTING, message, desired=here.instances, reason=degradation.MOVING, message=message)
+    return JobPlan((tell,), status.compose_status(msgspec.structs.replace(job, status=anew), stand, (), now))
 
 
-def removed(here: Standing, doomed: Iterable[JobPod]) -> tuple[RemovePod, ...]:
+def delete_pods(here: JobState, doomed: Iterable[JobPod]) -> tuple[DeletePod, ...]:
     """Pods of earlier attempts, and such as are wanted no more. In a move the launcher ends first, and every pod has
     the time that the policy gives it."""
     pods, now = list(doomed), here.seen.now
@@ -182,18 +184,18 @@ def removed(here: Standing, doomed: Iterable[JobPod]) -> tuple[RemovePod, ...]:
     waits = any(_is_launcher(pod) and not pod_outcome.has_ended(pod) for pod in leaving)
     found = []
     for pod in pods:
-        forced_at = lost_pods.forced_at(pod, here.seen)
+        forced_at = lost_pods.force_delete_at(pod, here.seen)
         if forced_at is not None and now >= forced_at:
             if _is_launcher(pod) and pod in leaving:
                 waits = False
-            found.append(RemovePod(pod.metadata.name, pod.metadata.uid, 0))
+            found.append(DeletePod(pod.metadata.name, pod.metadata.uid, 0))
         elif not pod.metadata.deletion_timestamp and (_is_launcher(pod) or pod not in leaving or not waits):
             grace_s = checkpoint.grace_s(here.job) if pod in leaving else None
-            found.append(RemovePod(pod.metadata.name, pod.metadata.uid, grace_s))
+            found.append(DeletePod(pod.metadata.name, pod.metadata.uid, grace_s))
     return tuple(found)
 
 
-def _leaves(here: Standing, pod: JobPod) -> bool:
+def _leaves(here: JobState, pod: JobPod) -> bool:
     """It goes because of the last move."""
     move = here.job.status.last_move
     if move is None or move.attempt != here.job.status.attempt:
@@ -205,14 +207,14 @@ def _is_launcher(pod: JobPod) -> bool:
     return pod.metadata.labels.get(names.ROLE) == names.LAUNCHER
 
 
-def _concerned(here: Standing, found: Sequence[Fault]) -> tuple[int, ...]:
+def _concerned(here: JobState, found: Sequence[JobFault]) -> tuple[int, ...]:
     """Instances that move alone; empty: all of the job does."""
     if here.with_launcher:
         return ()
     return tuple(sorted({fault.instance for fault in found if fault.instance is not None}))
 
 
-def _joins(here: Standing, found: Sequence[Fault]) -> bool:
+def _joins(here: JobState, found: Sequence[JobFault]) -> bool:
     """Other instances were hit a moment before."""
     move = here.job.status.last_move
     if here.with_launcher or move is None or not move.instances or move.attempt != here.job.status.attempt:
@@ -221,7 +223,7 @@ def _joins(here: Standing, found: Sequence[Fault]) -> bool:
     return is_fresh and not set(move.instances) & set(_concerned(here, found))
 
 
-def _recent(here: Standing) -> tuple[str, ...]:
+def _recent(here: JobState) -> tuple[str, ...]:
     """Starts of moves within the last hour; one in the future was written by a clock that has been set back since."""
     now = here.seen.now
     return tuple(at for at in here.job.status.move_starts if 0 <= now - times.seconds(at) < HOUR_S)

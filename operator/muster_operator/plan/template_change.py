@@ -13,20 +13,20 @@ import msgspec
 
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names, pod_outcome, status
-from muster_operator.job.snapshot import JobPod, Plan, Tell
-from muster_operator.job.status import RESTARTING, Stand
-from muster_operator.job.types import Status
+from muster_operator.job.snapshot import JobPlan, JobPod, RecordEvent
+from muster_operator.job.status import RESTARTING, StatusUpdate
+from muster_operator.job.types import IPUJobStatus
 from muster_operator.plan import rollout, waiting_reason
-from muster_operator.plan.job_state import Standing
+from muster_operator.plan.job_state import JobState
 
 EVENT = "RollingUpdate"
 
 
-def begun(here: Standing) -> Plan | None:
+def begin_replacement(here: JobState) -> JobPlan | None:
     """None: nothing is to be replaced, or the attempt for it has begun."""
     if _is_restarting(here):
         return None
-    if here.with_launcher or rollout.is_recreated(here.job):
+    if here.with_launcher or rollout.recreates_pods(here.job):
         found = (*here.workers, *([here.launcher] if here.launcher is not None else []))
         if all(here.is_of_template(pod) for pod in found):
             return None
@@ -37,10 +37,10 @@ def begun(here: Standing) -> Plan | None:
         for pod in here.there(instance)
     ):
         return None
-    return Plan((), _next_attempt(here))
+    return JobPlan((), _next_attempt(here))
 
 
-def with_adopted(here: Standing, decided: Plan) -> Plan:
+def adopt_template(here: JobState, decided: JobPlan) -> JobPlan:
     """``decided``, with which template pods without a label count as of, as long as there are any.
 
     No time moves with it: where the CRD is older than the field, what is written is nothing, and wakes nobody."""
@@ -52,24 +52,24 @@ def with_adopted(here: Standing, decided: Plan) -> Plan:
     return replace(decided, status=msgspec.structs.replace(base, adopted_template=adopted))
 
 
-def _is_restarting(here: Standing) -> bool:
-    return status.is_true(here.job.status, RESTARTING)
+def _is_restarting(here: JobState) -> bool:
+    return status.has_condition(here.job.status, RESTARTING)
 
 
-def _next_attempt(here: Standing) -> Status:
+def _next_attempt(here: JobState) -> IPUJobStatus:
     now = rfc3339_whole(here.seen.now)
     return msgspec.structs.replace(here.job.status, attempt=here.attempt + 1, last_reconcile_time=now)
 
 
-def _anew(here: Standing) -> Plan:
+def _anew(here: JobState) -> JobPlan:
     message = "the workers' template has changed: all its pods go first"
     job = msgspec.structs.replace(here.job, status=_next_attempt(here))
     at = rfc3339_whole(here.seen.now)
-    stand = Stand(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
-    return Plan((Tell("Normal", EVENT, message),), status.told(job, stand, (), here.seen.now))
+    stand = StatusUpdate(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
+    return JobPlan((RecordEvent("Normal", EVENT, message),), status.compose_status(job, stand, (), here.seen.now))
 
 
-def tells(here: Standing) -> tuple[Tell, ...]:
+def rollout_events(here: JobState) -> tuple[RecordEvent, ...]:
     """The same words each time: an Event tells them once."""
     limits = here.rollout.limits
     if limits is None:
@@ -77,11 +77,11 @@ def tells(here: Standing) -> tuple[Tell, ...]:
     bounds = f"at most {limits.unavailable} missing and {limits.surge} more than {here.instances} at once"
     text = f"the workers' template has changed ({here.digest}): instances are replaced, {bounds}"
     failed = _failed(here)
-    stopped = (Tell("Warning", "RollingUpdateStopped", failed),) if failed and not here.rollout.replace else ()
-    return (Tell("Normal", EVENT, text), *stopped)
+    stopped = (RecordEvent("Warning", "RollingUpdateStopped", failed),) if failed and not here.rollout.replace else ()
+    return (RecordEvent("Normal", EVENT, text), *stopped)
 
 
-def line(here: Standing) -> str:
+def describe_rollout(here: JobState) -> str:
     """lastMessage while a template is rolled out; empty: none is."""
     found = here.rollout
     if found.limits is None and not (here.replaced.difference(here.moved) and here.is_running):
@@ -98,16 +98,16 @@ def line(here: Standing) -> str:
     ]
     if said:
         return f"{text}; waits for room: {said[0]}"
-    waits = waiting_reason.pods_wait(here)
+    waits = waiting_reason.describe_pending_pods(here)
     return f"{text}; waits: {waits}" if waits else text
 
 
-def _failed(here: Standing) -> str:
+def _failed(here: JobState) -> str:
     """Of the changed template only: the others are on their way out anyway."""
     found = [pod for pod in _workers(here) if here.is_of_template(pod)]
-    failed = pod_outcome.failed(found)
-    return pod_outcome.why(failed[0]) if failed else ""
+    failed = pod_outcome.failed_pods(found)
+    return pod_outcome.describe_failure(failed[0]) if failed else ""
 
 
-def _workers(here: Standing) -> list[JobPod]:
+def _workers(here: JobState) -> list[JobPod]:
     return [pod for instance in here.places for pod in here.there(instance)]

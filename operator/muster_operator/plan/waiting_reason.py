@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from muster_operator.job import names
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.snapshot import JobPod, Seen, Setup
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import JobPod, JobSetup, Snapshot
 from muster_operator.job.status import NOT_READY, RECONCILED
-from muster_operator.plan.job_state import Standing
+from muster_operator.plan.job_state import JobState
 from muster_operator.resources import placement
 
 _REPEATED = 8  # how often the original's text for one instance is repeated, as the original did, before it is counted
@@ -24,7 +24,7 @@ class Obstacle:
     event: str
 
 
-def taken_names(here: Standing) -> dict[tuple[str, str], str]:
+def taken_names(here: JobState) -> dict[tuple[str, str], str]:
     """Names that this job needs and others have, by (kind, name): whose they are (behaviour 26)."""
     job = here.job.metadata.name
     needed = {("Pod", name) for name in here.wanted_workers}
@@ -39,7 +39,7 @@ def taken_names(here: Standing) -> dict[tuple[str, str], str]:
     }
 
 
-def obstacle(here: Standing, setup: Setup) -> Obstacle | None:
+def find_obstacle(here: JobState, setup: JobSetup) -> Obstacle | None:
     """What keeps the job from its place, apart from V-IPU."""
     if taken := taken_names(here):
         found = [
@@ -54,7 +54,7 @@ def obstacle(here: Standing, setup: Setup) -> Obstacle | None:
     return None
 
 
-def line(here: Standing, stands: Obstacle | None) -> str:
+def describe_wait(here: JobState, stands: Obstacle | None) -> str:
     """lastMessage of a job that goes on."""
     if not here.instances:
         return "waits for jobInstances to be more than 0"
@@ -62,18 +62,18 @@ def line(here: Standing, stands: Obstacle | None) -> str:
         return stands.text
     if here.unready:
         return _not_ready(here)
-    if not here.is_running and (text := pods_wait(here)):
+    if not here.is_running and (text := describe_pending_pods(here)):
         return text
     return RECONCILED
 
 
-def for_release(entries: Mapping[str, Entry], seen: Seen) -> str:
+def describe_release_wait(entries: Mapping[str, PartitionEntry], seen: Snapshot) -> str:
     """lastMessage of a job that cannot go, because its partitions cannot be freed; empty: nothing says so."""
     said = [f"{name}: {refusal.message}" for name, refusal in sorted(seen.refusals.items()) if name in entries]
     return f"waits for its partitions to be released: {_several(said)}" if said else ""
 
 
-def _not_ready(here: Standing) -> str:
+def _not_ready(here: JobState) -> str:
     count = len(here.unready)
     text = NOT_READY * count if count <= _REPEATED else f"{NOT_READY} ({count} of {here.instances} instances)"
     said: list[str] = []
@@ -87,7 +87,7 @@ def _not_ready(here: Standing) -> str:
     return f"{text} {_several(list(dict.fromkeys(said)))}" if said else text
 
 
-def _no_place(here: Standing, setup: Setup) -> str:
+def _no_place(here: JobState, setup: JobSetup) -> str:
     """The pods of a partition need a node: without a healthy one it would only be kept from others."""
     places = here.seen.placeable
     if places is None:
@@ -102,12 +102,16 @@ def _no_place(here: Standing, setup: Setup) -> str:
     return f"waits for a healthy node: {match}, {tainted}{failed}"
 
 
-def pods_wait(here: Standing) -> str:
-    found = [text for pod in (*here.workers, *([here.launcher] if here.launcher else [])) if (text := why(pod))]
+def describe_pending_pods(here: JobState) -> str:
+    found = [
+        text
+        for pod in (*here.workers, *([here.launcher] if here.launcher else []))
+        if (text := describe_pending_pod(pod))
+    ]
     return _several(found)
 
 
-def why(pod: JobPod) -> str:
+def describe_pending_pod(pod: JobPod) -> str:
     """Only what does not pass by itself: scheduling, images, configuration."""
     for each in pod.status.conditions:
         if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":

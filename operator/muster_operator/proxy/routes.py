@@ -15,13 +15,13 @@ from starlette.routing import Route
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Identity
-from muster_operator.job.partition_api import Entry, Refusal, Why, Wish
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest, RefusalReason
 from muster_operator.proxy.core import Core
 from muster_operator.proxy.free_capacity import is_power_of_two, sizes
 
 BODY_LIMIT = 16 << 10  # bytes
 REVIEW_S = 10.0
-_STATUS: Mapping[Why, int] = {
+_STATUS: Mapping[RefusalReason, int] = {
     "Invalid": 400,
     "NotOurs": 409,
     "NoRoom": 409,
@@ -39,7 +39,7 @@ class Reviewer(Protocol):
 
 
 class _Answered(Exception):
-    def __init__(self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, refusal: PartitionRefusal, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(refusal.message)
         self.response = _json(refusal, status, headers)
 
@@ -87,7 +87,7 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
         if entry is None:
             problem = store.unreadable.get(name)
             told = f"partition {name[:80]}: {problem or 'not in the tracker'}"
-            return _json(Refusal(why="Refused", message=told), 409 if problem else 404)
+            return _json(PartitionRefusal(why="Refused", message=told), 409 if problem else 404)
         return _json(entry)
 
     async def health(_: Request) -> Response:
@@ -112,7 +112,7 @@ def make_app(core: Core, reviews: Reviewer, *, allowed: frozenset[tuple[str, str
                 identity = await reviews.who(token.strip())
         except (ApiError, ConfigError, TimeoutError) as error:
             told = f"who asks cannot be found out: {error or 'no answer of the API server'}"
-            raise _Answered(503, Refusal(why="Unreachable", message=told)) from error
+            raise _Answered(503, PartitionRefusal(why="Unreachable", message=told)) from error
         if identity is None:
             raise _denied(401, "the API server does not know this token")
         if identity.service_account not in allowed:
@@ -139,14 +139,14 @@ def _plain(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{phrase}\n", error.status_code, headers=error.headers)
 
 
-def _taken(taken: Entry | Refusal) -> Response:
-    if isinstance(taken, Refusal):
+def _taken(taken: PartitionEntry | PartitionRefusal) -> Response:
+    if isinstance(taken, PartitionRefusal):
         return _json(taken, _STATUS[taken.why])
     return _json(taken, 200 if taken.state == "active" else 202)
 
 
-def _freed(freed: Entry | Refusal | None) -> Response:
-    if isinstance(freed, Refusal):
+def _freed(freed: PartitionEntry | PartitionRefusal | None) -> Response:
+    if isinstance(freed, PartitionRefusal):
         return _json(freed, _STATUS[freed.why])
     return _json({}) if freed is None else _json(freed, 202)
 
@@ -160,18 +160,18 @@ def _size(body: bytes, max_ipus: int) -> int:
     try:
         size = msgspec.json.decode(body, type=_Asked).size
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _Answered(400, Refusal(why="Invalid", message=f"{error}; {expected}")) from error
+        raise _Answered(400, PartitionRefusal(why="Invalid", message=f"{error}; {expected}")) from error
     if not is_power_of_two(size) or size > max_ipus:
-        raise _Answered(400, Refusal(why="Invalid", message=f"size: {size}; {expected}"))
+        raise _Answered(400, PartitionRefusal(why="Invalid", message=f"size: {size}; {expected}"))
     return size
 
 
-def _wish(body: bytes) -> Wish:
+def _wish(body: bytes) -> PartitionRequest:
     try:
-        return msgspec.json.decode(body, type=Wish)
+        return msgspec.json.decode(body, type=PartitionRequest)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         expected = "expected a JSON object with job, namespace, name, instance, attempt, size and gcds"
-        raise _Answered(400, Refusal(why="Invalid", message=f"{error}; {expected}")) from error
+        raise _Answered(400, PartitionRefusal(why="Invalid", message=f"{error}; {expected}")) from error
 
 
 async def _body(request: Request) -> bytes:
@@ -180,13 +180,13 @@ async def _body(request: Request) -> bytes:
     async for chunk in request.stream():
         read += chunk
         if len(read) > BODY_LIMIT:
-            raise _Answered(413, Refusal(why="Invalid", message=f"body: more than {BODY_LIMIT} bytes"))
+            raise _Answered(413, PartitionRefusal(why="Invalid", message=f"body: more than {BODY_LIMIT} bytes"))
     return read
 
 
 def _denied(status: int, message: str) -> _Answered:
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
-    return _Answered(status, Refusal(why="Refused", message=message), headers)
+    return _Answered(status, PartitionRefusal(why="Refused", message=message), headers)
 
 
 def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

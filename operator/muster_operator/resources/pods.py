@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import UnsetType
 
 from muster_operator.job import checkpoint, names
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, has_launcher, instances, workers_per_instance
 from muster_operator.resources import environment, placement
 from muster_operator.resources.config import HOSTFILE, KUBECTL_AT, KUBEEXEC, MOUNTED_AT
@@ -56,19 +56,21 @@ _NOT_THE_LAUNCHERS = frozenset(
 )
 
 
-def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup, *, avoid: Iterable[str] = ()) -> Body:
+def build_worker(
+    job: IPUJob, index: int, entry: PartitionEntry, attempt: int, setup: JobSetup, *, avoid: Iterable[str] = ()
+) -> Body:
     """index: instance x workers of an instance + worker; entry: its instance's partition; avoid: nodes."""
     instance, number = divmod(index, workers_per_instance(job.spec))
     spec = _spec(job, setup, [entry.selector], avoid)
     spec.setdefault("restartPolicy", "Never")  # starting again is the job's own business
-    env = environment.of_worker(job, instance, number, entry, setup)
+    env = environment.worker_environment(job, instance, number, entry, setup)
     main = main_container(job)["name"]
     spec["containers"] = [
         _privileged(
             {
                 "terminationMessagePolicy": LAST_WORDS,
                 **container,
-                "env": environment.merged(env, container.get("env") or (), environment.PARTITION_VARIABLES),
+                "env": environment.merge_environment(env, container.get("env") or (), environment.PARTITION_VARIABLES),
                 **(_asleep(container) if container["name"] == main and has_launcher(job.spec) else {}),
                 **(_saves(job, container) if container["name"] == main and not has_launcher(job.spec) else {}),
             },
@@ -82,7 +84,9 @@ def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup, *,
     return _pod(job, names.worker_pod(job.metadata.name, index), marks, spec)
 
 
-def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup, *, avoid: Iterable[str] = ()) -> Body:
+def build_launcher(
+    job: IPUJob, entries: Iterable[PartitionEntry], attempt: int, setup: JobSetup, *, avoid: Iterable[str] = ()
+) -> Body:
     """entries: all of the job's partitions. Its main container is named as the workers' is. avoid: nodes."""
     spec = {
         key: value
@@ -100,7 +104,9 @@ def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup, 
         "name": main["name"],
         **{key: main[key] for key in _OF_THE_CONTAINER if key in main},
         "command": SLEEP if isinstance(users, UnsetType) else list(users.command),
-        "env": environment.merged(environment.of_launcher(job, setup), environment.users_of_launcher(job)),
+        "env": environment.merge_environment(
+            environment.launcher_environment(job, setup), environment.users_launcher_environment(job)
+        ),
         "resources": _SMALL,
         "terminationMessagePolicy": LAST_WORDS,
         **_saves(job, {}),
@@ -134,7 +140,7 @@ def _pod(job: IPUJob, name: str, marks: Mapping[str, str], spec: Body) -> Body:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _spec(job: IPUJob, setup: Setup, selectors: Iterable[str], avoid: Iterable[str]) -> Body:
+def _spec(job: IPUJob, setup: JobSetup, selectors: Iterable[str], avoid: Iterable[str]) -> Body:
     """The template's, with network, resolver and placement."""
     spec = copy.deepcopy(pod_spec(job))
     if setup.host_network:
@@ -168,7 +174,7 @@ def _saves(job: IPUJob, container: Mapping[str, Any]) -> Body:
     return {"lifecycle": {**(container.get("lifecycle") or {}), **hook}} if hook else {}
 
 
-def _privileged(container: Body, setup: Setup) -> Body:
+def _privileged(container: Body, setup: JobSetup) -> Body:
     """As the template says where it says anything; it may also have ruled it out."""
     context = container.get("securityContext") or {}
     if setup.privileged and "privileged" not in context and context.get("allowPrivilegeEscalation") is not False:
@@ -176,7 +182,7 @@ def _privileged(container: Body, setup: Setup) -> Body:
     return container
 
 
-def _wait(job: IPUJob, name: str, volume: str, setup: Setup) -> Body:
+def _wait(job: IPUJob, name: str, volume: str, setup: JobSetup) -> Body:
     """Behaviour 21: waits for the workers, and brings kubectl."""
     return {
         "name": name,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.operator.plan.made_jobs import make_entry, make_job, template
 
-from muster_operator.admission.validation import Limits, judge
-from muster_operator.job.snapshot import Setup
-from muster_operator.resources.pods import launcher, worker
+from muster_operator.admission.validation import SpecLimits, review_spec
+from muster_operator.job.snapshot import JobSetup
+from muster_operator.resources.pods import build_launcher, build_worker
 
 SAVE = {"command": ["/bin/save", "--all"]}
 
@@ -21,7 +21,7 @@ def judged(policy: dict[str, Any], **spec: Any) -> tuple[list[str], tuple[str, .
         "healthPolicy": policy,
         **spec,
     }
-    found = judge({"metadata": {"name": "train"}, "spec": whole}, None, Limits())
+    found = review_spec({"metadata": {"name": "train"}, "spec": whole}, None, SpecLimits())
     return [str(error) for error in found.errors], found.warnings
 
 
@@ -106,8 +106,8 @@ def test_what_means_nothing_is_a_warning() -> None:
 def test_63_the_pod_that_leads_saves_the_state_before_it_ends(with_launcher: bool) -> None:
     job = make_job(launcher=with_launcher, healthPolicy={"onFault": "Move", "checkpoint": SAVE})
     entry = make_entry(job)
-    [of_worker] = worker(job, 0, entry, 0, Setup())["spec"]["containers"]
-    [of_launcher] = launcher(job, [entry], 0, Setup())["spec"]["containers"]
+    [of_worker] = build_worker(job, 0, entry, 0, JobSetup())["spec"]["containers"]
+    [of_launcher] = build_launcher(job, [entry], 0, JobSetup())["spec"]["containers"]
     hook = {"preStop": {"exec": {"command": ["/bin/save", "--all"]}}}
     assert of_launcher["lifecycle"] == hook
     assert of_worker.get("lifecycle") == (None if with_launcher else hook)
@@ -119,7 +119,7 @@ def test_63_a_signal_is_sent_by_name_and_sigterm_by_nobody() -> None:
         ("SIGTERM", None),
     ):
         job = make_job(healthPolicy={"onFault": "Move", "checkpoint": {"signal": signal}})
-        [container] = launcher(job, [make_entry(job)], 0, Setup())["spec"]["containers"]
+        [container] = build_launcher(job, [make_entry(job)], 0, JobSetup())["spec"]["containers"]
         found = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
         assert found == words
 

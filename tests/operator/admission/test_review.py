@@ -10,9 +10,9 @@ from tests.operator.admission.specs import Spec, least
 from muster_kube.api.reviews import Identity
 from muster_kube.webhook.review import AdmissionRequest, BadReview, Resource, ReviewAnswer
 from muster_kube.webhook.server import REVIEW_LIMIT
-from muster_operator.admission.defaults import defaulted
+from muster_operator.admission.defaults import apply_defaults
 from muster_operator.admission.review import JOB_LIMIT, Reviewers
-from muster_operator.admission.validation import Limits
+from muster_operator.admission.validation import SpecLimits
 
 FILLED_IN = {
     "/spec/workers/replicas": 1,
@@ -46,7 +46,7 @@ def request(asked: object, stored: object = None, **fields: Any) -> AdmissionReq
 class Asked:
     def __init__(self, *scope: str) -> None:
         self.told: list[tuple[str, str]] = []
-        self.reviewers = Reviewers(Limits(), scope, lambda webhook, answer: self.told.append((webhook, answer)))
+        self.reviewers = Reviewers(SpecLimits(), scope, lambda webhook, answer: self.told.append((webhook, answer)))
 
     async def mutate(self, *asked: Any, **fields: Any) -> ReviewAnswer:
         return await self.reviewers.mutate(request(*asked, **fields))
@@ -64,13 +64,13 @@ async def test_what_is_missing_comes_as_a_patch_and_then_no_more(asked: Asked) -
     answer = await asked.mutate(job(least()))
     assert {each["path"]: each["value"] for each in answer.patch} == FILLED_IN
     assert {each["op"] for each in answer.patch} == {"add"}
-    again = await asked.mutate(job(defaulted(least()).spec))
+    again = await asked.mutate(job(apply_defaults(least()).spec))
     assert (again.allowed, again.patch, again.warnings) == (True, (), ())
     assert asked.told == [("mutate", "allowed")] * 2
 
 
 async def test_an_update_is_filled_in_by_what_is_stored(asked: Asked) -> None:
-    stored = defaulted(least()).spec
+    stored = apply_defaults(least()).spec
     answer = await asked.mutate(job(stored | {"workersPerJobInstance": "2"}), job(stored))
     assert answer.patch == ({"op": "replace", "path": "/spec/workers/replicas", "value": 2},)
 
@@ -81,7 +81,7 @@ async def test_warnings_come_with_the_patch(asked: Asked) -> None:
 
 
 async def test_a_refusal_is_as_the_api_servers_own(asked: Asked) -> None:
-    answer = await asked.validate(job(defaulted(least(ipusPerJobInstance="3", jobInstances=-1)).spec))
+    answer = await asked.validate(job(apply_defaults(least(ipusPerJobInstance="3", jobInstances=-1)).spec))
     assert (answer.allowed, answer.code, answer.reason) == (False, 422, "Invalid")
     assert answer.details is not None
     assert (answer.details["kind"], answer.details["name"]) == ("IPUJob", "job")
@@ -121,7 +121,7 @@ async def test_subresources_and_deletions_are_not_judged(asked: Asked) -> None:
 async def test_a_job_is_never_so_large_that_it_could_not_lose_its_finaliser(asked: Asked) -> None:
     """Behaviour 15: a review that is too large is refused, and an update's holds the job twice."""
     assert 2 * JOB_LIMIT + (1 << 20) < REVIEW_LIMIT
-    small = defaulted(least()).spec
+    small = apply_defaults(least()).spec
     large = small | {"aFieldOfAYearToCome": "<" * JOB_LIMIT}
     for review in (asked.mutate, asked.validate):
         answer = await review(job(large))
@@ -165,7 +165,7 @@ async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_do
     assert answer.patch is not None
     assert {each["path"]: each["value"] for each in answer.patch} == FILLED_IN | {"/spec/suspend": True}
     assert "created suspended; queue team-a starts it" in answer.warnings[0]
-    stored = job(defaulted(least()).spec | {"suspend": True}, labels=labels)
+    stored = job(apply_defaults(least()).spec | {"suspend": True}, labels=labels)
     assert not (await asked.mutate(stored)).patch, "again changes nothing"
     resumed = job(stored["spec"] | {"suspend": False}, labels=labels)
     assert not (await asked.mutate(resumed, stored)).patch

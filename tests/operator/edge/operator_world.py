@@ -14,12 +14,12 @@ from tests.kube.conftest import Asked, FakeApi, Reply, Stream
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import StaticToken
-from muster_operator.act.executor import Hands
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.act.refusal_cache import Memory
-from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.job.types import API_VERSION, FINALIZER, IPUJob, decode
-from muster_operator.observe.cluster import World
+from muster_operator.act.executor import ActionExecutor
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.act.refusal_cache import RefusalCache
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
+from muster_operator.job.types import API_VERSION, FINALIZER, IPUJob, decode_job
+from muster_operator.observe.cluster import ClusterCache
 
 NS = "ns"
 JOBS = f"/apis/graphcore.ai/v1alpha1/namespaces/{NS}/ipujobs"
@@ -62,7 +62,7 @@ def job_object(name: str = "train", *, uid: str = "u1", finalizer: bool = True, 
 
 
 def a_job(name: str = "train", **given: Any) -> IPUJob:
-    return decode(json.dumps(job_object(name, **given)).encode())
+    return decode_job(json.dumps(job_object(name, **given)).encode())
 
 
 def pod_object(name: str, *, owner: str = "u1", version: int = 9, **meta: Any) -> Object:
@@ -96,9 +96,9 @@ class PlayedProxy:
     def handle(self, request: httpx2.Request) -> httpx2.Response:
         key = request.method, request.url.path
         self.asked.append(key)
-        refusal = Refusal(why="Unreachable", message="V-IPU is away")
+        refusal = PartitionRefusal(why="Unreachable", message="V-IPU is away")
         status, body = self.answers.get(key, (503, refusal))
-        if isinstance(body, Entry) and request.method == "PUT":
+        if isinstance(body, PartitionEntry) and request.method == "PUT":
             wish = msgspec.json.decode(request.content)
             body = msgspec.structs.replace(body, instance=wish["instance"], attempt=wish["attempt"])
         return httpx2.Response(status, content=msgspec.json.encode(body))
@@ -133,10 +133,10 @@ class Bench:
         return [asked for asked in self.api.asked if asked.method != "GET"]
 
     client: KubeClient
-    proxy: Proxy
-    world: World
-    memory: Memory
-    hands: Hands
+    proxy: ProxyClient
+    world: ClusterCache
+    memory: RefusalCache
+    hands: ActionExecutor
 
 
 @asynccontextmanager
@@ -153,9 +153,9 @@ async def bench_around(
         async with KubeClient(config, timeout_s=30.0) as client:
             transport = httpx2.MockTransport(answered_by or bench.played.handle)
             bench.client = client
-            bench.proxy = Proxy("http://proxy", StaticToken("t"), may_write=bench.may_write, transport=transport)
+            bench.proxy = ProxyClient("http://proxy", StaticToken("t"), may_write=bench.may_write, transport=transport)
             async with bench.proxy:
-                bench.world = World(
+                bench.world = ClusterCache(
                     client,
                     scope=(),
                     tracker=("muster", "tracker"),
@@ -164,8 +164,8 @@ async def bench_around(
                     on_room=lambda: None,
                     clock=bench.clock,
                 )
-                bench.memory = Memory(bench.clock, random.Random(1))
-                bench.hands = Hands(client, bench.proxy, bench.world, bench.memory)
+                bench.memory = RefusalCache(bench.clock, random.Random(1))
+                bench.hands = ActionExecutor(client, bench.proxy, bench.world, bench.memory)
                 yield bench
     finally:
         await api.stop()

@@ -7,7 +7,7 @@ import pytest
 from tests.operator.proxy.world import FAR_S, World, called, wish
 
 from muster_operator.job.names import partition
-from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.partitions.intents import Waits
 from muster_operator.proxy.tracker.decisions import begun
 from muster_operator.proxy.tracker.entries import written
@@ -20,7 +20,7 @@ async def test_29_each_instance_has_a_partition_of_its_own_and_its_workers_are_g
     for instance in range(2):
         asked = wish(instance=instance, size=8, gcds=2)
         taken = await core.taking.take(called(asked), asked)
-        assert isinstance(taken, Entry)
+        assert isinstance(taken, PartitionEntry)
         assert taken.state == "active"
         assert (taken.controller, taken.selector) == ("v0:8090", "rack=v0")
     assert {n: (h.size, h.gcds) for n, h in world.vipus[0].held.items()} == {
@@ -35,7 +35,7 @@ async def test_29_names_that_would_collide_are_told_apart() -> None:
     core = await world.start()
     one, other = wish("uid-1", name="a-b", namespace="c"), wish("uid-2", name="a", namespace="b-c")
     for asked in (one, other):
-        assert isinstance(await core.taking.take(called(asked), asked), Entry)
+        assert isinstance(await core.taking.take(called(asked), asked), PartitionEntry)
     assert len(world.vipus[0].held) == 2
     await world.kill()
 
@@ -65,11 +65,11 @@ async def test_30_a_higher_attempt_resets_once() -> None:
     again = msgspec.structs.replace(asked, attempt=1)
     for _ in range(2):
         taken = await core.taking.take(called(asked), again)
-        assert isinstance(taken, Entry)
+        assert isinstance(taken, PartitionEntry)
         assert (taken.state, taken.attempt, taken.reset) == ("active", 1, False)
     assert world.vipus[0].calls == [("create", called(asked)), ("reset", called(asked))]
     old = await core.taking.take(called(asked), asked)
-    assert isinstance(old, Refusal)
+    assert isinstance(old, PartitionRefusal)
     assert old.why == "OldAttempt"
     await world.kill()
 
@@ -82,7 +82,7 @@ async def test_30_another_job_is_refused_and_nothing_changes() -> None:
     calls, data = list(world.vipus[0].calls), dict(world.api.data)
     theirs = msgspec.structs.replace(asked, job="uid-2", attempt=9)
     for answer in (await core.taking.take(called(asked), theirs), await core.taking.free(called(asked), "uid-2")):
-        assert isinstance(answer, Refusal)
+        assert isinstance(answer, PartitionRefusal)
         assert answer.why == "NotOurs"
     assert (world.vipus[0].calls, world.api.data) == (calls, data)
     await world.kill()
@@ -95,7 +95,7 @@ async def test_a_higher_attempt_of_another_size_makes_it_anew() -> None:
     await core.taking.take(called(asked), asked)
     other = msgspec.structs.replace(asked, size=8)
     refused = await core.taking.take(called(asked), other)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Invalid"
     await core.taking.take(called(asked), msgspec.structs.replace(other, attempt=1))
     assert world.vipus[0].held[called(asked)].size == 8
@@ -122,7 +122,7 @@ async def test_34_v_ipu_is_down_and_the_entry_says_so_until_it_is_back() -> None
     await core.taking.take(called(asked), asked)
     world.vipus[0].inner.keeper.set_faults(Faults(down=True))
     left = await core.taking.free(called(asked), asked.job)
-    assert isinstance(left, Entry)
+    assert isinstance(left, PartitionEntry)
     assert left.state == "deleting"
     await world.until(lambda: "v0:8090: no answer" in world.api.data[called(asked)], "the reason")
     written = world.api.writes
@@ -141,7 +141,7 @@ async def test_35_let_go_while_it_is_being_made_leaves_nothing() -> None:
     await world.until(lambda: called(asked) in world.vipus[0].held, "it is being made")
     assert await core.taking.free(called(asked), asked.job) is None
     refused = await making
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     await world.quiet()
     assert (world.api.data, world.vipus[0].held) == ({}, {})
     await world.kill()
@@ -164,7 +164,7 @@ async def test_many_intents_go_together_in_few_writes() -> None:
     core = await world.start()
     wishes = [wish(f"uid-{i}", name=f"job{i}", size=1) for i in range(40)]
     taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in wishes))
-    assert all(isinstance(each, Entry) and each.state == "active" for each in taken)
+    assert all(isinstance(each, PartitionEntry) and each.state == "active" for each in taken)
     assert world.api.writes < 40, "40 partitions are 80 changes"
     world.assert_they_agree()
     await world.kill()
@@ -177,7 +177,7 @@ async def test_no_room_is_told_and_costs_no_write() -> None:
     written = world.api.writes
     asked = wish(size=16)
     refused = await core.taking.take(called(asked), asked)
-    assert refused == Refusal(why="NoRoom", message="v0:8090: 0 free blocks of 16 IPUs")
+    assert refused == PartitionRefusal(why="NoRoom", message="v0:8090: 0 free blocks of 16 IPUs")
     assert world.api.writes == written
     await world.kill()
 
@@ -187,7 +187,7 @@ async def test_two_at_once_for_the_last_room_are_one_taken_and_one_refused() -> 
     core = await world.start()
     one, other = wish("uid-1", name="a", size=8), wish("uid-2", name="b", size=8)
     taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in (one, other)))
-    assert sorted(type(each).__name__ for each in taken) == ["Entry", "Refusal"]
+    assert sorted(type(each).__name__ for each in taken) == ["PartitionEntry", "PartitionRefusal"]
     await world.quiet()
     world.assert_they_agree()
     await world.kill()
@@ -215,7 +215,7 @@ async def test_a_partition_that_the_tracker_does_not_know_is_left_alone() -> Non
     world.vipus[0].inner.keeper.create(called(asked), 4, 1)
     core = await world.start()
     refused = await core.taking.take(called(asked), asked)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Refused"
     assert "that the tracker does not know" in refused.message
     assert called(asked) in world.vipus[0].held
@@ -237,7 +237,7 @@ async def test_a_wish_that_cannot_be_is_refused_by_name(changes: dict[str, objec
     world = World()
     core = await world.start()
     refused = await core.taking.take("p-x-y-0", msgspec.structs.replace(wish(), **changes))
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Invalid"
     assert told in refused.message
     await world.kill()
@@ -252,7 +252,7 @@ async def test_a_name_that_the_tracker_cannot_have_is_refused_and_never_written(
     world = World()
     core = await world.start()
     refused = await core.taking.take(name, wish())
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Invalid"
     assert "expected a name of a job's partition" in refused.message
     await world.quiet()
@@ -266,7 +266,7 @@ async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> Non
     one, other = wish("uid-1"), wish("uid-2")
     taken = await asyncio.gather(*(core.taking.take(called(each), each) for each in (one, other)))
     # whoever comes first has it
-    assert [each.why if isinstance(each, Refusal) else each.state for each in taken] == ["active", "NotOurs"]
+    assert [each.why if isinstance(each, PartitionRefusal) else each.state for each in taken] == ["active", "NotOurs"]
     await world.quiet()
     world.assert_they_agree()
     await world.kill()

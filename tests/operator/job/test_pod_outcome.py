@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from tests.operator.plan.made_jobs import ended_container, make_job, make_pod
 
-from muster_operator.job.pod_outcome import LIMIT, bounded, why
+from muster_operator.job.pod_outcome import LIMIT, describe_failure, shorten
 
 
 def said(**status: Any) -> str:
-    return why(make_pod(make_job(), "train-worker-1", "Failed", **status))
+    return describe_failure(make_pod(make_job(), "train-worker-1", "Failed", **status))
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_a_pod_of_many_failed_containers_keeps_within_the_limit() -> None:
 
 
 def test_words_stand_on_one_line() -> None:
-    assert bounded("a\n  b\tc ") == "a b c"
-    assert bounded("abcdef", 4) == "abc…"
+    assert shorten("a\n  b\tc ") == "a b c"
+    assert shorten("abcdef", 4) == "abc…"

@@ -12,8 +12,8 @@ from tests.operator.edge.operator_world import Bench, Object, a_job, bench_aroun
 
 from muster_kube.api.errors import Conflict
 from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest
-from muster_operator.act.orphans import Orphans
-from muster_operator.job.snapshot import AskNode, Did, WithdrawRequests
+from muster_operator.act.orphans import OrphanCollector
+from muster_operator.job.snapshot import ActionResult, RequestChecks, WithdrawRequests
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 PATH = f"{HEALTHS}/node-a"
@@ -82,17 +82,20 @@ async def test_only_nodes_of_which_something_is_asked_are_listed_and_watched() -
 async def test_a_node_is_asked_beside_what_others_ask_and_once() -> None:
     async with watching() as bench:
         stored = Stored(bench, ANN, OTHER)
-        assert await bench.hands.act(a_job(), AskNode("node-a", OURS)) is Did.DONE
+        assert await bench.hands.act(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7", "ipujob-u1-0-7"]
         [applied] = bench.written()
         assert applied.query["fieldManager"] == "muster-operator-checks"
         assert json.loads(applied.body)["metadata"]["labels"] == {"muster.dev/ipujob-checks": "true"}
         assert bench.world.requests.of_job("u1") == {"node-a": {OURS.id: None}}
-        await bench.hands.act(a_job(), AskNode("node-a", OURS))
+        await bench.hands.act(a_job(), RequestChecks("node-a", OURS))
         assert len(bench.written()) == 1
 
-        assert await bench.hands.act(a_job(), WithdrawRequests("node-a", keep=frozenset({OURS.id}))) is Did.NOTHING
-        assert await bench.hands.act(a_job(), WithdrawRequests("node-a")) is Did.DONE
+        assert (
+            await bench.hands.act(a_job(), WithdrawRequests("node-a", keep=frozenset({OURS.id})))
+            is ActionResult.NOTHING
+        )
+        assert await bench.hands.act(a_job(), WithdrawRequests("node-a")) is ActionResult.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7"]
         assert bench.world.requests.of_job("u1") == {}
         assert list(bench.world.requests.jobs()) == [("ns/other", "u2")]
@@ -125,17 +128,17 @@ async def test_answers_are_seen_once_they_are_final() -> None:
 async def test_a_node_that_cannot_be_asked_is_remembered_and_asked_again_later(reply: Reply, why: str) -> None:
     async with watching() as bench:
         bench.api.on("GET", PATH, reply)
-        assert await bench.hands.act(a_job(), AskNode("node-a", OURS)) is Did.NOTHING
+        assert await bench.hands.act(a_job(), RequestChecks("node-a", OURS)) is ActionResult.NOTHING
         assert bench.memory.unasked("u1") == {"node-a": why}
         assert bench.memory.refused("u1") == {}, "nothing of the job's own was refused"
         assert bench.written() == []
         asked = len(bench.api.asked)
-        await bench.hands.act(a_job(), AskNode("node-a", OURS))
+        await bench.hands.act(a_job(), RequestChecks("node-a", OURS))
         assert len(bench.api.asked) == asked
         assert bench.memory.again_s("u1") is not None
         bench.now += 60.0
         Stored(bench)
-        assert await bench.hands.act(a_job(), AskNode("node-a", OURS)) is Did.DONE
+        assert await bench.hands.act(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
         assert bench.memory.unasked("u1") == {}
 
 
@@ -144,13 +147,13 @@ async def test_who_was_slower_decides_again() -> None:
         bench.api.on("GET", PATH, Reply(200, health(ANN)))
         bench.api.on("PATCH", PATH, failure(409, "Conflict"))
         with pytest.raises(Conflict):
-            await bench.hands.act(a_job(), AskNode("node-a", OURS))
+            await bench.hands.act(a_job(), RequestChecks("node-a", OURS))
 
 
 async def test_a_request_that_may_not_be_withdrawn_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async with watching(health(OURS)) as bench:
         bench.api.on("GET", PATH, failure(403, "Forbidden"))
-        assert await bench.hands.act(a_job(), WithdrawRequests("node-a")) is Did.NOTHING
+        assert await bench.hands.act(a_job(), WithdrawRequests("node-a")) is ActionResult.NOTHING
         assert "a request for checks of node node-a stays" in caplog.text
 
 
@@ -160,5 +163,5 @@ async def test_what_a_job_that_is_no_more_has_asked_is_withdrawn(there: bool) ->
         stored = Stored(bench, OURS, OTHER)
         where = "/apis/graphcore.ai/v1alpha1/namespaces/ns/ipujobs/train"
         bench.api.on("GET", where, Reply(200, job_object()) if there else failure(404, "NotFound"))
-        await Orphans(bench.client, bench.world, bench.hands).give_back("ns/train")
+        await OrphanCollector(bench.client, bench.world, bench.hands).give_back("ns/train")
         assert stored.ids() == ([OURS.id, OTHER.id] if there else [OTHER.id])

@@ -8,10 +8,10 @@ import pytest
 from tests.operator.plan.made_jobs import make_entry, make_job, make_pod, partition_of
 
 from muster_operator.job.partition_api import ipus_of, ipus_text
-from muster_operator.job.snapshot import BadNode, JobPod
-from muster_operator.observe.node_capacity import FleetNode, slim
-from muster_operator.observe.node_health import UNKNOWN_S, Beneath, bad_node, read_quarantine
-from muster_operator.observe.tracker_reader import Tracker
+from muster_operator.job.snapshot import JobPod, NodeProblem
+from muster_operator.observe.node_capacity import FleetNode, project_node
+from muster_operator.observe.node_health import UNKNOWN_S, HardwareHealth, find_node_problem, read_quarantine
+from muster_operator.observe.tracker_reader import TrackerReader
 
 OURS = ("muster.dev/faulty",)
 TAINT = {"key": "muster.dev/faulty", "effect": "NoSchedule"}
@@ -19,7 +19,7 @@ TAINT = {"key": "muster.dev/faulty", "effect": "NoSchedule"}
 
 def node(name: str = "node1", *, ready: str = "True", reason: str = "", **fields: Any) -> FleetNode:
     condition = {"type": "Ready", "status": ready, "reason": reason}
-    return slim(
+    return project_node(
         msgspec.convert(
             {
                 "metadata": {"name": name, **fields.get("metadata", {})},
@@ -51,10 +51,12 @@ class Board:
         self.nodes = Nodes()
         client: Any = None
         nodes: Any = self.nodes
-        self.tracker = Tracker(
+        self.tracker = TrackerReader(
             client, "muster", "t", on_change=lambda _: None, on_room=lambda: None, clock=lambda: self.at
         )
-        self.beneath = Beneath(client, nodes, self.tracker, ("muster", "q"), OURS, self.looked.append, lambda: self.at)
+        self.beneath = HardwareHealth(
+            client, nodes, self.tracker, ("muster", "q"), OURS, self.looked.append, lambda: self.at
+        )
 
     def pod(self, name: str = "train-worker-0") -> JobPod:
         pod = make_pod(make_job(), name)
@@ -72,24 +74,27 @@ class Board:
     ("found", "bad"),
     [
         (node(), None),
-        (node(ready="Unknown", reason="NodeStatusUnknown"), BadNode("NotReady", "it is not Ready (NodeStatusUnknown)")),
-        (faulty(), BadNode("Faulty", "it is tainted by muster.dev/faulty")),
-        (faulty("{not json"), BadNode("Faulty", "it is tainted by muster.dev/faulty")),
+        (
+            node(ready="Unknown", reason="NodeStatusUnknown"),
+            NodeProblem("NotReady", "it is not Ready (NodeStatusUnknown)"),
+        ),
+        (faulty(), NodeProblem("Faulty", "it is tainted by muster.dev/faulty")),
+        (faulty("{not json"), NodeProblem("Faulty", "it is tainted by muster.dev/faulty")),
         (
             faulty(json.dumps({"open": [
                 {"check": "nic", "component": "nic/mlx5_0", "reason": "Slow", "verdict": "WARN"},
                 {"check": "dmesg", "component": "gpu/0000:3b:00.0", "reason": "Xid79", "message": "fell off the bus"},
                 {"check": "memory", "component": "host", "reason": "UncorrectedErrors"},
             ]})),
-            BadNode(
+            NodeProblem(
                 "Faulty",
                 "check dmesg on gpu/0000:3b:00.0: Xid79: fell off the bus; check memory: UncorrectedErrors",
             ),
         ),
     ],
 )  # fmt: skip
-def test_63_a_node_is_bad_for_the_reason_that_the_cluster_gives(found: FleetNode, bad: BadNode | None) -> None:
-    assert bad_node(found, frozenset(OURS)) == bad
+def test_63_a_node_is_bad_for_the_reason_that_the_cluster_gives(found: FleetNode, bad: NodeProblem | None) -> None:
+    assert find_node_problem(found, frozenset(OURS)) == bad
 
 
 def test_63_a_change_of_a_node_is_heard_by_the_jobs_on_it_and_only_once() -> None:
@@ -102,7 +107,7 @@ def test_63_a_change_of_a_node_is_heard_by_the_jobs_on_it_and_only_once() -> Non
     assert board.looked == []
     board.change(faulty())
     assert board.looked == ["default/train"]
-    assert board.beneath.bad_nodes([pod]) == {"node1": BadNode("Faulty", "it is tainted by muster.dev/faulty")}
+    assert board.beneath.bad_nodes([pod]) == {"node1": NodeProblem("Faulty", "it is tainted by muster.dev/faulty")}
     board.change(node())
     assert (board.looked, board.beneath.bad_nodes([pod])) == (["default/train"] * 2, {})
 

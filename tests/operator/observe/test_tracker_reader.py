@@ -5,8 +5,8 @@ import pytest
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_operator.job.partition_api import Entry
-from muster_operator.observe.tracker_reader import HEARD_S, Tracker
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.observe.tracker_reader import HEARD_S, TrackerReader
 
 
 class Bench:
@@ -15,14 +15,14 @@ class Bench:
         self.rooms = 0
         self.now = 0.0
         client = KubeClient(ClusterConfig(origin="test", server="http://127.0.0.1:1"))
-        self.tracker = Tracker(
+        self.tracker = TrackerReader(
             client, "muster", "tracker", on_change=self.changed.append, on_room=self._room, clock=lambda: self.now
         )
 
     def _room(self) -> None:
         self.rooms += 1
 
-    def take(self, **entries: Entry) -> list[str]:
+    def take(self, **entries: PartitionEntry) -> list[str]:
         """What has been told since."""
         self.changed.clear()
         self.tracker.take({name: text(entry) for name, entry in entries.items()})
@@ -37,12 +37,12 @@ def bench() -> Bench:
     return Bench()
 
 
-def text(entry: Entry) -> str:
+def text(entry: PartitionEntry) -> str:
     return msgspec.json.encode(entry).decode()
 
 
-def entry(uid: str = "u1", name: str = "train", **fields: object) -> Entry:
-    return msgspec.convert({"job": uid, "namespace": "ns", "name": name} | fields, type=Entry)
+def entry(uid: str = "u1", name: str = "train", **fields: object) -> PartitionEntry:
+    return msgspec.convert({"job": uid, "namespace": "ns", "name": name} | fields, type=PartitionEntry)
 
 
 def test_only_the_jobs_whose_entries_have_changed_are_told(bench: Bench) -> None:

@@ -23,14 +23,14 @@ from tests.operator.plan.made_jobs import (
     partition_of,
 )
 
-from muster_operator.job.partition_api import Refusal
+from muster_operator.job.partition_api import PartitionRefusal
 from muster_operator.job.snapshot import (
-    DropFinalizer,
+    DeletePod,
     FreePartition,
-    Plan,
-    RemovePod,
+    JobPlan,
+    RecordEvent,
+    RemoveFinalizer,
     TakePartitions,
-    Tell,
 )
 from muster_operator.job.types import IPUJob
 
@@ -85,7 +85,7 @@ def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
         "pod train-launcher on node node1 failed: container main ended with exit code 1; "
         "pod train-worker-0 on node node1 failed: container main ended with exit code 137 (SIGKILL), OOMKilled"
     )
-    assert decided.actions == (Tell("Warning", "IPUJobFailed", said),)
+    assert decided.actions == (RecordEvent("Warning", "IPUJobFailed", said),)
     assert standing(decided) == ("Failed", 0, 1, said)
     assert decided.status is not None
     assert decided.status.conditions[-1].message == f"{said}; its partitions stay until it is deleted"
@@ -122,7 +122,7 @@ def finished(**spec: Any) -> tuple[IPUJob, dict[str, Any]]:
 
 def test_37_a_finished_job_is_never_run_again() -> None:
     job, seen = finished()
-    assert decide(job, **seen) == Plan()
+    assert decide(job, **seen) == JobPlan()
     decided = decide(job, now=NOW + 1e6)  # all has gone, and whoever decides has just started
     assert decided.actions == ()
     assert standing(decided)[::3] == ("Completed", "All instances done")
@@ -135,7 +135,7 @@ def test_37_a_finished_job_is_never_run_again() -> None:
 def test_43_what_is_cleaned_away(policy: str, removed: list[str]) -> None:
     job, seen = finished(cleanPodPolicy=policy)
     decided = decide(job, **seen)
-    assert decided.actions == tuple(RemovePod(name, f"pod-{name}") for name in removed)
+    assert decided.actions == tuple(DeletePod(name, f"pod-{name}") for name in removed)
     seen["pods"] = {name: pod for name, pod in seen["pods"].items() if name not in removed}
     decided = decide(job, **seen)
     freed = (FreePartition("p-train-default-0"),) if policy == "All" else ()
@@ -158,9 +158,9 @@ def test_44_a_suspended_job_has_no_pods_and_then_no_partitions() -> None:
     job = make_job(suspend=True)
     seen = running(job, "Running")
     decided = decide(job, **seen)
-    assert [each for each in decided.actions if isinstance(each, RemovePod)] == [
-        RemovePod("train-worker-0", "pod-train-worker-0"),
-        RemovePod("train-launcher", "pod-train-launcher"),
+    assert [each for each in decided.actions if isinstance(each, DeletePod)] == [
+        DeletePod("train-worker-0", "pod-train-worker-0"),
+        DeletePod("train-launcher", "pod-train-launcher"),
     ]
     assert not [each for each in decided.actions if isinstance(each, FreePartition)]
     assert standing(decided) == ("Pending", 0, 1, "suspended")
@@ -179,7 +179,7 @@ def test_44_resumed_it_begins_anew() -> None:
     job = with_status(make_job(suspend=True), decide(make_job(suspend=True)))
     job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, suspend=False))
     decided = decide(job)
-    assert [type(each) for each in decided.actions] == [TakePartitions, Tell]
+    assert [type(each) for each in decided.actions] == [TakePartitions, RecordEvent]
     assert standing(decided)[0] == "Pending"
 
 
@@ -192,12 +192,12 @@ def test_34_pods_then_partitions_then_the_finaliser() -> None:
     job = make_job(deleted=True, instances=2)
     seen = running(job, "Running", "Running")
     decided = decide(job, **seen)
-    assert {type(each) for each in decided.actions} == {RemovePod}
+    assert {type(each) for each in decided.actions} == {DeletePod}
     assert len(decided.actions) == 3
     decided = decide(job, entries=seen["entries"])
-    assert decided == Plan((FreePartition("p-train-default-0"), FreePartition("p-train-default-1")))
-    assert decide(job) == Plan((DropFinalizer(),))
-    assert decide(make_job(deleted=True, finalizers=())) == Plan()
+    assert decided == JobPlan((FreePartition("p-train-default-0"), FreePartition("p-train-default-1")))
+    assert decide(job) == JobPlan((RemoveFinalizer(),))
+    assert decide(make_job(deleted=True, finalizers=())) == JobPlan()
 
 
 def test_34_pods_and_partitions_on_their_way_out_are_waited_for() -> None:
@@ -205,13 +205,13 @@ def test_34_pods_and_partitions_on_their_way_out_are_waited_for() -> None:
     pod = make_pod(job, "train-worker-0")
     metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2023-11-14T22:13:20Z")
     leaving = {"train-worker-0": msgspec.structs.replace(pod, metadata=metadata)}
-    assert decide(job, pods=leaving, entries=entries(job, 0)) == Plan()
-    assert decide(job, entries=entries(job, 0, state="deleting")) == Plan()
+    assert decide(job, pods=leaving, entries=entries(job, 0)) == JobPlan()
+    assert decide(job, entries=entries(job, 0, state="deleting")) == JobPlan()
 
 
 def test_34_why_it_cannot_go_is_shown() -> None:
     job = make_job(deleted=True)
-    refusal = Refusal(why="Unreachable", message="10.0.0.1:8090 does not answer")
+    refusal = PartitionRefusal(why="Unreachable", message="10.0.0.1:8090 does not answer")
     decided = decide(job, entries=entries(job, 0), refusals={partition_of(job): refusal})
     assert decided.actions == (FreePartition("p-train-default-0"),)
     assert line(decided) == (
@@ -229,11 +229,11 @@ def test_35_a_partition_under_way_is_freed_as_well(state: str) -> None:
 
 def test_34_partitions_of_others_are_none_of_its_business() -> None:
     job = make_job(deleted=True)
-    assert decide(job, entries={partition_of(job): make_entry(make_job("other"))}) == Plan((DropFinalizer(),))
+    assert decide(job, entries={partition_of(job): make_entry(make_job("other"))}) == JobPlan((RemoveFinalizer(),))
 
 
 def test_34_deletion_comes_before_everything_else() -> None:
     cases: list[dict[str, Any]] = [{"suspend": True}, {"instances": 0}, {"cleanPodPolicy": "None"}]
     for spec in cases:
         job = make_job(deleted=True, **spec)
-        assert decide(job) == Plan((DropFinalizer(),))
+        assert decide(job) == JobPlan((RemoveFinalizer(),))

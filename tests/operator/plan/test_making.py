@@ -26,19 +26,19 @@ from tests.operator.plan.made_jobs import (
 
 from muster_operator.job.snapshot import (
     AddFinalizer,
-    Change,
-    DropFinalizer,
+    CreateObject,
+    DeletePod,
     FreePartition,
-    Make,
-    Plan,
-    RemovePod,
+    JobPlan,
+    PatchObject,
+    RemoveFinalizer,
     TakePartitions,
 )
 
 
 def test_16_the_finaliser_comes_before_everything() -> None:
-    assert decide(make_job(finalizers=())) == Plan((AddFinalizer(),))
-    assert decide(make_job(finalizers=("foregroundDeletion",))) == Plan((AddFinalizer(),))
+    assert decide(make_job(finalizers=())) == JobPlan((AddFinalizer(),))
+    assert decide(make_job(finalizers=("foregroundDeletion",))) == JobPlan((AddFinalizer(),))
 
 
 def test_29_31_then_partitions_and_nothing_else() -> None:
@@ -81,8 +81,8 @@ def test_42_pods_of_an_earlier_attempt_go_before_its_partition_is_reset() -> Non
     old = workers(job, "Running") | launcher(job)
     decided = decide(job, entries=entries(job, 0, attempt=0), objects=objects(job), pods=old)
     assert decided.actions == (
-        RemovePod("train-worker-0", "pod-train-worker-0"),
-        RemovePod("train-launcher", "pod-train-launcher"),
+        DeletePod("train-worker-0", "pod-train-worker-0"),
+        DeletePod("train-launcher", "pod-train-launcher"),
     )
 
 
@@ -135,7 +135,7 @@ def test_24_the_pod_is_told_of_its_own_partition() -> None:
     seen = entries(job, 0, controller="a:1") | entries(job, 1, controller="b:2")
     hosts = []
     for each in decide(job, entries=seen).actions:
-        assert isinstance(each, Make)
+        assert isinstance(each, CreateObject)
         env = {one["name"]: one["value"] for one in each.body["spec"]["containers"][0]["env"]}
         hosts.append((env["IPUOF_VIPU_API_HOST"], env["IPUOF_VIPU_API_PARTITION_ID"]))
     assert hosts == [("a", "p-train-default-0"), ("b", "p-train-default-1")]
@@ -147,7 +147,7 @@ def test_28_a_worker_that_was_deleted_comes_back_under_its_name() -> None:
     del seen["pods"]["train-worker-1"]
     decided = decide(job, **seen)
     assert made(decided) == ["Pod train-worker-1"]
-    (again,) = (each for each in decided.actions if isinstance(each, Make))
+    (again,) = (each for each in decided.actions if isinstance(each, CreateObject))
     env = {one["name"]: one["value"] for one in again.body["spec"]["containers"][0]["env"] if "value" in one}
     assert env["IPUOF_VIPU_API_PARTITION_ID"] == "p-train-default-1"
 
@@ -165,7 +165,7 @@ def test_28_not_before_the_old_one_is_gone() -> None:
 def test_19_what_depends_on_the_scale_is_changed_with_it() -> None:
     before, job = make_job(instances=1), make_job(instances=2)
     decided = decide(job, entries=entries(job, 0, 1), objects=objects(before), pods=workers(job, "Running", "Running"))
-    changed = [(each.kind, each.name) for each in decided.actions if isinstance(each, Change)]
+    changed = [(each.kind, each.name) for each in decided.actions if isinstance(each, PatchObject)]
     assert changed == [("ConfigMap", "train-config"), ("Role", "train-launcher")]
     assert made(decided) == [], "the launcher comes once they are as they should be"
 
@@ -174,7 +174,7 @@ def test_a_job_whose_things_are_all_there_asks_for_nothing() -> None:
     for job in (make_job(instances=2), make_job(instances=2, launcher=False)):
         decided = decide(job, **running(job, "Running", "Running"))
         assert decided.actions == ()
-        assert decide(with_status(job, decided), **running(job, "Running", "Running")) == Plan()
+        assert decide(with_status(job, decided), **running(job, "Running", "Running")) == JobPlan()
 
 
 def test_26_a_name_that_others_have_is_told_of_and_tried_again() -> None:
@@ -189,7 +189,7 @@ def test_26_no_partition_is_taken_for_a_job_whose_name_others_have() -> None:
     assert decide(job, foreign={("Pod", "train-worker-0"): "nobody's"}).actions == ()
     job = make_job(launcher=False, instances=2)
     decided = decide(job, entries=entries(job, 0), foreign={("Pod", "train-worker-0"): "nobody's"})
-    assert [type(each) for each in decided.actions] == [Make, TakePartitions], "instances are each their own"
+    assert [type(each) for each in decided.actions] == [CreateObject, TakePartitions], "instances are each their own"
 
 
 def test_26_what_this_job_does_not_need_is_no_obstacle() -> None:
@@ -207,7 +207,7 @@ def test_26_a_pod_with_our_labels_that_others_own_is_left_alone(launched: bool) 
     seen["pods"] |= stray
     assert decide(job, **seen).actions == ()
     deleted = make_job(instances=1, launcher=launched, deleted=True)
-    assert decide(deleted, pods=stray).actions == (DropFinalizer(),)
+    assert decide(deleted, pods=stray).actions == (RemoveFinalizer(),)
 
 
 def test_27_jobs_of_one_name_in_two_namespaces_have_nothing_in_common() -> None:
@@ -216,4 +216,4 @@ def test_27_jobs_of_one_name_in_two_namespaces_have_nothing_in_common() -> None:
     same = make_job(namespace="other", instances=2)
     seen = running(same, "Running", "Running")
     decided = decide(make_job(namespace="default", instances=1), entries=seen["entries"], pods=seen["pods"])
-    assert not [each for each in decided.actions if isinstance(each, RemovePod | FreePartition)]
+    assert not [each for each in decided.actions if isinstance(each, DeletePod | FreePartition)]

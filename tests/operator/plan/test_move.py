@@ -8,8 +8,8 @@ from tests.operator.plan.looking import decide, entries, workers
 from tests.operator.plan.made_jobs import make_job, partition_of, template
 from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
 
-from muster_operator.job.snapshot import AskRoom, BadNode, Setup, TakePartitions, Tell
-from muster_operator.job.types import Condition, IPUJob, RollingUpdate, Status, Strategy
+from muster_operator.job.snapshot import JobSetup, NodeProblem, QueryCapacity, RecordEvent, TakePartitions
+from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, RollingUpdate, Strategy
 from muster_operator.plan.degradation import OVER_S
 from muster_operator.plan.phases import plan
 from muster_operator.resources.template import digest
@@ -27,18 +27,18 @@ def begin(job: IPUJob | None = None, dies_at: int = 0, **policy: Any) -> SickClu
     return cluster
 
 
-def said(cluster: SickCluster) -> Status:
+def said(cluster: SickCluster) -> IPUJobStatus:
     return cluster.jobs[UID].status
 
 
-def degraded(cluster: SickCluster) -> Condition:
+def degraded(cluster: SickCluster) -> IPUJobCondition:
     return next(each for each in said(cluster).conditions if each.type == "HealthDegraded")
 
 
 def told(cluster: SickCluster) -> list[tuple[str, str]]:
     job = cluster.jobs[UID]
     actions = plan(job, cluster.seen(job, {}, {}), cluster.setup).actions
-    return [(each.reason, each.message) for each in actions if isinstance(each, Tell)]
+    return [(each.reason, each.message) for each in actions if isinstance(each, RecordEvent)]
 
 
 def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_again() -> None:
@@ -208,7 +208,7 @@ def test_63_a_node_that_flaps_moves_a_job_three_times_an_hour_at_most() -> None:
 
 
 def test_63_with_no_moves_allowed_it_says_so_once() -> None:
-    cluster = SickCluster(setup=Setup(moves_per_hour=0))
+    cluster = SickCluster(setup=JobSetup(moves_per_hour=0))
     cluster.add(make_job(workers=2, finalizers=(), healthPolicy=MOVE))
     cluster.live()
     cluster.bad["node-b"] = TAINTED
@@ -246,8 +246,8 @@ def test_63_room_is_asked_for_though_another_instance_is_refused_its_partition()
     job = make_job(launcher=False, instances=2, healthPolicy=MOVE)
     bad = {partition_of(job): ("IPU 10.1.5.10/3 is quarantined",)}
     decided = decide(job, pods=workers(job, "Running"), entries=entries(job, 0), bad_ipus=bad)
-    asked = [each for each in decided.actions if isinstance(each, AskRoom | TakePartitions)]
-    assert isinstance(asked[0], AskRoom), "what comes after a refusal is not done"
+    asked = [each for each in decided.actions if isinstance(each, QueryCapacity | TakePartitions)]
+    assert isinstance(asked[0], QueryCapacity), "what comes after a refusal is not done"
 
 
 def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
@@ -292,7 +292,7 @@ def test_63_an_instance_has_moved_once_it_works_again_though_the_others_always_d
 
 def leaving(instances: int = 4) -> SickCluster:
     """Instance 1 moves; its pod hangs on its node until it is taken away by force, 130 s after that."""
-    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"), setup=Setup(moves_per_hour=2))
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"), setup=JobSetup(moves_per_hour=2))
     policy = {**MOVE, "gracePeriodSeconds": 100}
     cluster.add(make_job(launcher=False, instances=instances, finalizers=(), healthPolicy=policy))
     cluster.live()
@@ -339,7 +339,7 @@ def test_51_an_instance_on_a_dead_node_is_replaced_and_ends_no_job(kind: str) ->
 
 
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
-def test_63_a_job_moves_off_a_node_that_is_lost_without_waiting_for_its_pods(bad: BadNode) -> None:
+def test_63_a_job_moves_off_a_node_that_is_lost_without_waiting_for_its_pods(bad: NodeProblem) -> None:
     cluster = begin()
     cluster.bad["node-a"] = bad
     cluster.live(24)
@@ -351,7 +351,7 @@ def test_63_a_job_moves_off_a_node_that_is_lost_without_waiting_for_its_pods(bad
 @pytest.mark.parametrize(("kind", "launcher_status", "restarts"), [("Never", "Failed", 0), ("OnFailure", "Running", 1)])
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
 def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
-    kind: str, launcher_status: str, restarts: int, bad: BadNode
+    kind: str, launcher_status: str, restarts: int, bad: NodeProblem
 ) -> None:
     cluster = begin(make_job(workers=2, finalizers=(), restartPolicy={"type": kind}))
     cluster.bad["node-b"] = bad
@@ -368,9 +368,9 @@ def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
     assert left == (set() if kind == "Never" else {"train-launcher", "train-worker-0", "train-worker-1"})
 
 
-def lost_alone(bad: BadNode, dies_at: int = 0, **policy: Any) -> SickCluster:
+def lost_alone(bad: NodeProblem, dies_at: int = 0, **policy: Any) -> SickCluster:
     """Three instances without a launcher; that on node-b is lost with it, its kubelet never says that it has ended."""
-    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"), setup=Setup(moves_per_hour=1))
+    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"), setup=JobSetup(moves_per_hour=1))
     cluster.add(make_job(launcher=False, instances=3, finalizers=(), healthPolicy=policy or {"onFault": "Keep"}))
     cluster.live()
     cluster.dies_at = dies_at and cluster.writes + dies_at
@@ -382,7 +382,9 @@ def lost_alone(bad: BadNode, dies_at: int = 0, **policy: Any) -> SickCluster:
 
 
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
-def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partition_that_was_reset(bad: BadNode) -> None:
+def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partition_that_was_reset(
+    bad: NodeProblem,
+) -> None:
     cluster = lost_alone(bad)
     status = said(cluster)
     assert (status.launcher_status, status.moves, status.instance_moves) == ("Running", 1, {"1": 1})
@@ -479,7 +481,7 @@ def test_57_an_instance_that_has_moved_before_is_lost_once() -> None:
 
 @pytest.mark.parametrize("end", ["deleted", "suspended", "failed"])
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
-def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: BadNode, end: str) -> None:
+def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: NodeProblem, end: str) -> None:
     cluster = begin(make_job(workers=2, finalizers=(), cleanPodPolicy="All"))
     cluster.bad["node-b"] = bad
     cluster.evict("node-b", grace_s=30)

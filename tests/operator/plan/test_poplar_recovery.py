@@ -6,8 +6,8 @@ from tests.operator.plan.checked_cluster import CheckedCluster
 from tests.operator.plan.made_jobs import ended_container, make_entry, make_job, make_pod, partition_of
 from tests.operator.plan.sick_cluster import SickCluster
 
-from muster_operator.job.snapshot import Seen, Setup, Tell
-from muster_operator.job.types import IPUJob, Status
+from muster_operator.job.snapshot import JobSetup, RecordEvent, Snapshot
+from muster_operator.job.types import IPUJob, IPUJobStatus
 from muster_operator.plan.phases import plan
 
 ERROR = "[Poplar][Load engine] recoverable_runtime_error: [Recovery action: {}] CIUERRVR.IPUSOFTERR error on IPU 0"
@@ -28,7 +28,7 @@ def begin(job: IPUJob) -> SickCluster:
     return cluster
 
 
-def said(cluster: SickCluster) -> Status:
+def said(cluster: SickCluster) -> IPUJobStatus:
     return cluster.jobs[UID].status
 
 
@@ -70,10 +70,10 @@ def test_60_a_full_reset_is_told_with_the_machines_and_restarts_nothing_by_itsel
         "train-launcher": make_pod(job, "train-launcher", "Failed", containerStatuses=[told]),
     }
     entry = make_entry(job, ipus="10.1.5.10/0,1 10.1.5.11/0,1")
-    decided = plan(job, Seen(now=1.7e9, pods=pods, entries={partition_of(job): entry}), Setup())
+    decided = plan(job, Snapshot(now=1.7e9, pods=pods, entries={partition_of(job): entry}), JobSetup())
     assert decided.status is not None
     assert (decided.status.launcher_status, decided.status.moves) == ("Failed", 0)
-    [event] = [each for each in decided.actions if isinstance(each, Tell) and each.reason == "PoplarFullReset"]
+    [event] = [each for each in decided.actions if isinstance(each, RecordEvent) and each.reason == "PoplarFullReset"]
     assert event.message == (
         "pod train-launcher: Poplar asks for FULL_RESET (CIUERRVR.IPUSOFTERR on IPU 0): "
         "power-cycle the IPU-Machine (10.1.5.10, 10.1.5.11)"

@@ -10,8 +10,8 @@ from tests.operator.plan.made_jobs import make_job
 from tests.operator.plan.sick_cluster import TAINTED
 
 from muster_kube.api.times import seconds
-from muster_operator.job.snapshot import Make, Setup
-from muster_operator.job.types import Checked, IPUJob, RestartPolicy, Status
+from muster_operator.job.snapshot import CreateObject, JobSetup
+from muster_operator.job.types import IPUJob, IPUJobStatus, PreFlightStatus, RestartPolicy
 from muster_operator.plan.phases import plan
 from muster_operator.plan.preflight import AVOIDED_S
 
@@ -25,21 +25,21 @@ def checked_job(*, workers: int = 2, on_fault: str = "Keep", **policy: Any) -> I
 
 
 def begin(
-    job: IPUJob | None = None, *, live: int = 8, dies_at: int = 0, setup: Setup | None = None, **says: str
+    job: IPUJob | None = None, *, live: int = 8, dies_at: int = 0, setup: JobSetup | None = None, **says: str
 ) -> CheckedCluster:
     """Two workers on node-a and node-b, node-c free. says: verdicts of node_a, node_b, node_c."""
-    cluster = CheckedCluster(dies_at=dies_at, setup=setup or Setup())
+    cluster = CheckedCluster(dies_at=dies_at, setup=setup or JobSetup())
     cluster.says = {name.replace("_", "-"): verdict for name, verdict in says.items()}
     cluster.add(job or checked_job())
     cluster.live(live)
     return cluster
 
 
-def status(cluster: CheckedCluster) -> Status:
+def status(cluster: CheckedCluster) -> IPUJobStatus:
     return cluster.jobs[UID].status
 
 
-def checked(cluster: CheckedCluster) -> Checked:
+def checked(cluster: CheckedCluster) -> PreFlightStatus:
     found = status(cluster).pre_flight
     assert found is not None
     return found
@@ -172,7 +172,7 @@ def test_nothing_is_asked_before_it_is_known_what_stands_there() -> None:
 
 
 def test_moves_are_bounded_as_those_of_running_jobs_are() -> None:
-    cluster = CheckedCluster(nodes=tuple(f"node-{number}" for number in range(9)), setup=Setup(moves_per_hour=2))
+    cluster = CheckedCluster(nodes=tuple(f"node-{number}" for number in range(9)), setup=JobSetup(moves_per_hour=2))
     cluster.says = dict.fromkeys(cluster.nodes, "FAIL")
     cluster.add(checked_job())
     cluster.live(40)
@@ -204,7 +204,7 @@ def test_a_job_that_can_go_nowhere_gives_back_what_it_holds_and_starts_once_the_
 
 
 def test_where_nothing_is_given_back_the_nodes_are_asked_again_after_an_hour() -> None:
-    cluster = CheckedCluster(nodes=("node-a", "node-b"), setup=Setup(hold_timeout_s=0))
+    cluster = CheckedCluster(nodes=("node-a", "node-b"), setup=JobSetup(hold_timeout_s=0))
     cluster.says = {"node-a": "FAIL"}
     cluster.add(checked_job())
     cluster.live()
@@ -313,7 +313,7 @@ def test_the_launcher_is_not_made_by_who_sees_the_answers_before_the_verdict_is_
     cluster.answer()
     job = cluster.jobs[UID]
     decided = plan(job, cluster.seen(job, {}, {}), cluster.setup)
-    assert not [each for each in decided.actions if isinstance(each, Make)]
+    assert not [each for each in decided.actions if isinstance(each, CreateObject)]
     assert decided.status is not None
     assert decided.status.pre_flight is not None
     assert decided.status.pre_flight.state == "Passed"

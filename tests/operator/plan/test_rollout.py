@@ -14,7 +14,7 @@ from tests.operator.plan.played_cluster import Cluster, Died
 from muster_operator.job import names, status
 from muster_operator.job.types import INSTANCES_LIMIT, IPUJob, Strategy, Workers, instances
 from muster_operator.plan.phases import plan
-from muster_operator.plan.rollout import Bounds, Slot, bounds, rollout
+from muster_operator.plan.rollout import InstanceState, RolloutLimits, plan_rollout, rollout_limits
 from muster_operator.resources.template import digest
 
 
@@ -86,18 +86,18 @@ def look(cluster: Cluster) -> tuple[object, ...]:
 
 
 def test_51_shares_are_of_instances_and_round_as_a_deployments() -> None:
-    assert bounds(make_job(launcher=False, instances=4)) == Bounds(1, 1)
-    assert bounds(make_job(launcher=False, instances=1)) == Bounds(1, 0)
-    assert bounds(service(5, "25%", "25%")) == Bounds(2, 1)
-    assert bounds(service(3, 0, "25%")) == Bounds(0, 1), "neither is none: else nothing could ever go"
-    assert bounds(service(3, 0, 9)) == Bounds(0, 3)
-    assert bounds(service(INSTANCES_LIMIT, 0, "1%")) == Bounds(0, 40)
+    assert rollout_limits(make_job(launcher=False, instances=4)) == RolloutLimits(1, 1)
+    assert rollout_limits(make_job(launcher=False, instances=1)) == RolloutLimits(1, 0)
+    assert rollout_limits(service(5, "25%", "25%")) == RolloutLimits(2, 1)
+    assert rollout_limits(service(3, 0, "25%")) == RolloutLimits(0, 1), "neither is none: else nothing could ever go"
+    assert rollout_limits(service(3, 0, 9)) == RolloutLimits(0, 3)
+    assert rollout_limits(service(INSTANCES_LIMIT, 0, "1%")) == RolloutLimits(0, 40)
 
 
 @pytest.mark.parametrize(("surge", "unavailable"), [(0, 1), (1, 0), (1, 1), (2, 0), (0, 4), ("50%", "25%")])
 def test_51_never_more_are_missing_or_more_than_the_bounds_say(surge: int | str, unavailable: int | str) -> None:
     cluster, uid = begin(service(4, surge, unavailable))
-    limits = bounds(cluster.jobs[uid])
+    limits = rollout_limits(cluster.jobs[uid])
     cluster.edit(uid, workers=of(cluster.jobs[uid], 2))
     seen = cluster.until_done(uid)
     assert min(at_work for at_work, _ in seen) >= 4 - limits.unavailable
@@ -115,7 +115,7 @@ def test_51_the_job_runs_throughout_and_says_how_far_it_is() -> None:
     said = set()
     for _ in range(40):
         cluster.step(uid)
-        assert status.is_true(cluster.jobs[uid].status, status.RUNNING)
+        assert status.has_condition(cluster.jobs[uid].status, status.RUNNING)
         assert cluster.jobs[uid].status.current_replicas >= 3
         said.add(cluster.jobs[uid].status.last_message)
     assert "rolling update: 3 of 4 instances are of the changed template" in said
@@ -219,7 +219,7 @@ def test_a_crd_that_does_not_know_the_adopted_template_yet_makes_no_write_that_c
     decided = plan(cluster.jobs[uid], cluster.seen(cluster.jobs[uid], {}, {}), cluster.setup)
     assert decided.status is not None
     assert msgspec.structs.replace(decided.status, adopted_template="") == cluster.jobs[uid].status
-    assert not status.comes_first(cluster.jobs[uid].status, decided.status), "nothing waits for it"
+    assert not status.is_written_first(cluster.jobs[uid].status, decided.status), "nothing waits for it"
 
 
 def test_an_instance_that_has_succeeded_is_not_repeated() -> None:
@@ -278,11 +278,11 @@ def test_51_59_a_rollout_ends_the_same_wherever_the_operator_ends(kind: Strategy
 
 
 def test_the_highest_goes_first_and_what_does_not_work_before_it() -> None:
-    slots = [Slot(0, True, False), Slot(1, True, True), Slot(2, True, True)]
-    assert rollout(slots, [], Bounds(0, 1)).replace == {0}
-    assert rollout(slots, [], Bounds(0, 2)).replace == {0, 2}
-    assert rollout(slots, [], Bounds(1, 0)).replace == set()
-    assert rollout([Slot(0, False, False), *slots[1:]], [], Bounds(0, 1)).replace == set()
+    slots = [InstanceState(0, True, False), InstanceState(1, True, True), InstanceState(2, True, True)]
+    assert plan_rollout(slots, [], RolloutLimits(0, 1)).replace == {0}
+    assert plan_rollout(slots, [], RolloutLimits(0, 2)).replace == {0, 2}
+    assert plan_rollout(slots, [], RolloutLimits(1, 0)).replace == set()
+    assert plan_rollout([InstanceState(0, False, False), *slots[1:]], [], RolloutLimits(0, 1)).replace == set()
 
 
 class Rollouts(RuleBasedStateMachine):
@@ -332,8 +332,8 @@ class Rollouts(RuleBasedStateMachine):
             self.cluster.turn(self.uid, dies_after=dies_after)
         strategy_now = self.job.spec.workers.strategy
         assert isinstance(strategy_now, Strategy)
-        if strategy_now.type == "RollingUpdate" and not status.is_true(self.job.status, status.RESTARTING):
-            least = min(before, wanted - bounds(self.job).unavailable)
+        if strategy_now.type == "RollingUpdate" and not status.has_condition(self.job.status, status.RESTARTING):
+            least = min(before, wanted - rollout_limits(self.job).unavailable)
             assert self._whole() >= least, "more were taken down than may be missing"
 
     @rule()
@@ -352,7 +352,7 @@ class Rollouts(RuleBasedStateMachine):
     @invariant()
     def it_has_not_ended(self) -> None:
         if hasattr(self, "cluster"):
-            assert not status.finished(self.job.status)
+            assert not status.is_finished(self.job.status)
 
     def teardown(self) -> None:
         if not hasattr(self, "cluster"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.proxy.world import World, called, quarantined, wish
 
-from muster_operator.job.partition_api import Entry, Query, Refusal
+from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal
 from muster_operator.proxy.free_capacity import Layout, spoilt
 from muster_operator.proxy.quarantine import config as quarantine
 from muster_operator.vipu.controller import Ipu
@@ -31,10 +31,10 @@ async def test_53_aligned_free_blocks_are_counted() -> None:
     core = await world.start()
     asked = wish(size=4)
     await core.taking.take(called(asked), asked)
-    assert await core.counting.query(2) == Query(True, 14, "")
-    assert await core.counting.query(64) == Query(True, 0, "")
-    assert await core.counting.query(16) == Query(True, 1, "")
-    assert await core.counting.query(1) == Query(True, 28, "")
+    assert await core.counting.query(2) == PartitionCapacity(True, 14, "")
+    assert await core.counting.query(64) == PartitionCapacity(True, 0, "")
+    assert await core.counting.query(16) == PartitionCapacity(True, 1, "")
+    assert await core.counting.query(1) == PartitionCapacity(True, 28, "")
     await world.kill()
 
 
@@ -44,10 +44,10 @@ async def test_quarantined_ipus_are_left_out(knows_ipus: bool) -> None:
     core = await world.start(quarantined(Ipu("10.1.1.3", 0), Ipu("10.1.1.3", 1), Ipu("10.1.1.8", 3)))
     assert (await core.counting.stats())["total"] == {"used": 0, "available": 29}
     for size, number in ((1, 29), (2, 14), (4, 6), (32, 0)):
-        assert await core.counting.query(size) == Query(True, number, "")
+        assert await core.counting.query(size) == PartitionCapacity(True, number, "")
     asked = wish(size=32)
     refused = await core.taking.take(called(asked), asked)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.message == "v0:8090: 1 free blocks of 32 IPUs, 1 of them with quarantined IPUs"
     assert world.vipus[0].calls == []
     await world.kill()
@@ -67,7 +67,7 @@ async def test_a_partition_that_falls_on_one_is_parked_and_made_elsewhere(knows_
     core = await world.start(quarantined(Ipu("10.1.1.1", 2)))
     asked = wish(size=2)
     taken = [await core.taking.take(called(w), w) for w in (asked, wish(instance=1, size=2), wish(instance=2, size=2))]
-    assert all(isinstance(each, Entry) and each.state == "active" for each in taken)
+    assert all(isinstance(each, PartitionEntry) and each.state == "active" for each in taken)
     await world.quiet()
     [parked] = [name for name in world.vipus[0].held if name.startswith("p-muster-parked-")]
     assert list(world.vipus[0].held[parked].ipus) == [2], "as small as it can be"
@@ -103,7 +103,7 @@ async def test_parking_is_bounded() -> None:
     core = await world.start(quarantined(Ipu("10.1.1.1", 0), Ipu("10.1.1.2", 0)), parked_limit=1)
     asked = wish()
     refused = await core.taking.take(called(asked), asked)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "NoRoom"
     assert "quarantined" in refused.message
     await world.quiet()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.operator.proxy.world import FAR_S, World, called, wish
 
-from muster_operator.job.partition_api import Entry, Query, Refusal
+from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal
 from muster_operator.proxy.controllers.list_source import Listing
 from muster_operator.proxy.controllers.list_syntax import Place, read_address, read_list
 from muster_operator.proxy.controllers.reachable import Reaching
@@ -78,7 +78,7 @@ async def test_55_they_are_tried_in_order_until_one_has_room() -> None:
     for instance in range(3):
         asked = wish(instance=instance)
         taken = await core.taking.take(called(asked), asked)
-        assert isinstance(taken, Entry)
+        assert isinstance(taken, PartitionEntry)
         got.append((taken.controller, taken.selector))
     assert got == [("v0:8090", "rack=v0"), ("v1:8090", "rack=v1"), ("v1:8090", "rack=v1")]
     world.assert_they_agree()
@@ -97,11 +97,11 @@ async def test_55_no_room_that_shows_only_at_the_creation_goes_to_the_next() -> 
     first.inner.keeper.create("theirs", 4, 1)
     asked = wish()
     taken = await core.taking.take(called(asked), asked)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     assert (taken.state, taken.controller) == ("active", "v1:8090")
     other = wish(instance=1)
     refused = await core.taking.take(called(other), other)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "NoRoom"
     assert set(world.api.data) == {called(asked)}
     await world.kill()
@@ -113,13 +113,13 @@ async def test_55_one_that_is_down_is_passed_over_and_named() -> None:
     world.vipus[0].inner.keeper.set_faults(Faults(down=True))
     asked = wish(size=16, gcds=1)
     taken = await core.taking.take(called(asked), asked)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     assert taken.controller == "v1:8090"
-    assert await core.counting.query(2) == Query(True, 0, "v0:8090: no answer")
+    assert await core.counting.query(2) == PartitionCapacity(True, 0, "v0:8090: no answer")
     world.vipus[1].inner.keeper.set_faults(Faults(down=True))
-    assert await core.counting.query(2) == Query(False, 0, "v0:8090: no answer; v1:8090: no answer")
+    assert await core.counting.query(2) == PartitionCapacity(False, 0, "v0:8090: no answer; v1:8090: no answer")
     other = wish(instance=1)
-    assert await core.taking.take(called(other), other) == Refusal(
+    assert await core.taking.take(called(other), other) == PartitionRefusal(
         why="Unreachable", message="v0:8090: no answer; v1:8090: no answer"
     )
     await world.kill()
@@ -134,7 +134,7 @@ async def test_56_a_removed_controllers_live_partition_is_still_let_go() -> None
     listing.take("v1:8090:rack=v1", "test")
     other = wish(instance=1)
     taken = await core.taking.take(called(other), other)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     assert taken.controller == "v1:8090"
     assert await core.taking.free(called(asked), asked.job) is None
     assert world.vipus[0].held == {}
@@ -190,12 +190,12 @@ async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
 
     slow.inner.partition = never  # type: ignore[method-assign,assignment]
     under_way = await core.taking.free(called(first), first.job)
-    assert isinstance(under_way, Entry)
+    assert isinstance(under_way, PartitionEntry)
     assert under_way.state == "deleting"
     assert asked.is_set()
     Listing(core.reaching).take("v1:8090:rack=v1", "test")
     other = wish("uid-2", name="b")
     taken = await core.taking.take(called(other), other)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     slow.inner.partition = real  # type: ignore[method-assign]
     await world.kill()

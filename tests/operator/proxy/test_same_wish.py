@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.operator.proxy.world import World, called, wish
 
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 
 ASKED = wish()
 
@@ -42,13 +42,13 @@ async def test_both_get_the_one_partition_and_no_room_is_kept_for_another(call: 
     first = asyncio.create_task(core.taking.take(called(ASKED), ASKED))
     await held.is_held.wait()
     second = await core.taking.take(called(ASKED), ASKED)
-    assert isinstance(second, Entry)
+    assert isinstance(second, PartitionEntry)
     await world.quiet()
     held.let_go.set()
     assert await first == second
     other = wish("uid-2", name="other")
     taken = await core.taking.take(called(other), other)
-    assert isinstance(taken, Entry), "the other half is free"
+    assert isinstance(taken, PartitionEntry), "the other half is free"
     await world.quiet()
     world.assert_they_agree()
     await world.kill()

@@ -14,7 +14,7 @@ import msgspec
 from muster_kube.api.errors import Conflict, NotFound, Unreachable
 from muster_kube.api.objects import Metadata
 from muster_operator.job.names import partition
-from muster_operator.job.partition_api import Wish
+from muster_operator.job.partition_api import PartitionRequest
 from muster_operator.proxy.controllers.list_source import Listing
 from muster_operator.proxy.core import Core
 from muster_operator.proxy.metrics import Metrics
@@ -268,11 +268,13 @@ class World:
 
 
 def wish(job: str = "uid-1", *, name: str = "train", instance: int = 0, attempt: int = 0, size: int = 4, gcds: int = 1,
-         namespace: str = "default") -> Wish:  # fmt: skip
-    return Wish(job=job, namespace=namespace, name=name, instance=instance, attempt=attempt, size=size, gcds=gcds)
+         namespace: str = "default") -> PartitionRequest:  # fmt: skip
+    return PartitionRequest(
+        job=job, namespace=namespace, name=name, instance=instance, attempt=attempt, size=size, gcds=gcds
+    )
 
 
-def called(asked: Wish) -> str:
+def called(asked: PartitionRequest) -> str:
     return partition(asked.namespace, asked.name, asked.instance)
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from muster_operator.job.partition_api import Query, Refusal
+from muster_operator.job.partition_api import PartitionCapacity, PartitionRefusal
 from muster_operator.proxy.controllers.list_syntax import Place
 from muster_operator.proxy.controllers.measured_calls import Measured
 from muster_operator.proxy.controllers.reachable import Reaching
@@ -90,11 +90,11 @@ class Counting:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def query(self, size: int) -> Query:
+    async def query(self, size: int) -> PartitionCapacity:
         """How many partitions of that size could be made now, one after the other."""
         return await self._shared(("query", size), lambda: self._query(size))
 
-    async def choose(self, name: str, size: int, skip: Collection[str] = ()) -> Place | Refusal:
+    async def choose(self, name: str, size: int, skip: Collection[str] = ()) -> Place | PartitionRefusal:
         """The first controller of the list with room for it, which is kept for ``name`` until :meth:`release`. skip:
         addresses that have said no."""
         silent: list[str] = []
@@ -107,7 +107,7 @@ class Counting:
             try:
                 if await self._in_time(controller, controller.partition(name)) is not None:
                     told = f"{place.address} has a partition {name} that the tracker does not know: remove it there"
-                    return Refusal(why="Refused", message=told)
+                    return PartitionRefusal(why="Refused", message=told)
                 blocks = await self._reserve(controller, name, size)
             except VipuUnreachable as error:
                 silent.append(str(error))
@@ -120,8 +120,8 @@ class Counting:
                 spoils = f", {bad} of them with quarantined IPUs" if bad else ""
                 full.append(f"{place.address}: {blocks.free} free blocks of {size} IPUs{spoils}")
         if full:
-            return Refusal(why="NoRoom", message="; ".join([*full, *silent]))
-        return Refusal(why="Unreachable", message="; ".join(silent) or NO_CONTROLLER)
+            return PartitionRefusal(why="NoRoom", message="; ".join([*full, *silent]))
+        return PartitionRefusal(why="Unreachable", message="; ".join(silent) or NO_CONTROLLER)
 
     def release(self, name: str) -> None:
         """What was kept for it: V-IPU has it, or nobody wants it any more."""
@@ -173,7 +173,7 @@ class Counting:
             log.warning("its IPUs are not counted: %s", error)
             return _Blocks(0)
 
-    async def _query(self, size: int) -> Query:
+    async def _query(self, size: int) -> PartitionCapacity:
         async def ask(place: Place) -> _Blocks | str:
             try:
                 controller = self._reaching.of(place)
@@ -185,7 +185,7 @@ class Counting:
         complaints = [each for each in answers if isinstance(each, str)]
         blocks = [each for each in answers if isinstance(each, _Blocks)]
         message = "; ".join(complaints) or ("" if blocks else NO_CONTROLLER)
-        return Query(available=bool(blocks), num_of_partitions=_left(blocks), message=message)
+        return PartitionCapacity(available=bool(blocks), num_of_partitions=_left(blocks), message=message)
 
     async def _blocks(self, controller: Measured, size: int) -> _Blocks:
         free = await controller.free_blocks(size)

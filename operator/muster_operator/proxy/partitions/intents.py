@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from muster_operator.job.partition_api import Entry, Refusal, Wish
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.proxy.controllers.capacity import Counting
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.partitions.reconciler import Settling
@@ -15,7 +15,7 @@ WAIT_S = 2.0  # for V-IPU
 
 
 class _No(Exception):
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: PartitionRefusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
 
@@ -46,21 +46,21 @@ class Taking:
         self._max_ipus = max_ipus
         self._waits = waits
 
-    async def take(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def take(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         """The entry, active or on its way; or why not. The same wish twice changes nothing."""
         taken = invalid(name, wish, self._max_ipus) or await self._take(name, wish)
-        if isinstance(taken, Refusal):
+        if isinstance(taken, PartitionRefusal):
             self._metrics.refusals.labels(taken.why).inc()
         return taken
 
-    async def free(self, name: str, job: str) -> Entry | Refusal | None:
+    async def free(self, name: str, job: str) -> PartitionEntry | PartitionRefusal | None:
         """None: it is gone, or never was; the entry: under way; or why not."""
         if not job:
-            return Refusal(why="Invalid", message="job: expected the job's uid, as ?job=UID")
+            return PartitionRefusal(why="Invalid", message="job: expected the job's uid, as ?job=UID")
 
-        def let_go(now: Entry | None) -> Entry | None:
+        def let_go(now: PartitionEntry | None) -> PartitionEntry | None:
             changed = freed(name, job, now)
-            if isinstance(changed, Refusal):
+            if isinstance(changed, PartitionRefusal):
                 raise _No(changed)
             return changed
 
@@ -80,20 +80,20 @@ class Taking:
         now = self._store.entry(name)
         return None if now is None or now.job != job else now
 
-    async def _take(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def _take(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         if not self._store.loaded:
             return _not_known(self._store)
         known = self._store.entry(name)
         answered = answer(name, wish, known)
-        if isinstance(answered, Refusal):
+        if isinstance(answered, PartitionRefusal):
             return answered
         if answered is None:
             return await self._begin(name, wish)
         if answered is not known:
 
-            def again(now: Entry | None) -> Entry | None:
+            def again(now: PartitionEntry | None) -> PartitionEntry | None:
                 changed = answer(name, wish, now)
-                if isinstance(changed, Refusal):
+                if isinstance(changed, PartitionRefusal):
                     raise _No(changed)
                 return changed
 
@@ -102,24 +102,26 @@ class Taking:
             except _No as no:
                 return no.refusal
             if written is None:
-                return Refusal(why="Refused", message=f"partition {name} has just gone: ask again")
+                return PartitionRefusal(why="Refused", message=f"partition {name} has just gone: ask again")
             self._metrics.intents.labels("reset").inc()
         return await self._until_active(name, wish)
 
-    async def _begin(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def _begin(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         place = (
-            Refusal(why="Refused", message=f"tracker entry {name} cannot be read: {self._store.unreadable[name]}")
+            PartitionRefusal(
+                why="Refused", message=f"tracker entry {name} cannot be read: {self._store.unreadable[name]}"
+            )
             if name in self._store.unreadable
             else await self._counting.choose(name, wish.size)
         )
-        if isinstance(place, Refusal):
+        if isinstance(place, PartitionRefusal):
             # the same wish that came twice: the other one has made it meanwhile
             return place if self._store.entry(name) is None else await self._take(name, wish)
         meant = begun(wish, place.address, place.selector)
 
-        def begin(now: Entry | None) -> Entry | None:
+        def begin(now: PartitionEntry | None) -> PartitionEntry | None:
             changed = answer(name, wish, now)
-            if isinstance(changed, Refusal):
+            if isinstance(changed, PartitionRefusal):
                 raise _No(changed)
             if changed is None:
                 # before anybody can see it: the watch may bring it before this caller goes on
@@ -135,7 +137,7 @@ class Taking:
         self._metrics.intents.labels("create").inc()
         return await self._until_active(name, wish)
 
-    async def _until_active(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def _until_active(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         entry = self._store.entry(name)
         if entry is not None and entry.state == "active":
             self._counting.release(name)  # of another such wish, which has met this one
@@ -148,20 +150,20 @@ class Taking:
             return refusal
         now = self._store.entry(name)
         answered = answer(name, wish, now)
-        return answered or Refusal(why="Refused", message=f"partition {name} was removed meanwhile")
+        return answered or PartitionRefusal(why="Refused", message=f"partition {name} was removed meanwhile")
 
-    async def _written(self, name: str, decide: Decide) -> Entry | None:
+    async def _written(self, name: str, decide: Decide) -> PartitionEntry | None:
         try:
             async with asyncio.timeout(self._waits.write_s):
                 return await self._store.change(name, decide)
         except TimeoutError as error:
             told = f"the tracker {self._store.name} cannot be written: {self._store.error or 'no answer yet'}"
-            raise _No(Refusal(why="Unreachable", message=told)) from error
+            raise _No(PartitionRefusal(why="Unreachable", message=told)) from error
         except Full as error:
-            raise _No(Refusal(why="Full", message=str(error))) from error
+            raise _No(PartitionRefusal(why="Full", message=str(error))) from error
         except Unreadable as error:
-            raise _No(Refusal(why="Refused", message=str(error))) from error
+            raise _No(PartitionRefusal(why="Refused", message=str(error))) from error
 
 
-def _not_known(store: Store) -> Refusal:
-    return Refusal(why="Unreachable", message=f"the tracker {store.name} is not known yet: {store.error}")
+def _not_known(store: Store) -> PartitionRefusal:
+    return PartitionRefusal(why="Unreachable", message=f"the tracker {store.name} is not known yet: {store.error}")

@@ -14,7 +14,7 @@ import msgspec
 
 from muster_kube.controller.backoff import Backoff
 from muster_operator.job.names import is_parked
-from muster_operator.job.partition_api import Entry, Refusal, ipus_text
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, ipus_text
 from muster_operator.proxy.controllers.capacity import Counting
 from muster_operator.proxy.controllers.measured_calls import Measured
 from muster_operator.proxy.controllers.reachable import Reaching
@@ -66,7 +66,7 @@ class Settling:
         self._wakes: dict[str, asyncio.Event] = {}
         self._parking = Parking(store, metrics, pace, parked_limit, self.verify, self._unanswered_creation)
         self._shrinking = Shrinking(store, self._parking)
-        self._refusals: dict[str, Refusal] = {}
+        self._refusals: dict[str, PartitionRefusal] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._is_ready = asyncio.Event()
         self._is_over = False
@@ -106,7 +106,9 @@ class Settling:
             if entry.state == "active" and entry.controller == address and name not in there
         )
 
-    async def settled(self, name: str, is_over: Callable[[Entry | None], bool], timeout_s: float) -> Refusal | None:
+    async def settled(
+        self, name: str, is_over: Callable[[PartitionEntry | None], bool], timeout_s: float
+    ) -> PartitionRefusal | None:
         """Wait until ``is_over`` of the entry, a refusal, which is returned, or the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -224,7 +226,7 @@ class Settling:
             return None
 
     async def _step(
-        self, name: str, entry: Entry, found: VipuPartition | None, turns: Turns, controller: Measured
+        self, name: str, entry: PartitionEntry, found: VipuPartition | None, turns: Turns, controller: Measured
     ) -> float | None:
         """One step; raises VipuError."""
         if found is not None and found.state == "RESETTING" and entry.reset:
@@ -286,7 +288,7 @@ class Settling:
             turns.failures = 0
         return 0
 
-    async def _create(self, name: str, entry: Entry, turns: Turns, controller: Measured) -> float | None:
+    async def _create(self, name: str, entry: PartitionEntry, turns: Turns, controller: Measured) -> float | None:
         try:
             async with self._parking.calm(entry.controller):
                 if self._store.entry(name) != entry:
@@ -300,14 +302,14 @@ class Settling:
         except NoRoom as error:
             return await self._no_room(name, entry, turns, str(error))
         except VipuError as error:
-            return await self._withdraw(name, entry, turns, Refusal(why="Refused", message=str(error)))
+            return await self._withdraw(name, entry, turns, PartitionRefusal(why="Refused", message=str(error)))
         finally:
             self._counting.release(name)
         turns.fresh = entry.attempt
         return turns.next_poll_s(self._pace)
 
     async def _shrink(
-        self, name: str, entry: Entry, found: VipuPartition | None, turns: Turns, controller: Measured
+        self, name: str, entry: PartitionEntry, found: VipuPartition | None, turns: Turns, controller: Measured
     ) -> float | None:
         if found is None or entry.controller in self._shrinking.given_up:
             turns.verify = False
@@ -322,19 +324,21 @@ class Settling:
         turns.is_sure = False
         turns.late_until = asyncio.get_running_loop().time() + self._pace.late_s
 
-    async def _no_room(self, name: str, entry: Entry, turns: Turns, said: str) -> float | None:
+    async def _no_room(self, name: str, entry: PartitionEntry, turns: Turns, said: str) -> float | None:
         """The next controller, where it is sure that this one has nothing by that name."""
-        refusal = Refusal(why="NoRoom", message=f"{entry.controller}: {said}")
+        refusal = PartitionRefusal(why="NoRoom", message=f"{entry.controller}: {said}")
         if not turns.is_sure:
             return await self._withdraw(name, entry, turns, refusal)
         turns.refused_by.add(entry.controller)
         other = await self._counting.choose(name, entry.size, turns.refused_by)
-        if isinstance(other, Refusal):
+        if isinstance(other, PartitionRefusal):
             return await self._withdraw(name, entry, turns, other)
         await self._write(name, entry, controller=other.address, selector=other.selector)
         return 0
 
-    async def _withdraw(self, name: str, entry: Entry, turns: Turns, refusal: Refusal) -> float | None:
+    async def _withdraw(
+        self, name: str, entry: PartitionEntry, turns: Turns, refusal: PartitionRefusal
+    ) -> float | None:
         """The intent comes to nothing; where V-IPU may have something after all, by way of removing that."""
         log.warning("partition %s is not made: %s: %s", name, refusal.why, refusal.message)
         if turns.is_sure:
@@ -360,7 +364,7 @@ class Settling:
         await self._store.change(name, lambda now: now)
         return 0
 
-    async def _without_controller(self, name: str, entry: Entry) -> float | None:
+    async def _without_controller(self, name: str, entry: PartitionEntry) -> float | None:
         if entry.state == "deleting":
             await self._store.change(name, lambda now: None if now == entry else now)
             return None
@@ -369,7 +373,7 @@ class Settling:
             await self._write(name, entry, message=told)
         return None
 
-    async def _unanswered(self, name: str, entry: Entry, turns: Turns, told: str, error: VipuError) -> float:
+    async def _unanswered(self, name: str, entry: PartitionEntry, turns: Turns, told: str, error: VipuError) -> float:
         """V-IPU said no, or nothing. The entry says so, once: a text that changes each time is not written again."""
         delay_s = self._retries.delay_s(turns.failures, self._rng)
         turns.failures += 1
@@ -379,13 +383,13 @@ class Settling:
                 await self._write(name, entry, message=told)
         return delay_s
 
-    async def _write(self, name: str, entry: Entry, **changes: object) -> None:
+    async def _write(self, name: str, entry: PartitionEntry, **changes: object) -> None:
         """Unless the entry has moved: then the next turn sees what it is now."""
         changed = msgspec.structs.replace(entry, **changes)
         await self._store.change(name, lambda now: changed if now == entry else now)
 
 
-def _sickness(entry: Entry, found: VipuPartition | None, turns: Turns) -> str:
+def _sickness(entry: PartitionEntry, found: VipuPartition | None, turns: Turns) -> str:
     """Why what was made for this attempt is no good; empty: it was not, or is to go anyway."""
     if found is None or entry.state == "deleting":
         return ""

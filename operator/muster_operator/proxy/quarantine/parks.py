@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from muster_operator.job.names import PARKED_PREFIX
-from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.controllers.measured_calls import Measured
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.timing import Pace, Turns
@@ -50,7 +50,9 @@ class Parking:
         """Held while parks of this controller are made smaller: what is created meanwhile would fall on their IPUs."""
         return self._calm[address]
 
-    async def put_in_place_of(self, name: str, entry: Entry, turns: Turns, controller: Measured) -> Refusal | None:
+    async def put_in_place_of(
+        self, name: str, entry: PartitionEntry, turns: Turns, controller: Measured
+    ) -> PartitionRefusal | None:
         """Remove ``name`` and put another one where it lay, so that it comes to lie elsewhere when it is made again.
         Raises VipuError."""
         turns.parks += 1
@@ -60,7 +62,7 @@ class Parking:
         parked = sum(entries[park].state != "deleting" for park in tracker.parked(entries))
         if turns.parks > TRIES or parked >= self._limit:
             told = f"{entry.controller}: V-IPU puts it on quarantined IPUs, and {parked} partitions are parked"
-            return Refusal(why="NoRoom", message=told)
+            return PartitionRefusal(why="NoRoom", message=told)
         park = new_name()
         log.warning("partition %s lies on quarantined IPUs of %s: %s is put in its place", name, entry.controller, park)
         self.under_way.add(park)
@@ -71,7 +73,7 @@ class Parking:
                 await self.create(park, entry.size, controller)
                 await self.appears(park, controller, lambda: self._store.entry(name) == entry)
         except Full as error:
-            return Refusal(why="Full", message=str(error))
+            return PartitionRefusal(why="Full", message=str(error))
         except NoRoom as error:
             # somebody else was faster: the parked one is forgotten, and this one made elsewhere
             log.info("%s is not made: %s", park, error)
@@ -86,7 +88,7 @@ class Parking:
 
     async def mean(self, park: str, name: str, size: int, address: str) -> None:
         """Written before V-IPU is asked. name: what it is there for. Raises Full."""
-        meant = Entry(
+        meant = PartitionEntry(
             job=tracker.PARKED,
             namespace="",
             name=name,

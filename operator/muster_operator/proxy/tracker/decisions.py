@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from muster_operator.job.names import is_parked
-from muster_operator.job.partition_api import Entry, Refusal, Wish
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.proxy.free_capacity import is_power_of_two, sizes
 from muster_operator.proxy.tracker.entries import ASIDE
 from muster_operator.vipu.controller import Ipu, VipuPartition
@@ -37,7 +37,7 @@ class Step(Enum):
     DONE = "done"
 
 
-def invalid(name: str, wish: Wish, max_ipus: int) -> Refusal | None:
+def invalid(name: str, wish: PartitionRequest, max_ipus: int) -> PartitionRefusal | None:
     """What is wrong with a wish in itself."""
     if not _NAME.fullmatch(name) or name.endswith(ASIDE) or is_parked(name):
         return _bad(f"partition {name[:80]!r}: expected a name of a job's partition, p-…")
@@ -54,19 +54,23 @@ def invalid(name: str, wish: Wish, max_ipus: int) -> Refusal | None:
     return None
 
 
-def answer(name: str, wish: Wish, entry: Entry | None) -> Entry | Refusal | None:
+def answer(name: str, wish: PartitionRequest, entry: PartitionEntry | None) -> PartitionEntry | PartitionRefusal | None:
     """None: there is none yet, so it is to be begun. An Entry that is ``entry`` itself: nothing changes. Another one:
     it is to be written first."""
     if entry is None:
         return None
     if entry.job != wish.job:
         whose = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.job
-        return Refusal(why="NotOurs", message=f"partition {name} belongs to another job, {whose} (uid {entry.job})")
+        return PartitionRefusal(
+            why="NotOurs", message=f"partition {name} belongs to another job, {whose} (uid {entry.job})"
+        )
     if wish.attempt < entry.attempt:
         told = f"partition {name}: attempt {wish.attempt} is over: it is at attempt {entry.attempt}"
-        return Refusal(why="OldAttempt", message=told)
+        return PartitionRefusal(why="OldAttempt", message=told)
     if entry.state == "deleting":
-        return Refusal(why="Refused", message=f"partition {name} is being removed: {entry.message or 'not gone yet'}")
+        return PartitionRefusal(
+            why="Refused", message=f"partition {name} is being removed: {entry.message or 'not gone yet'}"
+        )
     if wish.attempt == entry.attempt:
         if (wish.size, wish.gcds) != (entry.size, entry.gcds):
             has = f"{entry.size} IPUs in {entry.gcds} GCDs"
@@ -77,8 +81,8 @@ def answer(name: str, wish: Wish, entry: Entry | None) -> Entry | Refusal | None
     )
 
 
-def begun(wish: Wish, controller: str, selector: str) -> Entry:
-    return Entry(
+def begun(wish: PartitionRequest, controller: str, selector: str) -> PartitionEntry:
+    return PartitionEntry(
         job=wish.job,
         namespace=wish.namespace,
         name=wish.name,
@@ -91,21 +95,21 @@ def begun(wish: Wish, controller: str, selector: str) -> Entry:
     )
 
 
-def freed(name: str, job: str, entry: Entry | None) -> Entry | Refusal | None:
+def freed(name: str, job: str, entry: PartitionEntry | None) -> PartitionEntry | PartitionRefusal | None:
     """What is to be written when ``job`` lets go of it; None: it is gone; ``entry`` itself: nothing changes."""
     if entry is None:
         return None
     if entry.job != job:
-        return Refusal(why="NotOurs", message=f"partition {name} belongs to another job (uid {entry.job})")
+        return PartitionRefusal(why="NotOurs", message=f"partition {name} belongs to another job (uid {entry.job})")
     return entry if entry.state == "deleting" else deleting(entry)
 
 
-def deleting(entry: Entry, message: str = "") -> Entry:
+def deleting(entry: PartitionEntry, message: str = "") -> PartitionEntry:
     return msgspec.structs.replace(entry, state="deleting", reset=False, message=message)
 
 
 def next_step(
-    name: str, entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
+    name: str, entry: PartitionEntry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
 ) -> Step:
     """found: what the entry's controller has under this name, None: nothing, for sure.
 
@@ -122,7 +126,9 @@ def next_step(
     return _creating(entry, found, quarantined, is_fresh=is_fresh)
 
 
-def _creating(entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool) -> Step:
+def _creating(
+    entry: PartitionEntry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
+) -> Step:
     if found is None:
         return Step.CREATE
     if found.state == "REMOVING":
@@ -136,7 +142,7 @@ def _creating(entry: Entry, found: VipuPartition | None, quarantined: Collection
     return Step.RESET if entry.reset and not is_fresh else Step.ACTIVATE
 
 
-def _parked(entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu]) -> Step:
+def _parked(entry: PartitionEntry, found: VipuPartition | None, quarantined: Collection[Ipu]) -> Step:
     """A parked one is made by who needs it; one that was only meant when that process died is not made any more."""
     if found is None:
         return Step.DROP
@@ -147,5 +153,5 @@ def _parked(entry: Entry, found: VipuPartition | None, quarantined: Collection[I
     return Step.SHRINK if not set(found.ipus) <= set(quarantined) else Step.DONE
 
 
-def _bad(message: str) -> Refusal:
-    return Refusal(why="Invalid", message=message)
+def _bad(message: str) -> PartitionRefusal:
+    return PartitionRefusal(why="Invalid", message=message)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from muster_operator.job.names import is_parked
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 
 LIMIT = 1000 << 10  # bytes of what counts below; etcd takes objects of 1.5 MB, a ConfigMap's values 1 MiB
 MESSAGE_LIMIT = 256  # characters
@@ -25,7 +25,7 @@ _RESERVED = MESSAGE_LIMIT // 2  # an entry may grow by its message: room is kept
 class Tracked:
     """entries: by name; unreadable: by name, what is wrong with the value; aside: keys that keep persons' texts."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, PartitionEntry] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     aside: frozenset[str] = frozenset()
 
@@ -33,7 +33,7 @@ class Tracked:
 def read(data: Mapping[str, str], last: tuple[Mapping[str, str], Tracked] | None = None) -> Tracked:
     """Of a ConfigMap's ``data``. last: what was read before, of what data: what is the same is not read again."""
     old, known = last if last is not None else ({}, Tracked())
-    entries: dict[str, Entry] = {}
+    entries: dict[str, PartitionEntry] = {}
     unreadable: dict[str, str] = {}
     aside = {key for key in data if key.endswith(ASIDE)}
     for name, text in data.items():
@@ -43,7 +43,7 @@ def read(data: Mapping[str, str], last: tuple[Mapping[str, str], Tracked] | None
             entries[name] = known.entries[name]
             continue
         try:
-            entry = msgspec.json.decode(text, type=Entry)
+            entry = msgspec.json.decode(text, type=PartitionEntry)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             unreadable[name] = f"expected one line of JSON, an entry of this table: {error}"
             continue
@@ -55,7 +55,7 @@ def read(data: Mapping[str, str], last: tuple[Mapping[str, str], Tracked] | None
     return Tracked(entries, unreadable, frozenset(aside))
 
 
-def written(entry: Entry) -> str:
+def written(entry: PartitionEntry) -> str:
     if len(entry.message) > MESSAGE_LIMIT:
         entry = msgspec.structs.replace(entry, message=f"{entry.message[: MESSAGE_LIMIT - 1]}…")
     # these two for whoever reads it with kubectl, whatever they are
@@ -77,7 +77,7 @@ def costs(data: Mapping[str, str]) -> int:
     return sum(cost(name, text) for name, text in data.items())
 
 
-def used(entries: Mapping[str, Entry]) -> dict[str, int]:
+def used(entries: Mapping[str, PartitionEntry]) -> dict[str, int]:
     """IPUs that jobs hold, by namespace; parked ones are nobody's."""
     sums: dict[str, int] = {}
     for name, entry in entries.items():
@@ -86,7 +86,7 @@ def used(entries: Mapping[str, Entry]) -> dict[str, int]:
     return dict(sorted(sums.items()))
 
 
-def parked(entries: Mapping[str, Entry]) -> Iterable[str]:
+def parked(entries: Mapping[str, PartitionEntry]) -> Iterable[str]:
     return sorted(name for name in entries if is_parked(name))
 
 
@@ -94,7 +94,7 @@ def _bytes(name: str, text: str) -> int:
     return 2 * len(name) + len(text.encode("utf-8", "replace")) + 16
 
 
-def _problem(entry: Entry) -> str:
+def _problem(entry: PartitionEntry) -> str:
     if not entry.job:
         return "job: '': expected the job's uid"
     if entry.size < 1 or entry.size & (entry.size - 1):

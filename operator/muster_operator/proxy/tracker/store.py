@@ -22,7 +22,7 @@ from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.proxy.metrics import Metrics
 from muster_operator.proxy.tracker import entries as tracker
 from muster_operator.proxy.tracker.entries import ASIDE, Tracked
@@ -57,7 +57,7 @@ class Client(Protocol):
     async def patch(self, path: str, body: object, *, type: type[TrackerMap], params: dict[str, str]) -> TrackerMap: ...
 
 
-Decide = Callable[[Entry | None], Entry | None]
+Decide = Callable[[PartitionEntry | None], PartitionEntry | None]
 
 
 @dataclass(eq=False)
@@ -66,8 +66,8 @@ class _Change:
 
     name: str
     decide: Decide
-    done: "asyncio.Future[Entry | None]"
-    outcome: Entry | Exception | None = None
+    done: "asyncio.Future[PartitionEntry | None]"
+    outcome: PartitionEntry | Exception | None = None
 
 
 @dataclass
@@ -104,8 +104,8 @@ class Store:
         self._backoff = backoff
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         self._seen: _Seen | None = None
-        self._lost: dict[str, Entry] = {}
-        self._good: dict[str, Entry] = {}  # the last readable entry of each key that is there
+        self._lost: dict[str, PartitionEntry] = {}
+        self._good: dict[str, PartitionEntry] = {}  # the last readable entry of each key that is there
         self._told: dict[str, str] = {}
         self._cost = 0  # of what the next write will leave there
         self._waiting: deque[_Change] = deque()
@@ -117,20 +117,20 @@ class Store:
     # -- what is known
 
     @property
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, PartitionEntry]:
         """By name; with those that were lost and not yet settled."""
         known = self._seen.tracked.entries if self._seen is not None else {}
         return {**self._lost, **known} if self._lost else known
 
     @property
-    def lost(self) -> Mapping[str, Entry]:
+    def lost(self) -> Mapping[str, PartitionEntry]:
         return self._lost
 
     @property
     def unreadable(self) -> Mapping[str, str]:
         return self._seen.tracked.unreadable if self._seen is not None else {}
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> PartitionEntry | None:
         if self._seen is not None and (found := self._seen.tracked.entries.get(name)) is not None:
             return found
         return self._lost.get(name)
@@ -144,7 +144,7 @@ class Store:
 
     # -- changing it
 
-    async def change(self, name: str, decide: Decide) -> Entry | None:
+    async def change(self, name: str, decide: Decide) -> PartitionEntry | None:
         """The entry as it is once that is written; no write where ``decide`` returns what it was given.
 
         ``decide`` may raise: then nothing of it is written, and it is raised here. It may be called several times, and
