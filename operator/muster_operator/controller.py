@@ -332,12 +332,12 @@ class Operator:
             refused=self._memory.refused(uid),
             entries=entries,
             refusals=self._held_up(uid, entries) if going else self._memory.refusals(uid, TAKING),
-            placeable=self._placeable(job, list(entries.values())),
+            node_capacity=self._node_capacity(job, list(entries.values())),
             bad_nodes=self.world.beneath.bad_nodes(pods.values()),
             bad_ipus=self.world.beneath.bad_ipus(entries),
             room=self._memory.room(uid),
-            asked=self.world.requests.of_job(uid),
-            unasked=self._memory.unasked(uid),
+            requests=self.world.requests.of_job(uid),
+            failed_requests=self._memory.failed_requests(uid),
         )
 
     def _held_up(self, uid: str, entries: Mapping[str, PartitionEntry]) -> dict[str, PartitionRefusal]:
@@ -349,7 +349,7 @@ class Operator:
         }
         return told | self._memory.refusals(uid, FREEING)
 
-    def _placeable(self, job: IPUJob, entries: list[PartitionEntry]) -> NodeCapacity | None:
+    def _node_capacity(self, job: IPUJob, entries: list[PartitionEntry]) -> NodeCapacity | None:
         if not self.world.nodes.synced:
             return None
         spec = job.spec.workers.template.get("spec")

@@ -39,7 +39,7 @@ from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, jobs_path
 from muster_operator.observe.cluster import objects_path as place_of
-from muster_operator.plan.phases import small_objects
+from muster_operator.plan.workload import small_objects
 from muster_operator.resources import pods
 from muster_sandbox.controlplane.audit import Request
 from muster_sandbox.controlplane.cluster import ControlPlane

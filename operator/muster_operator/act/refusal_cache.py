@@ -93,7 +93,7 @@ class RefusalCache:
         held = self._by_job.get(uid, {})
         return {k: v.what for k, v in held.items() if isinstance(v.what, str) and not v.foreign and k[0] != ASKING}
 
-    def unasked(self, uid: str) -> dict[str, str]:
+    def failed_requests(self, uid: str) -> dict[str, str]:
         """Nodes that could not be asked for checks, and why."""
         return {key[1]: str(each.what) for key, each in self._by_job.get(uid, {}).items() if key[0] == ASKING}
 

@@ -88,13 +88,13 @@ class Snapshot:
     """now: seconds since the epoch. pods and objects: ours, by name and by (kind, name). foreign: what stands in the
     way under a name of ours and belongs to others, by (kind, name): whose it is. refused: what the API server did
     not take of late, likewise: why. entries: the tracker's of this job, by partition name; refusals: the proxy's last
-    ones, likewise. placeable: None while nodes are not watched.
+    ones, likewise. node_capacity: None while nodes are not watched.
 
     bad_nodes: by name, of those under its pods; bad_ipus: by partition name, what is wrong with IPUs of it, for people;
     room: how many partitions more of its size there is room for, None: nobody has asked of late.
 
-    asked: its requests in NodeHealths, by node and id, with their answers once they are final; None: not known yet.
-    unasked: nodes that could not be asked of late, and why."""
+    requests: its own in NodeHealths, by node and id, with their answers once they are final; None: not known yet.
+    failed_requests: nodes that could not be asked of late, and why."""
 
     now: float
     pods: Mapping[str, JobPod] = field(default_factory=dict)
@@ -103,12 +103,12 @@ class Snapshot:
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
     entries: Mapping[str, PartitionEntry] = field(default_factory=dict)
     refusals: Mapping[str, PartitionRefusal] = field(default_factory=dict)
-    placeable: NodeCapacity | None = None
+    node_capacity: NodeCapacity | None = None
     bad_nodes: Mapping[str, NodeProblem] = field(default_factory=dict)
     bad_ipus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     room: int | None = None
-    asked: Mapping[str, Mapping[str, RequestAnswer | None]] | None = None
-    unasked: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, Mapping[str, RequestAnswer | None]] | None = None
+    failed_requests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

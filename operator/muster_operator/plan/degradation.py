@@ -47,26 +47,26 @@ class JobFault:
         return self.reason in (*_REASONS.values(), UNFIT)
 
 
-def find_faults(here: JobState) -> tuple[JobFault, ...]:
+def find_faults(state: JobState) -> tuple[JobFault, ...]:
     """Under pods of now that have not ended well; the launcher's first, then by rank."""
-    if not here.seen.bad_nodes and not here.seen.bad_ipus:
+    if not state.snapshot.bad_nodes and not state.snapshot.bad_ipus:
         return ()
     found = []
-    tolerates = placement.tolerates_faulty(here.job)
-    concerned = [pod for pod in _in_order(here) if pod.status.phase != pod_outcome.SUCCEEDED]
+    tolerates = placement.tolerates_faulty(state.job)
+    concerned = [pod for pod in _in_order(state) if pod.status.phase != pod_outcome.SUCCEEDED]
     for pod in concerned:
-        bad = here.seen.bad_nodes.get(pod.spec.node_name)
+        bad = state.snapshot.bad_nodes.get(pod.spec.node_name)
         if bad is None or (bad.kind == "Faulty" and tolerates):
             continue
         text = f"{describe_pod(pod)} is on node {pod.spec.node_name}: {bad.what}"
         found.append(JobFault(_REASONS[bad.kind], text, instance_of(pod), (pod.spec.node_name,)))
-    for instance in range(here.instances) if here.seen.bad_ipus else ():
-        ipus = here.seen.bad_ipus.get(here.partition(instance), ())
+    for instance in range(state.instances) if state.snapshot.bad_ipus else ():
+        ipus = state.snapshot.bad_ipus.get(state.partition(instance), ())
         pods = [pod for pod in concerned if instance_of(pod) == instance]
         if ipus and pods:
             nodes = tuple(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
             where = f", node {', '.join(nodes)}" if nodes else ""
-            text = f"{_several(pods)}{where}: partition {here.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
+            text = f"{_several(pods)}{where}: partition {state.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
             found.append(JobFault(QUARANTINED, text, instance, nodes))
     return tuple(found)
 
@@ -84,10 +84,10 @@ def describe_faults(found: Sequence[JobFault]) -> str:
 
 
 def report_health(
-    here: JobState, status: IPUJobStatus | None, found: Sequence[JobFault], outlook: str, now: float
+    state: JobState, status: IPUJobStatus | None, found: Sequence[JobFault], outlook: str, now: float
 ) -> tuple[IPUJobStatus | None, tuple[RecordEvent, ...]]:
     """With the condition in it; None: there is nothing to write. outlook: what is done about it."""
-    base = status or here.job.status
+    base = status or state.job.status
     known = next((each for each in base.conditions if each.type == DEGRADED), None)
     is_bad = known is not None and known.status == "True"
     tells: tuple[RecordEvent, ...] = ()
@@ -97,19 +97,21 @@ def report_health(
         if known is None or not is_bad:
             return status, tells
         wanted = ("False", ENDED, pod_outcome.shorten(f"the job has ended; until then: {known.message}"))
-    elif has_moved(here.job.status, base):
+    elif has_moved(state.job.status, base):
         assert base.last_move is not None  # noqa: S101 - it has just been written there
         wanted = ("True", MOVING, base.last_move.message)
     elif found:
         text = f"{describe_faults(found)}; {outlook}" if outlook else describe_faults(found)
         wanted = ("True", found[0].reason, pod_outcome.shorten(text))
         tells = tuple(RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_TOLD])
-    elif known is None or not is_bad or (known.reason == MOVING and not (_has_arrived(here) or here.job.spec.suspend)):
+    elif (
+        known is None or not is_bad or (known.reason == MOVING and not (_has_arrived(state) or state.job.spec.suspend))
+    ):
         return status, ()
-    elif known.reason == MOVING and not here.job.spec.suspend:
-        text = _moved(here)
+    elif known.reason == MOVING and not state.job.spec.suspend:
+        text = _moved(state)
         wanted, tells = ("False", MOVED, text), (RecordEvent("Normal", MOVED, text),)
-    elif recovery_delay_s(here, found):
+    elif recovery_delay_s(state, found):
         return status, ()
     else:
         wanted = (
@@ -126,7 +128,7 @@ def report_health(
         status=wanted[0],
         reason=wanted[1],
         message=wanted[2],
-        observed_generation=here.job.metadata.generation,
+        observed_generation=state.job.metadata.generation,
         last_update_time=at,
         last_transition_time=known.last_transition_time if known is not None and known.status == wanted[0] else at,
     )
@@ -134,12 +136,12 @@ def report_health(
     return msgspec.structs.replace(base, conditions=(*others, condition), last_reconcile_time=at), tells
 
 
-def recovery_delay_s(here: JobState, found: Sequence[JobFault]) -> float | None:
+def recovery_delay_s(state: JobState, found: Sequence[JobFault]) -> float | None:
     """Until what was bad may be said to be good again; None: nothing waits for that."""
-    known = next((each for each in here.job.status.conditions if each.type == DEGRADED), None)
+    known = next((each for each in state.job.status.conditions if each.type == DEGRADED), None)
     if found or known is None or known.status != "True":
         return None
-    rest_s = seconds(known.last_update_time) + OVER_S - here.seen.now
+    rest_s = seconds(known.last_update_time) + OVER_S - state.snapshot.now
     return rest_s if 0 < rest_s <= OVER_S else None  # beyond that the clock was set back
 
 
@@ -152,37 +154,39 @@ def nodes_of(pods: Sequence[JobPod]) -> tuple[str, ...]:
     return tuple(sorted({pod.spec.node_name for pod in pods if pod.spec.node_name}))
 
 
-def _has_arrived(here: JobState) -> bool:
+def _has_arrived(state: JobState) -> bool:
     """With all of its pods that are still wanted: while others work, a job runs though an instance is missing."""
-    move = here.job.status.last_move
-    moved = range(here.instances) if move is None or not move.instances else move.instances
-    wanted = [name for each in moved if each < here.instances for name in here.workers_of(each).values()]
-    return here.is_running and all(here.is_there(name) and here.pods[name].status.phase != "Pending" for name in wanted)
+    move = state.job.status.last_move
+    moved = range(state.instances) if move is None or not move.instances else move.instances
+    wanted = [name for each in moved if each < state.instances for name in state.workers_of(each).values()]
+    return state.is_running and all(
+        state.is_there(name) and state.pods[name].status.phase != "Pending" for name in wanted
+    )
 
 
-def _of_move(here: JobState) -> list[JobPod]:
-    move = here.job.status.last_move
-    return [pod for pod in _in_order(here) if move is None or not move.instances or instance_of(pod) in move.instances]
+def _of_move(state: JobState) -> list[JobPod]:
+    move = state.job.status.last_move
+    return [pod for pod in _in_order(state) if move is None or not move.instances or instance_of(pod) in move.instances]
 
 
-def _moved(here: JobState) -> str:
-    move = here.job.status.last_move
+def _moved(state: JobState) -> str:
+    move = state.job.status.last_move
     old = ", ".join(move.nodes) if move is not None and move.nodes else "unknown nodes"
-    new = ", ".join(nodes_of(_of_move(here))) or "no node"
+    new = ", ".join(nodes_of(_of_move(state))) or "no node"
     why = f": {move.message}" if move is not None and move.message else ""
     return pod_outcome.shorten(f"moved from {old} to {new}{why}")
 
 
-def _in_order(here: JobState) -> list[JobPod]:
-    launcher = here.pods.get(here.launcher_name) if here.with_launcher else None
+def _in_order(state: JobState) -> list[JobPod]:
+    launcher = state.pods.get(state.launcher_name) if state.with_launcher else None
     found = [launcher] if launcher is not None else []
     found += [
-        here.pods[name]
-        for instance in (*range(here.instances), *sorted(here.rollout.extras))
-        for name in here.workers_of(instance).values()
-        if name in here.pods
+        state.pods[name]
+        for instance in (*range(state.instances), *sorted(state.rollout.extras))
+        for name in state.workers_of(instance).values()
+        if name in state.pods
     ]
-    return [pod for pod in found if here.is_of_now(pod) and not here.is_going(pod)]
+    return [pod for pod in found if state.is_of_now(pod) and not state.is_going(pod)]
 
 
 def instance_of(pod: JobPod) -> int | None:

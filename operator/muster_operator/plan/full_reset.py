@@ -25,25 +25,25 @@ EVENT = "FullResetChecked"
 _SHOWN = 4
 
 
-def suspect_nodes(here: JobState, pods: Iterable[JobPod], said: IPUJobStatus) -> IPUJobStatus:
+def suspect_nodes(state: JobState, pods: Iterable[JobPod], said: IPUJobStatus) -> IPUJobStatus:
     """``said``, with whom to ask in it where one of ``pods``, which failed, says FULL_RESET."""
     failed = list(pods)
     if (
         not any(poplar_recovery.asks_for_full_reset(pod) for pod in failed)
-        or _until(here.job, here.seen.now) is not None
+        or _until(state.job, state.snapshot.now) is not None
     ):
         return said
     # a launcher tells what its workers said
-    nodes = dict.fromkeys(pod.spec.node_name for pod in (*failed, *here.workers) if pod.spec.node_name)
+    nodes = dict.fromkeys(pod.spec.node_name for pod in (*failed, *state.workers) if pod.spec.node_name)
     if not nodes:
         return said
-    at = times.rfc3339_whole(here.seen.now)
+    at = times.rfc3339_whole(state.snapshot.now)
     return msgspec.structs.replace(said, suspected=FullResetCheck(start_time=at, nodes=tuple(nodes)[:NODES_LIMIT]))
 
 
-def request_checks(job: IPUJob, seen: Snapshot) -> tuple[RequestChecks, ...]:
-    said, until = job.status.suspected, _until(job, seen.now)
-    if said is None or until is None or seen.asked is None:
+def request_checks(job: IPUJob, snapshot: Snapshot) -> tuple[RequestChecks, ...]:
+    said, until = job.status.suspected, _until(job, snapshot.now)
+    if said is None or until is None or snapshot.requests is None:
         return ()
     request = CheckRequest(
         id=_id(job),
@@ -51,7 +51,9 @@ def request_checks(job: IPUJob, seen: Snapshot) -> tuple[RequestChecks, ...]:
         by=names.asked_by(job.metadata.namespace, job.metadata.name),
         expires=times.rfc3339_whole(until),
     )
-    return tuple(RequestChecks(node, request) for node in said.nodes if request.id not in seen.asked.get(node, {}))
+    return tuple(
+        RequestChecks(node, request) for node in said.nodes if request.id not in snapshot.requests.get(node, {})
+    )
 
 
 def request_ids(job: IPUJob, now: float) -> frozenset[str]:
@@ -65,12 +67,12 @@ def time_left_s(job: IPUJob, now: float) -> float | None:
     return until - now if until is not None else None
 
 
-def report_answers(job: IPUJob, seen: Snapshot) -> tuple[RecordEvent, ...]:
+def report_answers(job: IPUJob, snapshot: Snapshot) -> tuple[RecordEvent, ...]:
     """Once all have answered."""
     said = job.status.suspected
-    if said is None or _until(job, seen.now) is None:
+    if said is None or _until(job, snapshot.now) is None:
         return ()
-    answers = {node: (seen.asked or {}).get(node, {}).get(_id(job)) for node in said.nodes}
+    answers = {node: (snapshot.requests or {}).get(node, {}).get(_id(job)) for node in said.nodes}
     if not all(answers.values()):
         return ()
     bad = [f"node {node}: {_in_words(each)}" for node, each in answers.items() if each and each.verdict == Verdict.FAIL]

@@ -7,39 +7,48 @@ from functools import cached_property
 from muster_operator.job import lost_pods, names, pod_outcome
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.pod_outcome import AttemptEnd
-from muster_operator.job.snapshot import JobPod, Snapshot
-from muster_operator.job.status import RESTARTING, RUNNING, has_condition
-from muster_operator.job.types import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
+from muster_operator.job.snapshot import JobPod, JobSetup, Snapshot
+from muster_operator.job.status import RESTARTING, RUNNING, has_condition, is_finished
+from muster_operator.job.types import (
+    FINALIZER,
+    IPUJob,
+    has_launcher,
+    instances,
+    ipus_per_instance,
+    workers_per_instance,
+)
 from muster_operator.plan import rollout as rolling
 from muster_operator.plan.rollout import Rollout
 from muster_operator.resources import placement, template
 from muster_operator.resources.ownership import is_owned
 
 
-def own_pods(job: IPUJob, seen: Snapshot) -> dict[str, JobPod]:
-    """By name. A pod with our labels that another one owns is no business of ours (behaviours 26, 27)."""
-    return {name: pod for name, pod in seen.pods.items() if is_owned(pod.metadata, job)}
-
-
-def own_entries(job: IPUJob, seen: Snapshot) -> dict[str, PartitionEntry]:
-    """By partition name."""
-    return {name: entry for name, entry in seen.entries.items() if entry.job == job.metadata.uid}
-
-
 @dataclass(frozen=True)
 class JobState:
-    """Of a job whose spec is as admission lets it through."""
+    """One job at one moment: all that a phase goes by (:mod:`muster_operator.plan.phases`). Its spec is as admission
+    lets it through."""
 
     job: IPUJob
-    seen: Snapshot
+    snapshot: Snapshot
+    setup: JobSetup
+
+    @property
+    def goes_on(self) -> bool:
+        """It was taken on, and is neither being deleted nor over."""
+        meta = self.job.metadata
+        has_begun = FINALIZER in meta.finalizers and not meta.deletion_timestamp
+        return has_begun and not is_finished(self.job.status)
 
     @cached_property
     def pods(self) -> Mapping[str, JobPod]:
-        return own_pods(self.job, self.seen)
+        """By name. A pod with our labels that another one owns is no business of ours (behaviours 26, 27)."""
+        return {name: pod for name, pod in self.snapshot.pods.items() if is_owned(pod.metadata, self.job)}
 
     @cached_property
     def entries(self) -> Mapping[str, PartitionEntry]:
-        return own_entries(self.job, self.seen)
+        """By partition name."""
+        uid = self.job.metadata.uid
+        return {name: entry for name, entry in self.snapshot.entries.items() if entry.job == uid}
 
     @cached_property
     def instances(self) -> int:
@@ -259,7 +268,10 @@ class JobState:
         return tuple(
             pod
             for name, pod in sorted(self.pods.items())
-            if self.seen.bad_nodes and name in wanted and self.is_of_now(pod) and lost_pods.is_lost(pod, self.seen)
+            if self.snapshot.bad_nodes
+            and name in wanted
+            and self.is_of_now(pod)
+            and lost_pods.is_lost(pod, self.snapshot)
             if not self.is_going(pod)
         )
 
@@ -390,8 +402,8 @@ class JobState:
 
     def _why(self, pod: JobPod) -> str:
         return (
-            lost_pods.describe_loss(pod, self.seen)
-            if lost_pods.is_lost(pod, self.seen)
+            lost_pods.describe_loss(pod, self.snapshot)
+            if lost_pods.is_lost(pod, self.snapshot)
             else pod_outcome.describe_failure(pod)
         )
 

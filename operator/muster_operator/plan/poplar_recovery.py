@@ -44,12 +44,12 @@ def describe_errors(pod: JobPod) -> str:
     return ", ".join(said)
 
 
-def report_full_reset(here: JobState, pods: Iterable[JobPod]) -> tuple[RecordEvent, ...]:
+def report_full_reset(state: JobState, pods: Iterable[JobPod]) -> tuple[RecordEvent, ...]:
     """Of a FULL_RESET: which IPU-Machines it may be."""
     asking = [pod for pod in pods if asks_for_full_reset(pod)]
     if not asking:
         return ()
-    machines = sorted({machine for entry in here.entries.values() for machine, _ in ipus_of(entry)})
+    machines = sorted({machine for entry in state.entries.values() for machine, _ in ipus_of(entry)})
     where = ", ".join(machines[:_SHOWN]) if machines else "not known"
     asked = describe_errors(asking[0])
     text = f"pod {asking[0].metadata.name}: Poplar asks for {asked}: power-cycle the IPU-Machine ({where})"

@@ -33,11 +33,11 @@ def policy_of(job: IPUJob) -> PreFlight | None:
     return said if isinstance(said, PreFlight) and has_launcher(job.spec) else None
 
 
-def is_open(here: JobState) -> bool:
+def is_open(state: JobState) -> bool:
     """The launcher waits for it."""
-    if policy_of(here.job) is None or here.launcher_name in here.pods:
+    if policy_of(state.job) is None or state.launcher_name in state.pods:
         return False
-    return _now(here.job).state != "Passed"
+    return _now(state.job).state != "Passed"
 
 
 def avoided_nodes(job: IPUJob, now: float) -> tuple[str, ...]:
@@ -46,55 +46,55 @@ def avoided_nodes(job: IPUJob, now: float) -> tuple[str, ...]:
     return tuple(each.name for each in said.left if _is_fresh(each, now)) if said is not None else ()
 
 
-def check_nodes(here: JobState) -> JobPlan | None:
+def check_nodes(state: JobState) -> JobPlan | None:
     """What is to be in the status before anything else; None: nothing new."""
-    policy = policy_of(here.job)
-    if policy is None or not is_open(here) or not _all_wait(here):
+    policy = policy_of(state.job)
+    if policy is None or not is_open(state) or not _all_wait(state):
         return None
-    said = _now(here.job)
-    if _failed(here):
+    said = _now(state.job)
+    if _failed(state):
         return None  # it leaves as soon as it may
     if said.state != "Checking":
-        return _begun(here, policy)
-    if _waits(here, policy) and _unanswered(here):
+        return _begun(state, policy)
+    if _waits(state, policy) and _unanswered(state):
         return None
-    return _decided(here, policy)
+    return _decided(state, policy)
 
 
-def request_checks(here: JobState) -> tuple[RequestChecks, ...]:
+def request_checks(state: JobState) -> tuple[RequestChecks, ...]:
     """What is still to be asked. Until it is known what stands there, nothing is."""
-    if here.seen.asked is None or not _is_checking(here):
+    if state.snapshot.requests is None or not _is_checking(state):
         return ()
-    request, asked = _request(here.job), here.seen.asked
-    return tuple(RequestChecks(node, request) for node in _unanswered(here) if request.id not in asked.get(node, {}))
+    request, asked = _request(state.job), state.snapshot.requests
+    return tuple(RequestChecks(node, request) for node in _unanswered(state) if request.id not in asked.get(node, {}))
 
 
-def describe_checks(here: JobState) -> str:
+def describe_checks(state: JobState) -> str:
     """lastMessage while it is waited for; empty: it is not."""
-    policy = policy_of(here.job)
-    if policy is None or not _is_checking(here) or not (waiting := _unanswered(here)):
+    policy = policy_of(state.job)
+    if policy is None or not _is_checking(state) or not (waiting := _unanswered(state)):
         return ""
     what = f"pre-flight: waits for {', '.join(policy.checks)}"
     if len(waiting) > _SHOWN:
-        return f"{what} on more than {_SHOWN} of {len(_nodes(here))} nodes"
-    said = [f"{node} ({why})" if (why := here.seen.unasked.get(node)) else node for node in waiting]
+        return f"{what} on more than {_SHOWN} of {len(_nodes(state))} nodes"
+    said = [f"{node} ({why})" if (why := state.snapshot.failed_requests.get(node)) else node for node in waiting]
     return f"{what} on {', '.join(said)}"
 
 
-def next_change_at(here: JobState) -> float | None:
+def next_change_at(state: JobState) -> float | None:
     """When answers are waited for no longer, or a node is avoided no longer, in seconds since the epoch."""
-    policy, said = policy_of(here.job), here.job.status.pre_flight
-    if policy is None or said is None or not is_open(here):
+    policy, said = policy_of(state.job), state.job.status.pre_flight
+    if policy is None or said is None or not is_open(state):
         return None
-    moments = [times.seconds(each.found_time) + AVOIDED_S for each in said.left if _is_fresh(each, here.seen.now)]
-    if _is_checking(here):
-        moments.append(_deadline(here.job, policy))
+    moments = [times.seconds(each.found_time) + AVOIDED_S for each in said.left if _is_fresh(each, state.snapshot.now)]
+    if _is_checking(state):
+        moments.append(_deadline(state.job, policy))
     return min(moments, default=None)
 
 
-def find_failed_nodes(here: JobState) -> tuple[JobFault, ...]:
+def find_failed_nodes(state: JobState) -> tuple[JobFault, ...]:
     """Nodes that have failed, under workers that wait."""
-    if not is_open(here) or not (failed := _failed(here)):
+    if not is_open(state) or not (failed := _failed(state)):
         return ()
     return tuple(
         JobFault(
@@ -103,7 +103,7 @@ def find_failed_nodes(here: JobState) -> tuple[JobFault, ...]:
             degradation.instance_of(pod),
             (node,),
         )
-        for pod in here.workers
+        for pod in state.workers
         if (node := pod.spec.node_name) in failed
     )
 
@@ -121,27 +121,27 @@ def forget_checks(said: IPUJobStatus) -> IPUJobStatus:
     return msgspec.structs.replace(said, pre_flight=checked)
 
 
-def _begun(here: JobState, policy: PreFlight) -> JobPlan:
-    now, before = here.seen.now, here.job.status
+def _begun(state: JobState, policy: PreFlight) -> JobPlan:
+    now, before = state.snapshot.now, state.job.status
     left = before.pre_flight.left if before.pre_flight is not None else ()
     checked = PreFlightStatus(
         state="Checking",
-        attempt=here.attempt,
+        attempt=state.attempt,
         start_time=times.rfc3339_whole(now),
         message=f"asks for {', '.join(policy.checks)}",
         left=tuple(each for each in left if _is_fresh(each, now)),
     )
-    return JobPlan((), _written(here, checked))
+    return JobPlan((), _written(state, checked))
 
 
-def _decided(here: JobState, policy: PreFlight) -> JobPlan:
-    said, at = _now(here.job), times.rfc3339_whole(here.seen.now)
+def _decided(state: JobState, policy: PreFlight) -> JobPlan:
+    said, at = _now(state.job), times.rfc3339_whole(state.snapshot.now)
     bad, unknown = {}, {}
-    for node in _nodes(here):
-        answer = _answer(here, node)
+    for node in _nodes(state):
+        answer = _answer(state, node)
         if answer is None:
-            why = here.seen.unasked.get(node) or f"no answer within {policy.timeout_seconds} s"
-            if here.seen.asked is None:
+            why = state.snapshot.failed_requests.get(node) or f"no answer within {policy.timeout_seconds} s"
+            if state.snapshot.requests is None:
                 why = "NodeHealths cannot be read"
             unknown[node] = f"pre-flight of {', '.join(policy.checks)}: {why}"
         elif answer.verdict == Verdict.FAIL:
@@ -163,7 +163,7 @@ def _decided(here: JobState, policy: PreFlight) -> JobPlan:
         message=pod_outcome.shorten(text or passed),
         left=(*older, *left)[-LEFT_LIMIT:],
     )
-    return JobPlan(tuple(_tells(bad, unknown, passed)), _written(here, checked))
+    return JobPlan(tuple(_tells(bad, unknown, passed)), _written(state, checked))
 
 
 def _tells(bad: Mapping[str, str], unknown: Mapping[str, str], passed: str) -> Iterator[RecordEvent]:
@@ -182,9 +182,9 @@ def _in_words(policy: PreFlight, answer: RequestAnswer) -> str:
     return pod_outcome.shorten(f"pre-flight of {', '.join(policy.checks)}: {answer.verdict}: {why}", 400)
 
 
-def _written(here: JobState, checked: PreFlightStatus) -> IPUJobStatus:
-    at = times.rfc3339_whole(here.seen.now)
-    return msgspec.structs.replace(here.job.status, pre_flight=checked, last_reconcile_time=at)
+def _written(state: JobState, checked: PreFlightStatus) -> IPUJobStatus:
+    at = times.rfc3339_whole(state.snapshot.now)
+    return msgspec.structs.replace(state.job.status, pre_flight=checked, last_reconcile_time=at)
 
 
 def _request(job: IPUJob) -> CheckRequest:
@@ -218,45 +218,45 @@ def _now(job: IPUJob) -> PreFlightStatus:
     return said if said is not None and said.attempt == job.status.attempt else PreFlightStatus()
 
 
-def _is_checking(here: JobState) -> bool:
-    return is_open(here) and _now(here.job).state == "Checking" and _all_wait(here)
+def _is_checking(state: JobState) -> bool:
+    return is_open(state) and _now(state.job).state == "Checking" and _all_wait(state)
 
 
 def _deadline(job: IPUJob, policy: PreFlight) -> float:
     return times.seconds(_now(job).start_time or "") + policy.timeout_seconds
 
 
-def _waits(here: JobState, policy: PreFlight) -> bool:
+def _waits(state: JobState, policy: PreFlight) -> bool:
     """Longer than that only if the clock was set back."""
-    left_s = _deadline(here.job, policy) - here.seen.now
+    left_s = _deadline(state.job, policy) - state.snapshot.now
     return 0 < left_s <= policy.timeout_seconds + SKEW_S
 
 
-def _all_wait(here: JobState) -> bool:
-    if not here.instances or len(here.made) < here.instances:
+def _all_wait(state: JobState) -> bool:
+    if not state.instances or len(state.made) < state.instances:
         return False
-    return all(pod.spec.node_name and pod.status.phase == "Running" for pod in here.workers)
+    return all(pod.spec.node_name and pod.status.phase == "Running" for pod in state.workers)
 
 
-def _nodes(here: JobState) -> tuple[str, ...]:
-    return degradation.nodes_of(here.workers)
+def _nodes(state: JobState) -> tuple[str, ...]:
+    return degradation.nodes_of(state.workers)
 
 
-def _unanswered(here: JobState) -> tuple[str, ...]:
-    return tuple(node for node in _nodes(here) if _answer(here, node) is None)
+def _unanswered(state: JobState) -> tuple[str, ...]:
+    return tuple(node for node in _nodes(state) if _answer(state, node) is None)
 
 
-def _answer(here: JobState, node: str) -> RequestAnswer | None:
-    return (here.seen.asked or {}).get(node, {}).get(_request_id(here.job))
+def _answer(state: JobState, node: str) -> RequestAnswer | None:
+    return (state.snapshot.requests or {}).get(node, {}).get(_request_id(state.job))
 
 
-def _failed(here: JobState) -> dict[str, RejectedNode]:
+def _failed(state: JobState) -> dict[str, RejectedNode]:
     """Under its workers, found by the checks of this attempt within the last hour."""
-    said = _now(here.job)
+    said = _now(state.job)
     if said.state != "Failed":
         return {}
-    under = set(_nodes(here))
-    return {each.name: each for each in said.left if each.name in under and _is_fresh(each, here.seen.now)}
+    under = set(_nodes(state))
+    return {each.name: each for each in said.left if each.name in under and _is_fresh(each, state.snapshot.now)}
 
 
 def _is_fresh(left: RejectedNode, now: float) -> bool:

@@ -129,7 +129,7 @@ async def test_a_node_that_cannot_be_asked_is_remembered_and_asked_again_later(r
     async with watching() as bench:
         bench.api.on("GET", PATH, reply)
         assert await bench.hands.act(a_job(), RequestChecks("node-a", OURS)) is ActionResult.NOTHING
-        assert bench.memory.unasked("u1") == {"node-a": why}
+        assert bench.memory.failed_requests("u1") == {"node-a": why}
         assert bench.memory.refused("u1") == {}, "nothing of the job's own was refused"
         assert bench.written() == []
         asked = len(bench.api.asked)
@@ -139,7 +139,7 @@ async def test_a_node_that_cannot_be_asked_is_remembered_and_asked_again_later(r
         bench.now += 60.0
         Stored(bench)
         assert await bench.hands.act(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
-        assert bench.memory.unasked("u1") == {}
+        assert bench.memory.failed_requests("u1") == {}
 
 
 async def test_who_was_slower_decides_again() -> None:

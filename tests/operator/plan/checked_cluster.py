@@ -47,13 +47,13 @@ class CheckedCluster(SickCluster):
             if any(name.startswith(prefix) for name in held)
         }
         out = len([node for node in avoided_nodes(job, self.now) if node not in self.bad])
-        assert plain.placeable is not None
+        assert plain.node_capacity is not None
         return Snapshot(
             **{
                 **vars(plain),
-                "placeable": NodeCapacity(plain.placeable.nodes, plain.placeable.healthy - out, out),
-                "asked": asked if self.readable else None,
-                "unasked": dict.fromkeys(self.full, "its NodeHealth has 16 requests already"),
+                "node_capacity": NodeCapacity(plain.node_capacity.nodes, plain.node_capacity.healthy - out, out),
+                "requests": asked if self.readable else None,
+                "failed_requests": dict.fromkeys(self.full, "its NodeHealth has 16 requests already"),
             }
         )
 

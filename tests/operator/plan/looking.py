@@ -23,7 +23,8 @@ from muster_operator.job.snapshot import (
     Snapshot,
 )
 from muster_operator.job.types import IPUJob
-from muster_operator.plan.phases import plan, small_objects
+from muster_operator.plan.phases import plan
+from muster_operator.plan.workload import small_objects
 
 
 def entries(job: IPUJob, *instances: int, **fields: Any) -> dict[str, PartitionEntry]:

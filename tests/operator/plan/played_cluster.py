@@ -80,7 +80,7 @@ class Cluster:
             foreign=foreign,
             entries={name: entry for name, entry in self.tracker.items() if entry.job == uid},
             refusals=refusals,
-            placeable=NodeCapacity(nodes=2, healthy=self.healthy),
+            node_capacity=NodeCapacity(nodes=2, healthy=self.healthy),
         )
 
     # one turn of the operator

@@ -37,7 +37,7 @@ class SickCluster(Cluster):
         return Snapshot(
             **{
                 **vars(plain),
-                "placeable": NodeCapacity(nodes=len(self.nodes), healthy=healthy),
+                "node_capacity": NodeCapacity(nodes=len(self.nodes), healthy=healthy),
                 "bad_nodes": {name: bad for name, bad in self.bad.items() if name in under},
                 "bad_ipus": {name: ipus for name, ipus in self.bad_ipus.items() if name in plain.entries},
                 "room": self.rooms.get(job.metadata.uid),

@@ -59,12 +59,16 @@ class Service(Cluster):
         """(at work, in all) after each step, until every pod is of the present template and nothing more happens."""
         seen = []
         for _ in range(steps):
-            before = (self.writes, self.jobs[uid].status)
+            before = self._moment(uid)
             self.step(uid)
             seen.append((self.at_work(), len(self.pods)))
-            if before == (self.writes, self.jobs[uid].status):
+            if before == self._moment(uid):
                 return seen
         raise AssertionError("it does not come to rest")
+
+    def _moment(self, uid: str) -> tuple[object, ...]:
+        """Pods and partitions, too: they go without a write of the operator's."""
+        return self.writes, self.jobs[uid].status, dict(self.pods), dict(self.tracker)
 
 
 def begin(job: IPUJob, **world: Any) -> tuple[Service, str]:

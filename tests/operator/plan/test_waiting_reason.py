@@ -96,7 +96,7 @@ def test_what_vipu_says_of_a_partition_is_shown() -> None:
     ],
 )
 def test_no_partition_is_taken_without_a_healthy_node(places: NodeCapacity, said: str) -> None:
-    decided = decide(make_job(), placeable=places)
+    decided = decide(make_job(), node_capacity=places)
     assert decided.actions == (RecordEvent("Warning", "NoHealthyNode", said),)
     assert standing(decided) == ("Pending", 0, 1, said)
     assert decided.waits_for_room
@@ -104,23 +104,23 @@ def test_no_partition_is_taken_without_a_healthy_node(places: NodeCapacity, said
 
 def test_a_partition_that_was_asked_for_is_waited_for_whatever_the_nodes() -> None:
     job = make_job()
-    decided = decide(job, placeable=NodeCapacity(1, 0), entries=entries(job, 0, state="creating"))
+    decided = decide(job, node_capacity=NodeCapacity(1, 0), entries=entries(job, 0, state="creating"))
     assert line(decided) == "partition not ready yet!"
 
 
 def test_one_healthy_node_is_enough_for_several_workers() -> None:
-    assert isinstance(decide(make_job(workers=4), placeable=NodeCapacity(1, 1)).actions[0], TakePartitions)
+    assert isinstance(decide(make_job(workers=4), node_capacity=NodeCapacity(1, 1)).actions[0], TakePartitions)
 
 
 def test_a_job_that_tolerates_faulty_nodes_takes_its_partition() -> None:
     job = make_job(healthPolicy={"tolerateFaulty": True})
-    assert isinstance(decide(job, placeable=NodeCapacity(1, 0)).actions[0], TakePartitions)
-    assert not actions_but_events(decide(job, placeable=NodeCapacity(0, 0)))
+    assert isinstance(decide(job, node_capacity=NodeCapacity(1, 0)).actions[0], TakePartitions)
+    assert not actions_but_events(decide(job, node_capacity=NodeCapacity(0, 0)))
 
 
 def test_a_running_job_does_not_wait_for_nodes() -> None:
     job = make_job()
-    assert standing(decide(job, placeable=NodeCapacity(1, 0), **running(job, "Running")))[0] == "Running"
+    assert standing(decide(job, node_capacity=NodeCapacity(1, 0), **running(job, "Running")))[0] == "Running"
 
 
 def test_25_a_node_selector_that_excludes_the_partition_is_told_of() -> None:
