@@ -28,9 +28,10 @@ from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.admission.server import WebhookEndpoint, prepare_webhooks
 from muster_operator.admission.unadmitted import UnadmittedReview
 from muster_operator.admission.validation import SpecLimits
-from muster_operator.controller import WORKERS, Operator
+from muster_operator.controller import WORKERS, JobPlanner, Operator, WriteAccess
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.metrics_server import OwnCertificate, metrics_app
+from muster_operator.observe.cluster import WatchScope
 from muster_operator.plan.phases import plan
 from muster_operator.settings import OperatorSettings
 
@@ -60,16 +61,10 @@ async def run(settings: OperatorSettings) -> int:
         proxy = await stack.enter_async_context(_proxy(settings, config, elector, metrics))
         limits = SpecLimits(max_ipus=settings.max_ipus)
         operator = Operator(
-            client,
-            proxy,
+            WriteAccess(client, proxy, elector.leading),
+            JobPlanner(plan, settings.setup(), UnadmittedReview(limits)),
+            _watch_scope(settings, namespace),
             metrics,
-            settings.setup(),
-            decide=plan,
-            look=UnadmittedReview(limits),
-            may_write=elector.leading,
-            scope=tuple(dict.fromkeys(settings.scope)),
-            tracker=(settings.proxy_namespace or namespace, settings.tracker),
-            quarantine=(settings.quarantine_namespace or settings.proxy_namespace or namespace, settings.quarantine),
         )
         health = await stack.enter_async_context(_listening(settings.host, settings.port))
         measured = await stack.enter_async_context(_listening(settings.host, settings.metrics_port))
@@ -103,6 +98,15 @@ async def run(settings: OperatorSettings) -> int:
                 server.should_exit = True
             await asyncio.wait(serving, timeout=STOP_S)
             await end(*parts, *serving)
+
+
+def _watch_scope(settings: OperatorSettings, namespace: str) -> WatchScope:
+    proxy_namespace = settings.proxy_namespace or namespace
+    return WatchScope(
+        tracker=(proxy_namespace, settings.tracker),
+        quarantine=(settings.quarantine_namespace or proxy_namespace, settings.quarantine),
+        namespaces=tuple(dict.fromkeys(settings.scope)),
+    )
 
 
 def _proxy(

@@ -24,10 +24,11 @@ from muster_kube.api.reviews import Identity
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.admission.unadmitted import UnadmittedReview
 from muster_operator.admission.validation import SpecLimits
-from muster_operator.controller import Operator
+from muster_operator.controller import JobPlanner, Operator, OperatorTiming, WriteAccess
 from muster_operator.job.names import TRACKER
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.metrics import OperatorMetrics
+from muster_operator.observe.cluster import WatchScope
 from muster_operator.plan.phases import plan
 from muster_operator.proxy.controllers.list_source import Listing
 from muster_operator.proxy.core import Core
@@ -244,18 +245,12 @@ class EmbeddedOperator:
         )
         self._proxy = ProxyClient("http://proxy", StaticToken("the operator"), may_write=self._lives, transport=line)
         self.operator = Operator(
-            self._client,
-            self._proxy,
+            WriteAccess(self._client, self._proxy, self._lives),
+            JobPlanner(plan, setup, UnadmittedReview(SpecLimits(max_ipus=setup.max_ipus))),
+            WatchScope((scope[0], TRACKER), namespaces=scope),
             self.metrics,
-            setup,
-            decide=plan,
-            look=UnadmittedReview(SpecLimits(max_ipus=setup.max_ipus)),
-            may_write=self._lives,
-            scope=scope,
-            tracker=(scope[0], TRACKER),
             # restarts begin at whole seconds: rounded down, none has to wait for the next one
-            now=lambda: float(int(time.time())),
-            rng=random.Random(1),
+            OperatorTiming(now=lambda: float(int(time.time())), rng=random.Random(1)),
         )
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []

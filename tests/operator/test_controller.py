@@ -10,11 +10,13 @@ import msgspec
 from tests.kube.conftest import Asked, Reply
 from tests.operator.edge.operator_world import JOBS, NS, Bench, Object, bench_around, failure, job_object, until
 
-from muster_operator.controller import COUNTS_S, LINE_S, LINES, REFUSED_LINE, Operator
+from muster_operator.act.status_writer import COUNTS_S, LINE_S, LINES
+from muster_operator.controller import REFUSED_LINE, JobPlanner, Operator, OperatorTiming, WriteAccess
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import AddFinalizer, CreateObject, JobPlan, JobSetup, RecordEvent, Snapshot
 from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, WorkersStatus
 from muster_operator.metrics import OperatorMetrics
+from muster_operator.observe.cluster import WatchScope
 
 STATUS = f"{JOBS}/train/status"
 EVENTS = f"/api/v1/namespaces/{NS}/events"
@@ -65,16 +67,11 @@ class Leading:
             return decide(job, seen)
 
         self.operator = Operator(
-            bench.client,
-            bench.proxy,
+            WriteAccess(bench.client, bench.proxy, bench.may_write),
+            JobPlanner(counted, JobSetup(), self),
+            WatchScope(tracker=("muster", "tracker")),
             self.metrics,
-            JobSetup(),
-            decide=counted,
-            look=self,
-            may_write=bench.may_write,
-            tracker=("muster", "tracker"),
-            now=lambda: 1.7e9,
-            clock=bench.clock,
+            OperatorTiming(lambda: 1.7e9, bench.clock),
         )
 
     def complete(self, job: IPUJob) -> IPUJob:
@@ -169,7 +166,7 @@ async def test_a_status_of_which_only_numbers_are_new_is_held_back_for_a_moment(
         await until(lambda: it.turns >= 3 and it.at_rest())
         assert len(it.sent(STATUS)) == 1
         it.bench.now += COUNTS_S
-        it.operator._look(f"{NS}/train")
+        it.operator._enqueue(f"{NS}/train")
         await until(lambda: len(it.sent(STATUS)) == 2)
 
 
@@ -182,11 +179,11 @@ async def test_a_line_that_is_another_at_each_look_is_written_a_few_times_and_th
     async with leading(decide) as it:
         for _ in range(3 * LINES):
             turns = it.turns
-            it.operator._look(f"{NS}/train")
+            it.operator._enqueue(f"{NS}/train")
             await until(lambda turns=turns: it.turns > turns and it.at_rest())  # type: ignore[misc]
         assert len(it.sent(STATUS)) == 1 + LINES  # the first says more than its line
         it.bench.now += LINE_S
-        it.operator._look(f"{NS}/train")
+        it.operator._enqueue(f"{NS}/train")
         await until(lambda: len(it.sent(STATUS)) == 2 + LINES)
 
 
@@ -227,7 +224,7 @@ async def test_a_spec_that_breaks_the_rules_is_refused_and_nothing_is_decided() 
         # and it is not looked at with other eyes once that is written
         before = len(it.bench.written())
         for _ in range(3):
-            it.operator._look(f"{NS}/train")
+            it.operator._enqueue(f"{NS}/train")
             await until(lambda: it.operator._queue is not None and not len(it.operator._queue))
         assert len(it.bench.written()) == before
         assert it.turns == 0
@@ -247,7 +244,7 @@ async def test_who_does_not_lead_any_more_decides_nothing() -> None:
         await until(lambda: it.sent(STATUS) and it.at_rest() and it.turns >= 2)
         it.bench.leads = False
         turns = it.turns
-        it.operator._look(f"{NS}/train")
+        it.operator._enqueue(f"{NS}/train")
         await until(it.at_rest)
         assert it.turns == turns
 
@@ -278,7 +275,7 @@ async def test_those_who_wait_for_room_are_woken_once_the_oldest_first() -> None
         entry = PartitionEntry(job="u2", namespace=NS, name="other")
         text = msgspec.json.encode(entry).decode()
         for _ in range(5):
-            it.operator.world.tracker.take({"p": text})
-            it.operator.world.tracker.take({})
+            it.operator.cluster.tracker.update({"p": text})
+            it.operator.cluster.tracker.update({})
         await until(lambda: looked and it.at_rest())
         assert looked == ["train"]

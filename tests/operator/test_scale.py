@@ -19,7 +19,7 @@ async def test_jobs_that_have_pods_or_are_going_stand_before_those_that_have_not
         watching = asyncio.create_task(operator.watch())
         try:
             async with asyncio.timeout(60):
-                await operator.world.wait_synced()
+                await operator.cluster.wait_synced()
             assert len(queue) == 3
             order = [await queue.get() for _ in range(3)]
         finally:

@@ -62,18 +62,18 @@ class ActionExecutor:
         self,
         client: KubeClient,
         proxy: ProxyClient,
-        world: ClusterCache,
-        memory: RefusalCache,
+        cluster: ClusterCache,
+        refusals: RefusalCache,
         *,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> None:
         self._client = client
-        self._world = world
-        self._memory = memory
+        self._cluster = cluster
+        self._refusals = refusals
         self._wrote = wrote
-        self.partitions = PartitionRequester(proxy, world, memory)
+        self.partitions = PartitionRequester(proxy, cluster, refusals)
 
-    async def act(self, job: IPUJob, action: Action) -> ActionResult:
+    async def execute(self, job: IPUJob, action: Action) -> ActionResult:
         """Raises ApiError: the turn is over; Conflict, one of them: it was decided on the past."""
         match action:
             case AddFinalizer():
@@ -112,13 +112,13 @@ class ActionExecutor:
         """Whether the job is gone then only the watch knows: it is not to be decided about again before that; nor is it
         asked again while news of its pods and partitions still come in."""
         uid = job.metadata.uid
-        if FINALIZER in job.metadata.finalizers and not self._memory.waits(uid, LETTING_GO):
-            self._memory.note(uid, LETTING_GO, None)  # before, as the watch may be faster than the answer
+        if FINALIZER in job.metadata.finalizers and not self._refusals.waits(uid, LETTING_GO):
+            self._refusals.note(uid, LETTING_GO, None)  # before, as the watch may be faster than the answer
             with contextlib.suppress(NotFound):
                 try:
                     await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
                 except BaseException:
-                    self._memory.forget(uid, LETTING_GO)
+                    self._refusals.forget(uid, LETTING_GO)
                     raise
         return ActionResult.WAITS
 
@@ -128,12 +128,12 @@ class ActionExecutor:
         answer = await self._client.patch(_path(job), body, type=IPUJob)
         self._wrote("patch", "IPUJob")
         if FINALIZER in finalizers:  # else it may be gone by now, and must not come back into the cache
-            self._world.observe_job(answer)
+            self._cluster.observe_job(answer)
 
     async def _make(self, job: IPUJob, make: CreateObject) -> ActionResult:
         uid, key = job.metadata.uid, (make.kind, make.name)
-        foreign = self._memory.is_foreign(uid, key)
-        if self._memory.waits(uid, key):
+        foreign = self._refusals.is_foreign(uid, key)
+        if self._refusals.waits(uid, key):
             return ActionResult.NOTHING if foreign else ActionResult.WAITS
         if foreign and (met := await self._meet(job, make)) is not None:
             return met
@@ -145,11 +145,11 @@ class ActionExecutor:
         except ApiError as error:
             if error.status not in NOT_TAKEN:
                 raise
-            self._memory.note(uid, key, f"{make.kind} {make.name} cannot be made: {error.message}")
+            self._refusals.note(uid, key, f"{make.kind} {make.name} cannot be made: {error.message}")
             return ActionResult.REFUSED
         self._wrote("create", make.kind)
-        self._memory.forget(uid, key)
-        self._world.observe(make.kind, raw)
+        self._refusals.forget(uid, key)
+        self._cluster.observe(make.kind, raw)
         return ActionResult.DONE
 
     async def _meet(self, job: IPUJob, make: CreateObject) -> ActionResult | None:
@@ -163,21 +163,21 @@ class ActionExecutor:
         found = msgspec.json.decode(raw, type=OwnedObject).metadata
         owner = owner_of(found)
         if owner is None or owner[1] != uid:
-            self._memory.note(uid, key, describe_owner(found), foreign=True)
+            self._refusals.note(uid, key, describe_owner(found), foreign=True)
             return ActionResult.REFUSED
         if found.labels.get(names.MANAGED_BY) != names.MANAGER:
             # its labels were taken away: the watch does not see it, so it would be made for ever
-            self._memory.note(uid, key, f"this job's, without the label {names.OWNED_SELECTOR}", foreign=True)
+            self._refusals.note(uid, key, f"this job's, without the label {names.OWNED_SELECTOR}", foreign=True)
             return ActionResult.REFUSED
-        self._memory.forget(uid, key)
-        self._world.observe(make.kind, raw)
+        self._refusals.forget(uid, key)
+        self._cluster.observe(make.kind, raw)
         return ActionResult.DONE
 
     async def _change(self, job: IPUJob, change: PatchObject) -> ActionResult:
         path = f"{objects_path(change.kind, job.metadata.namespace)}/{change.name}"
         raw = await self._client.patch(path, change.body, type=msgspec.Raw)
         self._wrote("patch", change.kind)
-        self._world.observe(change.kind, raw)
+        self._cluster.observe(change.kind, raw)
         return ActionResult.DONE
 
     async def _remove(self, job: IPUJob, kind: str, name: str, uid: str, grace_s: int | None) -> ActionResult:
@@ -191,7 +191,7 @@ class ActionExecutor:
             return ActionResult.NOTHING  # it is gone, or another one has its name: the watch tells
         self._wrote("delete", kind)
         if kind == "Pod" and (left := _left(raw)) is not None:
-            self._world.observe(kind, left)
+            self._cluster.observe(kind, left)
         # of what is gone at once only the watch tells: deciding before that would remove it again
         return ActionResult.NOTHING
 
@@ -206,22 +206,22 @@ class ActionExecutor:
     async def _ask_node(self, uid: str, ask: RequestChecks) -> ActionResult:
         """One that cannot be asked holds up no other."""
         key = (ASKING, ask.node)
-        if self._memory.waits(uid, key):
+        if self._refusals.waits(uid, key):
             return ActionResult.NOTHING
         try:
-            refused = await self._world.requests.ask(ask.node, ask.request)
+            refused = await self._cluster.requests.ask(ask.node, ask.request)
         except Forbidden as error:
             refused = error.message
         if refused:
-            self._memory.note(uid, key, refused)
+            self._refusals.note(uid, key, refused)
             return ActionResult.NOTHING
         self._wrote("patch", "NodeHealth")
-        self._memory.forget(uid, key)
+        self._refusals.forget(uid, key)
         return ActionResult.DONE
 
     async def withdraw(self, uid: str, node: str, keep: Collection[str] = ()) -> ActionResult:
         try:
-            if not await self._world.requests.withdraw(node, uid, keep):
+            if not await self._cluster.requests.withdraw(node, uid, keep):
                 return ActionResult.NOTHING
         except Forbidden as error:  # it holds up nothing of the job
             log.warning("a request for checks of node %s stays: %s", node, error)

@@ -23,7 +23,7 @@ class GangReservations:
         self._by_job: dict[str, _Reservation] = {}
 
     @contextmanager
-    def made(self, uid: str, number: int, size: int) -> Iterator[None]:
+    def hold(self, uid: str, number: int, size: int) -> Iterator[None]:
         """To that job, while it takes them."""
         self._by_job[uid] = _Reservation(number, size)
         try:
@@ -31,13 +31,15 @@ class GangReservations:
         finally:
             del self._by_job[uid]
 
-    def kept(self, uid: str) -> None:
+    def note_taken(self, uid: str) -> None:
         """One more is there: V-IPU counts it now."""
-        if (promise := self._by_job.get(uid)) is not None:
-            promise.left -= 1
+        if (reservation := self._by_job.get(uid)) is not None:
+            reservation.left -= 1
 
-    def to_others(self, uid: str, size: int) -> dict[str, int]:
-        """By job, how many aligned blocks of ``size`` IPUs the promises to others may take at most."""
+    def of_others(self, uid: str, size: int) -> dict[str, int]:
+        """By job, how many aligned blocks of ``size`` IPUs the reservations of others may take at most."""
         return {
-            each: promise.left * max(1, promise.size // size) for each, promise in self._by_job.items() if each != uid
+            each: reservation.left * max(1, reservation.size // size)
+            for each, reservation in self._by_job.items()
+            if each != uid
         }

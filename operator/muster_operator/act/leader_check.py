@@ -15,9 +15,9 @@ from muster_operator.observe.cluster import ClusterCache
 class LeaderCheck:
     """One term of leadership is from :meth:`clear` to the next."""
 
-    def __init__(self, client: KubeClient, world: ClusterCache) -> None:
+    def __init__(self, client: KubeClient, cluster: ClusterCache) -> None:
         self._client = client
-        self._world = world
+        self._cluster = cluster
         self._known: set[str] = set()  # uids
 
     def clear(self) -> None:
@@ -47,5 +47,5 @@ class LeaderCheck:
         self._known.add(uid)
         if found.metadata.resource_version == job.metadata.resource_version:
             return False
-        self._world.observe_job(found)
+        self._cluster.observe_job(found)
         return True

@@ -23,11 +23,11 @@ AT_ONCE = 16  # partitions taken between two looks at a job that starts with som
 
 
 class PartitionRequester:
-    def __init__(self, proxy: ProxyClient, world: ClusterCache, memory: RefusalCache) -> None:
+    def __init__(self, proxy: ProxyClient, cluster: ClusterCache, refusals: RefusalCache) -> None:
         self._proxy = proxy
-        self._world = world
-        self._memory = memory
-        self._promises = GangReservations()
+        self._cluster = cluster
+        self._refusals = refusals
+        self._reservations = GangReservations()
 
     async def take(self, job: IPUJob, take: TakePartitions) -> ActionResult:
         uid = job.metadata.uid
@@ -35,24 +35,24 @@ class PartitionRequester:
             (names.partition(job.metadata.namespace, job.metadata.name, instance), _wish(job, take, instance))
             for instance in take.instances
         ]
-        early = [name for name, _ in wished if self._memory.waits(uid, (TAKING, name))]
+        early = [name for name, _ in wished if self._refusals.waits(uid, (TAKING, name))]
         if early and (take.together or len(early) == len(wished)):
             return ActionResult.WAITS
         wished = [(name, wish) for name, wish in wished if name not in early]
-        held = self._world.tracker.of_job(uid)  # those are only reset, where they are
+        held = self._cluster.tracker.of_job(uid)  # those are only reset, where they are
         new = sum(name not in held for name, _ in wished)
         if not (take.together and new):
             return await self._take_each(job, wished, together=take.together)
         if (refusal := await self._no_room_for(uid, new, take.size)) is not None:
             return self._note_refused(uid, wished, refusal)
-        with self._promises.made(uid, new, take.size):
+        with self._reservations.hold(uid, new, take.size):
             return await self._take_each(job, wished, together=True)
 
     async def _take_each(
         self, job: IPUJob, wished: list[tuple[str, PartitionRequest]], *, together: bool
     ) -> ActionResult:
         uid = job.metadata.uid
-        held = self._world.tracker.of_job(uid)
+        held = self._cluster.tracker.of_job(uid)
         taken: list[str] = []
         did = ActionResult.DONE
         for number, (name, wish) in enumerate(wished):
@@ -60,10 +60,10 @@ class PartitionRequester:
                 return ActionResult.REFUSED  # each may take V-IPU seconds: what was taken goes back
             answer = await self._proxy.take(name, wish)
             if isinstance(answer, PartitionEntry):
-                self._memory.forget(uid, (TAKING, name))
-                self._world.tracker.hear(name, answer)
+                self._refusals.forget(uid, (TAKING, name))
+                self._cluster.tracker.note_answer(name, answer)
                 if name not in held:
-                    self._promises.kept(uid)
+                    self._reservations.note_taken(uid)
                 taken.append(name)
             elif together and answer.why == "NoRoom":
                 # two jobs that each hold half of what they need would wait for each other for ever
@@ -79,7 +79,7 @@ class PartitionRequester:
 
     def _is_given_up(self, job: IPUJob) -> bool:
         """By now, whatever was decided before: all of its partitions are to go."""
-        now = self._world.job(f"{job.metadata.namespace}/{job.metadata.name}")
+        now = self._cluster.job(f"{job.metadata.namespace}/{job.metadata.name}")
         if now is None:
             return False  # not seen yet
         another = now.metadata.uid != job.metadata.uid
@@ -89,7 +89,7 @@ class PartitionRequester:
         self, uid: str, wished: list[tuple[str, PartitionRequest]], refusal: PartitionRefusal
     ) -> ActionResult:
         for name, _ in wished:
-            self._memory.note(uid, (TAKING, name), refusal)
+            self._refusals.note(uid, (TAKING, name), refusal)
         return ActionResult.REFUSED
 
     async def _give_back(self, uid: str, taken: list[str]) -> None:
@@ -98,17 +98,17 @@ class PartitionRequester:
             if isinstance(answer, PartitionRefusal):
                 log.warning("partition %s, taken for a job that there is no room for, stays: %s", name, answer.message)
             else:
-                self._heard_freed(uid, name, gone=answer)
+                self._note_freed(uid, name, gone=answer)
 
     async def _no_room_for(self, uid: str, number: int, size: int) -> PartitionRefusal | None:
-        before = self._promises.to_others(uid, size)
+        before = self._reservations.of_others(uid, size)
         answer = await self._proxy.room(size)
         if isinstance(answer, PartitionRefusal):
             return answer
         if not answer.available:
             return PartitionRefusal(why="Unreachable", message=answer.message or "no V-IPU controller answers")
         # what was promised meanwhile is not in the answer, nor was all there that was promised before
-        now = self._promises.to_others(uid, size)
+        now = self._reservations.of_others(uid, size)
         promised = sum(max(before.get(each, 0), now.get(each, 0)) for each in before.keys() | now.keys())
         room = max(0, answer.num_of_partitions - promised)
         if room >= number:
@@ -118,36 +118,36 @@ class PartitionRequester:
 
     async def ask_room(self, uid: str, size: int) -> ActionResult:
         """Nothing but the answer is kept: no answer is no room."""
-        if self._memory.room(uid) is not None:
+        if self._refusals.room(uid) is not None:
             return ActionResult.NOTHING
         answer = await self._proxy.room(size)
-        self._memory.note_room(uid, 0 if isinstance(answer, PartitionRefusal) else answer.num_of_partitions)
+        self._refusals.note_room(uid, 0 if isinstance(answer, PartitionRefusal) else answer.num_of_partitions)
         return ActionResult.DONE
 
     async def free(self, uid: str, name: str) -> ActionResult:
         """Give back a partition of the job ``uid``, which may be gone; one that is not there is given back."""
         key = (FREEING, name)
-        if self._memory.waits(uid, key):
+        if self._refusals.waits(uid, key):
             return ActionResult.WAITS
-        known = name in self._world.tracker.of_job(uid)
+        known = name in self._cluster.tracker.of_job(uid)
         answer = await self._proxy.free(name, uid)
         if isinstance(answer, PartitionRefusal) and answer.why != "NotOurs":
-            self._memory.note(uid, key, answer)
+            self._refusals.note(uid, key, answer)
             return ActionResult.REFUSED
         if answer is False and not known:
-            self._memory.note(uid, key, None)
+            self._refusals.note(uid, key, None)
             return ActionResult.REFUSED
-        self._memory.forget(uid, key)
-        self._heard_freed(uid, name, gone=answer is not False)
+        self._refusals.forget(uid, key)
+        self._note_freed(uid, name, gone=answer is not False)
         if answer is False:
             return ActionResult.REFUSED  # under way, which ends what was decided
         return ActionResult.DONE if known else ActionResult.NOTHING
 
-    def _heard_freed(self, uid: str, name: str, *, gone: bool) -> None:
+    def _note_freed(self, uid: str, name: str, *, gone: bool) -> None:
         if gone:
-            self._world.tracker.hear(name, None)
-        elif (entry := self._world.tracker.of_job(uid).get(name)) is not None:
-            self._world.tracker.hear(name, msgspec.structs.replace(entry, state="deleting"))
+            self._cluster.tracker.note_answer(name, None)
+        elif (entry := self._cluster.tracker.of_job(uid).get(name)) is not None:
+            self._cluster.tracker.note_answer(name, msgspec.structs.replace(entry, state="deleting"))
 
 
 def _wish(job: IPUJob, take: TakePartitions, instance: int) -> PartitionRequest:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from muster_kube.api.client import KubeClient
 from muster_kube.controller.reflector import Reflector
 from muster_operator.job.partition_api import PartitionEntry, ipus_of
 from muster_operator.job.pod_outcome import shorten
 from muster_operator.job.snapshot import JobPod, NodeProblem
 from muster_operator.observe.node_capacity import FAULTS, FleetNode, is_healthy
-from muster_operator.observe.tracker_reader import TrackerConfigMap, TrackerReader, job_key
+from muster_operator.observe.tracker_reader import TrackerReader, job_key
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +67,13 @@ def read_quarantine(data: Mapping[str, str]) -> dict[IPU, str]:
 
 
 class HardwareHealth:
-    """nodes: the store's reflector; quarantine: namespace and name of the ConfigMap; on_change: a job
-    (``namespace/name``) is to be looked at; clock: monotonic seconds."""
+    """nodes: the store's reflector; on_change: a job (``namespace/name``) is to be looked at; clock: monotonic
+    seconds."""
 
     def __init__(
         self,
-        client: KubeClient,
         nodes: Reflector[FleetNode],
         tracker: TrackerReader,
-        quarantine: tuple[str, str],
         our_taints: tuple[str, ...],
         on_change: Callable[[str], None],
         clock: Callable[[], float],
@@ -90,14 +87,6 @@ class HardwareHealth:
         self._gone: set[str] = set()  # nodes that went while we watched
         self._unknown: dict[str, float] = {}  # nodes of pods that are not known, and since when on the clock
         self._ipus: dict[IPU, str] = {}
-        namespace, name = quarantine
-        self.map: Reflector[TrackerConfigMap] = Reflector(
-            client,
-            f"/api/v1/namespaces/{namespace}/configmaps",
-            TrackerConfigMap,
-            on_change=lambda _key, _old, new: self.quarantined(new.data if new is not None else {}),
-            params={"fieldSelector": f"metadata.name={name}"},
-        )
 
     # what the watches bring
 
@@ -129,7 +118,7 @@ class HardwareHealth:
             for key in sorted(set(self._on_node[name].values())):
                 self._on_change(key)
 
-    def quarantined(self, data: Mapping[str, str]) -> None:
+    def note_quarantine(self, data: Mapping[str, str]) -> None:
         ipus = read_quarantine(data)
         changed = {each for each in ipus.keys() | self._ipus.keys() if ipus.get(each) != self._ipus.get(each)}
         self._ipus = ipus

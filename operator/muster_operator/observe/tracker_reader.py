@@ -62,16 +62,16 @@ class TrackerReader:
         self._entries: dict[str, PartitionEntry] = {}
         self._by_job: dict[str, dict[str, PartitionEntry]] = {}
         self._by_key: dict[str, dict[str, PartitionEntry]] = {}
-        self._heard: dict[str, _ProxyAnswer] = {}
+        self._answers: dict[str, _ProxyAnswer] = {}
         self.map: Reflector[TrackerConfigMap] = Reflector(
             client,
             f"/api/v1/namespaces/{namespace}/configmaps",
             TrackerConfigMap,
-            on_change=lambda _key, _old, new: self.take(new.data if new is not None else {}),
+            on_change=lambda _key, _old, new: self.update(new.data if new is not None else {}),
             params={"fieldSelector": f"metadata.name={name}"},
         )
 
-    def take(self, data: Mapping[str, str]) -> None:
+    def update(self, data: Mapping[str, str]) -> None:
         """The tracker's data as the watch brought them."""
         changed: set[str] = set()
         room = False
@@ -95,36 +95,36 @@ class TrackerReader:
             if old is not None:
                 changed.add(job_key(old))
             self._index(name, old, new)
-        for name, heard in list(self._heard.items()):
+        for name, heard in list(self._answers.items()):
             if self._overtaken(name, heard):
-                del self._heard[name]
+                del self._answers[name]
             elif (seen := self._entries.get(name)) is not None:
-                self._heard[name] = replace(heard, before=seen)  # so that it is noticed when that goes
+                self._answers[name] = replace(heard, before=seen)  # so that it is noticed when that goes
         for key in sorted(changed):
             self._on_change(key)
         if room:
             self._on_room()
 
-    def hear(self, name: str, entry: PartitionEntry | None) -> None:
+    def note_answer(self, name: str, entry: PartitionEntry | None) -> None:
         """What the proxy answered about a partition; None: it is gone."""
-        self._heard.pop(name, None)
+        self._answers.pop(name, None)
         heard = _ProxyAnswer(entry, self._entries.get(name), self._clock() + HEARD_S)
         if not self._overtaken(name, heard):
-            self._heard[name] = heard
+            self._answers[name] = heard
 
-    def forget_heard(self) -> None:
+    def forget_answers(self) -> None:
         """Whoever begins to lead has heard nothing."""
-        self._heard.clear()
+        self._answers.clear()
 
     def of_job(self, uid: str) -> Mapping[str, PartitionEntry]:
         """By partition name."""
         known = self._by_job.get(uid, _NONE)
-        if not self._heard:
+        if not self._answers:
             return known
         now, merged = self._clock(), dict(known)
-        for name, heard in list(self._heard.items()):
+        for name, heard in list(self._answers.items()):
             if now >= heard.until:
-                del self._heard[name]
+                del self._answers[name]
             elif heard.entry is not None and heard.entry.job == uid:
                 merged[name] = heard.entry
             elif heard.entry is None and name in merged:

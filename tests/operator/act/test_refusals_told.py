@@ -27,7 +27,7 @@ async def test_what_nobody_asks_for_any_more_is_no_reason_to_wait() -> None:
         await until(lambda: it.sent(STATUS) and it.at_rest())
         assert it.sent(STATUS)[-1]["status"]["lastMessage"] == "Pod p cannot be made: exceeded quota"
         wanted.clear()
-        it.operator._look(f"{NS}/train")
+        it.operator._enqueue(f"{NS}/train")
         await until(lambda: len(it.sent(STATUS)) == 2 and it.at_rest())
         assert it.sent(STATUS)[-1]["status"]["lastMessage"] == "All instances done"
 

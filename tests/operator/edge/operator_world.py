@@ -19,7 +19,7 @@ from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.act.refusal_cache import RefusalCache
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.job.types import API_VERSION, FINALIZER, IPUJob, decode_job
-from muster_operator.observe.cluster import ClusterCache
+from muster_operator.observe.cluster import ChangeListener, ClusterCache, WatchScope
 
 NS = "ns"
 JOBS = f"/apis/graphcore.ai/v1alpha1/namespaces/{NS}/ipujobs"
@@ -134,9 +134,9 @@ class Bench:
 
     client: KubeClient
     proxy: ProxyClient
-    world: ClusterCache
-    memory: RefusalCache
-    hands: ActionExecutor
+    cluster: ClusterCache
+    refusals: RefusalCache
+    executor: ActionExecutor
 
 
 @asynccontextmanager
@@ -155,17 +155,15 @@ async def bench_around(
             bench.client = client
             bench.proxy = ProxyClient("http://proxy", StaticToken("t"), may_write=bench.may_write, transport=transport)
             async with bench.proxy:
-                bench.world = ClusterCache(
+                bench.cluster = ClusterCache(
                     client,
-                    scope=(),
-                    tracker=("muster", "tracker"),
-                    our_taints=("muster.dev/faulty",),
-                    on_change=on_change or bench.looked.append,
-                    on_room=lambda: None,
-                    clock=bench.clock,
+                    WatchScope(tracker=("muster", "tracker")),
+                    ("muster.dev/faulty",),
+                    ChangeListener(on_change or bench.looked.append),
+                    bench.clock,
                 )
-                bench.memory = RefusalCache(bench.clock, random.Random(1))
-                bench.hands = ActionExecutor(client, bench.proxy, bench.world, bench.memory)
+                bench.refusals = RefusalCache(bench.clock, random.Random(1))
+                bench.executor = ActionExecutor(client, bench.proxy, bench.cluster, bench.refusals)
                 yield bench
     finally:
         await api.stop()

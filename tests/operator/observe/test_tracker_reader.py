@@ -25,7 +25,7 @@ class Bench:
     def take(self, **entries: PartitionEntry) -> list[str]:
         """What has been told since."""
         self.changed.clear()
-        self.tracker.take({name: text(entry) for name, entry in entries.items()})
+        self.tracker.update({name: text(entry) for name, entry in entries.items()})
         return self.changed
 
     def of(self, uid: str) -> dict[str, str]:
@@ -70,8 +70,8 @@ def test_an_entry_that_passes_to_another_job_is_told_to_both(bench: Bench) -> No
 
 
 def test_a_text_that_is_no_entry_hides_no_other(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.tracker.take({"a": "{", "b": text(entry())})
-    bench.tracker.take({"a": "{", "b": text(entry(state="active"))})
+    bench.tracker.update({"a": "{", "b": text(entry())})
+    bench.tracker.update({"a": "{", "b": text(entry(state="active"))})
     assert bench.of("u1") == {"b": "active"}
     assert caplog.records[0].getMessage().startswith("the tracker's entry a cannot be read")
     assert len(caplog.records) == 1
@@ -84,7 +84,7 @@ def test_a_parked_partition_is_no_jobs(bench: Bench) -> None:
 
 
 def test_what_was_answered_counts_at_once_and_is_not_taken_back_by_the_past(bench: Bench) -> None:
-    bench.tracker.hear("a", entry(state="active"))
+    bench.tracker.note_answer("a", entry(state="active"))
     assert bench.of("u1") == {"a": "active"}
     bench.take(a=entry(state="creating"))  # the intent, written before that answer
     assert bench.of("u1") == {"a": "active"}
@@ -94,7 +94,7 @@ def test_what_was_answered_counts_at_once_and_is_not_taken_back_by_the_past(benc
 
 
 def test_what_was_answered_and_then_went_is_gone(bench: Bench) -> None:
-    bench.tracker.hear("a", entry(state="active"))
+    bench.tracker.note_answer("a", entry(state="active"))
     bench.take(a=entry(state="creating"))
     bench.take()
     assert bench.of("u1") == {}
@@ -102,7 +102,7 @@ def test_what_was_answered_and_then_went_is_gone(bench: Bench) -> None:
 
 def test_a_reset_counts_at_once(bench: Bench) -> None:
     bench.take(a=entry(state="active", attempt=0))
-    bench.tracker.hear("a", entry(state="creating", attempt=1))
+    bench.tracker.note_answer("a", entry(state="creating", attempt=1))
     bench.take(a=entry(state="active", attempt=0), b=entry("u2", "serve"))
     assert bench.of("u1") == {"a": "creating"}
     bench.take(a=entry(state="active", attempt=1))
@@ -111,7 +111,7 @@ def test_a_reset_counts_at_once(bench: Bench) -> None:
 
 def test_what_is_freed_is_gone_at_once_and_may_come_back(bench: Bench) -> None:
     bench.take(a=entry(state="active"))
-    bench.tracker.hear("a", None)
+    bench.tracker.note_answer("a", None)
     assert bench.of("u1") == {}
     bench.take(a=entry(state="active"), b=entry("u2", "serve"))
     assert bench.of("u1") == {}
@@ -120,12 +120,12 @@ def test_what_is_freed_is_gone_at_once_and_may_come_back(bench: Bench) -> None:
 
 
 def test_an_answer_that_the_watch_never_confirms_ends(bench: Bench) -> None:
-    bench.tracker.hear("a", entry(state="active"))
+    bench.tracker.note_answer("a", entry(state="active"))
     bench.now = HEARD_S
     assert bench.of("u1") == {}
 
 
 def test_whoever_begins_to_lead_has_heard_nothing(bench: Bench) -> None:
-    bench.tracker.hear("a", entry(state="active"))
-    bench.tracker.forget_heard()
+    bench.tracker.note_answer("a", entry(state="active"))
+    bench.tracker.forget_answers()
     assert bench.of("u1") == {}
