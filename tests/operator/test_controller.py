@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from tests.kube.conftest import Asked, Reply
-from tests.operator.edge.operator_world import JOBS, NS, Bench, Object, bench_around, failure, job_object, until
+from tests.operator.edge.operator_world import JOBS, NS, Object, OperatorBench, bench_around, failure, job_object, until
 
 from muster_operator.act.status_writer import COUNTS_S, LINE_S, LINES
 from muster_operator.controller import REFUSED_LINE, JobPlanner, Operator, OperatorTiming, WriteAccess
@@ -28,7 +28,7 @@ def status(**fields: Any) -> IPUJobStatus:
     return msgspec.structs.replace(IPUJobStatus(conditions=(pending,), observed_generation=1), **fields)
 
 
-class Stored:
+class StoredJob:
     """The job as the scripted API server has it: patches are merged, versions count up."""
 
     def __init__(self, job: Object) -> None:
@@ -54,12 +54,12 @@ def merged(into: Object, patch: Object) -> Object:
     return found
 
 
-class Leading:
-    def __init__(self, bench: Bench, decide: Decide, job: Object, looks: Sequence[str]) -> None:
+class LeadingOperator:
+    def __init__(self, bench: OperatorBench, decide: Decide, job: Object, looks: Sequence[str]) -> None:
         self.bench = bench
         self.turns = 0
         self.metrics = OperatorMetrics()
-        self.stored = Stored(job)
+        self.stored = StoredJob(job)
         self.rules = looks
 
         def counted(job: IPUJob, seen: Snapshot, _: JobSetup) -> JobPlan:
@@ -90,11 +90,13 @@ class Leading:
 
 
 @asynccontextmanager
-async def leading(decide: Decide, job: Object | None = None, looks: Sequence[str] = ()) -> AsyncIterator[Leading]:
+async def lead_operator(
+    decide: Decide, job: Object | None = None, looks: Sequence[str] = ()
+) -> AsyncIterator[LeadingOperator]:
     async with bench_around() as bench:
         there = job or job_object(observedGeneration=1)
         bench.lists(ipujobs=[there])
-        made = Leading(bench, decide, there, looks)
+        made = LeadingOperator(bench, decide, there, looks)
         bench.api.on("PATCH", STATUS, made.stored.patch)
         bench.api.on("PATCH", f"{JOBS}/train", made.stored.patch)
         event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "K", "name": "n"}}
@@ -110,7 +112,7 @@ async def leading(decide: Decide, job: Object | None = None, looks: Sequence[str
 
 async def test_the_status_is_written_once_with_the_version_it_was_decided_on_and_not_again() -> None:
     wanted = status(last_message="waits", desired_replicas=2)
-    async with leading(lambda *_: JobPlan(status=wanted)) as it:
+    async with lead_operator(lambda *_: JobPlan(status=wanted)) as it:
         await until(lambda: it.sent(STATUS) and it.at_rest() and it.turns >= 2)
         [sent] = it.sent(STATUS)
         assert sent["metadata"] == {"uid": "u1", "resourceVersion": "5"}
@@ -123,7 +125,7 @@ async def test_the_first_word_comes_before_anything_is_done() -> None:
         done = CreateObject("ConfigMap", "train-config", {"metadata": {"name": "train-config"}})
         return JobPlan((done,), status(last_message="waits"))
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         body = {"metadata": {"name": "train-config", "namespace": NS, "resourceVersion": "9"}}
         it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/configmaps", Reply(201, body))
         await until(lambda: len(it.bench.written()) >= 2)
@@ -138,7 +140,7 @@ async def test_that_a_job_has_ended_is_written_before_what_follows_from_it() -> 
         told = status(conditions=(*job.status.conditions[:1], ended), last_message="All instances done")
         return JobPlan((RecordEvent("Normal", "Over", "it is over"),), told)
 
-    async with leading(decide, before) as it:
+    async with lead_operator(decide, before) as it:
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
         text = it.metrics.registry.get_sample_value("muster_operator_jobs_succeeded_total")
         assert text == 1
@@ -150,7 +152,7 @@ async def test_the_finaliser_ends_what_was_decided_with_it_and_counts_the_job() 
         pod = CreateObject("Pod", "p", {"metadata": {"name": "p"}})
         return JobPlan(status=status()) if job.metadata.finalizers else JobPlan((AddFinalizer(), pod))
 
-    async with leading(decide, job_object(finalizer=False, observedGeneration=1)) as it:
+    async with lead_operator(decide, job_object(finalizer=False, observedGeneration=1)) as it:
         await until(lambda: it.sent(STATUS) and it.at_rest())
         assert [asked.path for asked in it.bench.written()] == [f"{JOBS}/train", STATUS]
         assert it.metrics.registry.get_sample_value("muster_operator_jobs_created_total") == 1
@@ -162,7 +164,7 @@ async def test_a_status_of_which_only_numbers_are_new_is_held_back_for_a_moment(
     def decide(job: IPUJob, _: Snapshot) -> JobPlan:
         return JobPlan(status=status(last_message="runs", workers_status=WorkersStatus(active=next(numbers))))
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         await until(lambda: it.turns >= 3 and it.at_rest())
         assert len(it.sent(STATUS)) == 1
         it.bench.now += COUNTS_S
@@ -176,7 +178,7 @@ async def test_a_line_that_is_another_at_each_look_is_written_a_few_times_and_th
     def decide(job: IPUJob, _: Snapshot) -> JobPlan:
         return JobPlan(status=status(last_message=f"look {next(looks)}"))
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         for _ in range(3 * LINES):
             turns = it.turns
             it.operator._enqueue(f"{NS}/train")
@@ -190,7 +192,7 @@ async def test_a_line_that_is_another_at_each_look_is_written_a_few_times_and_th
 async def test_a_number_that_is_none_any_more_is_taken_away() -> None:
     had: dict[str, Any] = {"workersStatus": {"active": 3}, "lastMessage": "x", "completionTime": "2026-01-01T00:00:00Z"}
     before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}], **had)
-    async with leading(lambda *_: JobPlan(status=status(last_message="y")), before) as it:
+    async with lead_operator(lambda *_: JobPlan(status=status(last_message="y")), before) as it:
         await until(lambda: it.sent(STATUS))
         [sent] = it.sent(STATUS)
         assert sent["status"]["workersStatus"] == {"active": None, "succeeded": None, "failed": None}
@@ -203,7 +205,7 @@ async def test_what_the_api_server_does_not_take_is_what_the_job_waits_for() -> 
         return JobPlan((CreateObject("Pod", "p", {"metadata": {"name": "p"}}),), status(last_message="runs"))
 
     before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}])
-    async with leading(decide, before) as it:
+    async with lead_operator(decide, before) as it:
         it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/pods", failure(403, "Forbidden", "exceeded quota"))
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
         assert it.sent(STATUS)[-1]["status"]["lastMessage"] == "Pod p cannot be made: exceeded quota"
@@ -217,7 +219,7 @@ async def test_a_spec_that_breaks_the_rules_is_refused_and_nothing_is_decided() 
     def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
         raise AssertionError("nothing is to be decided")
 
-    async with leading(decide, job_object(finalizer=False), looks=("spec.x: no", "spec.y: no")) as it:
+    async with lead_operator(decide, job_object(finalizer=False), looks=("spec.x: no", "spec.y: no")) as it:
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS))
         assert it.sent(STATUS)[0]["status"]["lastMessage"] == f"{REFUSED_LINE}spec.x: no; spec.y: no"
         assert it.sent(EVENTS)[0]["reason"] == "ValidationError"
@@ -232,7 +234,7 @@ async def test_a_spec_that_breaks_the_rules_is_refused_and_nothing_is_decided() 
 
 async def test_a_conflict_is_decided_again() -> None:
     wanted = status(last_message="waits")
-    async with leading(lambda *_: JobPlan(status=wanted)) as it:
+    async with lead_operator(lambda *_: JobPlan(status=wanted)) as it:
         patch = it.stored.patch
         it.bench.api.on("PATCH", STATUS, failure(409, "Conflict"), patch)
         await until(lambda: len(it.sent(STATUS)) == 2)
@@ -240,7 +242,7 @@ async def test_a_conflict_is_decided_again() -> None:
 
 
 async def test_who_does_not_lead_any_more_decides_nothing() -> None:
-    async with leading(lambda *_: JobPlan(status=status(last_message="waits"))) as it:
+    async with lead_operator(lambda *_: JobPlan(status=status(last_message="waits"))) as it:
         await until(lambda: it.sent(STATUS) and it.at_rest() and it.turns >= 2)
         it.bench.leads = False
         turns = it.turns
@@ -256,7 +258,7 @@ async def test_a_decision_that_never_rests_is_broken_off() -> None:
     def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
         return JobPlan((CreateObject("Pod", f"p{next(numbers)}", {}),))
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/pods", Reply(201, foreign | {"kind": "Pod"}))
         await until(lambda: it.turns >= 32 and it.at_rest())
         assert it.turns < 200
@@ -269,7 +271,7 @@ async def test_those_who_wait_for_room_are_woken_once_the_oldest_first() -> None
         looked.append(job.metadata.name)
         return JobPlan(waits_for_room=True)
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         await until(it.at_rest)
         looked.clear()
         entry = PartitionEntry(job="u2", namespace=NS, name="other")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.kube.conftest import Reply
-from tests.operator.edge.operator_world import NS, Bench, a_job, bench_around, failure, until
+from tests.operator.edge.operator_world import NS, OperatorBench, a_job, bench_around, failure, until
 
 from muster_operator.act.event_recorder import BURST, MESSAGE_LIMIT, REFILL_S, JobEventRecorder
 from muster_operator.job.snapshot import RecordEvent
@@ -15,7 +15,7 @@ EVENTS = f"/api/v1/namespaces/{NS}/events"
 
 
 class RecorderBench:
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: OperatorBench) -> None:
         self.bench = bench
         self.outcomes: list[str] = []
         self.recorder = JobEventRecorder(bench.client, clock=bench.clock, now=lambda: 1.7e9, note=self.outcomes.append)

@@ -8,7 +8,16 @@ import httpx2
 import msgspec
 import pytest
 from tests.kube.conftest import Reply
-from tests.operator.edge.operator_world import JOBS, PODS, Bench, a_job, bench_around, failure, job_object, pod_object
+from tests.operator.edge.operator_world import (
+    JOBS,
+    PODS,
+    OperatorBench,
+    a_job,
+    bench_around,
+    failure,
+    job_object,
+    pod_object,
+)
 
 from muster_kube.api.errors import Conflict, Unreachable
 from muster_operator.act.partition_requests import AT_ONCE
@@ -35,7 +44,7 @@ NO_ROOM = PartitionRefusal(why="NoRoom", message="all are taken")
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
+async def bench() -> AsyncIterator[OperatorBench]:
     async with bench_around() as made:
         yield made
 
@@ -44,13 +53,13 @@ def take(*instances: int, together: bool = False, attempt: int = 0) -> TakeParti
     return TakePartitions(instances, attempt=attempt, size=4, gcds=2, together=together)
 
 
-async def test_an_object_is_made_by_one_call(bench: Bench) -> None:
+async def test_an_object_is_made_by_one_call(bench: OperatorBench) -> None:
     bench.api.on("POST", PODS, Reply(201, pod_object("train-worker-0")))
     assert await bench.executor.execute(a_job(), POD) is ActionResult.DONE
     assert [(asked.method, asked.path) for asked in bench.api.asked] == [("POST", PODS)]
 
 
-async def test_what_is_there_and_ours_is_taken_as_made(bench: Bench) -> None:
+async def test_what_is_there_and_ours_is_taken_as_made(bench: OperatorBench) -> None:
     bench.api.on("POST", PODS, failure(409, "AlreadyExists"))
     bench.api.on("GET", f"{PODS}/train-worker-0", Reply(200, pod_object("train-worker-0")))
     assert await bench.executor.execute(a_job(), POD) is ActionResult.DONE
@@ -69,7 +78,7 @@ async def test_what_is_there_and_ours_is_taken_as_made(bench: Bench) -> None:
     ],
 )  # fmt: skip
 async def test_what_is_there_and_anothers_is_left_and_not_looked_at_again_for_a_while(
-    bench: Bench, owners: list[dict[str, object]], labels: dict[str, str], whose: str
+    bench: OperatorBench, owners: list[dict[str, object]], labels: dict[str, str], whose: str
 ) -> None:
     bench.api.on("POST", PODS, failure(409, "AlreadyExists"))
     found = pod_object("train-worker-0", ownerReferences=owners, labels=labels)
@@ -94,7 +103,7 @@ async def test_what_is_there_and_anothers_is_left_and_not_looked_at_again_for_a_
 
 @pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (422, "Invalid")])
 async def test_an_object_that_the_server_does_not_take_is_told_in_its_words_and_tried_later(
-    bench: Bench, code: int, reason: str
+    bench: OperatorBench, code: int, reason: str
 ) -> None:
     bench.api.on("POST", PODS, failure(code, reason, "exceeded quota: gpus"))
     assert await bench.executor.execute(a_job(), POD) is ActionResult.REFUSED
@@ -111,7 +120,7 @@ async def test_an_object_that_the_server_does_not_take_is_told_in_its_words_and_
     assert bench.refusals.again_s("u1") is None
 
 
-async def test_the_back_off_grows_to_a_minute(bench: Bench) -> None:
+async def test_the_back_off_grows_to_a_minute(bench: OperatorBench) -> None:
     waits = []
     for _ in range(12):
         bench.refusals.note("u1", (TAKING, "p"), NO_ROOM)
@@ -120,7 +129,7 @@ async def test_the_back_off_grows_to_a_minute(bench: Bench) -> None:
     assert 30.0 <= waits[-1] <= 60.0
 
 
-async def test_the_finaliser_is_put_on_and_taken_off_by_the_version_it_was_decided_on(bench: Bench) -> None:
+async def test_the_finaliser_is_put_on_and_taken_off_by_the_version_it_was_decided_on(bench: OperatorBench) -> None:
     bench.api.on("PATCH", f"{JOBS}/train", Reply(200, job_object()))
     other = job_object(finalizer=False)
     other["metadata"]["finalizers"] = ["their/own"]
@@ -133,7 +142,9 @@ async def test_the_finaliser_is_put_on_and_taken_off_by_the_version_it_was_decid
     assert all(each["resourceVersion"] == "5" and each["uid"] == "u1" for each in sent)
 
 
-async def test_the_finaliser_is_taken_off_once_until_the_watch_tells_and_again_where_it_was_not(bench: Bench) -> None:
+async def test_the_finaliser_is_taken_off_once_until_the_watch_tells_and_again_where_it_was_not(
+    bench: OperatorBench,
+) -> None:
     bench.api.on("PATCH", f"{JOBS}/train", failure(409, "Conflict"))
     with pytest.raises(Conflict):
         await bench.executor.execute(a_job(), RemoveFinalizer())
@@ -148,13 +159,13 @@ async def test_the_finaliser_is_taken_off_once_until_the_watch_tells_and_again_w
     assert len(bench.written()) == 3
 
 
-async def test_a_decision_on_the_past_ends_the_turn(bench: Bench) -> None:
+async def test_a_decision_on_the_past_ends_the_turn(bench: OperatorBench) -> None:
     bench.api.on("PATCH", f"{JOBS}/train", failure(409, "Conflict"))
     with pytest.raises(Conflict):
         await bench.executor.execute(a_job(finalizer=False), AddFinalizer())
 
 
-async def test_a_pod_is_removed_by_its_uid(bench: Bench) -> None:
+async def test_a_pod_is_removed_by_its_uid(bench: OperatorBench) -> None:
     bench.api.on("DELETE", f"{PODS}/w", Reply(200, pod_object("w", deletionTimestamp="2026-01-01T00:00:00Z")))
     await bench.executor.execute(a_job(), DeletePod("w", "pod-w", grace_s=5))
     assert json.loads(bench.written()[0].body) == {"preconditions": {"uid": "pod-w"}, "gracePeriodSeconds": 5}
@@ -164,7 +175,7 @@ async def test_a_pod_is_removed_by_its_uid(bench: Bench) -> None:
     assert await bench.executor.execute(a_job(), DeletePod("w", "pod-w")) is ActionResult.NOTHING
 
 
-async def test_small_objects_are_changed_and_removed(bench: Bench) -> None:
+async def test_small_objects_are_changed_and_removed(bench: OperatorBench) -> None:
     path = "/api/v1/namespaces/ns/configmaps/train-config"
     bench.api.on("PATCH", path, Reply(200, pod_object("train-config")))
     bench.api.on("DELETE", path, Reply(200, {"kind": "Status", "status": "Success"}))
@@ -176,14 +187,14 @@ async def test_small_objects_are_changed_and_removed(bench: Bench) -> None:
     assert [asked.method for asked in bench.written()] == ["PATCH", "DELETE"]
 
 
-async def test_a_server_that_is_away_ends_the_turn_and_is_no_refusal(bench: Bench) -> None:
+async def test_a_server_that_is_away_ends_the_turn_and_is_no_refusal(bench: OperatorBench) -> None:
     await bench.api.stop()
     with pytest.raises(Unreachable):
         await bench.executor.execute(a_job(), POD)
     assert bench.refusals.refused("u1") == {}
 
 
-async def test_partitions_are_taken_and_count_at_once(bench: Bench) -> None:
+async def test_partitions_are_taken_and_count_at_once(bench: OperatorBench) -> None:
     bench.played.on("PUT", FIRST, 200, ENTRY)
     bench.played.on("PUT", SECOND, 202, msgspec.structs.replace(ENTRY, state="creating"))
     assert await bench.executor.execute(a_job(), take(0, 1)) is ActionResult.DONE
@@ -191,7 +202,7 @@ async def test_partitions_are_taken_and_count_at_once(bench: Bench) -> None:
     assert states == {0: "active", 1: "creating"}
 
 
-async def test_no_room_for_one_asks_for_no_other_and_keeps_what_there_is_room_for(bench: Bench) -> None:
+async def test_no_room_for_one_asks_for_no_other_and_keeps_what_there_is_room_for(bench: OperatorBench) -> None:
     bench.played.on("PUT", FIRST, 200, ENTRY)
     bench.played.on("PUT", SECOND, 409, NO_ROOM)
     assert await bench.executor.execute(a_job(), take(0, 1, 2)) is ActionResult.REFUSED
@@ -205,7 +216,7 @@ async def test_no_room_for_one_asks_for_no_other_and_keeps_what_there_is_room_fo
     assert len(bench.played.asked) == 3
 
 
-async def test_of_many_partitions_some_are_taken_before_the_job_is_looked_at_again(bench: Bench) -> None:
+async def test_of_many_partitions_some_are_taken_before_the_job_is_looked_at_again(bench: OperatorBench) -> None:
     """Each may take V-IPU seconds: the pods of the first need not wait for the last, nor does a deletion."""
     for number in range(AT_ONCE + 1):
         bench.played.on("PUT", f"/partitions/{partition('ns', 'train', number)}", 200, ENTRY)
@@ -217,7 +228,9 @@ async def test_of_many_partitions_some_are_taken_before_the_job_is_looked_at_aga
 
 
 @pytest.mark.parametrize("meanwhile", ["deleted", "suspended"])
-async def test_a_gang_that_is_given_up_meanwhile_takes_no_further_partition(bench: Bench, meanwhile: str) -> None:
+async def test_a_gang_that_is_given_up_meanwhile_takes_no_further_partition(
+    bench: OperatorBench, meanwhile: str
+) -> None:
     """A slow V-IPU may take seconds for each."""
     now = job_object()
     if meanwhile == "deleted":
@@ -236,7 +249,7 @@ async def test_a_gang_that_is_given_up_meanwhile_takes_no_further_partition(benc
     await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_a_gang_is_asked_room_for_first(bench: Bench) -> None:
+async def test_a_gang_is_asked_room_for_first(bench: OperatorBench) -> None:
     bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": 1, "message": "fragmented"})
     assert await bench.executor.execute(a_job(), take(0, 1, together=True)) is ActionResult.REFUSED
     assert bench.played.asked == [("POST", "/query")]
@@ -244,7 +257,9 @@ async def test_a_gang_is_asked_room_for_first(bench: Bench) -> None:
     assert said == "room for 1 of 2 partitions of 4 IPUs: fragmented"
 
 
-async def test_42_a_gang_that_begins_anew_needs_room_only_for_partitions_that_it_does_not_have(bench: Bench) -> None:
+async def test_42_a_gang_that_begins_anew_needs_room_only_for_partitions_that_it_does_not_have(
+    bench: OperatorBench,
+) -> None:
     bench.cluster.tracker.note_answer(partition("ns", "train", 0), ENTRY)
     bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": 0})
     bench.played.on("PUT", FIRST, 202, msgspec.structs.replace(ENTRY, state="creating"))
@@ -255,7 +270,7 @@ async def test_42_a_gang_that_begins_anew_needs_room_only_for_partitions_that_it
     assert said == "room for 0 of 1 partitions of 4 IPUs"
 
 
-async def test_a_gang_that_gets_half_gives_it_back(bench: Bench) -> None:
+async def test_a_gang_that_gets_half_gives_it_back(bench: OperatorBench) -> None:
     bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": 2})
     bench.played.on("PUT", FIRST, 200, ENTRY)
     bench.played.on("PUT", SECOND, 409, NO_ROOM)
@@ -310,7 +325,7 @@ async def test_49_of_two_gangs_that_begin_at_once_one_gets_all_it_wants_and_the_
 
 
 async def test_freeing_is_done_when_it_is_gone_waited_for_when_under_way_and_tried_again_when_refused(
-    bench: Bench,
+    bench: OperatorBench,
 ) -> None:
     name = partition("ns", "train", 0)
     free = FreePartition(name)
@@ -331,7 +346,7 @@ async def test_freeing_is_done_when_it_is_gone_waited_for_when_under_way_and_tri
     assert await bench.executor.execute(a_job(), free) is ActionResult.NOTHING
 
 
-async def test_what_is_anothers_by_now_is_given_back(bench: Bench) -> None:
+async def test_what_is_anothers_by_now_is_given_back(bench: OperatorBench) -> None:
     name = partition("ns", "train", 0)
     bench.cluster.tracker.note_answer(name, ENTRY)
     bench.played.on("DELETE", FIRST, 409, PartitionRefusal(why="NotOurs", message="of u2"))

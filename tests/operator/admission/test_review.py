@@ -43,7 +43,7 @@ def request(asked: object, stored: object = None, **fields: Any) -> AdmissionReq
     return AdmissionRequest(**given | fields)
 
 
-class Asked:
+class Webhooks:
     def __init__(self, *scope: str) -> None:
         self.told: list[tuple[str, str]] = []
         self.reviewers = Reviewers(SpecLimits(), scope, lambda webhook, answer: self.told.append((webhook, answer)))
@@ -56,11 +56,11 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def asked() -> Webhooks:
+    return Webhooks()
 
 
-async def test_what_is_missing_comes_as_a_patch_and_then_no_more(asked: Asked) -> None:
+async def test_what_is_missing_comes_as_a_patch_and_then_no_more(asked: Webhooks) -> None:
     answer = await asked.mutate(job(least()))
     assert {each["path"]: each["value"] for each in answer.patch} == FILLED_IN
     assert {each["op"] for each in answer.patch} == {"add"}
@@ -69,18 +69,18 @@ async def test_what_is_missing_comes_as_a_patch_and_then_no_more(asked: Asked) -
     assert asked.told == [("mutate", "allowed")] * 2
 
 
-async def test_an_update_is_filled_in_by_what_is_stored(asked: Asked) -> None:
+async def test_an_update_is_filled_in_by_what_is_stored(asked: Webhooks) -> None:
     stored = apply_defaults(least()).spec
     answer = await asked.mutate(job(stored | {"workersPerJobInstance": "2"}), job(stored))
     assert answer.patch == ({"op": "replace", "path": "/spec/workers/replicas", "value": 2},)
 
 
-async def test_warnings_come_with_the_patch(asked: Asked) -> None:
+async def test_warnings_come_with_the_patch(asked: Webhooks) -> None:
     (warning,) = (await asked.mutate(job(least(workerPerJobInstance="2")))).warnings
     assert "older spelling" in warning
 
 
-async def test_a_refusal_is_as_the_api_servers_own(asked: Asked) -> None:
+async def test_a_refusal_is_as_the_api_servers_own(asked: Webhooks) -> None:
     answer = await asked.validate(job(apply_defaults(least(ipusPerJobInstance="3", jobInstances=-1)).spec))
     assert (answer.allowed, answer.code, answer.reason) == (False, 422, "Invalid")
     assert answer.details is not None
@@ -92,7 +92,7 @@ async def test_a_refusal_is_as_the_api_servers_own(asked: Asked) -> None:
     assert asked.told == [("validate", "refused")]
 
 
-async def test_5_an_alpha_5_form_that_cannot_be_translated_is_refused_where_it_was_written(asked: Asked) -> None:
+async def test_5_an_alpha_5_form_that_cannot_be_translated_is_refused_where_it_was_written(asked: Webhooks) -> None:
     """Behaviour 5."""
     spec = least() | {"modelReplicas": "four", "ipusPerModelReplica": "1"}
     del spec["ipusPerJobInstance"]
@@ -104,21 +104,21 @@ async def test_5_an_alpha_5_form_that_cannot_be_translated_is_refused_where_it_w
 
 
 async def test_jobs_outside_the_scope_pass_unchanged() -> None:
-    asked = Asked("team", "other")
+    asked = Webhooks("team", "other")
     bad = job(least(ipusPerJobInstance="3"))
     assert not (await asked.validate(bad)).allowed
     assert (await asked.validate(bad, namespace="elsewhere")).allowed
     assert (await asked.mutate(bad, namespace="elsewhere")).patch == ()
 
 
-async def test_subresources_and_deletions_are_not_judged(asked: Asked) -> None:
+async def test_subresources_and_deletions_are_not_judged(asked: Webhooks) -> None:
     bad = job(least(ipusPerJobInstance="3"))
     assert (await asked.validate(bad, bad, sub_resource="status")).allowed
     assert (await asked.validate(None, bad, operation="DELETE")).allowed
     assert (await asked.mutate(None, bad, operation="DELETE")).patch == ()
 
 
-async def test_a_job_is_never_so_large_that_it_could_not_lose_its_finaliser(asked: Asked) -> None:
+async def test_a_job_is_never_so_large_that_it_could_not_lose_its_finaliser(asked: Webhooks) -> None:
     """Behaviour 15: a review that is too large is refused, and an update's holds the job twice."""
     assert 2 * JOB_LIMIT + (1 << 20) < REVIEW_LIMIT
     small = apply_defaults(least()).spec
@@ -132,34 +132,34 @@ async def test_a_job_is_never_so_large_that_it_could_not_lose_its_finaliser(aske
 
 
 @pytest.mark.parametrize("spec", [None, [], "spec", 1])
-async def test_without_a_spec_the_schema_has_the_word(asked: Asked, spec: object) -> None:
+async def test_without_a_spec_the_schema_has_the_word(asked: Webhooks, spec: object) -> None:
     answer = await asked.mutate(job(spec))
     assert (answer.allowed, answer.patch) == (True, ())
     assert not (await asked.validate(job(spec))).allowed
 
 
 @pytest.mark.parametrize("body", [None, [], "job", 1])
-async def test_14_what_is_no_job_is_told_so(asked: Asked, body: object) -> None:
+async def test_14_what_is_no_job_is_told_so(asked: Webhooks, body: object) -> None:
     """Behaviour 14: an HTTP 400."""
     for review in (asked.mutate, asked.validate):
         with pytest.raises(BadReview, match="no IPUJob"):
             await review(body)
 
 
-async def test_14_what_is_deeper_than_anybody_reads_is_told_so(asked: Asked) -> None:
+async def test_14_what_is_deeper_than_anybody_reads_is_told_so(asked: Webhooks) -> None:
     """Behaviour 14."""
     deep = msgspec.Raw(b'{"spec":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
     with pytest.raises(BadReview):
         await asked.mutate(None, object=deep)
 
 
-async def test_14_reviews_of_other_kinds_are_told_so(asked: Asked) -> None:
+async def test_14_reviews_of_other_kinds_are_told_so(asked: Webhooks) -> None:
     """Behaviour 14."""
     with pytest.raises(BadReview, match="'pods': expected ipujobs of graphcore"):
         await asked.validate(job(least()), resource=Resource(version="v1", resource="pods"))
 
 
-async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_does(asked: Asked) -> None:
+async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_does(asked: Webhooks) -> None:
     labels = {"kueue.x-k8s.io/queue-name": "team-a"}
     answer = await asked.mutate(job(least(), labels=labels))
     assert answer.patch is not None

@@ -83,7 +83,7 @@ def failure(code: int, reason: str, message: str = "words") -> Reply:
     return Reply(code, {"kind": "Status", "code": code, "reason": reason, "message": message, "metadata": {}})
 
 
-class PlayedProxy:
+class ScriptedProxy:
     """answers: by (method, path) of what was asked; each is an Entry, a Refusal, or plain JSON, with its status."""
 
     def __init__(self) -> None:
@@ -104,10 +104,10 @@ class PlayedProxy:
         return httpx2.Response(status, content=msgspec.json.encode(body))
 
 
-class Bench:
+class OperatorBench:
     def __init__(self, api: FakeApi) -> None:
         self.api = api
-        self.played = PlayedProxy()
+        self.played = ScriptedProxy()
         self.now = 1000.0
         self.leads = True
         self.looked: list[str] = []
@@ -143,11 +143,11 @@ class Bench:
 async def bench_around(
     on_change: Callable[[str], None] | None = None,
     answered_by: Callable[[httpx2.Request], Awaitable[httpx2.Response]] | None = None,
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[OperatorBench]:
     """answered_by: in place of the scripted proxy."""
     api = FakeApi()
     await api.start()
-    bench = Bench(api)
+    bench = OperatorBench(api)
     config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
     try:
         async with KubeClient(config, timeout_s=30.0) as client:

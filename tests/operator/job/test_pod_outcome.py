@@ -8,7 +8,7 @@ from tests.operator.plan.made_jobs import ended_container, make_job, make_pod
 from muster_operator.job.pod_outcome import LIMIT, describe_failure, shorten
 
 
-def said(**status: Any) -> str:
+def describe(**status: Any) -> str:
     return describe_failure(make_pod(make_job(), "train-worker-1", "Failed", **status))
 
 
@@ -57,12 +57,12 @@ def said(**status: Any) -> str:
     ],
 )
 def test_a_failed_pod_says_which_container_and_why(status: dict[str, Any], words: str) -> None:
-    assert said(**status) == words
+    assert describe(**status) == words
 
 
 def test_a_pod_of_many_failed_containers_keeps_within_the_limit() -> None:
     statuses = [ended_container(f"c{number}", 1, message="x" * 100) for number in range(40)]
-    text = said(containerStatuses=statuses)
+    text = describe(containerStatuses=statuses)
     assert len(text) == LIMIT
     assert text.endswith("…")
 

@@ -24,13 +24,13 @@ STATES = [PENDING, RUNNING, SUSPENDED, COMPLETE, FAILED]
 CREATED, LATER = "2023-11-14T22:13:20Z", "2023-11-14T22:13:34Z"
 
 
-def stand(state: str, line: str = "", **fields: Any) -> StatusUpdate:
+def update(state: str, line: str = "", **fields: Any) -> StatusUpdate:
     return msgspec.convert({"state": state, "line": line, "desired": 1, **fields}, StatusUpdate)
 
 
 def after(job: IPUJob, state: str, now: float, **fields: Any) -> IPUJob:
     """The job once it has been told; it must have been something new."""
-    written = compose_status(job, stand(state, **fields), (), now)
+    written = compose_status(job, update(state, **fields), (), now)
     assert written is not None
     return msgspec.structs.replace(job, status=written)
 
@@ -68,7 +68,7 @@ def test_36_running_comes_beside_pending_as_in_the_transcript() -> None:
 
 def test_36_nothing_is_written_when_nothing_has_changed() -> None:
     job = after(make_job(), RUNNING, NOW)
-    assert compose_status(job, stand(RUNNING), (), NOW + 1000) is None
+    assert compose_status(job, update(RUNNING), (), NOW + 1000) is None
 
 
 def test_36_times_move_only_with_what_they_are_of() -> None:
@@ -113,7 +113,7 @@ def test_launcher_status_follows_from_the_conditions_and_one_of_them_is_true(ste
     for state, seconds in steps:
         now += seconds
         before = conditions(job)
-        written = compose_status(job, stand(state), (), now)
+        written = compose_status(job, update(state), (), now)
         if written is not None:
             job = msgspec.structs.replace(job, status=written)
         assert [each.type for each in job.status.conditions if each.status == "True"] == [state]
@@ -152,10 +152,10 @@ def test_workers_are_counted_as_a_batch_job_counts() -> None:
         make_pod(job, f"train-worker-{number}", phase)
         for number, phase in enumerate(["Pending", "Running", "Succeeded", "Failed"])
     ]
-    written = compose_status(job, stand(RUNNING), pods, NOW)
+    written = compose_status(job, update(RUNNING), pods, NOW)
     assert written is not None
     assert written.workers_status == WorkersStatus(active=2, succeeded=1, failed=1)
-    over = compose_status(msgspec.structs.replace(job, status=written), stand(COMPLETE), (), NOW)
+    over = compose_status(msgspec.structs.replace(job, status=written), update(COMPLETE), (), NOW)
     assert over is not None
     # cleaned away, but that is how they ended
     assert over.workers_status == WorkersStatus(active=0, succeeded=1, failed=1)

@@ -10,7 +10,7 @@ from tests.operator.plan.looking import (
     entries,
     launcher,
     objects,
-    running,
+    running_snapshot,
     with_status,
     workers,
 )
@@ -125,7 +125,7 @@ def test_43_57_nothing_of_a_failed_job_runs_on_whatever_the_policy() -> None:
 
 def test_43_partitions_can_be_freed_at_the_end() -> None:
     job, setup = make_job(), JobSetup(free_partitions_at_end=True)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Succeeded")
     decided = decide(job, setup, **seen)
     assert decided.status is not None

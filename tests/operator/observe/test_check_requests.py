@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from tests.kube.conftest import Asked, Reply
-from tests.operator.edge.operator_world import Bench, Object, a_job, bench_around, failure, job_object, until
+from tests.operator.edge.operator_world import Object, OperatorBench, a_job, bench_around, failure, job_object, until
 
 from muster_kube.api.errors import Conflict
 from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest
@@ -33,10 +33,10 @@ def health(*requests: CheckRequest, version: int = 9, answers: tuple[str, ...] =
     }
 
 
-class Stored:
+class StoredNodeHealth:
     """The NodeHealth as the API server has it; ours and others' requests are told apart by their manager."""
 
-    def __init__(self, bench: Bench, *requests: CheckRequest) -> None:
+    def __init__(self, bench: OperatorBench, *requests: CheckRequest) -> None:
         self.now = health(*requests)
         bench.api.on("GET", PATH, lambda _: Reply(200, self.now))
         bench.api.on("PATCH", PATH, self._patch)
@@ -58,7 +58,7 @@ class Stored:
 
 
 @asynccontextmanager
-async def watching(*items: Object) -> AsyncIterator[Bench]:
+async def watching(*items: Object) -> AsyncIterator[OperatorBench]:
     """NodeHealths are listed; those of ours among them."""
     async with bench_around() as bench:
         bench.lists(nodehealths=list(items))
@@ -81,7 +81,7 @@ async def test_only_nodes_of_which_something_is_asked_are_listed_and_watched() -
 
 async def test_a_node_is_asked_beside_what_others_ask_and_once() -> None:
     async with watching() as bench:
-        stored = Stored(bench, ANN, OTHER)
+        stored = StoredNodeHealth(bench, ANN, OTHER)
         assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7", "ipujob-u1-0-7"]
         [applied] = bench.written()
@@ -137,7 +137,7 @@ async def test_a_node_that_cannot_be_asked_is_remembered_and_asked_again_later(r
         assert len(bench.api.asked) == asked
         assert bench.refusals.again_s("u1") is not None
         bench.now += 60.0
-        Stored(bench)
+        StoredNodeHealth(bench)
         assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
         assert bench.refusals.failed_requests("u1") == {}
 
@@ -160,7 +160,7 @@ async def test_a_request_that_may_not_be_withdrawn_holds_up_nothing(caplog: pyte
 @pytest.mark.parametrize("there", [True, False])
 async def test_what_a_job_that_is_no_more_has_asked_is_withdrawn(there: bool) -> None:
     async with watching(health(OURS, OTHER)) as bench:
-        stored = Stored(bench, OURS, OTHER)
+        stored = StoredNodeHealth(bench, OURS, OTHER)
         where = "/apis/graphcore.ai/v1alpha1/namespaces/ns/ipujobs/train"
         bench.api.on("GET", where, Reply(200, job_object()) if there else failure(404, "NotFound"))
         await OrphanCollector(bench.client, bench.cluster, bench.executor).collect("ns/train")

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
-from tests.operator.plan.sick_cluster import ROUND_S, SickCluster
+from tests.operator.plan.sick_cluster import ROUND_S, FaultyCluster
 
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
@@ -25,7 +25,7 @@ from muster_operator.plan.preflight import avoided_nodes
 
 
 @dataclass
-class CheckedCluster(SickCluster):
+class PreFlightCluster(FaultyCluster):
     """says: by node, the verdict of its checks, PASS where nothing stands; "": its agent is silent. requests: by node
     and id. ran: how often a node's agent ran for an id. full: nodes that take no request. told: Events, in order."""
 

@@ -52,16 +52,16 @@ def decide(job: IPUJob, setup: JobSetup | None = None, now: float = NOW, **seen:
     return plan(job, Snapshot(now=now, **seen), setup or JobSetup())
 
 
-def made(decided: JobPlan) -> list[str]:
+def created_objects(decided: JobPlan) -> list[str]:
     return [f"{each.kind} {each.name}" for each in decided.actions if isinstance(each, CreateObject)]
 
 
-def line(decided: JobPlan) -> str:
+def last_message(decided: JobPlan) -> str:
     assert decided.status is not None
     return decided.status.last_message
 
 
-def standing(decided: JobPlan) -> tuple[str, int, int, str]:
+def printed_columns(decided: JobPlan) -> tuple[str, int, int, str]:
     """The columns of `kubectl get ipujobs`."""
     found = decided.status
     assert found is not None
@@ -73,7 +73,7 @@ def with_status(job: IPUJob, decided: JobPlan) -> IPUJob:
     return msgspec.structs.replace(job, status=decided.status)
 
 
-def running(job: IPUJob, *phases: str) -> dict[str, Any]:
+def running_snapshot(job: IPUJob, *phases: str) -> dict[str, Any]:
     """What is seen of a job all of whose things are there; the phases of its workers."""
     count = len(phases)
     is_launched = not isinstance(job.spec.launcher, msgspec.UnsetType)

@@ -38,12 +38,12 @@ ROUNDS = 32
 Key = tuple[str, str, str]  # kind, namespace, name
 
 
-class Died(Exception):
+class OperatorDied(Exception):
     """The operator ended in the middle of a turn."""
 
 
 @dataclass
-class Cluster:
+class SimulatedCluster:
     """room: partitions that V-IPU could still make."""
 
     now: float = 1_700_000_000.0
@@ -103,7 +103,7 @@ class Cluster:
             for action in decided.actions:
                 if left[0] is not None:
                     if left[0] == 0:
-                        raise Died
+                        raise OperatorDied
                     left[0] -= 1
                 news |= self.act(uid, action, foreign, refusals)
                 before = self._snapshot()
@@ -138,7 +138,7 @@ class Cluster:
     def _wrote(self) -> None:
         self.writes += 1
         if self.writes == self.dies_at:
-            raise Died
+            raise OperatorDied
 
     def _check_plan(self, job: IPUJob, decided: JobPlan) -> None:
         actions = [action for action in decided.actions if not isinstance(action, RecordEvent)]

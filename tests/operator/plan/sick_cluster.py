@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import msgspec
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
 
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names
@@ -18,7 +18,7 @@ ROUND_S = 5.0
 
 
 @dataclass
-class SickCluster(Cluster):
+class FaultyCluster(SimulatedCluster):
     """bad_ipus: by partition; elsewhere: partitions that there is room for beside those in use; grace: what removals
     asked for, by pod; asked: how often the proxy was asked for room."""
 
@@ -106,7 +106,7 @@ class SickCluster(Cluster):
             for uid in list(self.jobs):
                 try:
                     self.turn(uid)
-                except Died:
+                except OperatorDied:
                     self.rooms.clear()  # what was only in its memory
                     self.turn(uid)
             self.settle_partitions()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.operator.plan.looking import decide, entries, with_status, workers
 from tests.operator.plan.made_jobs import NOW, make_job, make_pod
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job import status
@@ -16,7 +16,7 @@ from muster_operator.job.types import GangHoldStatus, IPUJob, JobMove
 STEP_S = 20.0
 
 
-class Crowded(Cluster):
+class CrowdedCluster(SimulatedCluster):
     """Nodes have room for ``places`` pods; the scheduler takes the pods in the order in which they were made."""
 
     places: int = 100
@@ -25,7 +25,7 @@ class Crowded(Cluster):
         for uid in list(self.jobs):
             try:
                 self.turn(uid)
-            except Died:
+            except OperatorDied:
                 self.turn(uid)
         self.settle_partitions()
         self.end_deletions()
@@ -40,9 +40,9 @@ class Crowded(Cluster):
         return [job.metadata.name for job in self.jobs.values() if status.has_condition(job.status, status.RUNNING)]
 
 
-def half_started(*, dies_at: int = 0) -> Crowded:
+def half_started(*, dies_at: int = 0) -> CrowdedCluster:
     """Two jobs of two workers and a launcher each, on nodes with room for four pods: each has got two."""
-    cluster = Crowded()
+    cluster = CrowdedCluster()
     cluster.places = 4
     for name in ("one", "other"):
         cluster.add(make_job(name, workers=2, finalizers=()))
@@ -59,7 +59,7 @@ def half_started(*, dies_at: int = 0) -> Crowded:
     return cluster
 
 
-def until_both_have_run(cluster: Crowded) -> None:
+def until_both_have_run(cluster: CrowdedCluster) -> None:
     ran = set()
     for _ in range(400):
         cluster.step()
@@ -115,7 +115,7 @@ def test_what_was_held_goes_pods_first_and_the_job_tells_why_and_until_when() ->
 
 
 def test_the_back_off_grows_and_is_forgotten_once_the_job_runs() -> None:
-    cluster = Crowded()
+    cluster = CrowdedCluster()
     cluster.places = 0
     job = make_job(finalizers=())
     cluster.add(job)
@@ -136,7 +136,7 @@ def test_the_back_off_grows_and_is_forgotten_once_the_job_runs() -> None:
 
 
 def test_an_edit_ends_the_wait() -> None:
-    cluster = Crowded()
+    cluster = CrowdedCluster()
     cluster.places = 0
     job = make_job(launcher=False, finalizers=())
     cluster.add(job)
@@ -154,7 +154,7 @@ def test_an_edit_ends_the_wait() -> None:
 
 
 def test_an_edit_ends_the_wait_though_what_was_held_is_still_going() -> None:
-    cluster = Crowded()
+    cluster = CrowdedCluster()
     cluster.places = 0
     job = make_job(launcher=False, finalizers=())
     cluster.add(job)
@@ -226,9 +226,9 @@ def test_a_job_that_runs_keeps_what_it_has_while_a_lost_worker_is_made_again() -
     assert decided.status is None or decided.status.given_back is None
 
 
-def waiting_for_room() -> tuple[Cluster, str]:
+def waiting_for_room() -> tuple[SimulatedCluster, str]:
     """Instance 0 works, there has been no room for instance 1 for longer than anything may be held."""
-    cluster = Cluster(room=1)
+    cluster = SimulatedCluster(room=1)
     job = make_job(launcher=False, instances=2, finalizers=())
     cluster.add(job)
     cluster.go_well(6)
@@ -257,7 +257,7 @@ def test_63_an_instance_moves_within_its_partition_though_another_one_has_long_w
 
 def test_47_an_instance_more_is_asked_for_before_what_there_is_goes_back() -> None:
     """The images of a gang may take longer to come than anything may be held."""
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     job = make_job(finalizers=())
     cluster.add(job)
     uid = job.metadata.uid

@@ -8,10 +8,10 @@ from tests.operator.plan.looking import (
     actions_but_events,
     decide,
     entries,
+    last_message,
     launcher,
-    line,
-    running,
-    standing,
+    printed_columns,
+    running_snapshot,
     with_status,
 )
 from tests.operator.plan.made_jobs import (
@@ -49,34 +49,39 @@ def test_36_a_job_runs_when_its_launcher_does_or_without_one_a_worker(
     launched: bool, launchers: str | None, phases: tuple[str, ...], state: str
 ) -> None:
     job = make_job(instances=2, launcher=launched)
-    seen = running(job, *phases)
+    seen = running_snapshot(job, *phases)
     if launchers:
         seen["pods"] |= launcher(job, launchers)
-    assert standing(decide(job, **seen))[:3] == (state, 2, 2)
+    assert printed_columns(decide(job, **seen))[:3] == (state, 2, 2)
 
 
 def test_37_a_job_completes_with_its_launcher() -> None:
     job = make_job()
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Succeeded")
     decided = decide(job, **seen)
     assert decided.actions == ()
-    assert standing(decided) == ("Completed", 0, 1, "All instances done")
+    assert printed_columns(decided) == ("Completed", 0, 1, "All instances done")
 
 
 def test_without_a_launcher_it_ends_with_the_last_worker() -> None:
     job = make_job(instances=2, launcher=False)
-    assert standing(decide(job, **running(job, "Succeeded", "Running")))[0] == "Running"
-    assert standing(decide(job, **running(job, "Failed", "Running")))[0] == "Running"
-    assert standing(decide(job, **running(job, "Succeeded", "Succeeded"))) == ("Completed", 0, 2, "All instances done")
-    failed = decide(job, **running(job, "Succeeded", "Failed"))
-    assert standing(failed)[0] == "Failed"
-    assert "train-worker-1" in line(failed)
+    assert printed_columns(decide(job, **running_snapshot(job, "Succeeded", "Running")))[0] == "Running"
+    assert printed_columns(decide(job, **running_snapshot(job, "Failed", "Running")))[0] == "Running"
+    assert printed_columns(decide(job, **running_snapshot(job, "Succeeded", "Succeeded"))) == (
+        "Completed",
+        0,
+        2,
+        "All instances done",
+    )
+    failed = decide(job, **running_snapshot(job, "Succeeded", "Failed"))
+    assert printed_columns(failed)[0] == "Failed"
+    assert "train-worker-1" in last_message(failed)
 
 
 def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
     job = make_job()
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     oom = [ended_container("main", 137, reason="OOMKilled")]
     seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 1)])
     seen["pods"]["train-worker-0"] = make_pod(job, "train-worker-0", "Failed", containerStatuses=oom)
@@ -86,7 +91,7 @@ def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
         "pod train-worker-0 on node node1 failed: container main ended with exit code 137 (SIGKILL), OOMKilled"
     )
     assert decided.actions == (RecordEvent("Warning", "IPUJobFailed", said),)
-    assert standing(decided) == ("Failed", 0, 1, said)
+    assert printed_columns(decided) == ("Failed", 0, 1, said)
     assert decided.status is not None
     assert decided.status.conditions[-1].message == f"{said}; its partitions stay until it is deleted"
     assert decided.status.workers_status.failed == 1
@@ -95,9 +100,9 @@ def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
 def test_a_worker_that_fails_under_a_launcher_fails_the_job() -> None:
     """mpirun may hang on it for ever."""
     job = make_job(workers=2)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"]["train-worker-1"] = make_pod(job, "train-worker-1", "Failed", reason="Evicted", message="memory")
-    assert standing(decide(job, **seen))[::3] == (
+    assert printed_columns(decide(job, **seen))[::3] == (
         "Failed",
         "pod train-worker-1 on node node1 failed: Evicted: memory",
     )
@@ -105,17 +110,17 @@ def test_a_worker_that_fails_under_a_launcher_fails_the_job() -> None:
 
 def test_28_a_pod_that_is_being_deleted_ends_nothing() -> None:
     job = make_job()
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     for name, phase in (("train-worker-0", "Failed"), ("train-launcher", "Succeeded")):
         pod = make_pod(job, name, phase)
         metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2023-11-14T22:13:20Z")
         seen["pods"][name] = msgspec.structs.replace(pod, metadata=metadata)
-    assert standing(decide(job, **seen))[0] == "Pending"
+    assert printed_columns(decide(job, **seen))[0] == "Pending"
 
 
 def finished(**spec: Any) -> tuple[IPUJob, dict[str, Any]]:
     job = make_job(**spec)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Succeeded")
     return with_status(job, decide(job, **seen)), seen
 
@@ -125,7 +130,7 @@ def test_37_a_finished_job_is_never_run_again() -> None:
     assert decide(job, **seen) == JobPlan()
     decided = decide(job, now=NOW + 1e6)  # all has gone, and whoever decides has just started
     assert decided.actions == ()
-    assert standing(decided)[::3] == ("Completed", "All instances done")
+    assert printed_columns(decided)[::3] == ("Completed", "All instances done")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_43_what_is_cleaned_away(policy: str, removed: list[str]) -> None:
 @pytest.mark.parametrize("policy", ["None", "Workers", "All"])
 def test_37_clean_up_changes_no_word_of_how_it_ended(policy: str) -> None:
     job = make_job(cleanPodPolicy=policy)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 3)])
     job = with_status(job, decide(job, **seen))
     later = decide(job, now=NOW + 60).status
@@ -156,14 +161,14 @@ def test_37_clean_up_changes_no_word_of_how_it_ended(policy: str) -> None:
 
 def test_44_a_suspended_job_has_no_pods_and_then_no_partitions() -> None:
     job = make_job(suspend=True)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     decided = decide(job, **seen)
     assert [each for each in decided.actions if isinstance(each, DeletePod)] == [
         DeletePod("train-worker-0", "pod-train-worker-0"),
         DeletePod("train-launcher", "pod-train-launcher"),
     ]
     assert not [each for each in decided.actions if isinstance(each, FreePartition)]
-    assert standing(decided) == ("Pending", 0, 1, "suspended")
+    assert printed_columns(decided) == ("Pending", 0, 1, "suspended")
     decided = decide(with_status(job, decided), entries=seen["entries"], objects=seen["objects"])
     assert decided.actions == (FreePartition("p-train-default-0"),)
 
@@ -180,7 +185,7 @@ def test_44_resumed_it_begins_anew() -> None:
     job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, suspend=False))
     decided = decide(job)
     assert [type(each) for each in decided.actions] == [TakePartitions, RecordEvent]
-    assert standing(decided)[0] == "Pending"
+    assert printed_columns(decided)[0] == "Pending"
 
 
 def test_44_a_partition_that_is_still_being_freed_is_waited_for() -> None:
@@ -190,7 +195,7 @@ def test_44_a_partition_that_is_still_being_freed_is_waited_for() -> None:
 
 def test_34_pods_then_partitions_then_the_finaliser() -> None:
     job = make_job(deleted=True, instances=2)
-    seen = running(job, "Running", "Running")
+    seen = running_snapshot(job, "Running", "Running")
     decided = decide(job, **seen)
     assert {type(each) for each in decided.actions} == {DeletePod}
     assert len(decided.actions) == 3
@@ -214,7 +219,7 @@ def test_34_why_it_cannot_go_is_shown() -> None:
     refusal = PartitionRefusal(why="Unreachable", message="10.0.0.1:8090 does not answer")
     decided = decide(job, entries=entries(job, 0), refusals={partition_of(job): refusal})
     assert decided.actions == (FreePartition("p-train-default-0"),)
-    assert line(decided) == (
+    assert last_message(decided) == (
         "waits for its partitions to be released: p-train-default-0: 10.0.0.1:8090 does not answer"
     )
     again = decide(with_status(job, decided), entries=entries(job, 0), refusals={partition_of(job): refusal})

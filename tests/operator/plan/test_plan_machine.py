@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.operator.plan.made_jobs import make_job
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job import names, status
 from muster_operator.job.snapshot import JobSetup
@@ -25,7 +25,7 @@ which = st.integers(0, 1)
 class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(setup=JobSetup(hold_delay_s=30.0, hold_delay_limit_s=120.0))
+        self.cluster = SimulatedCluster(setup=JobSetup(hold_delay_s=30.0, hold_delay_limit_s=120.0))
         self.uids: list[str] = []
 
     @initialize(
@@ -60,7 +60,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(number=which, actions=st.integers(0, 6))
     def die_while_looking(self, number: int, actions: int) -> None:
-        with contextlib.suppress(Died):
+        with contextlib.suppress(OperatorDied):
             self.cluster.turn(self.uids[number], dies_after=actions)
 
     @rule()

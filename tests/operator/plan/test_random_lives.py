@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.plan.made_jobs import make_job, template
-from tests.operator.plan.played_cluster import Died
-from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
+from tests.operator.plan.played_cluster import OperatorDied
+from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
 
 from muster_operator.job import names, pod_outcome, status
 from muster_operator.job.partition_api import PartitionRefusal
@@ -43,7 +43,7 @@ WAKES = 3  # by its own writes, one after the other
 
 
 @dataclass
-class Crowded(SickCluster):
+class RandomCluster(FaultyCluster):
     """Nodes with room for ``slots`` pods each. A launcher starts once all of its workers have."""
 
     slots: int = 4
@@ -149,7 +149,9 @@ class Life:
     def __init__(self, number: int) -> None:
         self.chance = random.Random(number)
         setup = JobSetup(**HOLDS, moves_per_hour=self.chance.choice([1, 3]))
-        self.cluster = Crowded(setup=setup, room=self.chance.choice([2, 3, 4, 8]), slots=self.chance.choice([2, 3, 6]))
+        self.cluster = RandomCluster(
+            setup=setup, room=self.chance.choice([2, 3, 4, 8]), slots=self.chance.choice([2, 3, 6])
+        )
         self.cluster.nodes = ("node-a", "node-b", "node-c", "node-d")[: self.chance.randint(2, 4)]
         self.uids = [self._submit(name) for name in ("one", "other")]
         self.played: list[str] = []
@@ -231,7 +233,7 @@ class Life:
             cluster.dies_at = cluster.writes + self.chance.randint(1, 4)
         try:
             cluster.turn(self.chance.choice(self.uids), dies_after=after)
-        except Died:
+        except OperatorDied:
             cluster.forget()
         cluster.dies_at = 0
 

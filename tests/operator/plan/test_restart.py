@@ -7,14 +7,14 @@ import pytest
 from tests.operator.plan.looking import (
     decide,
     entries,
+    last_message,
     launcher,
-    line,
-    running,
+    running_snapshot,
     with_status,
     workers,
 )
 from tests.operator.plan.made_jobs import NOW, ended_container, make_job, make_pod
-from tests.operator.plan.played_cluster import Cluster
+from tests.operator.plan.played_cluster import SimulatedCluster
 
 from muster_kube.api import times
 from muster_operator.job import names, status
@@ -24,7 +24,7 @@ from muster_operator.job.types import IPUJob
 
 def ended(job: IPUJob, exit_code: int = 1, **launcher_status: Any) -> JobPlan:
     """With its launcher's end."""
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     phase = "Failed" if exit_code else "Succeeded"
     told = {"containerStatuses": [ended_container("main", exit_code)], **launcher_status}
     seen["pods"] |= launcher(job, phase, **told)
@@ -62,7 +62,7 @@ def test_39_the_last_failure_is_the_jobs_and_the_limit_is_named() -> None:
     decided = ended(msgspec.structs.replace(job, status=before), 7)
     assert decided.status is not None
     assert (decided.status.launcher_status, decided.status.restart_count) == ("Failed", 3)
-    assert line(decided) == (
+    assert last_message(decided) == (
         "pod train-launcher on node node1 failed: container main ended with exit code 7; all its 3 restarts are used up"
     )
     assert decided.status.conditions[-1].reason == "BackoffLimitExceeded"
@@ -94,7 +94,7 @@ def test_41_exit_codes_choose(exit_code: int, codes: str | None, again: bool) ->
     decided = ended(job, exit_code)
     assert restarts(decided) is again
     if not again:
-        assert f"exit code {exit_code} does not restart it" in line(decided)
+        assert f"exit code {exit_code} does not restart it" in last_message(decided)
 
 
 def test_41_codes_of_init_containers_count() -> None:
@@ -115,11 +115,11 @@ def test_41_codes_of_init_containers_count() -> None:
 )
 def test_41_57_a_lost_worker_restarts_launcher_and_workers(told: dict[str, Any], again: bool) -> None:
     job = make_job(workers=2, **policy("ExitCode"))
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"]["train-worker-1"] = make_pod(job, "train-worker-1", "Failed", **told)
     decided = decide(job, **seen)
     assert restarts(decided) is again
-    assert "pod train-worker-1" in line(decided)
+    assert "pod train-worker-1" in last_message(decided)
 
 
 def test_43_clean_pod_policy_all_makes_every_type_act_as_never() -> None:
@@ -145,7 +145,7 @@ def test_42_the_new_attempt_is_in_the_status_before_anything_is_done() -> None:
 def restarting() -> tuple[IPUJob, dict[str, Any]]:
     """Its launcher has failed, its worker still runs."""
     job = make_job(**policy("OnFailure"))
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 1)])
     return with_status(job, decide(job, **seen)), seen
 
@@ -209,7 +209,7 @@ def test_without_a_launcher_a_worker_that_failed_ends_its_instance() -> None:
 
 
 def test_a_storm_of_a_launcher_that_exits_at_once_ends() -> None:
-    cluster = Cluster(setup=JobSetup(restart_delay_s=0.0))
+    cluster = SimulatedCluster(setup=JobSetup(restart_delay_s=0.0))
     job = make_job(**policy("OnFailure", backOffLimit=1000))
     cluster.add(job)
     for _ in range(6000):

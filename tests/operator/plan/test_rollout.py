@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.operator.plan.made_jobs import make_job, template
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job import names, status
 from muster_operator.job.types import INSTANCES_LIMIT, IPUJob, Strategy, Workers, instances
@@ -36,13 +36,13 @@ def of(job: IPUJob, version: int, kind: Strategy | None = None) -> Workers:
     return msgspec.structs.replace(job.spec.workers, template=pods, strategy=kind or job.spec.workers.strategy)
 
 
-class Service(Cluster):
+class ServiceCluster(SimulatedCluster):
     """At most ``broken``'s pods fail as soon as they run; the rest work."""
 
     broken: str = ""
 
     def step(self, uid: str) -> None:
-        with contextlib.suppress(Died):
+        with contextlib.suppress(OperatorDied):
             self.turn(uid)
         self.settle_partitions()
         self.end_deletions()
@@ -71,14 +71,14 @@ class Service(Cluster):
         return self.writes, self.jobs[uid].status, dict(self.pods), dict(self.tracker)
 
 
-def begin(job: IPUJob, **world: Any) -> tuple[Service, str]:
-    cluster = Service(room=64, **world)
+def begin(job: IPUJob, **world: Any) -> tuple[ServiceCluster, str]:
+    cluster = ServiceCluster(room=64, **world)
     cluster.add(job)
     cluster.until_done(job.metadata.uid)
     return cluster, job.metadata.uid
 
 
-def look(cluster: Cluster) -> tuple[object, ...]:
+def observe_pods(cluster: SimulatedCluster) -> tuple[object, ...]:
     [job] = cluster.jobs.values()
     said = job.status
     return (
@@ -161,7 +161,7 @@ def test_51_a_template_that_fails_stops_at_its_bounds_says_so_and_a_second_edit_
 
 def test_51_without_room_for_the_extra_one_nothing_goes_and_the_job_says_what_it_waits_for() -> None:
     job = service(2, 1, 0)
-    cluster = Service(room=2)
+    cluster = ServiceCluster(room=2)
     cluster.add(job)
     uid = job.metadata.uid
     cluster.until_done(uid)
@@ -187,7 +187,7 @@ def test_a_template_edited_back_replaces_only_what_had_changed() -> None:
     assert [name for name in sorted(after) if after[name] != before[name]] == ["train-worker-3"]
 
 
-def unlabelled(cluster: Service) -> None:
+def unlabelled(cluster: ServiceCluster) -> None:
     """As an operator left them that knew no such label."""
     for key, pod in cluster.pods.items():
         labels = {name: text for name, text in pod.metadata.labels.items() if name != names.TEMPLATE}
@@ -267,7 +267,7 @@ def test_51_59_a_rollout_ends_the_same_wherever_the_operator_ends(kind: Strategy
                 cluster.edit(uid, job_instances=second)
             if number == 5:
                 cluster.edit(uid, workers=of(job, 3, kind))
-        return look(cluster)[0], cluster.writes - begun
+        return observe_pods(cluster)[0], cluster.writes - begun
 
     def without_attempts(found: object) -> object:
         """How many attempts it took depends on how far the first edit had come."""
@@ -332,7 +332,7 @@ class Rollouts(RuleBasedStateMachine):
 
     def _turn(self, dies_after: int | None) -> None:
         before, wanted = self._whole(), instances(self.job.spec)
-        with contextlib.suppress(Died):
+        with contextlib.suppress(OperatorDied):
             self.cluster.turn(self.uid, dies_after=dies_after)
         strategy_now = self.job.spec.workers.strategy
         assert isinstance(strategy_now, Strategy)
