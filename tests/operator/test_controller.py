@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from tests.kube.conftest import Asked, Reply
-from tests.operator.edge.operator_world import JOBS, NS, Object, OperatorBench, bench_around, failure, job_object, until
+from tests.operator.operator_bench import JOBS, NS, Object, OperatorBench, bench_around, failure, job_object, until
 
 from muster_operator.act.status_writer import COUNTS_S, LINE_S, LINES
 from muster_operator.controller import REFUSED_LINE, JobPlanner, Operator, OperatorTiming, WriteAccess

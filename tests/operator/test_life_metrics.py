@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.edge.operator_world import a_job
+from tests.operator.operator_bench import a_job
 
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.operator.edge.operator_world import NS, bench_around, job_object, pod_object
+from tests.operator.operator_bench import NS, bench_around, job_object, pod_object
 from tests.operator.test_controller import LeadingOperator
 
 from muster_kube.controller.workqueue import WorkQueue

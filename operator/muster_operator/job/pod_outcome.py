@@ -57,7 +57,7 @@ def describe_failure(pod: JobPod) -> str:
         ("init container", status.init_container_statuses),
         ("container", status.container_statuses),
     ):
-        said += [_container(what, each) for each in statuses if _has_failed(each)]
+        said += [_describe_container(what, each) for each in statuses if _has_failed(each)]
     if not said:
         said.append(status.message or "its phase is Failed, and nothing says why")
     where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
@@ -69,12 +69,12 @@ def _has_failed(status: JobContainerStatus) -> bool:
     return ended is not None and (ended.exit_code != 0 or ended.signal != 0)
 
 
-def _container(what: str, status: JobContainerStatus) -> str:
+def _describe_container(what: str, status: JobContainerStatus) -> str:
     ended = status.state.terminated or ContainerTerminated()
     text = f"{what} {status.name} ended with exit code {ended.exit_code}"
     number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
     if number:
-        text += f" ({_signal(number)})"
+        text += f" ({_signal_name(number)})"
     # Error is what every other exit code is called
     if ended.reason and ended.reason != "Error":
         text += f", {ended.reason}"
@@ -84,7 +84,7 @@ def _container(what: str, status: JobContainerStatus) -> str:
     return f"{text}: {said}" if said else text
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -79,7 +79,7 @@ def compose_status(job: IPUJob, stand: StatusUpdate, workers: Iterable[JobPod], 
     """The status to write; None: what is there says it already. now: seconds since the epoch (behaviour 36)."""
     at = rfc3339_whole(now)
     before = job.status
-    conditions = _conditions(job, stand, at)
+    conditions = _compose_conditions(job, stand, at)
     over = stand.state in (COMPLETE, FAILED)
     after = msgspec.structs.replace(
         before,
@@ -97,7 +97,7 @@ def compose_status(job: IPUJob, stand: StatusUpdate, workers: Iterable[JobPod], 
         suspected=None if stand.state == SUSPENDED else before.suspected,
         completion_time=(before.completion_time or at) if over else None,
         observed_generation=job.metadata.generation,
-        workers_status=_counts(workers, before.workers_status if over else None),
+        workers_status=_count_workers(workers, before.workers_status if over else None),
         conditions=conditions,
     )
     return None if after == before else msgspec.structs.replace(after, last_reconcile_time=at)
@@ -122,7 +122,7 @@ def compose_message(job: IPUJob, line: str, now: float) -> IPUJobStatus | None:
     )
 
 
-def _conditions(job: IPUJob, stand: StatusUpdate, at: str) -> tuple[IPUJobCondition, ...]:
+def _compose_conditions(job: IPUJob, stand: StatusUpdate, at: str) -> tuple[IPUJobCondition, ...]:
     """Pending and Running are told apart from the start; the others stand there once they have been True."""
     known = {each.type: each for each in job.status.conditions}
     who = f"IPUJob {job.metadata.namespace}/{job.metadata.name}"
@@ -139,21 +139,21 @@ def _conditions(job: IPUJob, stand: StatusUpdate, at: str) -> tuple[IPUJobCondit
         old = known.pop(kind, None)
         if kind == stand.state:
             reason, message = usual[kind]
-            new = _moved(
+            new = _update_condition(
                 old, kind, "True", stand.reason or reason, pod_outcome.shorten(stand.message) or message, job, at
             )
         elif old is not None or kind == PENDING:
             reason, message = (old.reason, old.message) if old is not None else usual[kind]
             if kind == SUSPENDED and old is not None and old.status == "True":
                 reason, message = "IPUJobResumed", f"{who} is not suspended."
-            new = _moved(old, kind, "False", reason, message, job, at)
+            new = _update_condition(old, kind, "False", reason, message, job, at)
         else:
             continue
         found.append(new)
     return (*found, *known.values())
 
 
-def _moved(
+def _update_condition(
     old: IPUJobCondition | None, kind: str, status: str, reason: str, message: str, job: IPUJob, at: str
 ) -> IPUJobCondition:
     same_status = old is not None and old.status == status
@@ -169,7 +169,7 @@ def _moved(
     )
 
 
-def _counts(workers: Iterable[JobPod], kept: WorkersStatus | None) -> WorkersStatus:
+def _count_workers(workers: Iterable[JobPod], kept: WorkersStatus | None) -> WorkersStatus:
     """active: made and not ended, as a batch Job counts. kept: what stood there, of a job that is over: pods that are
     cleaned away have ended all the same."""
     active = succeeded = ended_badly = 0

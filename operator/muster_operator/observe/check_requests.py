@@ -47,7 +47,7 @@ class NodeCheckRequests:
             NodeHealth,
             on_change=self._changed,
             params={"labelSelector": names.CHECKED},
-            transform=_slim,
+            transform=_project_health,
         )
         self._asking = RequestWriter(client, ASKER, self.reflector.observe)
 
@@ -67,7 +67,7 @@ class NodeCheckRequests:
     def jobs(self) -> Iterator[tuple[str, str]]:
         """Whoever has asked: (``namespace/name``, uid), maybe more than once."""
         for health in self.reflector.store.values():
-            yield from map(_job, health.spec.requests)
+            yield from map(_job_of, health.spec.requests)
 
     async def ask(self, node: str, request: CheckRequest) -> str:
         """Why it cannot be asked now; empty: it has been. Raises ApiError; Conflict where somebody was faster."""
@@ -100,26 +100,26 @@ class NodeCheckRequests:
 
     def _changed(self, node: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         for request in old.spec.requests if old is not None else ():
-            if (nodes := self._nodes.get(_job(request)[1])) is not None:
+            if (nodes := self._nodes.get(_job_of(request)[1])) is not None:
                 nodes.discard(node)
                 if not nodes:
-                    del self._nodes[_job(request)[1]]
+                    del self._nodes[_job_of(request)[1]]
         for request in new.spec.requests if new is not None else ():
-            self._nodes.setdefault(_job(request)[1], set()).add(node)
+            self._nodes.setdefault(_job_of(request)[1], set()).add(node)
         if old is not None and new is not None and (old.spec, old.status) == (new.spec, new.status):
             return
         concerned = [request for health in (old, new) if health is not None for request in health.spec.requests]
-        for key in sorted({_job(request)[0] for request in concerned}):
+        for key in sorted({_job_of(request)[0] for request in concerned}):
             self._on_change(key)
 
 
-def _job(request: CheckRequest) -> tuple[str, str]:
+def _job_of(request: CheckRequest) -> tuple[str, str]:
     """Of a request of ours: (``namespace/name``, uid)."""
     uid = request.id.removeprefix(names.REQUEST).rsplit("-", 2)[0]
     return request.by.removeprefix(names.ASKED_BY), uid
 
 
-def _slim(health: NodeHealth) -> NodeHealth:
+def _project_health(health: NodeHealth) -> NodeHealth:
     """What agents found, and what others ask, is none of our business."""
     requests = tuple(each for each in health.spec.requests if is_ours(each))
     ids = {each.id for each in requests}

@@ -177,7 +177,7 @@ class ClusterCache:
             IPUJob,
             on_change=self._job_changed,
             on_undecodable=self._job_unreadable,
-            transform=_slim_job,
+            transform=_project_job,
         )
 
     async def watch(self) -> None:
@@ -265,7 +265,7 @@ class ClusterCache:
             self.unreadable[key] = error
 
 
-def _slim_job(job: IPUJob) -> IPUJob:
+def _project_job(job: IPUJob) -> IPUJob:
     if _LAST_APPLIED not in job.metadata.annotations:
         return job
     kept = {key: value for key, value in job.metadata.annotations.items() if key != _LAST_APPLIED}

@@ -53,7 +53,7 @@ class _NodeFaults(msgspec.Struct, frozen=True):
 _faults = msgspec.json.Decoder(_NodeFaults)
 
 
-def _said(node: FleetNode) -> str:
+def _describe_faults(node: FleetNode) -> str:
     """What the tainter has found on it, for people; empty: nothing that can be read."""
     try:
         found = _faults.decode(node.metadata.annotations.get(FAULTS, "{}")).open
@@ -83,7 +83,9 @@ def project_node(node: FleetNode) -> FleetNode:
             name=meta.name,
             resource_version=meta.resource_version,
             labels=meta.labels,
-            annotations={FAULTS: said} if meta.labels.get(FAULTY_LABEL) == "true" and (said := _said(node)) else {},
+            annotations={FAULTS: said}
+            if meta.labels.get(FAULTY_LABEL) == "true" and (said := _describe_faults(node))
+            else {},
         ),
         spec=FleetNodeSpec(taints=taints, unschedulable=node.spec.unschedulable),
         status=FleetNodeStatus(conditions=ready),

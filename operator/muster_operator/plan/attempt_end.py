@@ -30,7 +30,7 @@ def end_attempt(state: JobState) -> JobPlan | None:
 
 def end_job(state: JobState, end: AttemptEnd, decision: RestartDecision) -> JobPlan:
     """Said first, and alone: what is cleaned away afterwards could no longer say how it ended."""
-    job, now, partitions = state.job, state.snapshot.now, not state.unready
+    job, now, partitions = state.job, state.snapshot.now, not state.unready_instances
     cleanup = teardown.describe_cleanup(state, success=end.success)
     if end.success:
         what = "is over: its ttl has passed" if decision.reason == "SessionEnded" else "has completed"

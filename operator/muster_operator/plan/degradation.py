@@ -53,7 +53,7 @@ def find_faults(state: JobState) -> tuple[JobFault, ...]:
         return ()
     found = []
     tolerates = placement.tolerates_faulty(state.job)
-    concerned = [pod for pod in _in_order(state) if pod.status.phase != pod_outcome.SUCCEEDED]
+    concerned = [pod for pod in _pods_in_order(state) if pod.status.phase != pod_outcome.SUCCEEDED]
     for pod in concerned:
         bad = state.snapshot.bad_nodes.get(pod.spec.node_name)
         if bad is None or (bad.kind == "Faulty" and tolerates):
@@ -66,7 +66,7 @@ def find_faults(state: JobState) -> tuple[JobFault, ...]:
         if ipus and pods:
             nodes = tuple(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
             where = f", node {', '.join(nodes)}" if nodes else ""
-            text = f"{_several(pods)}{where}: partition {state.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
+            text = f"{_describe_pods(pods)}{where}: partition {state.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
             found.append(JobFault(QUARANTINED, text, instance, nodes))
     return tuple(found)
 
@@ -109,7 +109,7 @@ def report_health(
     ):
         return status, ()
     elif known.reason == MOVING and not state.job.spec.suspend:
-        text = _moved(state)
+        text = _describe_move(state)
         wanted, tells = ("False", MOVED, text), (RecordEvent("Normal", MOVED, text),)
     elif recovery_delay_s(state, found):
         return status, ()
@@ -160,24 +160,26 @@ def _has_arrived(state: JobState) -> bool:
     moved = range(state.instances) if move is None or not move.instances else move.instances
     wanted = [name for each in moved if each < state.instances for name in state.workers_of(each).values()]
     return state.is_running and all(
-        state.is_there(name) and state.pods[name].status.phase != "Pending" for name in wanted
+        state.is_present(name) and state.pods[name].status.phase != "Pending" for name in wanted
     )
 
 
-def _of_move(state: JobState) -> list[JobPod]:
+def _moved_pods(state: JobState) -> list[JobPod]:
     move = state.job.status.last_move
-    return [pod for pod in _in_order(state) if move is None or not move.instances or instance_of(pod) in move.instances]
+    return [
+        pod for pod in _pods_in_order(state) if move is None or not move.instances or instance_of(pod) in move.instances
+    ]
 
 
-def _moved(state: JobState) -> str:
+def _describe_move(state: JobState) -> str:
     move = state.job.status.last_move
     old = ", ".join(move.nodes) if move is not None and move.nodes else "unknown nodes"
-    new = ", ".join(nodes_of(_of_move(state))) or "no node"
+    new = ", ".join(nodes_of(_moved_pods(state))) or "no node"
     why = f": {move.message}" if move is not None and move.message else ""
     return pod_outcome.shorten(f"moved from {old} to {new}{why}")
 
 
-def _in_order(state: JobState) -> list[JobPod]:
+def _pods_in_order(state: JobState) -> list[JobPod]:
     launcher = state.pods.get(state.launcher_name) if state.with_launcher else None
     found = [launcher] if launcher is not None else []
     found += [
@@ -186,7 +188,7 @@ def _in_order(state: JobState) -> list[JobPod]:
         for name in state.workers_of(instance).values()
         if name in state.pods
     ]
-    return [pod for pod in found if state.is_of_now(pod) and not state.is_going(pod)]
+    return [pod for pod in found if state.is_of_current_attempt(pod) and not state.is_leaving(pod)]
 
 
 def instance_of(pod: JobPod) -> int | None:
@@ -194,7 +196,7 @@ def instance_of(pod: JobPod) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
-def _several(pods: Sequence[JobPod]) -> str:
+def _describe_pods(pods: Sequence[JobPod]) -> str:
     if len(pods) == 1:
         return describe_pod(pods[0])
     first, last = (pod.metadata.name.rpartition("-")[2] for pod in (pods[0], pods[-1]))

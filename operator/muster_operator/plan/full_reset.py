@@ -30,7 +30,7 @@ def suspect_nodes(state: JobState, pods: Iterable[JobPod], said: IPUJobStatus) -
     failed = list(pods)
     if (
         not any(poplar_recovery.asks_for_full_reset(pod) for pod in failed)
-        or _until(state.job, state.snapshot.now) is not None
+        or _ends_at(state.job, state.snapshot.now) is not None
     ):
         return said
     # a launcher tells what its workers said
@@ -42,11 +42,11 @@ def suspect_nodes(state: JobState, pods: Iterable[JobPod], said: IPUJobStatus) -
 
 
 def request_checks(job: IPUJob, snapshot: Snapshot) -> tuple[RequestChecks, ...]:
-    said, until = job.status.suspected, _until(job, snapshot.now)
+    said, until = job.status.suspected, _ends_at(job, snapshot.now)
     if said is None or until is None or snapshot.requests is None:
         return ()
     request = CheckRequest(
-        id=_id(job),
+        id=_request_id(job),
         checks=(CHECK,),
         by=names.asked_by(job.metadata.namespace, job.metadata.name),
         expires=times.rfc3339_whole(until),
@@ -58,24 +58,28 @@ def request_checks(job: IPUJob, snapshot: Snapshot) -> tuple[RequestChecks, ...]
 
 def request_ids(job: IPUJob, now: float) -> frozenset[str]:
     """Ids of requests that are to stand."""
-    return frozenset({_id(job)}) if _until(job, now) is not None else frozenset()
+    return frozenset({_request_id(job)}) if _ends_at(job, now) is not None else frozenset()
 
 
 def time_left_s(job: IPUJob, now: float) -> float | None:
     """Until nothing of it is to stand any more; None: nothing does."""
-    until = _until(job, now)
+    until = _ends_at(job, now)
     return until - now if until is not None else None
 
 
 def report_answers(job: IPUJob, snapshot: Snapshot) -> tuple[RecordEvent, ...]:
     """Once all have answered."""
     said = job.status.suspected
-    if said is None or _until(job, snapshot.now) is None:
+    if said is None or _ends_at(job, snapshot.now) is None:
         return ()
-    answers = {node: (snapshot.requests or {}).get(node, {}).get(_id(job)) for node in said.nodes}
+    answers = {node: (snapshot.requests or {}).get(node, {}).get(_request_id(job)) for node in said.nodes}
     if not all(answers.values()):
         return ()
-    bad = [f"node {node}: {_in_words(each)}" for node, each in answers.items() if each and each.verdict == Verdict.FAIL]
+    bad = [
+        f"node {node}: {_describe_answer(each)}"
+        for node, each in answers.items()
+        if each and each.verdict == Verdict.FAIL
+    ]
     if bad:
         text = f"what Poplar says is confirmed: check {CHECK}: {'; '.join(bad[:_SHOWN])}"
         return (RecordEvent("Warning", EVENT, pod_outcome.shorten(text)),)
@@ -85,11 +89,11 @@ def report_answers(job: IPUJob, snapshot: Snapshot) -> tuple[RecordEvent, ...]:
     return (RecordEvent("Normal", EVENT, pod_outcome.shorten(text)),)
 
 
-def _in_words(answer: RequestAnswer) -> str:
+def _describe_answer(answer: RequestAnswer) -> str:
     return ": ".join(part for part in (answer.reason, answer.message) if part)
 
 
-def _until(job: IPUJob, now: float) -> float | None:
+def _ends_at(job: IPUJob, now: float) -> float | None:
     """None: nothing is to stand now."""
     said = job.status.suspected
     if said is None or job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or job.spec.suspend:
@@ -98,7 +102,7 @@ def _until(job: IPUJob, now: float) -> float | None:
     return until if 0 < until - now <= ASKED_S + 1 else None  # beyond that the clock was set back
 
 
-def _id(job: IPUJob) -> str:
+def _request_id(job: IPUJob) -> str:
     said = job.status.suspected
     at = int(times.seconds(said.start_time)) if said is not None else 0
     return f"{names.request_prefix(job.metadata.uid)}reset-{at}"

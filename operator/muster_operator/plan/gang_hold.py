@@ -29,39 +29,41 @@ def give_back_or_retry(state: JobState) -> JobPlan | None:
     """What is to be in the status before anything else; None: nothing new."""
     if status.has_condition(state.job.status, RESTARTING):
         return None
-    if state.held_back and _may_try(state):
-        return _tried_again(state)
-    if state.held_back and _is_edited(state) and state.snapshot.now < _until(state):
-        return _waits_no_longer(state)  # told now, as the edit is not seen any more once all is given back
-    late = {instance: why for instance, (at, why) in _waiting(state).items() if state.snapshot.now >= at}
-    return _given_back(state, late) if late else None
+    if state.held_instances and _may_try_again(state):
+        return _try_again(state)
+    if state.held_instances and _is_edited(state) and state.snapshot.now < _until(state):
+        return _end_wait(state)  # told now, as the edit is not seen any more once all is given back
+    late = {instance: why for instance, (at, why) in _find_waiting(state).items() if state.snapshot.now >= at}
+    return _give_back(state, late) if late else None
 
 
 def next_change_at(state: JobState) -> float | None:
     """When there will be something to do about it, in seconds since the epoch."""
     given_back = state.job.status.given_back
-    if state.held_back and given_back is not None:
+    if state.held_instances and given_back is not None:
         return times.seconds(given_back.until or "")
-    return min((at for at, _ in _waiting(state).values()), default=None)
+    return min((at for at, _ in _find_waiting(state).values()), default=None)
 
 
 def describe_hold(state: JobState) -> str:
     """Why something of the job holds nothing now; empty: nothing does."""
     given_back = state.job.status.given_back
-    return given_back.message if state.held_back and given_back is not None else ""
+    return given_back.message if state.held_instances and given_back is not None else ""
 
 
 def is_back_off_over(state: JobState) -> bool:
     """The back-off is, once all of the job has started."""
-    if state.held_back or not state.is_running:
+    if state.held_instances or not state.is_running:
         return False
-    return not any(_waits_for_node(pod) for instance in state.places for pod in state.there(instance))
+    return not any(
+        _waits_for_node(pod) for instance in state.active_instances for pod in state.present_workers(instance)
+    )
 
 
-def _may_try(state: JobState) -> bool:
+def _may_try_again(state: JobState) -> bool:
     """Once all is given back; at once if the job was edited, as that may be what it needs."""
-    held = {state.partition(instance) for instance in state.held_back}
-    names = {name for instance in state.held_back for name in state.workers_of(instance).values()}
+    held = {state.partition(instance) for instance in state.held_instances}
+    names = {name for instance in state.held_instances for name in state.workers_of(instance).values()}
     if not held.isdisjoint(state.entries) or not names.isdisjoint(state.pods):
         return False
     if state.with_launcher and state.launcher_name in state.pods:
@@ -78,14 +80,14 @@ def _is_edited(state: JobState) -> bool:
     return state.job.metadata.generation != state.job.status.observed_generation
 
 
-def _waits_no_longer(state: JobState) -> JobPlan:
+def _end_wait(state: JobState) -> JobPlan:
     before, now = state.job.status, times.rfc3339_whole(state.snapshot.now)
     assert before.given_back is not None  # noqa: S101 - something is held back
     given_back = msgspec.structs.replace(before.given_back, until=now)
     return JobPlan((), msgspec.structs.replace(before, given_back=given_back, last_reconcile_time=now))
 
 
-def _tried_again(state: JobState) -> JobPlan:
+def _try_again(state: JobState) -> JobPlan:
     before = state.job.status
     assert before.given_back is not None  # noqa: S101 - something is held back
     tried = msgspec.structs.replace(before.given_back, instances=(), until=None)
@@ -93,14 +95,14 @@ def _tried_again(state: JobState) -> JobPlan:
     return JobPlan((), msgspec.structs.replace(before, given_back=tried, last_reconcile_time=now))
 
 
-def _given_back(state: JobState, late: dict[int, str]) -> JobPlan:
+def _give_back(state: JobState, late: dict[int, str]) -> JobPlan:
     before, now = state.job.status, state.snapshot.now
     former = before.given_back or GangHoldStatus()
     count, until = former.count, former.until
     if until is None:
         count += 1
         until = times.rfc3339_whole(now + _delay_s(state.job, count, state.setup) + 1)
-    numbers = sorted(state.held_back.union(late))
+    numbers = sorted(state.held_instances.union(late))
     whose = "its partitions"
     if not state.with_launcher:
         named = ", ".join(map(str, numbers[:_SHOWN])) + (", …" if len(numbers) > _SHOWN else "")
@@ -115,7 +117,7 @@ def _given_back(state: JobState, late: dict[int, str]) -> JobPlan:
         kind,
         text,
         desired=state.instances,
-        current=len([each for each in state.made if each not in numbers]),
+        current=len([each for each in state.complete_instances if each not in numbers]),
         reason=EVENT if kind == PENDING else "",
         message=text if kind == PENDING else "",
     )
@@ -129,26 +131,26 @@ def _delay_s(job: IPUJob, count: int, setup: JobSetup) -> float:
     return delay_s * (1.0 + int.from_bytes(chance) / (1 << 17))
 
 
-def _waiting(state: JobState) -> dict[int, tuple[float, str]]:
+def _find_waiting(state: JobState) -> dict[int, tuple[float, str]]:
     """What holds partitions and has not started, by instance: when it has held them for too long, and what it lacks."""
-    if not state.setup.hold_timeout_s or (state.with_launcher and (state.held_back or state.is_running)):
+    if not state.setup.hold_timeout_s or (state.with_launcher and (state.held_instances or state.is_running)):
         return {}
-    gangs = [range(state.instances)] if state.with_launcher else [(instance,) for instance in state.places]
+    gangs = [range(state.instances)] if state.with_launcher else [(instance,) for instance in state.active_instances]
     hindered = bool(state.snapshot.refused) or waiting_reason.find_obstacle(state) is not None
     found: dict[int, tuple[float, str]] = {}
     for gang in gangs:
         if not any((entry := state.entry(each)) is not None and entry.state == "active" for each in gang):
             continue
-        pods = [pod for instance in gang for pod in state.there(instance)]
+        pods = [pod for instance in gang for pod in state.present_workers(instance)]
         if state.with_launcher and state.launcher is not None:
             pods.append(state.launcher)
-        if why := _lacks(state, gang, pods, hindered=hindered):
-            at = _since(state, gang, pods) + state.setup.hold_timeout_s
+        if why := _describe_lack(state, gang, pods, hindered=hindered):
+            at = _last_arrival(state, gang, pods) + state.setup.hold_timeout_s
             found |= dict.fromkeys(gang, (at, why))
     return found
 
 
-def _lacks(state: JobState, gang: Iterable[int], pods: list[JobPod], *, hindered: bool) -> str:
+def _describe_lack(state: JobState, gang: Iterable[int], pods: list[JobPod], *, hindered: bool) -> str:
     """Empty: nothing, or what nobody has asked for yet: it is asked for now. hindered: the API server does not take
     what the job asks for, or it cannot ask."""
     if unscheduled := [pod for pod in pods if _waits_for_node(pod)]:
@@ -171,14 +173,14 @@ def _lacks(state: JobState, gang: Iterable[int], pods: list[JobPod], *, hindered
 
 
 def _does_not_come(state: JobState, instance: int, *, hindered: bool) -> bool:
-    if instance in state.is_ready:
+    if instance in state.ready_set:
         return False
     entry = state.entry(instance)
     is_under_way = entry is not None and entry.state != "active"
     return is_under_way or hindered or state.partition(instance) in state.snapshot.refusals
 
 
-def _since(state: JobState, gang: Iterable[int], pods: list[JobPod]) -> float:
+def _last_arrival(state: JobState, gang: Iterable[int], pods: list[JobPod]) -> float:
     """The last time that anything of it came. What says no time has just come."""
     found = [each.last_transition_time for each in state.job.status.conditions if each.type == PENDING]
     if status.has_condition(state.job.status, RUNNING):

@@ -111,50 +111,50 @@ class JobState:
         extras = [
             self._slot(instance)
             for instance in range(self.instances, self.instances + limits.surge)
-            if any(names.SURGE in pod.metadata.labels for pod in self.there(instance))
+            if any(names.SURGE in pod.metadata.labels for pod in self.present_workers(instance))
         ]
         return rolling.plan_rollout(slots, extras, limits)
 
     def _slot(self, instance: int) -> rolling.InstanceState:
-        there = self.there(instance)
+        there = self.present_workers(instance)
         return rolling.observe_instance(
             instance, there, self.workers_each, current=all(self.is_of_template(pod) for pod in there)
         )
 
     @cached_property
-    def held_back(self) -> frozenset[int]:
+    def held_instances(self) -> frozenset[int]:
         """Instances that hold nothing for a while; see :mod:`muster_operator.plan.gang_hold`."""
         given_back = self.job.status.given_back
         return frozenset(given_back.instances if given_back is not None and given_back.until else ())
 
     @cached_property
-    def places(self) -> tuple[int, ...]:
+    def active_instances(self) -> tuple[int, ...]:
         """Instances that are to have something now: those that are wanted, and behind them those that stand in."""
         found = (*range(self.instances), *sorted(self.rollout.extras))
-        return tuple(instance for instance in found if instance not in self.held_back)
+        return tuple(instance for instance in found if instance not in self.held_instances)
 
-    def there(self, instance: int) -> list[JobPod]:
+    def present_workers(self, instance: int) -> list[JobPod]:
         """Its workers that are not on their way out."""
-        return [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
+        return [self.pods[name] for name in self.workers_of(instance).values() if self.is_present(name)]
 
     @cached_property
-    def ready(self) -> tuple[int, ...]:
+    def ready_instances(self) -> tuple[int, ...]:
         """Instances with a partition that can be used: of this attempt, or of the one that their pods are of."""
         return tuple(
             instance
-            for instance in self.places
+            for instance in self.active_instances
             if (entry := self.entry(instance)) is not None
             and entry.state == "active"
-            and (entry.attempt == self.attempt_of(instance) or instance in self.kept)
+            and (entry.attempt == self.attempt_of(instance) or instance in self.former_attempt_instances)
             and self.fits(entry)
         )
 
     @cached_property
-    def is_ready(self) -> frozenset[int]:
-        return frozenset(self.ready)
+    def ready_set(self) -> frozenset[int]:
+        return frozenset(self.ready_instances)
 
     @cached_property
-    def kept(self) -> frozenset[int]:
+    def former_attempt_instances(self) -> frozenset[int]:
         """Instances that still have pods and partition of an earlier attempt than this."""
         found = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values() if self._is_kept(pod)}
         return frozenset(entry.instance for entry in self.entries.values() if str(entry.instance) in found)
@@ -172,11 +172,11 @@ class JobState:
             str(entry.instance): str(entry.attempt)
             for entry in self.entries.values()
             if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
-            if entry.instance not in self.moved
+            if entry.instance not in self.moved_instances
         }
 
     @property
-    def moved(self) -> tuple[int, ...]:
+    def moved_instances(self) -> tuple[int, ...]:
         """Instances that move, or have moved, alone in this attempt: those of the last move."""
         move = self.job.status.last_move
         return move.instances if move is not None and move.attempt == self.attempt else ()
@@ -192,7 +192,7 @@ class JobState:
         return (entry.size, entry.gcds) == (ipus_per_instance(self.job.spec), self.workers_each)
 
     @cached_property
-    def misfits(self) -> frozenset[str]:
+    def misfit_partitions(self) -> frozenset[str]:
         """Partitions of a former shape: the job was suspended, edited and resumed while nobody looked (or no webhook
         stood before the edit). It begins anew, as which worker has which partition may be another thing now."""
         return frozenset(
@@ -200,18 +200,18 @@ class JobState:
         )
 
     @cached_property
-    def unready(self) -> tuple[int, ...]:
+    def unready_instances(self) -> tuple[int, ...]:
         """Of those that are wanted."""
-        ready = set(self.ready)
+        ready = set(self.ready_instances)
         return tuple(instance for instance in range(self.instances) if instance not in ready)
 
     @cached_property
-    def to_take(self) -> tuple[int, ...]:
+    def instances_to_take(self) -> tuple[int, ...]:
         """Instances to ask a partition for. One that is being made or unmade is waited for (behaviours 29, 31)."""
-        ready = self.kept.union(self.ready)
+        ready = self.former_attempt_instances.union(self.ready_instances)
         return tuple(
             instance
-            for instance in self.places
+            for instance in self.active_instances
             if instance not in ready
             if (entry := self.entry(instance)) is None
             or (
@@ -222,24 +222,24 @@ class JobState:
         )
 
     @cached_property
-    def made(self) -> tuple[int, ...]:
+    def complete_instances(self) -> tuple[int, ...]:
         """Instances that are ready and whose pods were made: what CURRENT counts."""
         return tuple(
             instance
-            for instance in self.ready
+            for instance in self.ready_instances
             if instance < self.instances
-            if all(self.is_there(name) for name in self.workers_of(instance).values())
+            if all(self.is_present(name) for name in self.workers_of(instance).values())
         )
 
-    def is_there(self, name: str) -> bool:
+    def is_present(self, name: str) -> bool:
         """In this attempt, and not on its way out."""
         pod = self.pods.get(name)
-        return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_now(pod)
+        return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_current_attempt(pod)
 
-    def is_of_now(self, pod: JobPod) -> bool:
+    def is_of_current_attempt(self, pod: JobPod) -> bool:
         return pod.metadata.labels.get(names.ATTEMPT) == str(self._attempt_now(pod)) or self._is_kept(pod)
 
-    def is_going(self, pod: JobPod) -> bool:
+    def is_leaving(self, pod: JobPod) -> bool:
         """It is on its way out, and its instance begins anew without it: as it is replaced, or moves."""
         return bool(pod.metadata.deletion_timestamp) and self._is_kept(pod)
 
@@ -249,7 +249,7 @@ class JobState:
         return self.attempt if instance is None else self.attempt_of(instance)
 
     @cached_property
-    def old(self) -> tuple[JobPod, ...]:
+    def old_pods(self) -> tuple[JobPod, ...]:
         """Of other attempts of the job than this one; what instances that are replaced or move alone leave is only
         superfluous."""
         if self.may_mix:
@@ -257,12 +257,12 @@ class JobState:
         return tuple(
             pod
             for pod in self.pods.values()
-            if not self.is_of_now(pod)
+            if not self.is_of_current_attempt(pod)
             and ((made := _number(pod.metadata.labels.get(names.ATTEMPT, ""))) is None or made < self._attempt_now(pod))
         )
 
     @cached_property
-    def lost(self) -> tuple[JobPod, ...]:
+    def pods_lost_with_node(self) -> tuple[JobPod, ...]:
         """With their nodes (behaviour 57)."""
         wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
         return tuple(
@@ -270,14 +270,14 @@ class JobState:
             for name, pod in sorted(self.pods.items())
             if self.snapshot.bad_nodes
             and name in wanted
-            and self.is_of_now(pod)
+            and self.is_of_current_attempt(pod)
             and lost_pods.is_lost(pod, self.snapshot)
-            if not self.is_going(pod)
+            if not self.is_leaving(pod)
         )
 
     @cached_property
     def wanted_workers(self) -> frozenset[str]:
-        return frozenset(name for instance in self.places for name in self.workers_of(instance).values())
+        return frozenset(name for instance in self.active_instances for name in self.workers_of(instance).values())
 
     @cached_property
     def workers(self) -> tuple[JobPod, ...]:
@@ -286,26 +286,28 @@ class JobState:
             self.pods[name]
             for instance in range(self.instances)
             for name in self.workers_of(instance).values()
-            if self.is_there(name)
+            if self.is_present(name)
         )
 
     @cached_property
     def launcher(self) -> JobPod | None:
-        return self.pods[self.launcher_name] if self.is_there(self.launcher_name) else None
+        return self.pods[self.launcher_name] if self.is_present(self.launcher_name) else None
 
     @cached_property
-    def superfluous(self) -> tuple[JobPod, ...]:
+    def superfluous_pods(self) -> tuple[JobPod, ...]:
         """Pods of instances that are no longer wanted, that are replaced or hold nothing for a while, of an earlier
         attempt or shape; the highest index first."""
-        wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher and not self.held_back else set())
+        wanted = self.wanted_workers | (
+            {self.launcher_name} if self.with_launcher and not self.held_instances else set()
+        )
         replaced = {str(instance) for instance in self.rollout.replace}
         found = [
             pod
             for name, pod in self.pods.items()
             if name not in wanted
-            or self.misfits
-            or not self.is_of_now(pod)
-            or self.is_going(pod)
+            or self.misfit_partitions
+            or not self.is_of_current_attempt(pod)
+            or self.is_leaving(pod)
             or (
                 pod.metadata.deletion_timestamp and pod_outcome.has_ended(pod)
             )  # a kubelet that is away takes none away
@@ -320,9 +322,9 @@ class JobState:
         return behind and names.SURGE not in pod.metadata.labels
 
     @cached_property
-    def surplus(self) -> tuple[str, ...]:
+    def surplus_partitions(self) -> tuple[str, ...]:
         """Partitions of instances that are no longer wanted, once none of their pods is there (behaviour 48)."""
-        wanted = {self.partition(instance) for instance in self.places} - self.misfits
+        wanted = {self.partition(instance) for instance in self.active_instances} - self.misfit_partitions
         busy = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values()}
         return tuple(
             name
@@ -341,21 +343,21 @@ class JobState:
     def is_running(self) -> bool:
         """Everything was made, and: the launcher's own command runs (so every worker was ready); without a launcher, a
         worker does. One that has just been added need not run yet, as seen with the original."""
-        if not self.instances or (len(self.made) < self.instances and not self.rolls_on):
+        if not self.instances or (len(self.complete_instances) < self.instances and not self.is_rolling_out):
             return False
         if self.with_launcher:
             return self.launcher is not None and self.launcher.status.phase == "Running"
         return any(pod.status.phase != "Pending" for pod in self.workers)
 
     @property
-    def rolls_on(self) -> bool:
+    def is_rolling_out(self) -> bool:
         """All that is missing is being replaced, and no more than may be."""
-        missing = set(range(self.instances)).difference(self.made)
+        missing = set(range(self.instances)).difference(self.complete_instances)
         least = max(1, self.instances - rolling.rollout_limits(self.job).unavailable)
-        return self.rollout.available >= least and missing <= self.replaced
+        return self.rollout.available >= least and missing <= self.replaced_instances
 
     @cached_property
-    def replaced(self) -> frozenset[int]:
+    def replaced_instances(self) -> frozenset[int]:
         """Of a job that runs, instances between the pods of their former template and those of the present one: those
         are going, or their partition is being reset."""
         if not has_condition(self.job.status, RUNNING) or not self.may_mix or rolling.recreates_pods(self.job):
@@ -363,7 +365,7 @@ class JobState:
         found = []
         for instance in range(self.instances):
             entry = self.entry(instance)
-            if entry is None or self.there(instance):
+            if entry is None or self.present_workers(instance):
                 continue
             resets = entry.attempt < self.attempt_of(instance) or (entry.state == "creating" and entry.reset)
             if entry.state != "deleting" and (resets or self.is_mixed(instance)):
@@ -375,7 +377,7 @@ class JobState:
         """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is
         as well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended.
         A pod that is being deleted says nothing: it was stopped; unless it is lost."""
-        failed = (*pod_outcome.failed_pods(self.workers), *self.lost)
+        failed = (*pod_outcome.failed_pods(self.workers), *self.pods_lost_with_node)
         if self.with_launcher:
             if self.launcher is not None and pod_outcome.has_ended(self.launcher):
                 if self.launcher.status.phase == pod_outcome.SUCCEEDED:
@@ -387,8 +389,8 @@ class JobState:
         return AttemptEnd(False, self._why(failed[0]), failed) if failed else AttemptEnd(True)
 
     def _is_over(self, instance: int) -> bool:
-        found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
-        lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.lost)
+        found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_present(name)]
+        lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.pods_lost_with_node)
         return (
             lost
             or bool(pod_outcome.failed_pods(found))

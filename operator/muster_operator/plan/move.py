@@ -55,25 +55,25 @@ def leave_bad_hardware(state: JobState) -> JobPlan | None:
 
 def decide_move(state: JobState) -> JobPlan | FailsByPolicy | StaysInPlace | None:
     """None: nothing is wrong, or the job has come to its end well."""
-    found = _found(state)
+    found = _find_all_faults(state)
     if not found or (state.end is not None and state.end.success):
         return None
     policy = "Move" if preflight.is_open(state) else checkpoint.policy_of(state.job).on_fault
     if policy == "Fail":
         return FailsByPolicy(f"{degradation.describe_faults(found)}; healthPolicy.onFault is Fail")
     if policy == "Keep":
-        if alone := _lost_alone(state, found):
-            return _held(state, alone) or _move(state, alone)
+        if alone := _find_lost_instances(state, found):
+            return _find_reason_to_stay(state, alone) or _begin_move(state, alone)
         return StaysInPlace("it stays there (healthPolicy.onFault Keep)", waits=False)
-    return _held(state, found) or _move(state, found)
+    return _find_reason_to_stay(state, found) or _begin_move(state, found)
 
 
-def _lost_alone(state: JobState, found: Sequence[JobFault]) -> tuple[JobFault, ...]:
+def _find_lost_instances(state: JobState, found: Sequence[JobFault]) -> tuple[JobFault, ...]:
     """Of instances that are lost with their nodes while others go on: there is no place to keep, and their kubelets may
     never say that they have ended. With a launcher, and of the last one, that is the end of the attempt."""
-    if state.with_launcher or not state.lost or state.end is not None:
+    if state.with_launcher or not state.pods_lost_with_node or state.end is not None:
         return ()
-    lost = {degradation.instance_of(pod) for pod in state.lost}
+    lost = {degradation.instance_of(pod) for pod in state.pods_lost_with_node}
     return tuple(fault for fault in found if fault.is_of_node and fault.instance in lost)
 
 
@@ -81,7 +81,7 @@ def report_hardware(state: JobState, decided: JobPlan) -> JobPlan:
     """``decided``, with what is said and found out about the hardware under the job."""
     if not state.goes_on:
         return decided
-    found = _found(state)
+    found = _find_all_faults(state)
     stays = decide_move(state) if found else None
     if not isinstance(stays, StaysInPlace):
         stays = StaysInPlace("", waits=False)
@@ -96,7 +96,7 @@ def report_hardware(state: JobState, decided: JobPlan) -> JobPlan:
     )
 
 
-def _found(state: JobState) -> tuple[JobFault, ...]:
+def _find_all_faults(state: JobState) -> tuple[JobFault, ...]:
     """Of the hardware, and, of a job that moves, what Poplar says it recovers from (behaviour 60)."""
     found = degradation.find_faults(state)
     told = {node for fault in found for node in fault.nodes}
@@ -124,11 +124,11 @@ def _found(state: JobState) -> tuple[JobFault, ...]:
     )
 
 
-def _held(state: JobState, found: Sequence[JobFault]) -> StaysInPlace | None:
+def _find_reason_to_stay(state: JobState, found: Sequence[JobFault]) -> StaysInPlace | None:
     """Why it does not move now: it keeps its place rather than wait without one."""
     now = state.snapshot.now
-    if not _joins(state, found):
-        recent = _recent(state)
+    if not _joins_last_move(state, found):
+        recent = _recent_moves(state)
         if len(recent) >= state.setup.moves_per_hour:
             if not state.setup.moves_per_hour:
                 return StaysInPlace("it does not move: moves_per_hour is 0", waits=False)
@@ -136,7 +136,7 @@ def _held(state: JobState, found: Sequence[JobFault]) -> StaysInPlace | None:
             times_moved = f"{len(recent)} time{'' if len(recent) == 1 else 's'}"
             when = f"before {times.rfc3339_whole(until)}"
             return StaysInPlace(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)
-    if any(lost_pods.is_lost(pod, state.snapshot) for pod in state.pods.values() if state.is_of_now(pod)):
+    if any(lost_pods.is_lost(pod, state.snapshot) for pod in state.pods.values() if state.is_of_current_attempt(pod)):
         return None  # there is no place to keep
     places = state.snapshot.node_capacity
     if places is not None and any(fault.is_of_node for fault in found):
@@ -155,11 +155,11 @@ def _held(state: JobState, found: Sequence[JobFault]) -> StaysInPlace | None:
     return None
 
 
-def _move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
+def _begin_move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
     job, now, before = state.job, state.snapshot.now, state.job.status
     at = times.rfc3339_whole(now)
-    joined = before.last_move if _joins(state, found) else None
-    concerned = _concerned(state, found)
+    joined = before.last_move if _joins_last_move(state, found) else None
+    concerned = _moving_instances(state, found)
     why = pod_outcome.shorten(degradation.describe_faults(found))
     old_nodes = {node for fault in found for node in fault.nodes} | set(joined.nodes if joined is not None else ())
     attempt = before.attempt + (1 if state.with_launcher else 0)
@@ -177,7 +177,7 @@ def _move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
         moves=before.moves + (0 if joined is not None else 1),
         move_starts=before.move_starts
         if joined is not None
-        else (*_recent(state), at)[-max(1, state.setup.moves_per_hour) :],
+        else (*_recent_moves(state), at)[-max(1, state.setup.moves_per_hour) :],
         last_move=move,
         instance_moves={**before.instance_moves, **counts},
     )
@@ -221,23 +221,23 @@ def _is_launcher(pod: JobPod) -> bool:
     return pod.metadata.labels.get(names.ROLE) == names.LAUNCHER
 
 
-def _concerned(state: JobState, found: Sequence[JobFault]) -> tuple[int, ...]:
+def _moving_instances(state: JobState, found: Sequence[JobFault]) -> tuple[int, ...]:
     """Instances that move alone; empty: all of the job does."""
     if state.with_launcher:
         return ()
     return tuple(sorted({fault.instance for fault in found if fault.instance is not None}))
 
 
-def _joins(state: JobState, found: Sequence[JobFault]) -> bool:
+def _joins_last_move(state: JobState, found: Sequence[JobFault]) -> bool:
     """Other instances were hit a moment before."""
     move = state.job.status.last_move
     if state.with_launcher or move is None or not move.instances or move.attempt != state.job.status.attempt:
         return False
     is_fresh = 0 <= state.snapshot.now - times.seconds(move.start_time) < JOINED_S
-    return is_fresh and not set(move.instances) & set(_concerned(state, found))
+    return is_fresh and not set(move.instances) & set(_moving_instances(state, found))
 
 
-def _recent(state: JobState) -> tuple[str, ...]:
+def _recent_moves(state: JobState) -> tuple[str, ...]:
     """Starts of moves within the last hour; one in the future was written by a clock that has been set back since."""
     now = state.snapshot.now
     return tuple(at for at in state.job.status.move_starts if 0 <= now - times.seconds(at) < HOUR_S)

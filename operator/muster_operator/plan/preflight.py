@@ -37,7 +37,7 @@ def is_open(state: JobState) -> bool:
     """The launcher waits for it."""
     if policy_of(state.job) is None or state.launcher_name in state.pods:
         return False
-    return _now(state.job).state != "Passed"
+    return _current_checks(state.job).state != "Passed"
 
 
 def avoided_nodes(job: IPUJob, now: float) -> tuple[str, ...]:
@@ -51,14 +51,14 @@ def check_nodes(state: JobState) -> JobPlan | None:
     policy = policy_of(state.job)
     if policy is None or not is_open(state) or not _all_wait(state):
         return None
-    said = _now(state.job)
-    if _failed(state):
+    said = _current_checks(state.job)
+    if _failed_nodes(state):
         return None  # it leaves as soon as it may
     if said.state != "Checking":
-        return _begun(state, policy)
-    if _waits(state, policy) and _unanswered(state):
+        return _begin_checks(state, policy)
+    if _has_time_left(state, policy) and _unanswered(state):
         return None
-    return _decided(state, policy)
+    return _write_result(state, policy)
 
 
 def request_checks(state: JobState) -> tuple[RequestChecks, ...]:
@@ -94,7 +94,7 @@ def next_change_at(state: JobState) -> float | None:
 
 def find_failed_nodes(state: JobState) -> tuple[JobFault, ...]:
     """Nodes that have failed, under workers that wait."""
-    if not is_open(state) or not (failed := _failed(state)):
+    if not is_open(state) or not (failed := _failed_nodes(state)):
         return ()
     return tuple(
         JobFault(
@@ -121,7 +121,7 @@ def forget_checks(said: IPUJobStatus) -> IPUJobStatus:
     return msgspec.structs.replace(said, pre_flight=checked)
 
 
-def _begun(state: JobState, policy: PreFlight) -> JobPlan:
+def _begin_checks(state: JobState, policy: PreFlight) -> JobPlan:
     now, before = state.snapshot.now, state.job.status
     left = before.pre_flight.left if before.pre_flight is not None else ()
     checked = PreFlightStatus(
@@ -131,11 +131,11 @@ def _begun(state: JobState, policy: PreFlight) -> JobPlan:
         message=f"asks for {', '.join(policy.checks)}",
         left=tuple(each for each in left if _is_fresh(each, now)),
     )
-    return JobPlan((), _written(state, checked))
+    return JobPlan((), _with_checks(state, checked))
 
 
-def _decided(state: JobState, policy: PreFlight) -> JobPlan:
-    said, at = _now(state.job), times.rfc3339_whole(state.snapshot.now)
+def _write_result(state: JobState, policy: PreFlight) -> JobPlan:
+    said, at = _current_checks(state.job), times.rfc3339_whole(state.snapshot.now)
     bad, unknown = {}, {}
     for node in _nodes(state):
         answer = _answer(state, node)
@@ -145,9 +145,9 @@ def _decided(state: JobState, policy: PreFlight) -> JobPlan:
                 why = "NodeHealths cannot be read"
             unknown[node] = f"pre-flight of {', '.join(policy.checks)}: {why}"
         elif answer.verdict == Verdict.FAIL:
-            bad[node] = _in_words(policy, answer)
+            bad[node] = _describe_answer(policy, answer)
         elif answer.verdict == Verdict.UNKNOWN:
-            unknown[node] = _in_words(policy, answer)
+            unknown[node] = _describe_answer(policy, answer)
     if policy.must_pass:
         bad |= unknown
     left = tuple(RejectedNode(name=node, found_time=at, message=text) for node, text in bad.items())
@@ -163,10 +163,10 @@ def _decided(state: JobState, policy: PreFlight) -> JobPlan:
         message=pod_outcome.shorten(text or passed),
         left=(*older, *left)[-LEFT_LIMIT:],
     )
-    return JobPlan(tuple(_tells(bad, unknown, passed)), _written(state, checked))
+    return JobPlan(tuple(_result_events(bad, unknown, passed)), _with_checks(state, checked))
 
 
-def _tells(bad: Mapping[str, str], unknown: Mapping[str, str], passed: str) -> Iterator[RecordEvent]:
+def _result_events(bad: Mapping[str, str], unknown: Mapping[str, str], passed: str) -> Iterator[RecordEvent]:
     for node, why in list(bad.items())[:_TOLD]:
         yield RecordEvent("Warning", degradation.UNFIT, pod_outcome.shorten(f"node {node}: {why}"))
     starts = "" if bad else "; the job starts all the same"
@@ -176,13 +176,13 @@ def _tells(bad: Mapping[str, str], unknown: Mapping[str, str], passed: str) -> I
         yield RecordEvent("Normal", PASSED, pod_outcome.shorten(passed))
 
 
-def _in_words(policy: PreFlight, answer: RequestAnswer) -> str:
+def _describe_answer(policy: PreFlight, answer: RequestAnswer) -> str:
     """The agent's message names the check where there are several."""
     why = ": ".join(part for part in (answer.reason, answer.message) if part)
     return pod_outcome.shorten(f"pre-flight of {', '.join(policy.checks)}: {answer.verdict}: {why}", 400)
 
 
-def _written(state: JobState, checked: PreFlightStatus) -> IPUJobStatus:
+def _with_checks(state: JobState, checked: PreFlightStatus) -> IPUJobStatus:
     at = times.rfc3339_whole(state.snapshot.now)
     return msgspec.structs.replace(state.job.status, pre_flight=checked, last_reconcile_time=at)
 
@@ -202,38 +202,38 @@ def _request(job: IPUJob) -> CheckRequest:
 
 
 def _request_id(job: IPUJob) -> str:
-    said = _now(job)
+    said = _current_checks(job)
     return f"{names.request_prefix(job.metadata.uid)}{said.attempt}-{int(times.seconds(said.start_time or ''))}"
 
 
 def _is_wanted(job: IPUJob) -> bool:
     if job.metadata.deletion_timestamp or job.spec.suspend or status.is_finished(job.status):
         return False
-    return policy_of(job) is not None and _now(job).state == "Checking"
+    return policy_of(job) is not None and _current_checks(job).state == "Checking"
 
 
-def _now(job: IPUJob) -> PreFlightStatus:
+def _current_checks(job: IPUJob) -> PreFlightStatus:
     """Of the present attempt."""
     said = job.status.pre_flight
     return said if said is not None and said.attempt == job.status.attempt else PreFlightStatus()
 
 
 def _is_checking(state: JobState) -> bool:
-    return is_open(state) and _now(state.job).state == "Checking" and _all_wait(state)
+    return is_open(state) and _current_checks(state.job).state == "Checking" and _all_wait(state)
 
 
 def _deadline(job: IPUJob, policy: PreFlight) -> float:
-    return times.seconds(_now(job).start_time or "") + policy.timeout_seconds
+    return times.seconds(_current_checks(job).start_time or "") + policy.timeout_seconds
 
 
-def _waits(state: JobState, policy: PreFlight) -> bool:
+def _has_time_left(state: JobState, policy: PreFlight) -> bool:
     """Longer than that only if the clock was set back."""
     left_s = _deadline(state.job, policy) - state.snapshot.now
     return 0 < left_s <= policy.timeout_seconds + SKEW_S
 
 
 def _all_wait(state: JobState) -> bool:
-    if not state.instances or len(state.made) < state.instances:
+    if not state.instances or len(state.complete_instances) < state.instances:
         return False
     return all(pod.spec.node_name and pod.status.phase == "Running" for pod in state.workers)
 
@@ -250,9 +250,9 @@ def _answer(state: JobState, node: str) -> RequestAnswer | None:
     return (state.snapshot.requests or {}).get(node, {}).get(_request_id(state.job))
 
 
-def _failed(state: JobState) -> dict[str, RejectedNode]:
+def _failed_nodes(state: JobState) -> dict[str, RejectedNode]:
     """Under its workers, found by the checks of this attempt within the last hour."""
-    said = _now(state.job)
+    said = _current_checks(state.job)
     if said.state != "Failed":
         return {}
     under = set(_nodes(state))

@@ -30,11 +30,11 @@ def begin_replacement(state: JobState) -> JobPlan | None:
         found = (*state.workers, *([state.launcher] if state.launcher is not None else []))
         if all(state.is_of_template(pod) for pod in found):
             return None
-        return _anew(state)
+        return _replace_all(state)
     if not any(
         pod.metadata.labels.get(names.ATTEMPT) == str(state.attempt_of(instance))
         for instance in state.rollout.replace
-        for pod in state.there(instance)
+        for pod in state.present_workers(instance)
     ):
         return None
     return JobPlan((), _next_attempt(state))
@@ -63,7 +63,7 @@ def _next_attempt(state: JobState) -> IPUJobStatus:
     return msgspec.structs.replace(state.job.status, attempt=state.attempt + 1, last_reconcile_time=now)
 
 
-def _anew(state: JobState) -> JobPlan:
+def _replace_all(state: JobState) -> JobPlan:
     message = "the workers' template has changed: all its pods go first"
     job = msgspec.structs.replace(state.job, status=_next_attempt(state))
     at = rfc3339_whole(state.snapshot.now)
@@ -78,7 +78,7 @@ def rollout_events(state: JobState) -> tuple[RecordEvent, ...]:
         return ()
     bounds = f"at most {limits.unavailable} missing and {limits.surge} more than {state.instances} at once"
     text = f"the workers' template has changed ({state.digest}): instances are replaced, {bounds}"
-    failed = _failed(state)
+    failed = _describe_failure(state)
     stopped = (RecordEvent("Warning", "RollingUpdateStopped", failed),) if failed and not state.rollout.replace else ()
     return (RecordEvent("Normal", EVENT, text), *stopped)
 
@@ -86,16 +86,16 @@ def rollout_events(state: JobState) -> tuple[RecordEvent, ...]:
 def describe_rollout(state: JobState) -> str:
     """lastMessage while a template is rolled out; empty: none is."""
     found = state.rollout
-    if found.limits is None and not (state.replaced.difference(state.moved) and state.is_running):
+    if found.limits is None and not (state.replaced_instances.difference(state.moved_instances) and state.is_running):
         return ""
     text = f"rolling update: {found.done} of {state.instances} instances are of the changed template"
     if found.replace:
         return text
-    if failed := _failed(state):
+    if failed := _describe_failure(state):
         return f"{text}; stopped: {failed}"
     said = [
         state.snapshot.refusals[name].message
-        for each in state.to_take
+        for each in state.instances_to_take
         if (name := state.partition(each)) in state.snapshot.refusals
     ]
     if said:
@@ -104,7 +104,7 @@ def describe_rollout(state: JobState) -> str:
     return f"{text}; waits: {waits}" if waits else text
 
 
-def _failed(state: JobState) -> str:
+def _describe_failure(state: JobState) -> str:
     """Of the changed template only: the others are on their way out anyway."""
     found = [pod for pod in _workers(state) if state.is_of_template(pod)]
     failed = pod_outcome.failed_pods(found)
@@ -112,4 +112,4 @@ def _failed(state: JobState) -> str:
 
 
 def _workers(state: JobState) -> list[JobPod]:
-    return [pod for instance in state.places for pod in state.there(instance)]
+    return [pod for instance in state.active_instances for pod in state.present_workers(instance)]

@@ -47,10 +47,10 @@ def find_obstacle(state: JobState) -> Obstacle | None:
             f"{kind} {name} already exists and is not managed by this IPUJob ({whose})"
             for (kind, name), whose in taken.items()
         ]
-        return Obstacle(_several(found), state.with_launcher, "")
-    if found := [text for instance in state.ready if (text := state.conflict(instance))]:
-        return Obstacle(_several(sorted(set(found))), state.with_launcher, "NodeSelectorConflict")
-    if state.to_take and (text := _no_place(state)):
+        return Obstacle(_join(found), state.with_launcher, "")
+    if found := [text for instance in state.ready_instances if (text := state.conflict(instance))]:
+        return Obstacle(_join(sorted(set(found))), state.with_launcher, "NodeSelectorConflict")
+    if state.instances_to_take and (text := _describe_no_node(state)):
         return Obstacle(text, True, "NoHealthyNode")
     return None
 
@@ -61,8 +61,8 @@ def describe_wait(state: JobState, stands: Obstacle | None) -> str:
         return "waits for jobInstances to be more than 0"
     if stands is not None:
         return stands.text
-    if state.unready:
-        return _not_ready(state)
+    if state.unready_instances:
+        return _describe_unready(state)
     if not state.is_running and (text := describe_pending_pods(state)):
         return text
     return RECONCILED
@@ -71,24 +71,24 @@ def describe_wait(state: JobState, stands: Obstacle | None) -> str:
 def describe_release_wait(entries: Mapping[str, PartitionEntry], snapshot: Snapshot) -> str:
     """lastMessage of a job that cannot go, because its partitions cannot be freed; empty: nothing says so."""
     said = [f"{name}: {refusal.message}" for name, refusal in sorted(snapshot.refusals.items()) if name in entries]
-    return f"waits for its partitions to be released: {_several(said)}" if said else ""
+    return f"waits for its partitions to be released: {_join(said)}" if said else ""
 
 
-def _not_ready(state: JobState) -> str:
-    count = len(state.unready)
+def _describe_unready(state: JobState) -> str:
+    count = len(state.unready_instances)
     text = NOT_READY * count if count <= _REPEATED else f"{NOT_READY} ({count} of {state.instances} instances)"
     said: list[str] = []
-    for instance in state.unready:
+    for instance in state.unready_instances:
         name, entry = state.partition(instance), state.entry(instance)
         refusal = state.snapshot.refusals.get(name)
         if refusal is not None:
             said.append(refusal.message)
         elif entry is not None and entry.message:
             said.append(f"{name}: {entry.message}")
-    return f"{text} {_several(list(dict.fromkeys(said)))}" if said else text
+    return f"{text} {_join(list(dict.fromkeys(said)))}" if said else text
 
 
-def _no_place(state: JobState) -> str:
+def _describe_no_node(state: JobState) -> str:
     """The pods of a partition need a node: without a healthy one it would only be kept from others."""
     places = state.snapshot.node_capacity
     if places is None:
@@ -109,7 +109,7 @@ def describe_pending_pods(state: JobState) -> str:
         for pod in (*state.workers, *([state.launcher] if state.launcher else []))
         if (text := describe_pending_pod(pod))
     ]
-    return _several(found)
+    return _join(found)
 
 
 def describe_pending_pod(pod: JobPod) -> str:
@@ -130,6 +130,6 @@ def describe_pending_pod(pod: JobPod) -> str:
     return ""
 
 
-def _several(found: list[str]) -> str:
+def _join(found: list[str]) -> str:
     rest = len(found) - _SHOWN
     return "; ".join(found[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")

@@ -32,9 +32,9 @@ def wait_for_attempt(state: JobState) -> JobPlan | None:
     """What still runs goes at once; what has ended may be read until the next attempt begins, which needs its names."""
     job, now = state.job, state.snapshot.now
     rest_s = restart.delay_left_s(job, now, state.setup)
-    if not (state.old or rest_s):
+    if not (state.old_pods or rest_s):
         return None
-    doomed = [pod for pod in state.superfluous if not (rest_s and pod_outcome.has_ended(pod))]
+    doomed = [pod for pod in state.superfluous_pods if not (rest_s and pod_outcome.has_ended(pod))]
     known = next((each for each in job.status.conditions if each.type == RESTARTING and each.status == "True"), None)
     message = known.message if known is not None else "its pods of an earlier attempt go first"
     update = StatusUpdate(
@@ -53,7 +53,10 @@ def wait_for_attempt(state: JobState) -> JobPlan | None:
         (*move.delete_pods(state, doomed), *_free_surplus(state), *events, *_session_warning(state)),
         status.compose_status(job, update, (), now),
         again_s=timers.next_s(
-            now, now + rest_s, now + (_next_s(state) or 0.0), *lost_pods.force_delete_times(state.old, state.snapshot)
+            now,
+            now + rest_s,
+            now + (_next_s(state) or 0.0),
+            *lost_pods.force_delete_times(state.old_pods, state.snapshot),
         ),
     )
 
@@ -61,11 +64,11 @@ def wait_for_attempt(state: JobState) -> JobPlan | None:
 def start_and_keep_running(state: JobState) -> JobPlan:
     """Deletes what is superfluous, takes the partitions that are missing, makes the objects that can be made now."""
     job, snapshot = state.job, state.snapshot
-    deletions: tuple[Action, ...] = (*move.delete_pods(state, state.superfluous), *_free_surplus(state))
-    creations: tuple[Action, ...] = () if state.misfits else _create_missing(state)
+    deletions: tuple[Action, ...] = (*move.delete_pods(state, state.superfluous_pods), *_free_surplus(state))
+    creations: tuple[Action, ...] = () if state.misfit_partitions else _create_missing(state)
     obstacle = waiting_reason.find_obstacle(state)
     taking: tuple[Action, ...] = ()
-    if state.to_take and not state.misfits and not (obstacle and obstacle.blocks):
+    if state.instances_to_take and not state.misfit_partitions and not (obstacle and obstacle.blocks):
         taking = _take_partitions(state)
     held = gang_hold.describe_hold(state)
     update = StatusUpdate(
@@ -75,8 +78,8 @@ def start_and_keep_running(state: JobState) -> JobPlan:
         or preflight.describe_checks(state)
         or waiting_reason.describe_wait(state, obstacle),
         desired=state.instances,
-        current=len(state.made),
-        partitions=bool(state.instances) and not state.unready,
+        current=len(state.complete_instances),
+        partitions=bool(state.instances) and not state.unready_instances,
         reason="GaveBack" if held and not state.is_running else "",
         message=held if not state.is_running else "",
         started=gang_hold.is_back_off_over(state),
@@ -93,13 +96,13 @@ def start_and_keep_running(state: JobState) -> JobPlan:
         snapshot.now + (_next_s(state) or 0.0),
         gang_hold.next_change_at(state),
         preflight.next_change_at(state),
-        *lost_pods.force_delete_times(state.superfluous, snapshot),
+        *lost_pods.force_delete_times(state.superfluous_pods, snapshot),
     )
     return JobPlan(
         (*deletions, *creations, *taking, *checks, *events, *_session_warning(state)),
         written,
         again_s=again_s,
-        waits_for_room=bool(state.unready or state.to_take),
+        waits_for_room=bool(state.unready_instances or state.instances_to_take),
     )
 
 
@@ -111,7 +114,7 @@ def small_objects(job: IPUJob) -> list[Body]:
 def _take_partitions(state: JobState) -> tuple[Action, ...]:
     """A launcher's partitions are all of one attempt, and so asked for at once."""
     by_attempt: dict[int, list[int]] = {}
-    for instance in state.to_take:
+    for instance in state.instances_to_take:
         by_attempt.setdefault(state.attempt_of(instance), []).append(instance)
     return tuple(
         TakePartitions(
@@ -126,12 +129,12 @@ def _take_partitions(state: JobState) -> tuple[Action, ...]:
 
 
 def _free_surplus(state: JobState) -> tuple[Action, ...]:
-    return tuple(FreePartition(name) for name in state.surplus)
+    return tuple(FreePartition(name) for name in state.surplus_partitions)
 
 
 def _create_missing(state: JobState) -> tuple[Action, ...]:
     """What is missing and can be made now (behaviours 17, 19, 20, 21, 26, 28)."""
-    if not state.ready:
+    if not state.ready_instances:
         return ()
     found: list[Action] = []
     avoid = preflight.avoided_nodes(state.job, state.snapshot.now)
@@ -143,7 +146,7 @@ def _create_missing(state: JobState) -> tuple[Action, ...]:
                 found.append(CreateObject(kind, name, body))
             elif there.metadata.annotations.get(CONTENT) != body["metadata"]["annotations"][CONTENT]:
                 found.append(PatchObject(kind, name, body))
-    for instance in state.ready:
+    for instance in state.ready_instances:
         entry = state.entry(instance)
         if entry is None or state.conflict(instance) or state.is_mixed(instance):
             continue
@@ -151,9 +154,9 @@ def _create_missing(state: JobState) -> tuple[Action, ...]:
             if name not in state.pods:
                 body = pods.build_worker(state.job, index, entry, entry.attempt, state.setup, avoid=avoid)
                 found.append(CreateObject("Pod", name, body))
-    complete = state.instances and len(state.made) == state.instances and not found
+    complete = state.instances and len(state.complete_instances) == state.instances and not found
     if state.with_launcher and complete and state.launcher_name not in state.pods and not preflight.is_open(state):
-        entries = [entry for instance in state.ready if (entry := state.entry(instance)) is not None]
+        entries = [entry for instance in state.ready_instances if (entry := state.entry(instance)) is not None]
         body = pods.build_launcher(state.job, entries, state.attempt, state.setup, avoid=avoid)
         found.append(CreateObject("Pod", state.launcher_name, body))
     if state.with_launcher and (taken := waiting_reason.taken_names(state)):

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.kube.conftest import Reply
-from tests.operator.edge.operator_world import NS, OperatorBench, a_job, bench_around, failure, until
+from tests.operator.operator_bench import NS, OperatorBench, a_job, bench_around, failure, until
 
 from muster_operator.act.event_recorder import BURST, MESSAGE_LIMIT, REFILL_S, JobEventRecorder
 from muster_operator.job.snapshot import RecordEvent

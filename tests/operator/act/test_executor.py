@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 import pytest
 from tests.kube.conftest import Reply
-from tests.operator.edge.operator_world import (
+from tests.operator.operator_bench import (
     JOBS,
     PODS,
     OperatorBench,

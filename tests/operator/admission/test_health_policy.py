@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.operator.plan.made_jobs import make_entry, make_job, template
+from tests.operator.plan.job_factory import make_entry, make_job, template
 
 from muster_operator.admission.validation import SpecLimits, review_spec
 from muster_operator.job.snapshot import JobSetup

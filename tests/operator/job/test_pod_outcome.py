@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.operator.plan.made_jobs import ended_container, make_job, make_pod
+from tests.operator.plan.job_factory import ended_container, make_job, make_pod
 
 from muster_operator.job.pod_outcome import LIMIT, describe_failure, shorten
 

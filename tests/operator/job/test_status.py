@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.plan.made_jobs import NOW, make_job, make_pod
+from tests.operator.plan.job_factory import NOW, make_job, make_pod
 
 from muster_operator.job.status import (
     COMPLETE,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from tests.kube.conftest import Asked, Reply
-from tests.operator.edge.operator_world import Object, OperatorBench, a_job, bench_around, failure, job_object, until
+from tests.operator.operator_bench import Object, OperatorBench, a_job, bench_around, failure, job_object, until
 
 from muster_kube.api.errors import Conflict
 from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest

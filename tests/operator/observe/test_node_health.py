@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.made_jobs import make_entry, make_job, make_pod, partition_of
+from tests.operator.plan.job_factory import make_entry, make_job, make_pod, partition_of
 
 from muster_operator.job.partition_api import ipus_of, ipus_text
 from muster_operator.job.snapshot import JobPod, NodeProblem

@@ -6,8 +6,8 @@ Every point, not a sample: a life without an accident says how many writes there
 from collections.abc import Callable
 
 import pytest
-from tests.operator.plan.made_jobs import make_job
-from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
+from tests.operator.plan.job_factory import make_job
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job.types import IPUJob
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import decide, entries, with_status, workers
-from tests.operator.plan.made_jobs import NOW, make_job, make_pod
-from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
+from tests.operator.plan.decisions import decide, entries, with_status, workers
+from tests.operator.plan.job_factory import NOW, make_job, make_pod
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job import status

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import decide, entries, workers
-from tests.operator.plan.made_jobs import make_job, partition_of, template
-from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
+from tests.operator.plan.decisions import decide, entries, workers
+from tests.operator.plan.faulty_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
+from tests.operator.plan.job_factory import make_job, partition_of, template
 
 from muster_operator.job.snapshot import JobSetup, NodeProblem, QueryCapacity, RecordEvent, TakePartitions
 from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, RollingUpdate, Strategy
@@ -37,7 +37,7 @@ def degraded(cluster: FaultyCluster) -> IPUJobCondition:
 
 def recorded_events(cluster: FaultyCluster) -> list[tuple[str, str]]:
     job = cluster.jobs[UID]
-    actions = plan(job, cluster.seen(job, {}, {}), cluster.setup).actions
+    actions = plan(job, cluster.snapshot(job, {}, {}), cluster.setup).actions
     return [(each.reason, each.message) for each in actions if isinstance(each, RecordEvent)]
 
 
@@ -83,7 +83,7 @@ def test_63_a_fault_that_comes_and_goes_is_told_once_and_over_only_a_while_later
 
     del cluster.bad["node-b"]
     job = cluster.jobs[UID]
-    waits_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+    waits_s = plan(job, cluster.snapshot(job, {}, {}), cluster.setup).again_s
     assert waits_s is not None
     assert 0 < waits_s <= OVER_S
     cluster.now += waits_s
@@ -504,7 +504,7 @@ def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: NodeProblem, end: 
     job = cluster.jobs.get(UID)
     if bad is NOT_READY:
         assert job is not None
-        again_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+        again_s = plan(job, cluster.snapshot(job, {}, {}), cluster.setup).again_s
         assert again_s is not None
         assert again_s <= 60
     cluster.live(16)

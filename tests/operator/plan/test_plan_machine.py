@@ -1,8 +1,8 @@
 """Random lives of two jobs in one cluster: partitions come late, are refused or vanish, pods run, fail and are deleted
 by hand, names are taken by others, specs are edited, the operator dies between any two writes.
 
-What a plan may never ask for is checked where it is carried out (played_cluster.py). Behaviours 16, 19 to 21, 26 to 31,
-34, 35, 37, 44.
+What a plan may never ask for is checked where it is carried out (simulated_cluster.py). Behaviours 16, 19 to 21, 26 to
+31, 34, 35, 37, 44.
 """
 
 import contextlib
@@ -10,8 +10,8 @@ import contextlib
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.operator.plan.made_jobs import make_job
-from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
+from tests.operator.plan.job_factory import make_job
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job import names, status
 from muster_operator.job.snapshot import JobSetup
@@ -200,7 +200,7 @@ class Lives(RuleBasedStateMachine):
         if status.is_finished(job.status):
             for key in [key for key in self.cluster.pods if key[0] == job.metadata.namespace]:
                 del self.cluster.pods[key]
-            self.cluster.turn(uid)  # behaviour 37: played_cluster.py sees that nothing is made
+            self.cluster.turn(uid)  # behaviour 37: simulated_cluster.py sees that nothing is made
             if job.spec.clean_pod_policy == "All":
                 assert (pods, entries) == (set(), [])
         elif job.spec.suspend:

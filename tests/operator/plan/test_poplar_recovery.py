@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from tests.operator.plan.checked_cluster import PreFlightCluster
-from tests.operator.plan.made_jobs import ended_container, make_entry, make_job, make_pod, partition_of
-from tests.operator.plan.sick_cluster import FaultyCluster
+from tests.operator.plan.faulty_cluster import FaultyCluster
+from tests.operator.plan.job_factory import ended_container, make_entry, make_job, make_pod, partition_of
+from tests.operator.plan.preflight_cluster import PreFlightCluster
 
 from muster_operator.job.snapshot import JobSetup, RecordEvent, Snapshot
 from muster_operator.job.types import IPUJob, IPUJobStatus

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import UNSET
-from tests.operator.plan.checked_cluster import PreFlightCluster
-from tests.operator.plan.made_jobs import make_job
-from tests.operator.plan.sick_cluster import TAINTED
+from tests.operator.plan.faulty_cluster import TAINTED
+from tests.operator.plan.job_factory import make_job
+from tests.operator.plan.preflight_cluster import PreFlightCluster
 
 from muster_kube.api.times import seconds
 from muster_operator.job.snapshot import CreateObject, JobSetup
@@ -212,7 +212,7 @@ def test_where_nothing_is_given_back_the_nodes_are_asked_again_after_an_hour() -
     cluster.live()
     assert LAUNCHER not in cluster.pods
     job = cluster.jobs[UID]
-    waits_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+    waits_s = plan(job, cluster.snapshot(job, {}, {}), cluster.setup).again_s
     assert waits_s is not None
     assert AVOIDED_S - 200 < waits_s <= AVOIDED_S
     cluster.now += waits_s
@@ -312,7 +312,7 @@ def test_the_launcher_is_not_made_by_who_sees_the_answers_before_the_verdict_is_
     until_asked(cluster)
     cluster.answer()
     job = cluster.jobs[UID]
-    decided = plan(job, cluster.seen(job, {}, {}), cluster.setup)
+    decided = plan(job, cluster.snapshot(job, {}, {}), cluster.setup)
     assert not [each for each in decided.actions if isinstance(each, CreateObject)]
     assert decided.status is not None
     assert decided.status.pre_flight is not None

@@ -1,7 +1,7 @@
 """Random lives of two jobs on nodes that are few, full, tainted, lost and back again: they move, roll out, scale, hold,
 give back, restart and end, while the operator dies between any two writes and forgets what it had only in memory.
 
-What a plan may never ask for is checked where it is carried out (played_cluster.py), the rest after each step. Each
+What a plan may never ask for is checked where it is carried out (simulated_cluster.py), the rest after each step. Each
 life is a number: ``MUSTER_LIVES=20000 pytest tests/operator/plan/test_random_lives.py`` plays so many; a failure names
 its own.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.made_jobs import make_job, template
-from tests.operator.plan.played_cluster import OperatorDied
-from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
+from tests.operator.plan.faulty_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
+from tests.operator.plan.job_factory import make_job, template
+from tests.operator.plan.simulated_cluster import OperatorDied
 
 from muster_operator.job import names, pod_outcome, status
 from muster_operator.job.partition_api import PartitionRefusal
@@ -50,8 +50,10 @@ class RandomCluster(FaultyCluster):
     moved_at: dict[str, list[float]] = field(default_factory=dict)
     wakes: int = 0
 
-    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]) -> Snapshot:
-        found = super().seen(job, foreign, refusals)
+    def snapshot(
+        self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> Snapshot:
+        found = super().snapshot(job, foreign, refusals)
         return Snapshot(**{**vars(found), "room": self.room if found.room is not None else None})
 
     def act(
@@ -69,7 +71,7 @@ class RandomCluster(FaultyCluster):
         """What the status says may be what the next step waited for: the write wakes the operator."""
         job = self.jobs.get(uid)
         if job is not None and self.wakes < WAKES:
-            wanted = plan(job, self.seen(job, foreign, refusals), self.setup).status
+            wanted = plan(job, self.snapshot(job, foreign, refusals), self.setup).status
             if wanted is not None and status.is_written_first(job.status, wanted):
                 self.wakes += 1
                 self.turn(uid)
@@ -370,7 +372,7 @@ class Life:
         cluster = self.cluster
         if (job := cluster.jobs.get(uid)) is None:
             return
-        decided = plan(job, cluster.seen(job, {}, {}), cluster.setup)
+        decided = plan(job, cluster.snapshot(job, {}, {}), cluster.setup)
         if decided.again_s is not None or self._is_as_it_should_be(job):
             return
         pods = [pod for pod in cluster.pods.values() if pod.metadata.owner_references[0].uid == uid]

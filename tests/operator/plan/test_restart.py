@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     decide,
     entries,
     last_message,
@@ -13,8 +13,8 @@ from tests.operator.plan.looking import (
     with_status,
     workers,
 )
-from tests.operator.plan.made_jobs import NOW, ended_container, make_job, make_pod
-from tests.operator.plan.played_cluster import SimulatedCluster
+from tests.operator.plan.job_factory import NOW, ended_container, make_job, make_pod
+from tests.operator.plan.simulated_cluster import SimulatedCluster
 
 from muster_kube.api import times
 from muster_operator.job import names, status

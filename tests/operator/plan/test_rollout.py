@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.operator.plan.made_jobs import make_job, template
-from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
+from tests.operator.plan.job_factory import make_job, template
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job import names, status
 from muster_operator.job.types import INSTANCES_LIMIT, IPUJob, Strategy, Workers, instances
@@ -220,7 +220,7 @@ def test_a_crd_that_does_not_know_the_adopted_template_yet_makes_no_write_that_c
     job = service(2, 0, 1)
     cluster, uid = begin(job)
     unlabelled(cluster)
-    decided = plan(cluster.jobs[uid], cluster.seen(cluster.jobs[uid], {}, {}), cluster.setup)
+    decided = plan(cluster.jobs[uid], cluster.snapshot(cluster.jobs[uid], {}, {}), cluster.setup)
     assert decided.status is not None
     assert msgspec.structs.replace(decided.status, adopted_template="") == cluster.jobs[uid].status
     assert not status.is_written_first(cluster.jobs[uid].status, decided.status), "nothing waits for it"

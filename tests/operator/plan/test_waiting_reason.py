@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     actions_but_events,
     decide,
     entries,
@@ -11,7 +11,7 @@ from tests.operator.plan.looking import (
     printed_columns,
     running_snapshot,
 )
-from tests.operator.plan.made_jobs import (
+from tests.operator.plan.job_factory import (
     make_job,
     make_pod,
     partition_of,

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.operator.plan.made_jobs import make_job, template
+from tests.operator.plan.job_factory import make_job, template
 
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.resources.config import HOSTFILE, KUBEEXEC, config_map

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.made_jobs import make_entry, make_job, template
+from tests.operator.plan.job_factory import make_entry, make_job, template
 
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, Launcher

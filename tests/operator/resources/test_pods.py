@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.operator.plan.made_jobs import MPIRUN, make_entry, make_job, template
+from tests.operator.plan.job_factory import MPIRUN, make_entry, make_job, template
 
 from muster_operator.admission.defaults import apply_defaults
 from muster_operator.job import names

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.kube.conftest import Reply
-from tests.operator.edge.operator_world import NS, failure, job_object, pod_object, until
+from tests.operator.operator_bench import NS, failure, job_object, pod_object, until
 from tests.operator.test_controller import EVENTS, STATUS, lead_operator, status
 
 from muster_operator.job.snapshot import AddFinalizer, CreateObject, FreePartition, JobPlan, Snapshot

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import msgspec
-from tests.operator.plan.played_cluster import OperatorDied, SimulatedCluster
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names
@@ -30,8 +30,10 @@ class FaultyCluster(SimulatedCluster):
     grace: list[tuple[str, int | None]] = field(default_factory=list)
     asked: int = 0
 
-    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]) -> Snapshot:
-        plain = super().seen(job, foreign, refusals)
+    def snapshot(
+        self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> Snapshot:
+        plain = super().snapshot(job, foreign, refusals)
         under = {pod.spec.node_name for pod in plain.pods.values()}
         healthy = len([node for node in self.nodes if node not in self.bad])
         return Snapshot(

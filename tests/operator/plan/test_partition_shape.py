@@ -1,8 +1,8 @@
 """A job that was suspended, edited and resumed while nobody looked has partitions of its former size: they go first."""
 
 import msgspec
-from tests.operator.plan.looking import actions_but_events, decide, entries, printed_columns, running_snapshot
-from tests.operator.plan.made_jobs import make_entry, make_job, partition_of
+from tests.operator.plan.decisions import actions_but_events, decide, entries, printed_columns, running_snapshot
+from tests.operator.plan.job_factory import make_entry, make_job, partition_of
 
 from muster_operator.job.snapshot import DeletePod, FreePartition, TakePartitions
 

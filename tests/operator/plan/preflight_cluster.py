@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
-from tests.operator.plan.sick_cluster import ROUND_S, FaultyCluster
+from tests.operator.plan.faulty_cluster import ROUND_S, FaultyCluster
 
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
@@ -38,8 +38,10 @@ class PreFlightCluster(FaultyCluster):
     told: list[RecordEvent] = field(default_factory=list)
     avoids: dict[str, list[str]] = field(default_factory=dict)
 
-    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]) -> Snapshot:
-        plain = super().seen(job, foreign, refusals)
+    def snapshot(
+        self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> Snapshot:
+        plain = super().snapshot(job, foreign, refusals)
         prefix = names.request_prefix(job.metadata.uid)
         asked = {
             node: {name: self.answers.get((node, name)) for name in held if name.startswith(prefix)}

@@ -66,7 +66,9 @@ class SimulatedCluster:
 
     # what the operator sees
 
-    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]) -> Snapshot:
+    def snapshot(
+        self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> Snapshot:
         """Pods by their owner, as the operator's cache has them."""
         namespace, uid = job.metadata.namespace, job.metadata.uid
         return Snapshot(
@@ -94,7 +96,7 @@ class SimulatedCluster:
             job = self.jobs.get(uid)
             if job is None:
                 return
-            decided = plan(job, self.seen(job, foreign, refusals), self.setup)
+            decided = plan(job, self.snapshot(job, foreign, refusals), self.setup)
             self._check_plan(job, decided)
             if decided.status is not None and status.is_written_first(job.status, decided.status):
                 self._write_status(uid, decided.status)
@@ -123,7 +125,7 @@ class SimulatedCluster:
         job = self.jobs.get(uid)
         if job is None:
             return
-        decided = plan(job, self.seen(job, foreign, refusals), self.setup)
+        decided = plan(job, self.snapshot(job, foreign, refusals), self.setup)
         assert decided.status is None, "the status is written again though nothing has changed"
         for action in decided.actions:
             assert not self.act(uid, action, foreign, refusals), action

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     actions_but_events,
     decide,
     entries,
@@ -14,7 +14,7 @@ from tests.operator.plan.looking import (
     running_snapshot,
     with_status,
 )
-from tests.operator.plan.made_jobs import (
+from tests.operator.plan.job_factory import (
     NOW,
     ended_container,
     make_entry,

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from tests.operator.plan.made_jobs import (
+from tests.operator.plan.job_factory import (
     NOW,
     make_entry,
     make_pod,

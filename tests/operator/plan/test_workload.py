@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     actions_but_events,
     created_objects,
     decide,
@@ -17,7 +17,7 @@ from tests.operator.plan.looking import (
     with_status,
     workers,
 )
-from tests.operator.plan.made_jobs import (
+from tests.operator.plan.job_factory import (
     make_entry,
     make_job,
     make_pod,
