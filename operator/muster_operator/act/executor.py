@@ -30,7 +30,6 @@ from muster_operator.job.snapshot import (
     PatchObject,
     QueryCapacity,
     RemoveFinalizer,
-    RemoveObject,
     RequestChecks,
     TakePartitions,
     WithdrawRequests,
@@ -81,13 +80,11 @@ class ActionExecutor:
             case RemoveFinalizer():
                 return await self._drop_finalizer(job)
             case CreateObject():
-                return await self._make(job, action)
+                return await self._create(job, action)
             case PatchObject():
-                return await self._change(job, action)
+                return await self._patch(job, action)
             case DeletePod():
-                return await self._remove(job, "Pod", action.name, action.uid, action.grace_s)
-            case RemoveObject():
-                return await self._remove(job, action.kind, action.name, action.uid, None)
+                return await self._delete_pod(job, action)
             case TakePartitions():
                 return await self.partitions.take(job, action)
             case FreePartition():
@@ -95,12 +92,12 @@ class ActionExecutor:
             case QueryCapacity():
                 return await self.partitions.ask_room(job.metadata.uid, action.size)
             case RequestChecks():
-                return await self._ask_node(job.metadata.uid, action)
+                return await self._request_checks(job.metadata.uid, action)
             case WithdrawRequests():
                 return await self.withdraw(job.metadata.uid, action.node, action.keep)
             case DeleteJob():
-                return await self._delete(job)
-        raise TypeError(f"no action of these hands: {action!r}")
+                return await self._delete_job(job)
+        raise TypeError(f"no action of the executor: {action!r}")
 
     async def _add_finalizer(self, job: IPUJob) -> ActionResult:
         if FINALIZER in job.metadata.finalizers:
@@ -130,32 +127,32 @@ class ActionExecutor:
         if FINALIZER in finalizers:  # else it may be gone by now, and must not come back into the cache
             self._cluster.observe_job(answer)
 
-    async def _make(self, job: IPUJob, make: CreateObject) -> ActionResult:
-        uid, key = job.metadata.uid, (make.kind, make.name)
+    async def _create(self, job: IPUJob, action: CreateObject) -> ActionResult:
+        uid, key = job.metadata.uid, (action.kind, action.name)
         foreign = self._refusals.is_foreign(uid, key)
         if self._refusals.waits(uid, key):
             return ActionResult.NOTHING if foreign else ActionResult.WAITS
-        if foreign and (met := await self._meet(job, make)) is not None:
+        if foreign and (met := await self._inspect(job, action)) is not None:
             return met
-        path = objects_path(make.kind, job.metadata.namespace)
+        path = objects_path(action.kind, job.metadata.namespace)
         try:
-            raw = await self._client.create(path, make.body, type=msgspec.Raw)
+            raw = await self._client.create(path, action.body, type=msgspec.Raw)
         except AlreadyExists:
-            return await self._meet(job, make) or ActionResult.REFUSED  # it has just gone: decide again
+            return await self._inspect(job, action) or ActionResult.REFUSED  # it has just gone: decide again
         except ApiError as error:
             if error.status not in NOT_TAKEN:
                 raise
-            self._refusals.note(uid, key, f"{make.kind} {make.name} cannot be made: {error.message}")
+            self._refusals.note(uid, key, f"{action.kind} {action.name} cannot be made: {error.message}")
             return ActionResult.REFUSED
-        self._wrote("create", make.kind)
+        self._wrote("create", action.kind)
         self._refusals.forget(uid, key)
-        self._cluster.observe(make.kind, raw)
+        self._cluster.observe(action.kind, raw)
         return ActionResult.DONE
 
-    async def _meet(self, job: IPUJob, make: CreateObject) -> ActionResult | None:
+    async def _inspect(self, job: IPUJob, action: CreateObject) -> ActionResult | None:
         """Look at what is there under that name; None: nothing."""
-        uid, key = job.metadata.uid, (make.kind, make.name)
-        path = f"{objects_path(make.kind, job.metadata.namespace)}/{make.name}"
+        uid, key = job.metadata.uid, (action.kind, action.name)
+        path = f"{objects_path(action.kind, job.metadata.namespace)}/{action.name}"
         try:
             raw = await self._client.get(path, type=msgspec.Raw)
         except NotFound:
@@ -170,32 +167,32 @@ class ActionExecutor:
             self._refusals.note(uid, key, f"this job's, without the label {names.OWNED_SELECTOR}", foreign=True)
             return ActionResult.REFUSED
         self._refusals.forget(uid, key)
-        self._cluster.observe(make.kind, raw)
+        self._cluster.observe(action.kind, raw)
         return ActionResult.DONE
 
-    async def _change(self, job: IPUJob, change: PatchObject) -> ActionResult:
-        path = f"{objects_path(change.kind, job.metadata.namespace)}/{change.name}"
-        raw = await self._client.patch(path, change.body, type=msgspec.Raw)
-        self._wrote("patch", change.kind)
-        self._cluster.observe(change.kind, raw)
+    async def _patch(self, job: IPUJob, action: PatchObject) -> ActionResult:
+        path = f"{objects_path(action.kind, job.metadata.namespace)}/{action.name}"
+        raw = await self._client.patch(path, action.body, type=msgspec.Raw)
+        self._wrote("patch", action.kind)
+        self._cluster.observe(action.kind, raw)
         return ActionResult.DONE
 
-    async def _remove(self, job: IPUJob, kind: str, name: str, uid: str, grace_s: int | None) -> ActionResult:
-        options: dict[str, object] = {"preconditions": {"uid": uid}}
-        if grace_s is not None:
-            options["gracePeriodSeconds"] = grace_s
-        path = f"{objects_path(kind, job.metadata.namespace)}/{name}"
+    async def _delete_pod(self, job: IPUJob, action: DeletePod) -> ActionResult:
+        options: dict[str, object] = {"preconditions": {"uid": action.uid}}
+        if action.grace_s is not None:
+            options["gracePeriodSeconds"] = action.grace_s
+        path = f"{objects_path('Pod', job.metadata.namespace)}/{action.name}"
         try:
             raw = await self._client.delete(path, options, type=msgspec.Raw)
         except (NotFound, Conflict):
             return ActionResult.NOTHING  # it is gone, or another one has its name: the watch tells
-        self._wrote("delete", kind)
-        if kind == "Pod" and (left := _left(raw)) is not None:
-            self._cluster.observe(kind, left)
+        self._wrote("delete", "Pod")
+        if (left := _left(raw)) is not None:
+            self._cluster.observe("Pod", left)
         # of what is gone at once only the watch tells: deciding before that would remove it again
         return ActionResult.NOTHING
 
-    async def _delete(self, job: IPUJob) -> ActionResult:
+    async def _delete_job(self, job: IPUJob) -> ActionResult:
         with contextlib.suppress(NotFound, Conflict):
             await self._client.delete(_path(job), {"preconditions": _as_decided(job)}, type=msgspec.Raw)
             self._wrote("delete", "IPUJob")
@@ -203,13 +200,13 @@ class ActionExecutor:
 
     # checks of nodes
 
-    async def _ask_node(self, uid: str, ask: RequestChecks) -> ActionResult:
+    async def _request_checks(self, uid: str, action: RequestChecks) -> ActionResult:
         """One that cannot be asked holds up no other."""
-        key = (ASKING, ask.node)
+        key = (ASKING, action.node)
         if self._refusals.waits(uid, key):
             return ActionResult.NOTHING
         try:
-            refused = await self._cluster.requests.ask(ask.node, ask.request)
+            refused = await self._cluster.requests.ask(action.node, action.request)
         except Forbidden as error:
             refused = error.message
         if refused:

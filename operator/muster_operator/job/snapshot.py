@@ -183,13 +183,6 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
-class RemoveObject:
-    kind: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True)
 class TakePartitions:
     """Ask the proxy for these, by instance: all at once or none where ``together`` is true (the proxy is asked for room
     first). attempt: see partitions.Wish."""
@@ -251,7 +244,6 @@ Action = (
     | CreateObject
     | PatchObject
     | DeletePod
-    | RemoveObject
     | TakePartitions
     | FreePartition
     | QueryCapacity

@@ -32,7 +32,6 @@ from muster_operator.job.snapshot import (
     FreePartition,
     PatchObject,
     RemoveFinalizer,
-    RemoveObject,
     TakePartitions,
 )
 from muster_operator.job.types import FINALIZER
@@ -175,16 +174,18 @@ async def test_a_pod_is_removed_by_its_uid(bench: OperatorBench) -> None:
     assert await bench.executor.execute(a_job(), DeletePod("w", "pod-w")) is ActionResult.NOTHING
 
 
-async def test_small_objects_are_changed_and_removed(bench: OperatorBench) -> None:
+async def test_a_pod_that_is_gone_at_once_is_left_to_the_watch(bench: OperatorBench) -> None:
+    bench.api.on("DELETE", f"{PODS}/w", Reply(200, {"kind": "Status", "status": "Success"}))
+    assert await bench.executor.execute(a_job(), DeletePod("w", "pod-w")) is ActionResult.NOTHING
+    assert [asked.method for asked in bench.written()] == ["DELETE"]
+
+
+async def test_small_objects_are_changed(bench: OperatorBench) -> None:
     path = "/api/v1/namespaces/ns/configmaps/train-config"
     bench.api.on("PATCH", path, Reply(200, pod_object("train-config")))
-    bench.api.on("DELETE", path, Reply(200, {"kind": "Status", "status": "Success"}))
-    assert (
-        await bench.executor.execute(a_job(), PatchObject("ConfigMap", "train-config", {"data": {}}))
-        is ActionResult.DONE
-    )
-    await bench.executor.execute(a_job(), RemoveObject("ConfigMap", "train-config", "uid"))
-    assert [asked.method for asked in bench.written()] == ["PATCH", "DELETE"]
+    patch = PatchObject("ConfigMap", "train-config", {"data": {}})
+    assert await bench.executor.execute(a_job(), patch) is ActionResult.DONE
+    assert [asked.method for asked in bench.written()] == ["PATCH"]
 
 
 async def test_a_server_that_is_away_ends_the_turn_and_is_no_refusal(bench: OperatorBench) -> None:
