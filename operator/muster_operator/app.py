@@ -58,7 +58,7 @@ async def run(settings: OperatorSettings) -> int:
             LeaderClient(config, may_write=elector.leading, user_agent=agent, max_connections=CONNECTIONS)
         )
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
-        proxy = await stack.enter_async_context(_proxy(settings, config, elector, metrics))
+        proxy = await stack.enter_async_context(_make_proxy(settings, config, elector, metrics))
         limits = SpecLimits(max_ipus=settings.max_ipus)
         operator = Operator(
             WriteAccess(client, proxy, elector.leading),
@@ -66,12 +66,12 @@ async def run(settings: OperatorSettings) -> int:
             _watch_scope(settings, namespace),
             metrics,
         )
-        health = await stack.enter_async_context(_listening(settings.host, settings.port))
-        measured = await stack.enter_async_context(_listening(settings.host, settings.metrics_port))
-        certificate = _certificate(settings)
+        health = await stack.enter_async_context(_listen(settings.host, settings.port))
+        measured = await stack.enter_async_context(_listen(settings.host, settings.metrics_port))
+        certificate = _find_certificate(settings)
         servers = [
-            (_server(health_app(operator)), health),
-            (_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
+            (_make_server(health_app(operator)), health),
+            (_make_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
         ]
         place = WebhookEndpoint(
             namespace,
@@ -84,7 +84,7 @@ async def run(settings: OperatorSettings) -> int:
         )
         admission = await stack.enter_async_context(prepare_webhooks(place, config, agent, metrics.registry))
         leadership = asyncio.create_task(elector.run(operator.lead))
-        parts = _started(operator.watch(), certificate.run(), admission)
+        parts = _start_tasks(operator.watch(), certificate.run(), admission)
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers]
         tell_address("listening", health)
         tell_address("metrics", measured)
@@ -109,14 +109,14 @@ def _watch_scope(settings: OperatorSettings, namespace: str) -> WatchScope:
     )
 
 
-def _proxy(
+def _make_proxy(
     settings: OperatorSettings, config: ClusterConfig, elector: LeaderElector, metrics: OperatorMetrics
 ) -> ProxyClient:
     credentials = FileToken(settings.proxy_token) if settings.proxy_token is not None else config.credentials
     return ProxyClient(settings.vipu_proxy, credentials, may_write=elector.leading, note=metrics.proxy_called)
 
 
-def _certificate(settings: OperatorSettings) -> OwnCertificate | CertificateFiles:
+def _find_certificate(settings: OperatorSettings) -> OwnCertificate | CertificateFiles:
     return CertificateFiles(settings.cert_dir) if settings.cert_dir is not None else OwnCertificate("muster-operator")
 
 
@@ -133,7 +133,7 @@ def health_app(operator: Operator) -> Starlette:
     return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
 
 
-def _server(app: Starlette, certificate: OwnCertificate | CertificateFiles | None = None) -> QuietServer:
+def _make_server(app: Starlette, certificate: OwnCertificate | CertificateFiles | None = None) -> QuietServer:
     tls: dict[str, Any] = {}
     if certificate is not None:
         tls["ssl_context_factory"] = lambda *_: certificate.ssl_context
@@ -141,11 +141,11 @@ def _server(app: Starlette, certificate: OwnCertificate | CertificateFiles | Non
 
 
 @contextlib.asynccontextmanager
-async def _listening(host: str, port: int) -> AsyncIterator[socket.socket]:
+async def _listen(host: str, port: int) -> AsyncIterator[socket.socket]:
     with contextlib.closing(bind(host, port)) as bound:
         bound.listen(128)
         yield bound
 
 
-def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+def _start_tasks(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(job) for job in jobs]

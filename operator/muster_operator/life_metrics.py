@@ -54,14 +54,14 @@ def count_life_events(
     """job: with the status before. counted_to: up to when running jobs are counted already, as ``now`` in seconds since
     the epoch."""
     before = job.status
-    begun = _begun(job)
+    begun = _submitted_at(job)
     ipus = instances(job.spec) * ipus_per_instance(job.spec)
     restarted = after.restart_count > before.restart_count
     moved = (after.moves, after.instance_moves) != (before.moves, before.instance_moves)
     fails = has_condition(after, FAILED) and not has_condition(before, FAILED)
     cause: Cause | None = None
     if restarted or fails:
-        cause = _cause(after, pods, restarted=restarted)
+        cause = _find_cause(after, pods, restarted=restarted)
     elif moved:
         cause = "fault"
     since = _true_since(before, RUNNING)
@@ -75,7 +75,7 @@ def count_life_events(
         queued_s=_span(begun, now) if _has_first_partitions(before, after) else None,
         first_running_s=_span(begun, now) if before.first_running_time is None and after.first_running_time else None,
         restarted=cause if restarted else None,
-        moved=_kind(before, after) if after.moves > before.moves else None,
+        moved=_fault_kind(before, after) if after.moves > before.moves else None,
         ran_ipu_s=ipus * _span(max(since, counted_to), now) if since is not None and stops else 0.0,
         lost_ipu_s=lost,
         waited_ipu_s=ipus * _span(waits, now) if waits is not None and has_condition(after, RUNNING) else 0.0,
@@ -98,7 +98,7 @@ def _has_first_partitions(before: IPUJobStatus, after: IPUJobStatus) -> bool:
     return first and after.ipu_partition_created and not before.ipu_partition_created
 
 
-def _begun(job: IPUJob) -> float:
+def _submitted_at(job: IPUJob) -> float:
     """When it began to wait."""
     resumed = any(each.type == SUSPENDED for each in job.status.conditions)
     return seconds((resumed and job.status.start_time) or job.metadata.creation_timestamp)
@@ -114,7 +114,7 @@ def _true_since(status: IPUJobStatus, kind: str) -> float | None:
     return seconds(found.last_transition_time) if found is not None and found.status == "True" else None
 
 
-def _cause(after: IPUJobStatus, pods: Iterable[JobPod], *, restarted: bool) -> Cause:
+def _find_cause(after: IPUJobStatus, pods: Iterable[JobPod], *, restarted: bool) -> Cause:
     told: Mapping[str, IPUJobCondition] = {each.type: each for each in after.conditions if each.status == "True"}
     if FAILED in told and told[FAILED].reason in (_DEADLINE, DEGRADED):
         return "deadline" if told[FAILED].reason == _DEADLINE else "fault"
@@ -123,14 +123,14 @@ def _cause(after: IPUJobStatus, pods: Iterable[JobPod], *, restarted: bool) -> C
     failed = [pod for pod in pod_outcome.failed_pods(pods) if not pod.metadata.deletion_timestamp]
     if not failed:
         return "success" if restarted else "other"
-    return min((_of_pod(pod) for pod in failed), key=_WORST.index)
+    return min((_cause_of_pod(pod) for pod in failed), key=_WORST.index)
 
 
 # what is nobody's own doing says more than what follows from it
 _WORST: tuple[Cause, ...] = ("node", "evicted", "oom", "init", "signal", "exit", "other")
 
 
-def _of_pod(pod: JobPod) -> Cause:
+def _cause_of_pod(pod: JobPod) -> Cause:
     status = pod.status
     if status.reason in _NODE:
         return "node"
@@ -148,7 +148,7 @@ def _of_pod(pod: JobPod) -> Cause:
     return "signal" if any(each.signal or each.exit_code > 128 for each in bad) else "exit"
 
 
-def _kind(before: IPUJobStatus, after: IPUJobStatus) -> FaultKind:
+def _fault_kind(before: IPUJobStatus, after: IPUJobStatus) -> FaultKind:
     """What was bad: as the condition has told, or, where it moves at once, the words of the move."""
     told = next((each.reason for each in before.conditions if each.type == DEGRADED and each.status == "True"), "")
     for kind in get_args(FaultKind):

@@ -33,15 +33,15 @@ def apply_defaults(spec: RawSpec, former: RawSpec | None = None) -> DefaultedSpe
     was changed counts. ``spec`` itself is left alone; what is not changed is shared with it."""
     made, warnings = dict(spec), list[str]()
     stored: RawSpec = former or {}
-    errors = _alpha5(made, stored, warnings)
-    _workers(made, stored, warnings)
+    errors = _translate_alpha5(made, stored, warnings)
+    _fill_in_workers(made, stored, warnings)
     if not is_given(made, "cleanPodPolicy"):
         made["cleanPodPolicy"] = CLEAN_POD_POLICY
-    _restart_policy(made)
+    _fill_in_restart_policy(made)
     return DefaultedSpec(made, tuple(warnings), errors)
 
 
-def _alpha5(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> tuple[SpecError, ...]:
+def _translate_alpha5(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> tuple[SpecError, ...]:
     """The factors stay: POPDIST's variables are made of them, and applying the same file again changes nothing."""
     if not any(is_given(spec, key) for key in FACTORS):
         return ()
@@ -81,7 +81,7 @@ def alpha5_errors(spec: RawSpec) -> tuple[SpecError, ...]:
     )
 
 
-def _workers(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> None:
+def _fill_in_workers(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> None:
     """Three fields say how many workers an instance has. The older spelling stays where it was written, for the same
     reason as the factors."""
     workers = spec.get("workers")
@@ -106,7 +106,7 @@ def _workers(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> None
         spec["workers"] = {**workers, "replicas": number}
 
 
-def _restart_policy(spec: dict[str, Any]) -> None:
+def _fill_in_restart_policy(spec: dict[str, Any]) -> None:
     policy = spec.get("restartPolicy")
     if policy is None:
         spec["restartPolicy"] = {"type": RESTART_TYPE, "backOffLimit": BACK_OFF_LIMIT}

@@ -25,9 +25,9 @@ def health_errors(spec: RawSpec) -> Iterator[SpecError]:
     if grace_s is not None and not (type(grace_s) is int and 1 <= grace_s <= GRACE_LIMIT_S):
         yield unexpected_value(f"{_AT}.gracePeriodSeconds", grace_s, f"a number of seconds from 1 to {GRACE_LIMIT_S}")
     if is_given(policy, "checkpoint"):
-        yield from _checkpoint(spec, mapping(policy["checkpoint"]))
+        yield from _check_checkpoint(spec, mapping(policy["checkpoint"]))
     if is_given(policy, "preFlight"):
-        yield from _pre_flight(spec, mapping(policy["preFlight"]))
+        yield from _check_pre_flight(spec, mapping(policy["preFlight"]))
 
 
 def health_warnings(spec: RawSpec) -> Iterator[str]:
@@ -40,7 +40,7 @@ def health_warnings(spec: RawSpec) -> Iterator[str]:
         yield f"{_AT}.onFault {kind}: with tolerateFaulty a tainted node is no fault; nodes that are lost and IPUs are"
 
 
-def _pre_flight(spec: RawSpec, found: RawSpec) -> Iterator[SpecError]:
+def _check_pre_flight(spec: RawSpec, found: RawSpec) -> Iterator[SpecError]:
     at = f"{_AT}.preFlight"
     if not is_given(spec, "launcher") and not is_given(spec, "interactive"):
         # their workers begin as soon as they are there: nothing of theirs could be held up
@@ -63,7 +63,7 @@ def _pre_flight(spec: RawSpec, found: RawSpec) -> Iterator[SpecError]:
         )
 
 
-def _checkpoint(spec: RawSpec, found: RawSpec) -> Iterator[SpecError]:
+def _check_checkpoint(spec: RawSpec, found: RawSpec) -> Iterator[SpecError]:
     at = f"{_AT}.checkpoint"
     command, signal = found.get("command"), found.get("signal")
     if (command is None) == (signal is None):

@@ -14,7 +14,7 @@ from muster_operator.admission.numbers import mapping
 from muster_operator.admission.validation import SpecLimits, needs_review, review_spec
 from muster_operator.job.types import GROUP, KIND, PLURAL
 
-Tell = Callable[[str, str], None]
+CountReview = Callable[[str, str], None]
 _Object = dict[str, Any]
 _decoder = msgspec.json.Decoder(_Object)
 _decoder_or_null = msgspec.json.Decoder(_Object | None)
@@ -28,45 +28,45 @@ class Reviewers:
     """scope: the only namespaces whose jobs are judged; empty: all. tell: which webhook (mutate, validate) answered
     what (allowed, refused). Raises BadReview for what is no IPUJob."""
 
-    def __init__(self, limits: SpecLimits, scope: Collection[str], tell: Tell) -> None:
+    def __init__(self, limits: SpecLimits, scope: Collection[str], count: CountReview) -> None:
         self._limits = limits
         self._scope = frozenset(scope)
-        self._tell = tell
+        self._counter = count
 
     async def mutate(self, request: AdmissionRequest) -> ReviewAnswer:
         if _is_large(request) and request.operation == "CREATE":
-            return self._told("mutate", refuse_too_large())  # not even read
+            return self._count("mutate", refuse_too_large())  # not even read
         job, former = _objects(request)
         spec = job.get("spec")
         if not self._judges(request) or not isinstance(spec, dict):
-            return self._told("mutate", ALLOWED)  # the schema says that there is none
+            return self._count("mutate", ALLOWED)  # the schema says that there is none
         found = apply_defaults(spec, None if former is None else mapping(former.get("spec")))
         if found.errors and not mapping(job.get("metadata")).get("deletionTimestamp"):
-            return self._told("mutate", refuse_job(job, found.errors))
+            return self._count("mutate", refuse_job(job, found.errors))
         if former is None:
             found = suspend_queued(found, mapping(job.get("metadata")))
         operations = make_patch(spec, found.spec, "/spec")
-        return self._told("mutate", ReviewAnswer(True, patch=operations, warnings=found.warnings))
+        return self._count("mutate", ReviewAnswer(True, patch=operations, warnings=found.warnings))
 
     async def validate(self, request: AdmissionRequest) -> ReviewAnswer:
         if _is_large(request) and request.operation == "CREATE":
-            return self._told("validate", refuse_too_large())
+            return self._count("validate", refuse_too_large())
         job, former = _objects(request)
         if not self._judges(request) or not needs_review(job, former):
-            return self._told("validate", ALLOWED)
+            return self._count("validate", ALLOWED)
         if _is_large(request):
-            return self._told("validate", refuse_too_large())
+            return self._count("validate", refuse_too_large())
         found = review_spec(job, former, self._limits)
         if found.errors:
-            return self._told("validate", refuse_job(job, found.errors))
-        return self._told("validate", ReviewAnswer(True, warnings=found.warnings))
+            return self._count("validate", refuse_job(job, found.errors))
+        return self._count("validate", ReviewAnswer(True, warnings=found.warnings))
 
     def _judges(self, request: AdmissionRequest) -> bool:
         inside = not self._scope or request.namespace in self._scope
         return inside and not request.sub_resource and request.operation in OPERATIONS
 
-    def _told(self, webhook: str, answer: ReviewAnswer) -> ReviewAnswer:
-        self._tell(webhook, "allowed" if answer.allowed else "refused")
+    def _count(self, webhook: str, answer: ReviewAnswer) -> ReviewAnswer:
+        self._counter(webhook, "allowed" if answer.allowed else "refused")
         return answer
 
 

@@ -44,19 +44,19 @@ class WebhookEndpoint:
     limits: SpecLimits = field(default_factory=SpecLimits)
 
 
-def called_by(place: WebhookEndpoint) -> Collection[str]:
+def certificate_hosts(endpoint: WebhookEndpoint) -> Collection[str]:
     """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
-    hosts = [f"{place.name}.{place.namespace}.svc", f"{place.name}.{place.namespace}.svc.cluster.local"]
+    hosts = [f"{endpoint.name}.{endpoint.namespace}.svc", f"{endpoint.name}.{endpoint.namespace}.svc.cluster.local"]
     try:
-        address = ip_address(place.host)
+        address = ip_address(endpoint.host)
     except ValueError:
-        return [*hosts, place.host]
+        return [*hosts, endpoint.host]
     return hosts if address.is_unspecified else [*hosts, str(address)]
 
 
 @asynccontextmanager
 async def prepare_webhooks(
-    place: WebhookEndpoint, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
+    endpoint: WebhookEndpoint, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves both webhooks until it is cancelled. Prints ``webhooks on HOST:PORT``. Raises ConfigError, OSError.
 
@@ -65,26 +65,30 @@ async def prepare_webhooks(
     # connections of its own: whoever submits a job waits for nothing that the operator does
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
         certificates: ServerCertificates
-        if place.cert_dir is not None:
-            certificates = CertificateFiles(place.cert_dir)
+        if endpoint.cert_dir is not None:
+            certificates = CertificateFiles(endpoint.cert_dir)
         else:
-            trusting = [mutating(place.name), validating(place.name)]
-            certificates = Certificates(client, place.namespace, place.name, called_by(place), trusting=trusting)
-        bound = bind(place.host, place.port)
+            trusting = [mutating(endpoint.name), validating(endpoint.name)]
+            certificates = Certificates(
+                client, endpoint.namespace, endpoint.name, certificate_hosts(endpoint), trusting=trusting
+            )
+        bound = bind(endpoint.host, endpoint.port)
         with closing(bound):
-            yield _serve(place, certificates, bound, registry)
+            yield _serve(endpoint, certificates, bound, registry)
 
 
 async def _serve(
-    place: WebhookEndpoint, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
+    endpoint: WebhookEndpoint, certificates: ServerCertificates, bound: socket.socket, registry: CollectorRegistry
 ) -> None:
     reviews = count_reviews(registry)
     export_certificate_left(registry, certificates)
-    reviewers = Reviewers(place.limits, place.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc())
+    reviewers = Reviewers(
+        endpoint.limits, endpoint.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc()
+    )
     host, port = bound.getsockname()[:2]
     print(f"webhooks on {host}:{port}", flush=True)
-    if place.scope:
-        log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(place.scope))
+    if endpoint.scope:
+        log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(endpoint.scope))
     webhooks = Webhooks({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
     await serve(webhooks, certificates, bound)
 

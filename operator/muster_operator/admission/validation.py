@@ -58,39 +58,39 @@ def review_spec(job: RawSpec, former: RawSpec | None, limits: SpecLimits) -> Spe
         return SpecReview()
     spec, metadata = mapping(job.get("spec")), mapping(job.get("metadata"))
     if former is None:
-        return SpecReview(limit_errors([*_job(metadata, spec, limits)]), tuple(_warnings(spec)))
+        return SpecReview(limit_errors([*_find_errors(metadata, spec, limits)]), tuple(_find_warnings(spec)))
     before = mapping(former.get("spec"))
-    known = set(_job(metadata, before, limits))
-    found = [error for error in _job(metadata, spec, limits) if error not in known]
-    return SpecReview(limit_errors([*_changes(before, spec), *found]), tuple(_warnings(spec)))
+    known = set(_find_errors(metadata, before, limits))
+    found = [error for error in _find_errors(metadata, spec, limits) if error not in known]
+    return SpecReview(limit_errors([*_check_changes(before, spec), *found]), tuple(_find_warnings(spec)))
 
 
 def validate(job: IPUJob, limits: SpecLimits) -> tuple[SpecError, ...]:
     """The operator's own look at a stored job: no webhook need have seen its last update."""
     spec = apply_defaults(msgspec.json.decode(msgspec.json.encode(job.spec)))  # lists again, as they came
-    return limit_errors([*spec.errors, *_job({"name": job.metadata.name}, spec.spec, limits)])
+    return limit_errors([*spec.errors, *_find_errors({"name": job.metadata.name}, spec.spec, limits)])
 
 
-def _job(metadata: RawSpec, spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
-    yield from _numbers(spec, limits)
-    yield from _name(metadata, spec)
-    yield from _mode(spec)
-    yield from _policies(spec)
+def _find_errors(metadata: RawSpec, spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
+    yield from _check_numbers(spec, limits)
+    yield from _check_name(metadata, spec)
+    yield from _check_mode(spec)
+    yield from _check_policies(spec)
     yield from health_errors(spec)
     workers = mapping(spec.get("workers"))
-    yield from _strategy(workers.get("strategy"))
+    yield from _check_strategy(workers.get("strategy"))
     yield from template_errors(workers.get("template"))
     if is_given(spec, "launcher") or is_given(spec, "interactive"):
         yield from launcher_errors(workers.get("template"))
 
 
-def _numbers(spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
+def _check_numbers(spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
     yield from alpha5_errors(spec)
     instances, ipus = _instances(spec), positive(spec.get("ipusPerJobInstance"))
     if instances is None:
         yield unexpected_value("spec.jobInstances", spec.get("jobInstances"), f"a number from 0 to {INSTANCES_LIMIT}")
     if ipus is None or ipus & (ipus - 1) or ipus > limits.max_ipus:
-        yield _no_size(spec, limits)
+        yield _size_error(spec, limits)
         ipus = None
     product = product_of(spec)
     if ipus is not None and product not in (None, ipus):
@@ -101,7 +101,7 @@ def _numbers(spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
     each = spec.get("modelReplicasPerWorker")
     if each is not None and positive(each) is None:
         yield unexpected_value("spec.modelReplicasPerWorker", each, NUMBER)
-    yield from _same_workers(spec)
+    yield from _check_workers(spec)
     workers = positive(spec.get("workersPerJobInstance"))
     if workers is None:
         return
@@ -117,7 +117,7 @@ def _numbers(spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
         )
 
 
-def _same_workers(spec: RawSpec) -> Iterator[SpecError]:
+def _check_workers(spec: RawSpec) -> Iterator[SpecError]:
     """Three fields say how many workers an instance has."""
     said, older = spec.get("workersPerJobInstance"), spec.get("workerPerJobInstance")
     replicas = mapping(spec.get("workers")).get("replicas")
@@ -126,16 +126,16 @@ def _same_workers(spec: RawSpec) -> Iterator[SpecError]:
     if older is not None and positive(older) is None:
         yield unexpected_value("spec.workerPerJobInstance", older, NUMBER)
     elif older is not None and older != said and positive(said) is not None:
-        yield SpecError("spec.workerPerJobInstance", _differs(older, "spec.workersPerJobInstance", said))
+        yield SpecError("spec.workerPerJobInstance", _describe_difference(older, "spec.workersPerJobInstance", said))
     if replicas is not None and count(replicas) is None:
         yield unexpected_value("spec.workers.replicas", replicas, "a number from 1")
     elif replicas is not None and positive(said) not in (None, replicas):
-        yield SpecError("spec.workersPerJobInstance", _differs(said, "spec.workers.replicas", replicas))
+        yield SpecError("spec.workersPerJobInstance", _describe_difference(said, "spec.workers.replicas", replicas))
     elif replicas is not None and said is None and positive(older) not in (None, replicas):
-        yield SpecError("spec.workerPerJobInstance", _differs(older, "spec.workers.replicas", replicas))
+        yield SpecError("spec.workerPerJobInstance", _describe_difference(older, "spec.workers.replicas", replicas))
 
 
-def _differs(found: object, other: str, value: object) -> str:
+def _describe_difference(found: object, other: str, value: object) -> str:
     return f"{show_value(found)} where {other} is {show_value(value)}: expected the same, or one of them only"
 
 
@@ -146,7 +146,7 @@ def _instances(spec: RawSpec) -> int | None:
     return found if 0 <= found <= INSTANCES_LIMIT else None
 
 
-def _no_size(spec: RawSpec, limits: SpecLimits) -> SpecError:
+def _size_error(spec: RawSpec, limits: SpecLimits) -> SpecError:
     found = spec.get("ipusPerJobInstance")
     expected = f'a power of two from "1" to "{limits.max_ipus}", as text'
     if found is not None and found == str(product_of(spec)):
@@ -155,7 +155,7 @@ def _no_size(spec: RawSpec, limits: SpecLimits) -> SpecError:
     return unexpected_value("spec.ipusPerJobInstance", found, expected)
 
 
-def _name(metadata: RawSpec, spec: RawSpec) -> Iterator[SpecError]:
+def _check_name(metadata: RawSpec, spec: RawSpec) -> Iterator[SpecError]:
     """Its pods' names, the longest of which is that of the worker with the highest index."""
     name = metadata.get("name")
     if not name and (base := metadata.get("generateName")) and isinstance(base, str):
@@ -177,7 +177,7 @@ def _name(metadata: RawSpec, spec: RawSpec) -> Iterator[SpecError]:
         )
 
 
-def _mode(spec: RawSpec) -> Iterator[SpecError]:
+def _check_mode(spec: RawSpec) -> Iterator[SpecError]:
     launcher, interactive = spec.get("launcher"), spec.get("interactive")
     if launcher is not None and interactive is not None:
         yield SpecError(
@@ -193,7 +193,7 @@ def _mode(spec: RawSpec) -> Iterator[SpecError]:
         yield from environment_errors(mapping(launcher).get("env"), "spec.launcher.env")
 
 
-def _policies(spec: RawSpec) -> Iterator[SpecError]:
+def _check_policies(spec: RawSpec) -> Iterator[SpecError]:
     codes = mapping(spec.get("restartPolicy")).get("exitCodes")
     if codes is not None and not _are_exit_codes(codes):
         yield unexpected_value(
@@ -213,7 +213,7 @@ def _are_exit_codes(codes: object) -> bool:
     return True
 
 
-def _strategy(strategy: object) -> Iterator[SpecError]:
+def _check_strategy(strategy: object) -> Iterator[SpecError]:
     rolling = mapping(mapping(strategy).get("rollingUpdate"))
     bounds = {key: rolling[key] for key in ("maxSurge", "maxUnavailable") if is_given(rolling, key)}
     for key, value in bounds.items():
@@ -228,31 +228,31 @@ def _strategy(strategy: object) -> Iterator[SpecError]:
         )
 
 
-def _changes(before: RawSpec, after: RawSpec) -> Iterator[SpecError]:
+def _check_changes(before: RawSpec, after: RawSpec) -> Iterator[SpecError]:
     """What only a suspended job may change: its partitions and pods are made to it."""
     if before.get("suspend") is True:
         return
     old = apply_defaults(before).spec
     for key in ("ipusPerJobInstance", "workersPerJobInstance"):
         if old.get(key) != after.get(key):
-            yield _fixed(f"spec.{key}", f"{show_value(after.get(key))} instead of {show_value(old.get(key))}")
+            yield _fixed_error(f"spec.{key}", f"{show_value(after.get(key))} instead of {show_value(old.get(key))}")
     for key in ("launcher", "interactive"):
         if is_given(old, key) != is_given(after, key):
-            yield _fixed(f"spec.{key}", "added" if is_given(after, key) else "taken away")
+            yield _fixed_error(f"spec.{key}", "added" if is_given(after, key) else "taken away")
     if is_given(old, "launcher") and is_given(after, "launcher") and old["launcher"] != after["launcher"]:
-        yield _fixed("spec.launcher", "changed")
+        yield _fixed_error("spec.launcher", "changed")
     with_launcher = is_given(old, "launcher") or is_given(old, "interactive")
     if after.get("suspend") is True:
         return  # Kueue takes a job back, and what it had put into the template, by one update
     if with_launcher and mapping(old.get("workers")).get("template") != mapping(after.get("workers")).get("template"):
-        yield _fixed("spec.workers.template", "changed, under a launcher that runs with all workers or none")
+        yield _fixed_error("spec.workers.template", "changed, under a launcher that runs with all workers or none")
 
 
-def _fixed(path: str, what: str) -> SpecError:
+def _fixed_error(path: str, what: str) -> SpecError:
     return SpecError(path, f"{what}: expected only while the job is suspended (spec.suspend: true)")
 
 
-def _warnings(spec: RawSpec) -> Iterator[str]:
+def _find_warnings(spec: RawSpec) -> Iterator[str]:
     policy = mapping(spec.get("restartPolicy"))
     kind: Any = policy.get("type")
     if is_given(policy, "exitCodes") and kind != "ExitCode":

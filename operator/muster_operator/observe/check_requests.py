@@ -49,7 +49,7 @@ class NodeCheckRequests:
             params={"labelSelector": names.CHECKED},
             transform=_project_health,
         )
-        self._asking = RequestWriter(client, ASKER, self.reflector.observe)
+        self._writer = RequestWriter(client, ASKER, self.reflector.observe)
 
     def of_job(self, uid: str) -> RequestAnswers | None:
         """None: not known yet."""
@@ -81,7 +81,7 @@ class NodeCheckRequests:
         if len(health.spec.requests) >= REQUESTS_LIMIT:
             return f"its NodeHealth has {REQUESTS_LIMIT} requests already"
         ours = [each for each in health.spec.requests if is_ours(each)]
-        await self._asking.ask(health, [*ours, request])
+        await self._writer.ask(health, [*ours, request])
         return ""
 
     async def withdraw(self, node: str, uid: str, keep: Collection[str] = ()) -> bool:
@@ -95,7 +95,7 @@ class NodeCheckRequests:
         kept = [each for each in ours if not each.id.startswith(prefix) or each.id in keep]
         if len(kept) == len(ours):
             return False  # the watch tells
-        await self._asking.delete(health, keep=kept)
+        await self._writer.delete(health, keep=kept)
         return True
 
     def _changed(self, node: str, old: NodeHealth | None, new: NodeHealth | None) -> None:

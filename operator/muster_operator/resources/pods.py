@@ -71,8 +71,10 @@ def build_worker(
                 "terminationMessagePolicy": LAST_WORDS,
                 **container,
                 "env": environment.merge_environment(env, container.get("env") or (), environment.PARTITION_VARIABLES),
-                **(_asleep(container) if container["name"] == main and has_launcher(job.spec) else {}),
-                **(_saves(job, container) if container["name"] == main and not has_launcher(job.spec) else {}),
+                **(_sleep_command(container) if container["name"] == main and has_launcher(job.spec) else {}),
+                **(
+                    _checkpoint_hook(job, container) if container["name"] == main and not has_launcher(job.spec) else {}
+                ),
             },
             setup,
         )
@@ -97,7 +99,7 @@ def build_launcher(
     spec["affinity"] = {key: value for key, value in spec["affinity"].items() if key == "nodeAffinity"}
     volumes = list(spec.get("volumes") or ())
     taken = {volume.get("name") for volume in volumes}
-    mpi, kube = (_free(name, taken) for name in ("muster-mpi", "muster-kubectl"))
+    mpi, kube = (_free_name(name, taken) for name in ("muster-mpi", "muster-kubectl"))
     main = copy.deepcopy(main_container(job))
     users = job.spec.launcher
     container: Body = {
@@ -109,7 +111,7 @@ def build_launcher(
         ),
         "resources": _SMALL,
         "terminationMessagePolicy": LAST_WORDS,
-        **_saves(job, {}),
+        **_checkpoint_hook(job, {}),
     }
     container["volumeMounts"] = [
         *(container.get("volumeMounts") or ()),
@@ -120,7 +122,7 @@ def build_launcher(
         "restartPolicy": "Never",
         "serviceAccountName": names.launcher_account(job.metadata.name),
         "automountServiceAccountToken": True,
-        "initContainers": [_wait(job, _free(WAIT, {main["name"]}), kube, setup)],
+        "initContainers": [_init_container(job, _free_name(WAIT, {main["name"]}), kube, setup)],
         "containers": [_privileged(container, setup)],
         "volumes": [*volumes, _config_volume(job, mpi), {"name": kube, "emptyDir": {}}],
     }
@@ -163,12 +165,12 @@ def _spec(job: IPUJob, setup: JobSetup, selectors: Iterable[str], avoid: Iterabl
     return spec
 
 
-def _asleep(container: Mapping[str, Any]) -> Body:
+def _sleep_command(container: Mapping[str, Any]) -> Body:
     """Behaviour 20."""
     return {} if container.get("command") or container.get("args") else {"command": SLEEP}
 
 
-def _saves(job: IPUJob, container: Mapping[str, Any]) -> Body:
+def _checkpoint_hook(job: IPUJob, container: Mapping[str, Any]) -> Body:
     """What it does before it ends, where the policy has it move; beside what the template says."""
     hook = checkpoint.hook(job)
     return {"lifecycle": {**(container.get("lifecycle") or {}), **hook}} if hook else {}
@@ -182,7 +184,7 @@ def _privileged(container: Body, setup: JobSetup) -> Body:
     return container
 
 
-def _wait(job: IPUJob, name: str, volume: str, setup: JobSetup) -> Body:
+def _init_container(job: IPUJob, name: str, volume: str, setup: JobSetup) -> Body:
     """Behaviour 21: waits for the workers, and brings kubectl."""
     return {
         "name": name,
@@ -215,7 +217,7 @@ def _config_volume(job: IPUJob, name: str) -> Body:
     }
 
 
-def _free(name: str, taken: Iterable[str | None]) -> str:
+def _free_name(name: str, taken: Iterable[str | None]) -> str:
     """``name``, or the first of ``name-1``, ``name-2``, … that nobody has."""
     used = set(taken)
     number = 0
