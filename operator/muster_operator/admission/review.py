@@ -25,8 +25,8 @@ JOB_LIMIT = 3 << 20
 
 
 class Reviewers:
-    """scope: the only namespaces whose jobs are judged; empty: all. tell: which webhook (mutate, validate) answered
-    what (allowed, refused). Raises BadReview for what is no IPUJob."""
+    """scope: the only namespaces whose jobs are judged; empty: all. count: called with which webhook (mutate, validate)
+    answered what (allowed, refused). Raises BadReview for what is no IPUJob."""
 
     def __init__(self, limits: SpecLimits, scope: Collection[str], count: CountReview) -> None:
         self._limits = limits
