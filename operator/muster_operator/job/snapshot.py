@@ -185,7 +185,7 @@ class DeletePod:
 @dataclass(frozen=True)
 class TakePartitions:
     """Ask the proxy for these, by instance: all at once or none where ``together`` is true (the proxy is asked for room
-    first). attempt: see partitions.Wish."""
+    first). attempt: see partition_api.PartitionRequest."""
 
     instances: tuple[int, ...]
     attempt: int
@@ -203,7 +203,7 @@ class FreePartition:
 
 @dataclass(frozen=True)
 class QueryCapacity:
-    """How many partitions more of that size there is room for: the answer is Seen.room for a while."""
+    """How many partitions more of that size there is room for: the answer is Snapshot.room for a while."""
 
     size: int
 

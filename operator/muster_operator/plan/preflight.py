@@ -20,7 +20,7 @@ from muster_operator.plan import degradation
 from muster_operator.plan.degradation import JobFault
 from muster_operator.plan.job_state import JobState
 
-PASSED, UNKNOWN = "PreFlightPassed", "PreFlightUnknown"  # reasons of Events, beside health.UNFIT
+PASSED, UNKNOWN = "PreFlightPassed", "PreFlightUnknown"  # reasons of Events, beside degradation.UNFIT
 AVOIDED_S = 3600.0
 SKEW_S = 60.0  # by which leaders' clocks may differ
 LEFT_LIMIT = 128  # nodes that are remembered
