@@ -1,4 +1,4 @@
-"""A scripted API server, a scripted proxy and a clock that stands still, around the operator's executor and controller."""
+"""A scripted API server, a scripted proxy and a clock that stands still, around the operator's own parts."""
 
 import asyncio
 import json

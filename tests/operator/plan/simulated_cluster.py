@@ -1,4 +1,4 @@
-"""A cluster that a state machine plays: jobs, their pods and objects, the tracker, and an executor that carries out plans.
+"""A cluster that a state machine plays: jobs, their pods and objects, the tracker, and an executor of plans.
 
 It does what the operator's does, and checks each action before it is done: what it may never be asked for is an
 AssertionError here. What names belong to others is remembered, as the operator does.
