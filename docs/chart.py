@@ -14,7 +14,7 @@ from muster_agent.settings import Settings as AgentSettings
 from muster_checks.base.declaration import Check
 from muster_checks.registry import load_registry
 from muster_operator.proxy.settings import ProxySettings
-from muster_operator.settings import Settings as OperatorSettings
+from muster_operator.settings import OperatorSettings
 from muster_tainter.settings import Settings as TainterSettings
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 from muster_agent.settings import Settings as AgentSettings
 from muster_operator.job import crd
 from muster_operator.proxy.settings import ProxySettings
-from muster_operator.settings import Settings as OperatorSettings
+from muster_operator.settings import OperatorSettings
 from muster_tainter.settings import Settings as TainterSettings
 
 HERE = Path(__file__).parent

@@ -31,15 +31,16 @@ from muster_kube.process.lifetime import (
     wait_until_one_ends,
 )
 from muster_kube.webhook.certificate_files import CertificateFiles
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.admission.server import Place, prepared
-from muster_operator.admission.unadmitted import SecondLook
-from muster_operator.admission.validation import Limits
-from muster_operator.controller import WORKERS, Operator
-from muster_operator.metrics import Metrics
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.admission.server import WebhookEndpoint, prepare_webhooks
+from muster_operator.admission.unadmitted import UnadmittedReview
+from muster_operator.admission.validation import SpecLimits
+from muster_operator.controller import WORKERS, JobPlanner, Operator, WriteAccess
+from muster_operator.metrics import OperatorMetrics
 from muster_operator.metrics_server import OwnCertificate, metrics_app
+from muster_operator.observe.cluster import WatchScope
 from muster_operator.plan.phases import plan
-from muster_operator.settings import Settings
+from muster_operator.settings import OperatorSettings
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,12 @@ CONNECTIONS = 2 * WORKERS + 16  # writes of the workers and of what is told, and
 STOP_S = 5.0
 
 
-async def run(settings: Settings) -> int:
+async def run(settings: OperatorSettings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     agent = f"muster-operator/{package_version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
@@ -64,28 +65,22 @@ async def run(settings: Settings) -> int:
             LeaderClient(config, may_write=elector.leading, user_agent=agent, max_connections=CONNECTIONS)
         )
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
-        proxy = await stack.enter_async_context(_proxy(settings, config, elector, metrics))
-        limits = Limits(max_ipus=settings.max_ipus)
+        proxy = await stack.enter_async_context(_make_proxy(settings, config, elector, metrics))
+        limits = SpecLimits(max_ipus=settings.max_ipus)
         operator = Operator(
-            client,
-            proxy,
+            WriteAccess(client, proxy, elector.leading),
+            JobPlanner(plan, settings.setup(), UnadmittedReview(limits)),
+            _watch_scope(settings, namespace),
             metrics,
-            settings.setup(),
-            decide=plan,
-            look=SecondLook(limits),
-            may_write=elector.leading,
-            scope=tuple(dict.fromkeys(settings.scope)),
-            tracker=(settings.proxy_namespace or namespace, settings.tracker),
-            quarantine=(settings.quarantine_namespace or settings.proxy_namespace or namespace, settings.quarantine),
         )
-        health = await stack.enter_async_context(_listening(settings.host, settings.port))
-        measured = await stack.enter_async_context(_listening(settings.host, settings.metrics_port))
-        certificate = _certificate(settings)
+        health = await stack.enter_async_context(_listen(settings.host, settings.port))
+        measured = await stack.enter_async_context(_listen(settings.host, settings.metrics_port))
+        certificate = _find_certificate(settings)
         servers = [
-            (_server(health_app(operator)), health),
-            (_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
+            (_make_server(health_app(operator)), health),
+            (_make_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
         ]
-        place = Place(
+        place = WebhookEndpoint(
             namespace,
             host=settings.host,
             port=settings.webhook_port,
@@ -94,9 +89,9 @@ async def run(settings: Settings) -> int:
             scope=settings.scope,
             limits=limits,
         )
-        admission = await stack.enter_async_context(prepared(place, config, agent, metrics.registry))
+        admission = await stack.enter_async_context(prepare_webhooks(place, config, agent, metrics.registry))
         leadership = asyncio.create_task(elector.run(operator.lead))
-        parts = _started(operator.watch(), certificate.run(), admission)
+        parts = _start_tasks(operator.watch(), certificate.run(), admission)
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers]
         print_address("listening", health)
         print_address("metrics", measured)
@@ -112,12 +107,23 @@ async def run(settings: Settings) -> int:
             await cancel_tasks(*parts, *serving)
 
 
-def _proxy(settings: Settings, config: ClusterConfig, elector: LeaderElector, metrics: Metrics) -> Proxy:
+def _watch_scope(settings: OperatorSettings, namespace: str) -> WatchScope:
+    proxy_namespace = settings.proxy_namespace or namespace
+    return WatchScope(
+        tracker=(proxy_namespace, settings.tracker),
+        quarantine=(settings.quarantine_namespace or proxy_namespace, settings.quarantine),
+        namespaces=tuple(dict.fromkeys(settings.scope)),
+    )
+
+
+def _make_proxy(
+    settings: OperatorSettings, config: ClusterConfig, elector: LeaderElector, metrics: OperatorMetrics
+) -> ProxyClient:
     credentials = FileToken(settings.proxy_token) if settings.proxy_token is not None else config.credentials
-    return Proxy(settings.vipu_proxy, credentials, may_write=elector.leading, note=metrics.proxy_called)
+    return ProxyClient(settings.vipu_proxy, credentials, may_write=elector.leading, note=metrics.proxy_called)
 
 
-def _certificate(settings: Settings) -> OwnCertificate | CertificateFiles:
+def _find_certificate(settings: OperatorSettings) -> OwnCertificate | CertificateFiles:
     return CertificateFiles(settings.cert_dir) if settings.cert_dir is not None else OwnCertificate("muster-operator")
 
 
@@ -134,7 +140,7 @@ def health_app(operator: Operator) -> Starlette:
     return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
 
 
-def _server(app: Starlette, certificate: OwnCertificate | CertificateFiles | None = None) -> QuietServer:
+def _make_server(app: Starlette, certificate: OwnCertificate | CertificateFiles | None = None) -> QuietServer:
     tls: dict[str, Any] = {}
     if certificate is not None:
         tls["ssl_context_factory"] = lambda *_: certificate.ssl_context
@@ -142,11 +148,11 @@ def _server(app: Starlette, certificate: OwnCertificate | CertificateFiles | Non
 
 
 @contextlib.asynccontextmanager
-async def _listening(host: str, port: int) -> AsyncIterator[socket.socket]:
+async def _listen(host: str, port: int) -> AsyncIterator[socket.socket]:
     with contextlib.closing(bind_socket(host, port)) as bound:
         bound.listen(128)
         yield bound
 
 
-def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+def _start_tasks(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(job) for job in jobs]

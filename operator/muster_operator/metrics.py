@@ -10,16 +10,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import IPUJob, LauncherStatus, Status
-from muster_operator.life_metrics import CAUSES, FAULT_KINDS, counted, running_ipu_s
+from muster_operator.job.types import IPUJob, IPUJobStatus, LauncherStatus
+from muster_operator.life_metrics import CAUSES, FAULT_KINDS, count_life_events, running_ipu_s
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _WAITS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
 
 
-class Metrics:
+class OperatorMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         r = self.registry
@@ -90,10 +90,10 @@ class Metrics:
     def wrote(self, verb: str, kind: str) -> None:
         self.writes.labels(verb, kind).inc()
 
-    def status_written(self, job: IPUJob, after: Status, pods: Iterable[JobPod] = (), now: float = 0.0) -> None:
+    def status_written(self, job: IPUJob, after: IPUJobStatus, pods: Iterable[JobPod] = (), now: float = 0.0) -> None:
         """A status of a job, after the write that was taken: conditional on the version before it, so once an event."""
         before = job.status
-        found = counted(job, after, pods, now, self._counted_to or now)
+        found = count_life_events(job, after, pods, now, self._counted_to or now)
         if found.queued_s is not None:
             self.queued.observe(found.queued_s)
         if found.first_running_s is not None:
@@ -115,11 +115,11 @@ class Metrics:
     def watch(
         self,
         jobs: Callable[[], Iterable[IPUJob]],
-        entries: Callable[[], Iterable[tuple[str, Entry]]],
+        entries: Callable[[], Iterable[tuple[str, PartitionEntry]]],
         depth: Callable[[], int],
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.registry.register(_Store(jobs, entries, depth, lambda: self._ran(jobs(), now())))
+        self.registry.register(_JobCollector(jobs, entries, depth, lambda: self._ran(jobs(), now())))
 
     def _ran(self, jobs: Iterable[IPUJob], now: float) -> float:
         """Added up as it is asked for: what runs when a job is deleted, or this process ends, is counted by then but
@@ -130,11 +130,11 @@ class Metrics:
         return self._ran_ipu_s
 
 
-class _Store(Collector):
+class _JobCollector(Collector):
     def __init__(
         self,
         jobs: Callable[[], Iterable[IPUJob]],
-        entries: Callable[[], Iterable[tuple[str, Entry]]],
+        entries: Callable[[], Iterable[tuple[str, PartitionEntry]]],
         depth: Callable[[], int],
         ran_ipu_s: Callable[[], float],
     ) -> None:
@@ -163,5 +163,5 @@ class _Store(Collector):
         yield GaugeMetricFamily("muster_operator_queue_depth", "Jobs waiting to be looked at", value=self._depth())
 
 
-def _is(status: Status, kind: str) -> bool:
+def _is(status: IPUJobStatus, kind: str) -> bool:
     return any(each.type == kind and each.status == "True" for each in status.conditions)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from muster_kube.process.settings import load_settings
 from muster_operator.job import names
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.snapshot import JobSetup
 
 PREFIX = "MUSTER_OPERATOR_"
 _NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -37,7 +37,7 @@ TaintKeys = Annotated[
 ]
 
 
-class Settings(BaseModel):
+class OperatorSettings(BaseModel):
     """vipu_proxy: URL of the V-IPU proxy; proxy_token: the file of the bearer token for it, None: the one that the API
     server gets. proxy_namespace: where the tracker ConfigMap is; None: the operator's own. quarantine_namespace: where
     the tainter keeps the ConfigMap of quarantined IPUs; None: the tracker's.
@@ -97,8 +97,8 @@ class Settings(BaseModel):
             raise ValueError("expected a power of two: partitions come in no other size")
         return value
 
-    def setup(self) -> Setup:
-        return Setup(
+    def setup(self) -> JobSetup:
+        return JobSetup(
             launcher_image=self.launcher_image,
             launcher_image_pull_policy=self.launcher_image_pull_policy,
             kubectl_version=self.kubectl_version,
@@ -118,6 +118,6 @@ class Settings(BaseModel):
         )
 
 
-def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> OperatorSettings:
     """``flags``: by settings name, None for those not given. Raises SettingsError."""
-    return load_settings(Settings, PREFIX, file, flags, environ)
+    return load_settings(OperatorSettings, PREFIX, file, flags, environ)

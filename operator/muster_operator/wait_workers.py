@@ -43,7 +43,7 @@ class Outlook:
     failed: Mapping[str, str]
 
 
-def look(pods: Mapping[str, JobPod], workers: Sequence[str]) -> Outlook:
+def judge_workers(pods: Mapping[str, JobPod], workers: Sequence[str]) -> Outlook:
     """``pods`` by name; pods that are not among ``workers`` do not count."""
     waits: dict[str, str] = {}
     failed: dict[str, str] = {}
@@ -57,7 +57,7 @@ def look(pods: Mapping[str, JobPod], workers: Sequence[str]) -> Outlook:
         elif (end := _end_of(pod)) is not None:
             failed[name] = end
         elif not _is_ready(pod):
-            waits[name] = _why(pod)
+            waits[name] = _describe_wait(pod)
     return Outlook(waits, failed)
 
 
@@ -79,17 +79,17 @@ def _end_of(pod: JobPod) -> str | None:
             code = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
             said.append(f"container {container.name}: {_sentence(end.reason, code)}")
             if end.message:
-                said.append(_cut(end.message))
+                said.append(_shorten(end.message))
     return "; ".join(said) or "failed, and does not say why"
 
 
-def _why(pod: JobPod) -> str:
+def _describe_wait(pod: JobPod) -> str:
     status = pod.status
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{status.phase}: {_sentence(condition.reason, condition.message)}"
     waiting = [
-        _of_container(each)
+        _describe_container(each)
         for each in (*status.init_container_statuses, *status.container_statuses)
         # what waits only for an init container says so, which is no reason
         if each.state.waiting is not None and each.state.waiting.reason != "PodInitializing"
@@ -104,17 +104,17 @@ def _why(pod: JobPod) -> str:
     return status.phase
 
 
-def _of_container(container: ContainerStatus) -> str:
+def _describe_container(container: ContainerStatus) -> str:
     waiting = container.state.waiting
     said = _sentence(waiting.reason, waiting.message) if waiting else ""
     return f"container {container.name}: {said}"
 
 
 def _sentence(reason: str, message: str) -> str:
-    return ": ".join(part for part in (reason, _cut(message)) if part)
+    return ": ".join(part for part in (reason, _shorten(message)) if part)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= MESSAGE_LIMIT else f"{text[: MESSAGE_LIMIT - 1]}…"
 
@@ -142,22 +142,22 @@ async def wait(
     )
     watching = asyncio.create_task(reflector.run())
     try:
-        if not await _happens(reflector.wait_synced(), unless=watching):
+        if not await _wait_for(reflector.wait_synced(), unless=watching):
             return EXIT_FAILED
         told: Mapping[str, str] = {}
         while True:
             changed.clear()
-            outlook = look({pod.metadata.name: pod for pod in reflector.store.values()}, wanted)
+            outlook = judge_workers({pod.metadata.name: pod for pod in reflector.store.values()}, wanted)
             if outlook.failed:
                 for name, why in outlook.failed.items():
                     log.error("worker %s will not be ready: %s", name, why)
                 return EXIT_FAILED
-            _tell(told, outlook.waits)
+            _log_progress(told, outlook.waits)
             if not outlook.waits:
                 log.info("all %d workers are ready", workers)
                 return 0
             told = outlook.waits
-            if not await _happens(changed.wait(), unless=watching):
+            if not await _wait_for(changed.wait(), unless=watching):
                 return EXIT_FAILED
     finally:
         watching.cancel()
@@ -165,7 +165,7 @@ async def wait(
             await watching
 
 
-async def _happens(awaited: Coroutine[object, object, object], *, unless: "asyncio.Task[None]") -> bool:
+async def _wait_for(awaited: Coroutine[object, object, object], *, unless: "asyncio.Task[None]") -> bool:
     """Whether it came; False when ``unless`` ended first, which it never does but by a fault of ours, raised here."""
     waiting = asyncio.ensure_future(awaited)
     try:
@@ -177,7 +177,7 @@ async def _happens(awaited: Coroutine[object, object, object], *, unless: "async
     return not unless.done()
 
 
-def _tell(told: Mapping[str, str], waits: Mapping[str, str]) -> None:
+def _log_progress(told: Mapping[str, str], waits: Mapping[str, str]) -> None:
     for name, why in waits.items():
         if told.get(name) != why:
             log.info("waiting for %s: %s", name, why)

@@ -35,11 +35,11 @@ from muster_kube.api.config import load_config
 from muster_kube.api.objects import Api, Metadata
 from muster_kube.controller.reflector import Reflector
 from muster_operator.job import names
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.snapshot import Setup
-from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, collection
-from muster_operator.observe.cluster import collection as place_of
-from muster_operator.plan.phases import small_objects
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import JobSetup
+from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, jobs_path
+from muster_operator.observe.cluster import objects_path as place_of
+from muster_operator.plan.workload import small_objects
 from muster_operator.resources import pods
 from muster_sandbox.controlplane.audit import AuditedRequest
 from muster_sandbox.controlplane.cluster import ControlPlane
@@ -232,7 +232,7 @@ class _Run:
 
     async def _delete(self, keys: list[str]) -> None:
         async def delete(key: str) -> None:
-            await self.bed.api.delete(f"{collection(SPACE)}/{key.partition('/')[2]}")
+            await self.bed.api.delete(f"{jobs_path(SPACE)}/{key.partition('/')[2]}")
 
         await for_each(keys, delete)
 
@@ -266,7 +266,7 @@ class _Run:
 
     async def _template(self) -> list[tuple[str, Any]]:
         """What the operator has just made, as it made it; nobody's, and with labels that nobody watches."""
-        job = msgspec.convert(await self.bed.api.get(f"{collection(SPACE)}/{TEMPLATE}"), IPUJob)
+        job = msgspec.convert(await self.bed.api.get(f"{jobs_path(SPACE)}/{TEMPLATE}"), IPUJob)
         [entry] = (await self.bed.tracker()).values()
         bodies = [*small_objects(job), *_pods(job, entry)]
         for body in bodies:
@@ -311,11 +311,11 @@ def _spec() -> dict[str, Any]:
     return training(ipus=IPUS, workers=WORKERS)
 
 
-def _pods(job: IPUJob, entry: Entry) -> list[dict[str, Any]]:
-    setup = Setup()
+def _pods(job: IPUJob, entry: PartitionEntry) -> list[dict[str, Any]]:
+    setup = JobSetup()
     return [
-        *(pods.worker(job, index, entry, entry.attempt, setup) for index in range(WORKERS)),
-        pods.launcher(job, [entry], entry.attempt, setup),
+        *(pods.build_worker(job, index, entry, entry.attempt, setup) for index in range(WORKERS)),
+        pods.build_launcher(job, [entry], entry.attempt, setup),
     ]
 
 

@@ -10,7 +10,7 @@ from tests.chart.helm_render import Helm, Rendered
 from muster_agent import settings as agent
 from muster_checks.registry import load_registry
 from muster_operator import settings as operator
-from muster_operator.admission.configurations import Called, configurations
+from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.proxy import settings as proxy
 from muster_tainter import settings as tainter
 from muster_tainter.policy.file import load_policy
@@ -132,10 +132,10 @@ def test_the_proxy_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
 def test_the_webhooks_are_those_that_the_operator_tells_of(helm: Helm, minor: int, scope: str) -> None:
     given = {"scope": scope, "failurePolicy": "Ignore", "timeoutSeconds": 9, "service": {"servicePort": 8443}}
     rendered = helm.template(values={"admissionWebhooks": given}, version=f"1.{minor}.0")
-    called = Called(namespace="default", service="gc-ipu-operator-webhook", port=8443)
+    called = WebhookAddress(namespace="default", service="gc-ipu-operator-webhook", port=8443)
     names = [name for name in scope.split(",") if name]
 
-    told = configurations(
+    told = webhook_configurations(
         "gc-ipu-operator-webhook", called, minor=minor, scope=names, failure_policy="Ignore", timeout_s=9
     )
 

@@ -8,25 +8,27 @@ from typing import Any
 
 import msgspec
 from tests.kube.conftest import Asked, Reply
-from tests.operator.edge.operator_world import JOBS, NS, Bench, Object, bench_around, failure, job_object, until
+from tests.operator.operator_bench import JOBS, NS, Object, OperatorBench, bench_around, failure, job_object, until
 
-from muster_operator.controller import COUNTS_S, LINE_S, LINES, REFUSED_LINE, Operator
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.snapshot import AddFinalizer, Make, Plan, Seen, Setup, Tell
-from muster_operator.job.types import Condition, IPUJob, Status, WorkersStatus
-from muster_operator.metrics import Metrics
+from muster_operator.act.status_writer import COUNTS_S, LINE_S, LINES
+from muster_operator.controller import REFUSED_LINE, JobPlanner, Operator, OperatorTiming, WriteAccess
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import AddFinalizer, CreateObject, JobPlan, JobSetup, RecordEvent, Snapshot
+from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, WorkersStatus
+from muster_operator.metrics import OperatorMetrics
+from muster_operator.observe.cluster import WatchScope
 
 STATUS = f"{JOBS}/train/status"
 EVENTS = f"/api/v1/namespaces/{NS}/events"
-Decide = Callable[[IPUJob, Seen], Plan]
+Decide = Callable[[IPUJob, Snapshot], JobPlan]
 
 
-def status(**fields: Any) -> Status:
-    pending = Condition(type="Pending", status="True", reason="IPUJobPending")
-    return msgspec.structs.replace(Status(conditions=(pending,), observed_generation=1), **fields)
+def status(**fields: Any) -> IPUJobStatus:
+    pending = IPUJobCondition(type="Pending", status="True", reason="IPUJobPending")
+    return msgspec.structs.replace(IPUJobStatus(conditions=(pending,), observed_generation=1), **fields)
 
 
-class Stored:
+class StoredJob:
     """The job as the scripted API server has it: patches are merged, versions count up."""
 
     def __init__(self, job: Object) -> None:
@@ -52,29 +54,24 @@ def merged(into: Object, patch: Object) -> Object:
     return found
 
 
-class Leading:
-    def __init__(self, bench: Bench, decide: Decide, job: Object, looks: Sequence[str]) -> None:
+class LeadingOperator:
+    def __init__(self, bench: OperatorBench, decide: Decide, job: Object, looks: Sequence[str]) -> None:
         self.bench = bench
         self.turns = 0
-        self.metrics = Metrics()
-        self.stored = Stored(job)
+        self.metrics = OperatorMetrics()
+        self.stored = StoredJob(job)
         self.rules = looks
 
-        def counted(job: IPUJob, seen: Seen, _: Setup) -> Plan:
+        def counted(job: IPUJob, seen: Snapshot, _: JobSetup) -> JobPlan:
             self.turns += 1
             return decide(job, seen)
 
         self.operator = Operator(
-            bench.client,
-            bench.proxy,
+            WriteAccess(bench.client, bench.proxy, bench.may_write),
+            JobPlanner(counted, JobSetup(), self),
+            WatchScope(tracker=("muster", "tracker")),
             self.metrics,
-            Setup(),
-            decide=counted,
-            look=self,
-            may_write=bench.may_write,
-            tracker=("muster", "tracker"),
-            now=lambda: 1.7e9,
-            clock=bench.clock,
+            OperatorTiming(lambda: 1.7e9, bench.clock),
         )
 
     def complete(self, job: IPUJob) -> IPUJob:
@@ -93,11 +90,13 @@ class Leading:
 
 
 @asynccontextmanager
-async def leading(decide: Decide, job: Object | None = None, looks: Sequence[str] = ()) -> AsyncIterator[Leading]:
+async def lead_operator(
+    decide: Decide, job: Object | None = None, looks: Sequence[str] = ()
+) -> AsyncIterator[LeadingOperator]:
     async with bench_around() as bench:
         there = job or job_object(observedGeneration=1)
         bench.lists(ipujobs=[there])
-        made = Leading(bench, decide, there, looks)
+        made = LeadingOperator(bench, decide, there, looks)
         bench.api.on("PATCH", STATUS, made.stored.patch)
         bench.api.on("PATCH", f"{JOBS}/train", made.stored.patch)
         event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "K", "name": "n"}}
@@ -113,7 +112,7 @@ async def leading(decide: Decide, job: Object | None = None, looks: Sequence[str
 
 async def test_the_status_is_written_once_with_the_version_it_was_decided_on_and_not_again() -> None:
     wanted = status(last_message="waits", desired_replicas=2)
-    async with leading(lambda *_: Plan(status=wanted)) as it:
+    async with lead_operator(lambda *_: JobPlan(status=wanted)) as it:
         await until(lambda: it.sent(STATUS) and it.at_rest() and it.turns >= 2)
         [sent] = it.sent(STATUS)
         assert sent["metadata"] == {"uid": "u1", "resourceVersion": "5"}
@@ -122,11 +121,11 @@ async def test_the_status_is_written_once_with_the_version_it_was_decided_on_and
 
 
 async def test_the_first_word_comes_before_anything_is_done() -> None:
-    def decide(job: IPUJob, _: Seen) -> Plan:
-        done = Make("ConfigMap", "train-config", {"metadata": {"name": "train-config"}})
-        return Plan((done,), status(last_message="waits"))
+    def decide(job: IPUJob, _: Snapshot) -> JobPlan:
+        done = CreateObject("ConfigMap", "train-config", {"metadata": {"name": "train-config"}})
+        return JobPlan((done,), status(last_message="waits"))
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         body = {"metadata": {"name": "train-config", "namespace": NS, "resourceVersion": "9"}}
         it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/configmaps", Reply(201, body))
         await until(lambda: len(it.bench.written()) >= 2)
@@ -134,14 +133,14 @@ async def test_the_first_word_comes_before_anything_is_done() -> None:
 
 
 async def test_that_a_job_has_ended_is_written_before_what_follows_from_it() -> None:
-    ended = Condition(type="Complete", status="True", reason="IPUJobCompleted")
+    ended = IPUJobCondition(type="Complete", status="True", reason="IPUJobCompleted")
     before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}])
 
-    def decide(job: IPUJob, _: Seen) -> Plan:
+    def decide(job: IPUJob, _: Snapshot) -> JobPlan:
         told = status(conditions=(*job.status.conditions[:1], ended), last_message="All instances done")
-        return Plan((Tell("Normal", "Over", "it is over"),), told)
+        return JobPlan((RecordEvent("Normal", "Over", "it is over"),), told)
 
-    async with leading(decide, before) as it:
+    async with lead_operator(decide, before) as it:
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
         text = it.metrics.registry.get_sample_value("muster_operator_jobs_succeeded_total")
         assert text == 1
@@ -149,11 +148,11 @@ async def test_that_a_job_has_ended_is_written_before_what_follows_from_it() -> 
 
 
 async def test_the_finaliser_ends_what_was_decided_with_it_and_counts_the_job() -> None:
-    def decide(job: IPUJob, _: Seen) -> Plan:
-        pod = Make("Pod", "p", {"metadata": {"name": "p"}})
-        return Plan(status=status()) if job.metadata.finalizers else Plan((AddFinalizer(), pod))
+    def decide(job: IPUJob, _: Snapshot) -> JobPlan:
+        pod = CreateObject("Pod", "p", {"metadata": {"name": "p"}})
+        return JobPlan(status=status()) if job.metadata.finalizers else JobPlan((AddFinalizer(), pod))
 
-    async with leading(decide, job_object(finalizer=False, observedGeneration=1)) as it:
+    async with lead_operator(decide, job_object(finalizer=False, observedGeneration=1)) as it:
         await until(lambda: it.sent(STATUS) and it.at_rest())
         assert [asked.path for asked in it.bench.written()] == [f"{JOBS}/train", STATUS]
         assert it.metrics.registry.get_sample_value("muster_operator_jobs_created_total") == 1
@@ -162,38 +161,38 @@ async def test_the_finaliser_ends_what_was_decided_with_it_and_counts_the_job() 
 async def test_a_status_of_which_only_numbers_are_new_is_held_back_for_a_moment() -> None:
     numbers = iter(range(1, 100))
 
-    def decide(job: IPUJob, _: Seen) -> Plan:
-        return Plan(status=status(last_message="runs", workers_status=WorkersStatus(active=next(numbers))))
+    def decide(job: IPUJob, _: Snapshot) -> JobPlan:
+        return JobPlan(status=status(last_message="runs", workers_status=WorkersStatus(active=next(numbers))))
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         await until(lambda: it.turns >= 3 and it.at_rest())
         assert len(it.sent(STATUS)) == 1
         it.bench.now += COUNTS_S
-        it.operator._look(f"{NS}/train")
+        it.operator._enqueue(f"{NS}/train")
         await until(lambda: len(it.sent(STATUS)) == 2)
 
 
 async def test_a_line_that_is_another_at_each_look_is_written_a_few_times_and_then_once_in_a_while() -> None:
     looks = iter(range(1000))
 
-    def decide(job: IPUJob, _: Seen) -> Plan:
-        return Plan(status=status(last_message=f"look {next(looks)}"))
+    def decide(job: IPUJob, _: Snapshot) -> JobPlan:
+        return JobPlan(status=status(last_message=f"look {next(looks)}"))
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         for _ in range(3 * LINES):
             turns = it.turns
-            it.operator._look(f"{NS}/train")
+            it.operator._enqueue(f"{NS}/train")
             await until(lambda turns=turns: it.turns > turns and it.at_rest())  # type: ignore[misc]
         assert len(it.sent(STATUS)) == 1 + LINES  # the first says more than its line
         it.bench.now += LINE_S
-        it.operator._look(f"{NS}/train")
+        it.operator._enqueue(f"{NS}/train")
         await until(lambda: len(it.sent(STATUS)) == 2 + LINES)
 
 
 async def test_a_number_that_is_none_any_more_is_taken_away() -> None:
     had: dict[str, Any] = {"workersStatus": {"active": 3}, "lastMessage": "x", "completionTime": "2026-01-01T00:00:00Z"}
     before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}], **had)
-    async with leading(lambda *_: Plan(status=status(last_message="y")), before) as it:
+    async with lead_operator(lambda *_: JobPlan(status=status(last_message="y")), before) as it:
         await until(lambda: it.sent(STATUS))
         [sent] = it.sent(STATUS)
         assert sent["status"]["workersStatus"] == {"active": None, "succeeded": None, "failed": None}
@@ -202,11 +201,11 @@ async def test_a_number_that_is_none_any_more_is_taken_away() -> None:
 
 
 async def test_what_the_api_server_does_not_take_is_what_the_job_waits_for() -> None:
-    def decide(_job: IPUJob, _: Seen) -> Plan:
-        return Plan((Make("Pod", "p", {"metadata": {"name": "p"}}),), status(last_message="runs"))
+    def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
+        return JobPlan((CreateObject("Pod", "p", {"metadata": {"name": "p"}}),), status(last_message="runs"))
 
     before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}])
-    async with leading(decide, before) as it:
+    async with lead_operator(decide, before) as it:
         it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/pods", failure(403, "Forbidden", "exceeded quota"))
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
         assert it.sent(STATUS)[-1]["status"]["lastMessage"] == "Pod p cannot be made: exceeded quota"
@@ -217,17 +216,17 @@ async def test_what_the_api_server_does_not_take_is_what_the_job_waits_for() -> 
 
 
 async def test_a_spec_that_breaks_the_rules_is_refused_and_nothing_is_decided() -> None:
-    def decide(_job: IPUJob, _: Seen) -> Plan:
+    def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
         raise AssertionError("nothing is to be decided")
 
-    async with leading(decide, job_object(finalizer=False), looks=("spec.x: no", "spec.y: no")) as it:
+    async with lead_operator(decide, job_object(finalizer=False), looks=("spec.x: no", "spec.y: no")) as it:
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS))
         assert it.sent(STATUS)[0]["status"]["lastMessage"] == f"{REFUSED_LINE}spec.x: no; spec.y: no"
         assert it.sent(EVENTS)[0]["reason"] == "ValidationError"
         # and it is not looked at with other eyes once that is written
         before = len(it.bench.written())
         for _ in range(3):
-            it.operator._look(f"{NS}/train")
+            it.operator._enqueue(f"{NS}/train")
             await until(lambda: it.operator._queue is not None and not len(it.operator._queue))
         assert len(it.bench.written()) == before
         assert it.turns == 0
@@ -235,7 +234,7 @@ async def test_a_spec_that_breaks_the_rules_is_refused_and_nothing_is_decided() 
 
 async def test_a_conflict_is_decided_again() -> None:
     wanted = status(last_message="waits")
-    async with leading(lambda *_: Plan(status=wanted)) as it:
+    async with lead_operator(lambda *_: JobPlan(status=wanted)) as it:
         patch = it.stored.patch
         it.bench.api.on("PATCH", STATUS, failure(409, "Conflict"), patch)
         await until(lambda: len(it.sent(STATUS)) == 2)
@@ -243,11 +242,11 @@ async def test_a_conflict_is_decided_again() -> None:
 
 
 async def test_who_does_not_lead_any_more_decides_nothing() -> None:
-    async with leading(lambda *_: Plan(status=status(last_message="waits"))) as it:
+    async with lead_operator(lambda *_: JobPlan(status=status(last_message="waits"))) as it:
         await until(lambda: it.sent(STATUS) and it.at_rest() and it.turns >= 2)
         it.bench.leads = False
         turns = it.turns
-        it.operator._look(f"{NS}/train")
+        it.operator._enqueue(f"{NS}/train")
         await until(it.at_rest)
         assert it.turns == turns
 
@@ -256,10 +255,10 @@ async def test_a_decision_that_never_rests_is_broken_off() -> None:
     foreign = {"metadata": {"name": "p", "namespace": NS, "resourceVersion": "3"}}
     numbers = iter(range(10_000))
 
-    def decide(_job: IPUJob, _: Seen) -> Plan:
-        return Plan((Make("Pod", f"p{next(numbers)}", {}),))
+    def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
+        return JobPlan((CreateObject("Pod", f"p{next(numbers)}", {}),))
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/pods", Reply(201, foreign | {"kind": "Pod"}))
         await until(lambda: it.turns >= 32 and it.at_rest())
         assert it.turns < 200
@@ -268,17 +267,17 @@ async def test_a_decision_that_never_rests_is_broken_off() -> None:
 async def test_those_who_wait_for_room_are_woken_once_the_oldest_first() -> None:
     looked: list[str] = []
 
-    def decide(job: IPUJob, seen: Seen) -> Plan:
+    def decide(job: IPUJob, seen: Snapshot) -> JobPlan:
         looked.append(job.metadata.name)
-        return Plan(waits_for_room=True)
+        return JobPlan(waits_for_room=True)
 
-    async with leading(decide) as it:
+    async with lead_operator(decide) as it:
         await until(it.at_rest)
         looked.clear()
-        entry = Entry(job="u2", namespace=NS, name="other")
+        entry = PartitionEntry(job="u2", namespace=NS, name="other")
         text = msgspec.json.encode(entry).decode()
         for _ in range(5):
-            it.operator.world.tracker.take({"p": text})
-            it.operator.world.tracker.take({})
+            it.operator.cluster.tracker.update({"p": text})
+            it.operator.cluster.tracker.update({})
         await until(lambda: looked and it.at_rest())
         assert looked == ["train"]

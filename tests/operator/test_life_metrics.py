@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.edge.operator_world import a_job
+from tests.operator.operator_bench import a_job
 
 from muster_kube.api.objects import Metadata
 from muster_kube.api.pods import ContainerState, ContainerStatus, ContainerTerminated, PodProgress
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import Condition, IPUJob, Move, Status
-from muster_operator.life_metrics import Counted, counted
-from muster_operator.metrics import Metrics
+from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, JobMove
+from muster_operator.life_metrics import LifeEvents, count_life_events
+from muster_operator.metrics import OperatorMetrics
 
 T0 = 1_800_000_000.0
 IPUS = 8  # two instances of four
@@ -22,22 +22,24 @@ def at(seconds: float) -> str:
     return rfc3339_whole(T0 + seconds)
 
 
-def condition(kind: str, status: str = "True", since: float = 0.0, reason: str = "", message: str = "") -> Condition:
-    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=at(since))
+def condition(
+    kind: str, status: str = "True", since: float = 0.0, reason: str = "", message: str = ""
+) -> IPUJobCondition:
+    return IPUJobCondition(type=kind, status=status, reason=reason, message=message, last_transition_time=at(since))
 
 
-def job(*conditions: Condition, **status: Any) -> IPUJob:
+def job(*conditions: IPUJobCondition, **status: Any) -> IPUJob:
     """Made at T0."""
     made = a_job()
     meta = msgspec.structs.replace(made.metadata, creation_timestamp=at(0))
-    return msgspec.structs.replace(made, metadata=meta, status=Status(conditions=conditions, **status))
+    return msgspec.structs.replace(made, metadata=meta, status=IPUJobStatus(conditions=conditions, **status))
 
 
 def count(
-    before: IPUJob, *conditions: Condition, now: float = 100.0, pods: Any = (), to: float = 0.0, **status: Any
-) -> Counted:
+    before: IPUJob, *conditions: IPUJobCondition, now: float = 100.0, pods: Any = (), to: float = 0.0, **status: Any
+) -> LifeEvents:
     after = msgspec.structs.replace(before.status, **({"conditions": conditions} if conditions else {}), **status)
-    return counted(before, after, pods, T0 + now, T0 + to)
+    return count_life_events(before, after, pods, T0 + now, T0 + to)
 
 
 def failed_pod(reason: str = "", init: bool = False, **ended: Any) -> JobPod:
@@ -124,16 +126,16 @@ def test_a_job_that_fails_for_good_has_lost_what_it_ran() -> None:
 def test_63_a_move_has_the_kind_of_its_fault_and_is_no_restart(told: str, words: str, kind: str) -> None:
     bad = condition("HealthDegraded", reason=told)
     running = job(condition("Running", since=40), *([bad] if told else []))
-    found = count(running, bad, moves=1, attempt=1, last_move=Move(message=words))
+    found = count(running, bad, moves=1, attempt=1, last_move=JobMove(message=words))
     assert (found.moved, found.restarted, found.lost_ipu_s) == (kind, None, ("fault", 60.0 * IPUS))
 
 
 def test_63_one_instance_that_moves_loses_its_own_work_only() -> None:
     running = condition("Running", since=40)
-    found = count(job(running), running, moves=1, instance_moves={"1": 1}, last_move=Move(instances=(1,)))
+    found = count(job(running), running, moves=1, instance_moves={"1": 1}, last_move=JobMove(instances=(1,)))
     assert (found.lost_ipu_s, found.ran_ipu_s) == (("fault", 60.0 * 4), 0.0)
-    before = job(running, moves=1, instance_moves={"1": 1}, last_move=Move(instances=(1,)))
-    both = Move(instances=(0, 1))
+    before = job(running, moves=1, instance_moves={"1": 1}, last_move=JobMove(instances=(1,)))
+    both = JobMove(instances=(0, 1))
     joined = count(before, running, moves=1, instance_moves={"0": 1, "1": 1}, last_move=both)
     assert joined.lost_ipu_s == ("fault", 60.0 * 4), "the other one is counted already"
 
@@ -147,7 +149,7 @@ def test_54_ipu_time_is_counted_once_whoever_leads_and_however_often_it_is_asked
     now = T0 + 1000.0
     running = job(condition("Running", since=0))
     jobs = [running]
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.watch(lambda: jobs, list, lambda: 0, lambda: now)
 
     def used() -> float:

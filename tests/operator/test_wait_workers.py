@@ -17,7 +17,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.controller.backoff import Backoff
 from muster_operator.job.snapshot import JobPod
-from muster_operator.wait_workers import MESSAGE_LIMIT, bring_kubectl, look, wait
+from muster_operator.wait_workers import MESSAGE_LIMIT, bring_kubectl, judge_workers, wait
 
 PODS = "/api/v1/namespaces/team/pods"
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
@@ -88,7 +88,7 @@ def seen(*bodies: Object) -> dict[str, JobPod]:
     ],
 )
 def test_a_worker_that_is_not_ready_has_a_reason(body: Object, why: str) -> None:
-    outlook = look(seen(body), ["w"])
+    outlook = judge_workers(seen(body), ["w"])
     assert outlook.waits == {"w": why}
     assert outlook.failed == {}
 
@@ -110,17 +110,17 @@ def test_a_worker_that_is_not_ready_has_a_reason(body: Object, why: str) -> None
     ],
 )
 def test_a_worker_that_has_ended_will_never_be_ready(body: Object, why: str) -> None:
-    assert look(seen(body, ready("v")), ["v", "w"]).failed == {"w": why}
+    assert judge_workers(seen(body, ready("v")), ["v", "w"]).failed == {"w": why}
 
 
 def test_ready_workers_are_not_waited_for_and_pods_of_others_do_not_count() -> None:
-    outlook = look(seen(ready("w"), pod("stranger", "Failed")), ["w"])
+    outlook = judge_workers(seen(ready("w"), pod("stranger", "Failed")), ["w"])
     assert (outlook.waits, outlook.failed) == ({}, {})
 
 
 def test_a_long_message_is_cut() -> None:
     body = pod("w", containerStatuses=[waiting("main", "CreateContainerError", "x" * 5000)])
-    assert len(look(seen(body), ["w"]).waits["w"]) < MESSAGE_LIMIT + 60
+    assert len(judge_workers(seen(body), ["w"]).waits["w"]) < MESSAGE_LIMIT + 60
 
 
 # --- over time

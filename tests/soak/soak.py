@@ -25,9 +25,9 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, Conflict, NotFound
 from muster_kube.api.times import seconds
 from muster_operator.job.names import JOB_UID, LAUNCHER, ROLE
-from muster_operator.job.snapshot import Setup
-from muster_operator.job.status import finished
-from muster_operator.job.types import API_VERSION, IPUJob, collection
+from muster_operator.job.snapshot import JobSetup
+from muster_operator.job.status import is_finished
+from muster_operator.job.types import API_VERSION, IPUJob, jobs_path
 from muster_operator.plan.degradation import DEGRADED
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 from muster_sandbox.simulation.kubelets import Kubelets
@@ -84,7 +84,7 @@ class Soak:
             self.config,
             SPACE,
             self.vipu,
-            setup=Setup(restart_delay_s=0.2, restart_delay_limit_s=2.0, moves_per_hour=8),
+            setup=JobSetup(restart_delay_s=0.2, restart_delay_limit_s=2.0, moves_per_hour=8),
             operator_fate=ExposedProcess(self.api_faults),
             proxy_fate=ExposedProcess(self.api_faults),
             fate=lambda: ExposedProcess(self.api_faults),
@@ -140,7 +140,7 @@ class Soak:
         name = f"j{number}"
         body = {"apiVersion": API_VERSION, "kind": "IPUJob", "metadata": {"name": name, "namespace": SPACE},
                 "spec": self.spec()}  # fmt: skip
-        made = await self.api.create(collection(SPACE), body)
+        made = await self.api.create(jobs_path(SPACE), body)
         self.wanted[name] = made["metadata"]["uid"]
 
     async def submit_all(self, jobs: int, over_s: float) -> None:
@@ -154,7 +154,7 @@ class Soak:
         while True:
             await asyncio.sleep(0.5)
             for job in self.watcher.jobs(SPACE):
-                if finished(job.status) and not job.metadata.deletion_timestamp and self.rng.random() < 0.3:
+                if is_finished(job.status) and not job.metadata.deletion_timestamp and self.rng.random() < 0.3:
                     await self._tried(self.api.delete(_path(job)))
 
     async def use(self) -> None:
@@ -162,7 +162,7 @@ class Soak:
         while True:
             await asyncio.sleep(self.rng.uniform(0.2, 1.0))
             there = [each for each in self.watcher.jobs(SPACE) if not each.metadata.deletion_timestamp]
-            if going := [each for each in there if not finished(each.status)]:
+            if going := [each for each in there if not is_finished(each.status)]:
                 await self._meddle(self.rng.choice(going))
 
     async def _meddle(self, job: IPUJob) -> None:
@@ -317,7 +317,7 @@ class Soak:
         """Jobs that nobody gave up and that have not come to an end."""
         return [
             name for name, uid in self.wanted.items()
-            if name not in self.given_up and not ((job := self.watcher.last.get(uid)) and finished(job.status))
+            if name not in self.given_up and not ((job := self.watcher.last.get(uid)) and is_finished(job.status))
         ]  # fmt: skip
 
     def judge(self) -> None:
@@ -325,7 +325,7 @@ class Soak:
             job = self.watcher.last[uid]
             self.tally.restarts += job.status.restart_count
             self.tally.moves += job.status.moves
-            if not finished(job.status):
+            if not is_finished(job.status):
                 self.tally.ends["given up by its user"] += 1
                 continue
             self.tally.ends[job.status.launcher_status] += 1
@@ -487,4 +487,4 @@ def _told(it: Soak, names: list[str]) -> str:
 
 
 def _path(job: IPUJob) -> str:
-    return f"{collection(job.metadata.namespace)}/{job.metadata.name}"
+    return f"{jobs_path(job.metadata.namespace)}/{job.metadata.name}"

@@ -15,7 +15,7 @@ from muster_kube.api.objects import Event, Pod
 from muster_kube.nodehealth import PATH, NodeHealth
 from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_operator.job.names import JOB
-from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, collection
+from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, jobs_path
 
 KIND = "ipujob"
 LIST_S = 10.0
@@ -38,7 +38,7 @@ async def explain_job(client: KubeClient, config: ClusterConfig, given: str, *, 
 
     namespace, name = given.split("/") if "/" in given else (config.namespace, given)
     try:
-        job = await client.get(f"{collection(namespace)}/{name}", type=IPUJob)
+        job = await client.get(f"{jobs_path(namespace)}/{name}", type=IPUJob)
     except NotFound:
         print(f"muster: there is no IPUJob {name} in namespace {namespace}", file=sys.stderr)
         return EXIT_UNKNOWN

@@ -32,7 +32,7 @@ from muster_cli.doctor.parts import AGENT, OPERATOR, PROXY, TAINTER, InstalledPa
 from muster_kube.api.objects import Node, Object
 from muster_kube.controller.lease import Lease
 from muster_kube.nodehealth import PATH as HEALTHS
-from muster_operator.job.partition_api import Query
+from muster_operator.job.partition_api import PartitionCapacity
 from muster_tainter.pause import NAME as PAUSE_MAP
 from muster_tainter.pause import PauseMap
 
@@ -312,13 +312,13 @@ async def _ipus(installation: Installation) -> list[DoctorFinding]:
         return ipus.judge(ipus.VipuState(part, controllers, health=why))
     by = f"{place}/services/{part.name}:{service.spec.ports[0].name if service.spec.ports else ''}/proxy"
     health = await installation.reader.read_text(f"{by}/health")
-    answer: Query | ReadFailure | None = None
+    answer: PartitionCapacity | ReadFailure | None = None
     if isinstance(health, ReadFailure):
         health = health if health.forbidden else health.why
     else:
         health = ""
-        asked = await installation.reader.post(f"{by}/query", {"size": 1}, Query)
-        answer = asked if isinstance(asked, Query | ReadFailure) else None
+        asked = await installation.reader.post(f"{by}/query", {"size": 1}, PartitionCapacity)
+        answer = asked if isinstance(asked, PartitionCapacity | ReadFailure) else None
     return ipus.judge(ipus.VipuState(part, controllers, health, answer))
 
 

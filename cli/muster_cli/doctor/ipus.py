@@ -7,7 +7,7 @@ from muster_cli.doctor.facts import DataMap
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
 from muster_cli.doctor.parts import InstalledPart
 from muster_cli.report.quantities import plural
-from muster_operator.job.partition_api import Query
+from muster_operator.job.partition_api import PartitionCapacity
 from muster_operator.proxy.controllers.list_syntax import parse_controller_list
 
 AREA = "v-ipu"
@@ -22,7 +22,7 @@ class VipuState:
     part: InstalledPart
     controllers: DataMap | ReadFailure | None = None
     health: str | ReadFailure = ""
-    answer: Query | ReadFailure | None = None
+    answer: PartitionCapacity | ReadFailure | None = None
 
     @property
     def map(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from muster_cli.commands.explain import POLICY_KEY, POLICY_MAP
 from muster_cli.sandbox.display import FleetView, show_fleet
 from muster_kube.process.command_line import EXIT_UNKNOWN
-from muster_operator.admission.configurations import Called, configurations
+from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
 from muster_sandbox.build.binaries import NoControlPlane
 from muster_sandbox.build.programs import find_or_build
@@ -107,7 +107,7 @@ async def _run_cluster(options: SandboxOptions, folder: SandboxFolder, plane: Co
 def _webhook_configurations(port: int, version: str) -> Mapping[str, dict[str, Any]]:
     """The API server asks the operator about IPUJobs. version: the server's, as v1.20.2."""
     minor = int(version.split(".")[1])
-    both = configurations(WEBHOOKS, Called(url=f"https://127.0.0.1:{port}"), minor=minor)
+    both = webhook_configurations(WEBHOOKS, WebhookAddress(url=f"https://127.0.0.1:{port}"), minor=minor)
     return dict(zip(("mutatingwebhookconfigurations", "validatingwebhookconfigurations"), both, strict=True))
 
 

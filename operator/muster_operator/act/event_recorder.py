@@ -16,7 +16,7 @@ from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.token_bucket import TokenBuckets
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_operator.job.names import MANAGER
-from muster_operator.job.snapshot import Tell
+from muster_operator.job.snapshot import RecordEvent
 from muster_operator.job.types import API_VERSION, KIND, IPUJob
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ REFILL_S = 60.0  # until it may have one more
 _NAME_LIMIT = 253 - 17
 
 
-class Telling:
+class JobEventRecorder:
     """clock: monotonic seconds; now: seconds since the epoch; note: called with (outcome) after each write."""
 
     def __init__(
@@ -43,24 +43,24 @@ class Telling:
         self._client = client
         self._now = now
         self._note = note
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._recorded: OrderedDict[str, None] = OrderedDict()
         self._allowed = TokenBuckets(BURST, REFILL_S, clock)
         self._waiting: dict[str, tuple[str, Event]] = {}
         self._queue: WorkQueue[str] = WorkQueue()
 
-    def tell(self, job: IPUJob, tell: Tell) -> None:
+    def record(self, job: IPUJob, action: RecordEvent) -> None:
         """Does nothing where it has been told, or where this job is too loud."""
-        event = self._event(job, tell)
+        event = self._event(job, action)
         name = event.metadata.name
-        if name in self._told:
-            self._told.move_to_end(name)
+        if name in self._recorded:
+            self._recorded.move_to_end(name)
             return
         if self._allowed.take(job.metadata.uid):
             self._note("left out")
             return
-        self._told[name] = None
-        while len(self._told) > KNOWN_LIMIT:
-            self._told.popitem(last=False)
+        self._recorded[name] = None
+        while len(self._recorded) > KNOWN_LIMIT:
+            self._recorded.popitem(last=False)
         self._waiting[name] = job.metadata.namespace, event
         self._queue.add(name)
 
@@ -88,20 +88,20 @@ class Telling:
         else:
             self._note("written")
 
-    def _event(self, job: IPUJob, tell: Tell) -> Event:
+    def _event(self, job: IPUJob, action: RecordEvent) -> Event:
         meta, now = job.metadata, rfc3339_whole(self._now())
-        message = tell.message if len(tell.message) <= MESSAGE_LIMIT else tell.message[: MESSAGE_LIMIT - 1] + "…"
+        message = action.message if len(action.message) <= MESSAGE_LIMIT else action.message[: MESSAGE_LIMIT - 1] + "…"
         digest = hashlib.blake2b(
-            "\0".join((meta.uid, tell.type, tell.reason, message)).encode(), digest_size=8
+            "\0".join((meta.uid, action.type, action.reason, message)).encode(), digest_size=8
         ).hexdigest()
         return Event(
             metadata=EventMetadata(name=f"{meta.name[:_NAME_LIMIT]}.{digest}", namespace=meta.namespace),
             involved_object=ObjectReference(
                 kind=KIND, name=meta.name, namespace=meta.namespace, uid=meta.uid, api_version=API_VERSION
             ),
-            reason=tell.reason,
+            reason=action.reason,
             message=message,
-            type=tell.type,
+            type=action.type,
             source=EventSource(component=MANAGER),
             first_timestamp=now,
             last_timestamp=now,

@@ -14,30 +14,29 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from muster_kube.api.objects import Api
-from muster_operator.act.partition_requests import Taking
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.act.refusal_cache import ASKING, Memory
+from muster_operator.act.partition_requests import PartitionRequester
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.act.refusal_cache import ASKING, RefusalCache
 from muster_operator.job import names
 from muster_operator.job.snapshot import (
     Action,
+    ActionResult,
     AddFinalizer,
-    AskNode,
-    AskRoom,
-    Change,
+    CreateObject,
     DeleteJob,
-    Did,
-    DropFinalizer,
+    DeletePod,
     FreePartition,
-    Make,
     OwnedObject,
-    RemoveObject,
-    RemovePod,
+    PatchObject,
+    QueryCapacity,
+    RemoveFinalizer,
+    RequestChecks,
     TakePartitions,
     WithdrawRequests,
 )
 from muster_operator.job.types import FINALIZER, IPUJob
-from muster_operator.job.types import collection as jobs_in
-from muster_operator.observe.cluster import World, collection, owner_of, whose
+from muster_operator.job.types import jobs_path as jobs_in
+from muster_operator.observe.cluster import ClusterCache, describe_owner, objects_path, owner_of
 
 log = logging.getLogger(__name__)
 
@@ -46,81 +45,79 @@ NOT_TAKEN = frozenset({400, 403, 413, 422})
 LETTING_GO = ("IPUJob", FINALIZER)  # asked, and not confirmed by the watch yet
 
 
-class _Some(Api, frozen=True):
+class _DeletionMetadata(Api, frozen=True):
     deletion_timestamp: str = ""
 
 
-class _Typed(Api, frozen=True):
+class _DeletedObject(Api, frozen=True):
     kind: str = ""
-    metadata: _Some = _Some()
+    metadata: _DeletionMetadata = _DeletionMetadata()
 
 
-class Hands:
+class ActionExecutor:
     """wrote: called with (verb, kind) for each write that the API server took."""
 
     def __init__(
         self,
         client: KubeClient,
-        proxy: Proxy,
-        world: World,
-        memory: Memory,
+        proxy: ProxyClient,
+        cluster: ClusterCache,
+        refusals: RefusalCache,
         *,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> None:
         self._client = client
-        self._world = world
-        self._memory = memory
+        self._cluster = cluster
+        self._refusals = refusals
         self._wrote = wrote
-        self.partitions = Taking(proxy, world, memory)
+        self.partitions = PartitionRequester(proxy, cluster, refusals)
 
-    async def act(self, job: IPUJob, action: Action) -> Did:
+    async def execute(self, job: IPUJob, action: Action) -> ActionResult:
         """Raises ApiError: the turn is over; Conflict, one of them: it was decided on the past."""
         match action:
             case AddFinalizer():
                 return await self._add_finalizer(job)
-            case DropFinalizer():
+            case RemoveFinalizer():
                 return await self._drop_finalizer(job)
-            case Make():
-                return await self._make(job, action)
-            case Change():
-                return await self._change(job, action)
-            case RemovePod():
-                return await self._remove(job, "Pod", action.name, action.uid, action.grace_s)
-            case RemoveObject():
-                return await self._remove(job, action.kind, action.name, action.uid, None)
+            case CreateObject():
+                return await self._create(job, action)
+            case PatchObject():
+                return await self._patch(job, action)
+            case DeletePod():
+                return await self._delete_pod(job, action)
             case TakePartitions():
                 return await self.partitions.take(job, action)
             case FreePartition():
                 return await self.partitions.free(job.metadata.uid, action.name)
-            case AskRoom():
+            case QueryCapacity():
                 return await self.partitions.ask_room(job.metadata.uid, action.size)
-            case AskNode():
-                return await self._ask_node(job.metadata.uid, action)
+            case RequestChecks():
+                return await self._request_checks(job.metadata.uid, action)
             case WithdrawRequests():
                 return await self.withdraw(job.metadata.uid, action.node, action.keep)
             case DeleteJob():
-                return await self._delete(job)
-        raise TypeError(f"no action of these hands: {action!r}")
+                return await self._delete_job(job)
+        raise TypeError(f"no action of the executor: {action!r}")
 
-    async def _add_finalizer(self, job: IPUJob) -> Did:
+    async def _add_finalizer(self, job: IPUJob) -> ActionResult:
         if FINALIZER in job.metadata.finalizers:
-            return Did.NOTHING
+            return ActionResult.NOTHING
         await self._write_finalizers(job, [*job.metadata.finalizers, FINALIZER])
-        return Did.DONE
+        return ActionResult.DONE
 
-    async def _drop_finalizer(self, job: IPUJob) -> Did:
+    async def _drop_finalizer(self, job: IPUJob) -> ActionResult:
         """Whether the job is gone then only the watch knows: it is not to be decided about again before that; nor is it
         asked again while news of its pods and partitions still come in."""
         uid = job.metadata.uid
-        if FINALIZER in job.metadata.finalizers and not self._memory.waits(uid, LETTING_GO):
-            self._memory.note(uid, LETTING_GO, None)  # before, as the watch may be faster than the answer
+        if FINALIZER in job.metadata.finalizers and not self._refusals.waits(uid, LETTING_GO):
+            self._refusals.note(uid, LETTING_GO, None)  # before, as the watch may be faster than the answer
             with contextlib.suppress(NotFound):
                 try:
                     await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
                 except BaseException:
-                    self._memory.forget(uid, LETTING_GO)
+                    self._refusals.forget(uid, LETTING_GO)
                     raise
-        return Did.WAITS
+        return ActionResult.WAITS
 
     async def _write_finalizers(self, job: IPUJob, finalizers: list[str]) -> None:
         meta = job.metadata
@@ -128,34 +125,34 @@ class Hands:
         answer = await self._client.patch(_path(job), body, type=IPUJob)
         self._wrote("patch", "IPUJob")
         if FINALIZER in finalizers:  # else it may be gone by now, and must not come back into the cache
-            self._world.observe_job(answer)
+            self._cluster.observe_job(answer)
 
-    async def _make(self, job: IPUJob, make: Make) -> Did:
-        uid, key = job.metadata.uid, (make.kind, make.name)
-        foreign = self._memory.is_foreign(uid, key)
-        if self._memory.waits(uid, key):
-            return Did.NOTHING if foreign else Did.WAITS
-        if foreign and (met := await self._meet(job, make)) is not None:
+    async def _create(self, job: IPUJob, action: CreateObject) -> ActionResult:
+        uid, key = job.metadata.uid, (action.kind, action.name)
+        foreign = self._refusals.is_foreign(uid, key)
+        if self._refusals.waits(uid, key):
+            return ActionResult.NOTHING if foreign else ActionResult.WAITS
+        if foreign and (met := await self._inspect(job, action)) is not None:
             return met
-        path = collection(make.kind, job.metadata.namespace)
+        path = objects_path(action.kind, job.metadata.namespace)
         try:
-            raw = await self._client.create(path, make.body, type=msgspec.Raw)
+            raw = await self._client.create(path, action.body, type=msgspec.Raw)
         except AlreadyExists:
-            return await self._meet(job, make) or Did.REFUSED  # it has just gone: decide again
+            return await self._inspect(job, action) or ActionResult.REFUSED  # it has just gone: decide again
         except ApiError as error:
             if error.status not in NOT_TAKEN:
                 raise
-            self._memory.note(uid, key, f"{make.kind} {make.name} cannot be made: {error.message}")
-            return Did.REFUSED
-        self._wrote("create", make.kind)
-        self._memory.forget(uid, key)
-        self._world.observe(make.kind, raw)
-        return Did.DONE
+            self._refusals.note(uid, key, f"{action.kind} {action.name} cannot be made: {error.message}")
+            return ActionResult.REFUSED
+        self._wrote("create", action.kind)
+        self._refusals.forget(uid, key)
+        self._cluster.observe(action.kind, raw)
+        return ActionResult.DONE
 
-    async def _meet(self, job: IPUJob, make: Make) -> Did | None:
+    async def _inspect(self, job: IPUJob, action: CreateObject) -> ActionResult | None:
         """Look at what is there under that name; None: nothing."""
-        uid, key = job.metadata.uid, (make.kind, make.name)
-        path = f"{collection(make.kind, job.metadata.namespace)}/{make.name}"
+        uid, key = job.metadata.uid, (action.kind, action.name)
+        path = f"{objects_path(action.kind, job.metadata.namespace)}/{action.name}"
         try:
             raw = await self._client.get(path, type=msgspec.Raw)
         except NotFound:
@@ -163,71 +160,71 @@ class Hands:
         found = msgspec.json.decode(raw, type=OwnedObject).metadata
         owner = owner_of(found)
         if owner is None or owner[1] != uid:
-            self._memory.note(uid, key, whose(found), foreign=True)
-            return Did.REFUSED
+            self._refusals.note(uid, key, describe_owner(found), foreign=True)
+            return ActionResult.REFUSED
         if found.labels.get(names.MANAGED_BY) != names.MANAGER:
             # its labels were taken away: the watch does not see it, so it would be made for ever
-            self._memory.note(uid, key, f"this job's, without the label {names.OWNED_SELECTOR}", foreign=True)
-            return Did.REFUSED
-        self._memory.forget(uid, key)
-        self._world.observe(make.kind, raw)
-        return Did.DONE
+            self._refusals.note(uid, key, f"this job's, without the label {names.OWNED_SELECTOR}", foreign=True)
+            return ActionResult.REFUSED
+        self._refusals.forget(uid, key)
+        self._cluster.observe(action.kind, raw)
+        return ActionResult.DONE
 
-    async def _change(self, job: IPUJob, change: Change) -> Did:
-        path = f"{collection(change.kind, job.metadata.namespace)}/{change.name}"
-        raw = await self._client.patch(path, change.body, type=msgspec.Raw)
-        self._wrote("patch", change.kind)
-        self._world.observe(change.kind, raw)
-        return Did.DONE
+    async def _patch(self, job: IPUJob, action: PatchObject) -> ActionResult:
+        path = f"{objects_path(action.kind, job.metadata.namespace)}/{action.name}"
+        raw = await self._client.patch(path, action.body, type=msgspec.Raw)
+        self._wrote("patch", action.kind)
+        self._cluster.observe(action.kind, raw)
+        return ActionResult.DONE
 
-    async def _remove(self, job: IPUJob, kind: str, name: str, uid: str, grace_s: int | None) -> Did:
-        options: dict[str, object] = {"preconditions": {"uid": uid}}
-        if grace_s is not None:
-            options["gracePeriodSeconds"] = grace_s
-        path = f"{collection(kind, job.metadata.namespace)}/{name}"
+    async def _delete_pod(self, job: IPUJob, action: DeletePod) -> ActionResult:
+        options: dict[str, object] = {"preconditions": {"uid": action.uid}}
+        if action.grace_s is not None:
+            options["gracePeriodSeconds"] = action.grace_s
+        path = f"{objects_path('Pod', job.metadata.namespace)}/{action.name}"
         try:
             raw = await self._client.delete(path, options, type=msgspec.Raw)
         except (NotFound, Conflict):
-            return Did.NOTHING  # it is gone, or another one has its name: the watch tells
-        self._wrote("delete", kind)
-        if kind == "Pod" and (left := _left(raw)) is not None:
-            self._world.observe(kind, left)
+            return ActionResult.NOTHING  # it is gone, or another one has its name: the watch tells
+        self._wrote("delete", "Pod")
+        if (left := _left(raw)) is not None:
+            self._cluster.observe("Pod", left)
         # of what is gone at once only the watch tells: deciding before that would remove it again
-        return Did.NOTHING
+        return ActionResult.NOTHING
 
-    async def _delete(self, job: IPUJob) -> Did:
+    async def _delete_job(self, job: IPUJob) -> ActionResult:
         with contextlib.suppress(NotFound, Conflict):
             await self._client.delete(_path(job), {"preconditions": _as_decided(job)}, type=msgspec.Raw)
             self._wrote("delete", "IPUJob")
-        return Did.WAITS
+        return ActionResult.WAITS
 
     # checks of nodes
 
-    async def _ask_node(self, uid: str, ask: AskNode) -> Did:
+    async def _request_checks(self, uid: str, action: RequestChecks) -> ActionResult:
         """One that cannot be asked holds up no other."""
-        key = (ASKING, ask.node)
-        if self._memory.waits(uid, key):
-            return Did.NOTHING
+        key = (ASKING, action.node)
+        if self._refusals.waits(uid, key):
+            return ActionResult.NOTHING
         try:
-            refused = await self._world.requests.ask(ask.node, ask.request)
+            refused = await self._cluster.requests.ask(action.node, action.request)
         except Forbidden as error:
             refused = error.message
         if refused:
-            self._memory.note(uid, key, refused)
-            return Did.NOTHING
+            self._refusals.note(uid, key, refused)
+            return ActionResult.NOTHING
         self._wrote("patch", "NodeHealth")
-        self._memory.forget(uid, key)
-        return Did.DONE
+        self._refusals.forget(uid, key)
+        return ActionResult.DONE
 
-    async def withdraw(self, uid: str, node: str, keep: Collection[str] = ()) -> Did:
+    async def withdraw(self, uid: str, node: str, keep: Collection[str] = ()) -> ActionResult:
         try:
-            if not await self._world.requests.withdraw(node, uid, keep):
-                return Did.NOTHING
+            if not await self._cluster.requests.withdraw(node, uid, keep):
+                return ActionResult.NOTHING
         except Forbidden as error:  # it holds up nothing of the job
             log.warning("a request for checks of node %s stays: %s", node, error)
-            return Did.NOTHING
+            return ActionResult.NOTHING
         self._wrote("patch", "NodeHealth")
-        return Did.DONE
+        return ActionResult.DONE
 
 
 def _as_decided(job: IPUJob) -> dict[str, str]:
@@ -237,7 +234,7 @@ def _as_decided(job: IPUJob) -> dict[str, str]:
 
 def _left(raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw | None:
     """The pod that a delete has left for its kubelet to end; None: it was gone at once, or the answer is a Status."""
-    pod = msgspec.json.decode(raw, type=_Typed)
+    pod = msgspec.json.decode(raw, type=_DeletedObject)
     return raw if pod.kind == "Pod" and pod.metadata.deletion_timestamp else None
 
 

@@ -11,33 +11,35 @@ from dataclasses import dataclass
 
 
 @dataclass
-class _Promise:
+class _Reservation:
     """left: partitions of ``size`` IPUs that are still to be made."""
 
     left: int
     size: int
 
 
-class Promises:
+class GangReservations:
     def __init__(self) -> None:
-        self._by_job: dict[str, _Promise] = {}
+        self._by_job: dict[str, _Reservation] = {}
 
     @contextmanager
-    def made(self, uid: str, number: int, size: int) -> Iterator[None]:
+    def hold(self, uid: str, number: int, size: int) -> Iterator[None]:
         """To that job, while it takes them."""
-        self._by_job[uid] = _Promise(number, size)
+        self._by_job[uid] = _Reservation(number, size)
         try:
             yield
         finally:
             del self._by_job[uid]
 
-    def kept(self, uid: str) -> None:
+    def note_taken(self, uid: str) -> None:
         """One more is there: V-IPU counts it now."""
-        if (promise := self._by_job.get(uid)) is not None:
-            promise.left -= 1
+        if (reservation := self._by_job.get(uid)) is not None:
+            reservation.left -= 1
 
-    def to_others(self, uid: str, size: int) -> dict[str, int]:
-        """By job, how many aligned blocks of ``size`` IPUs the promises to others may take at most."""
+    def of_others(self, uid: str, size: int) -> dict[str, int]:
+        """By job, how many aligned blocks of ``size`` IPUs the reservations of others may take at most."""
         return {
-            each: promise.left * max(1, promise.size // size) for each, promise in self._by_job.items() if each != uid
+            each: reservation.left * max(1, reservation.size // size)
+            for each, reservation in self._by_job.items()
+            if each != uid
         }

@@ -7,17 +7,17 @@ first write is its finaliser, costs none.
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
-from muster_operator.job.snapshot import AddFinalizer, AskNode, Make, Plan, TakePartitions
-from muster_operator.job.types import IPUJob, collection
-from muster_operator.observe.cluster import World
+from muster_operator.job.snapshot import AddFinalizer, CreateObject, JobPlan, RequestChecks, TakePartitions
+from muster_operator.job.types import IPUJob, jobs_path
+from muster_operator.observe.cluster import ClusterCache
 
 
-class Confirming:
+class LeaderCheck:
     """One term of leadership is from :meth:`clear` to the next."""
 
-    def __init__(self, client: KubeClient, world: World) -> None:
+    def __init__(self, client: KubeClient, cluster: ClusterCache) -> None:
         self._client = client
-        self._world = world
+        self._cluster = cluster
         self._known: set[str] = set()  # uids
 
     def clear(self) -> None:
@@ -30,20 +30,22 @@ class Confirming:
         """The API server took a write that was decided on the job as it is."""
         self._known.add(uid)
 
-    async def is_stale(self, job: IPUJob, plan: Plan) -> bool:
+    async def is_stale(self, job: IPUJob, plan: JobPlan) -> bool:
         """Whether ``plan`` makes something for a job that is another one by now; it is decided about again then.
         Raises NotFound where it is gone, and only the watch can tell."""
         uid = job.metadata.uid
-        if uid in self._known or not any(isinstance(each, Make | TakePartitions | AskNode) for each in plan.actions):
+        if uid in self._known or not any(
+            isinstance(each, CreateObject | TakePartitions | RequestChecks) for each in plan.actions
+        ):
             return False
         if isinstance(plan.actions[0], AddFinalizer):  # which is such a write itself
             return False
-        path = f"{collection(job.metadata.namespace)}/{job.metadata.name}"
+        path = f"{jobs_path(job.metadata.namespace)}/{job.metadata.name}"
         found = await self._client.get(path, type=IPUJob)
         if found.metadata.uid != uid:
             raise NotFound(404, "NotFound", f"no job with uid {uid}", path)
         self._known.add(uid)
         if found.metadata.resource_version == job.metadata.resource_version:
             return False
-        self._world.observe_job(found)
+        self._cluster.observe_job(found)
         return True

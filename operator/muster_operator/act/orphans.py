@@ -8,60 +8,60 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata
-from muster_operator.act.executor import Hands
-from muster_operator.job.types import collection
-from muster_operator.observe.cluster import World
+from muster_operator.act.executor import ActionExecutor
+from muster_operator.job.types import jobs_path
+from muster_operator.observe.cluster import ClusterCache
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = 5.0
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _JobIdentity(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class Orphans:
-    def __init__(self, client: KubeClient, world: World, hands: Hands) -> None:
+class OrphanCollector:
+    def __init__(self, client: KubeClient, cluster: ClusterCache, executor: ActionExecutor) -> None:
         self._client = client
-        self._world = world
-        self._hands = hands
+        self._cluster = cluster
+        self._executor = executor
 
-    async def give_back(self, key: str) -> float | None:
+    async def collect(self, key: str) -> float | None:
         """Those of jobs that were called ``key`` (namespace/name) and are not there. Seconds until it is worth another
         look; None: nothing is left to be done. Raises ApiError."""
-        if key in self._world.unreadable:
+        if key in self._cluster.unreadable:
             return None
         await self._withdraw(key)
-        job, again_s = self._world.job(key), None
-        for uid in self._world.tracker.uids_at(key):
+        job, again_s = self._cluster.job(key), None
+        for uid in self._cluster.tracker.uids_at(key):
             if job is not None and job.metadata.uid == uid:
                 continue
-            entries = self._world.tracker.of_job(uid)
+            entries = self._cluster.tracker.of_job(uid)
             if all(entry.state == "deleting" for entry in entries.values()):
                 continue
             again_s = AGAIN_S
             # its pods are still being collected; or the cache of jobs is behind that of partitions
-            if self._world.pods.of_job(uid) or await self._exists(key, uid):
+            if self._cluster.pods.of_job(uid) or await self._exists(key, uid):
                 continue
             for name in entries:
                 log.warning("partition %s is given back: its IPUJob %s (%s) is no more", name, key, uid)
-                await self._hands.partitions.free(uid, name)
+                await self._executor.partitions.free(uid, name)
         return again_s
 
     async def _withdraw(self, key: str) -> None:
-        job, requests = self._world.job(key), self._world.requests
+        job, requests = self._cluster.job(key), self._cluster.requests
         for uid in sorted({uid for name, uid in requests.jobs() if name == key}):
             if (job is not None and job.metadata.uid == uid) or await self._exists(key, uid):
                 continue
             for node in requests.of_job(uid) or ():
                 log.warning("a request for checks of node %s goes: its IPUJob %s (%s) is no more", node, key, uid)
-                await self._hands.withdraw(uid, node)
+                await self._executor.withdraw(uid, node)
 
     async def _exists(self, key: str, uid: str) -> bool:
         namespace, _, name = key.partition("/")
         try:
-            found = await self._client.get(f"{collection(namespace)}/{name}", type=_Known)
+            found = await self._client.get(f"{jobs_path(namespace)}/{name}", type=_JobIdentity)
         except NotFound:
             return False
         return found.metadata.uid == uid

@@ -8,60 +8,62 @@ import logging
 
 import msgspec
 
-from muster_operator.act.gang_reservations import Promises
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.act.refusal_cache import FREEING, TAKING, Memory
+from muster_operator.act.gang_reservations import GangReservations
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.act.refusal_cache import FREEING, TAKING, RefusalCache
 from muster_operator.job import names
-from muster_operator.job.partition_api import Entry, Refusal, Wish
-from muster_operator.job.snapshot import Did, TakePartitions
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
+from muster_operator.job.snapshot import ActionResult, TakePartitions
 from muster_operator.job.types import IPUJob
-from muster_operator.observe.cluster import World
+from muster_operator.observe.cluster import ClusterCache
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16  # partitions taken between two looks at a job that starts with some of them
 
 
-class Taking:
-    def __init__(self, proxy: Proxy, world: World, memory: Memory) -> None:
+class PartitionRequester:
+    def __init__(self, proxy: ProxyClient, cluster: ClusterCache, refusals: RefusalCache) -> None:
         self._proxy = proxy
-        self._world = world
-        self._memory = memory
-        self._promises = Promises()
+        self._cluster = cluster
+        self._refusals = refusals
+        self._reservations = GangReservations()
 
-    async def take(self, job: IPUJob, take: TakePartitions) -> Did:
+    async def take(self, job: IPUJob, take: TakePartitions) -> ActionResult:
         uid = job.metadata.uid
         wished = [
             (names.partition(job.metadata.namespace, job.metadata.name, instance), _wish(job, take, instance))
             for instance in take.instances
         ]
-        early = [name for name, _ in wished if self._memory.waits(uid, (TAKING, name))]
+        early = [name for name, _ in wished if self._refusals.waits(uid, (TAKING, name))]
         if early and (take.together or len(early) == len(wished)):
-            return Did.WAITS
+            return ActionResult.WAITS
         wished = [(name, wish) for name, wish in wished if name not in early]
-        held = self._world.tracker.of_job(uid)  # those are only reset, where they are
+        held = self._cluster.tracker.of_job(uid)  # those are only reset, where they are
         new = sum(name not in held for name, _ in wished)
         if not (take.together and new):
             return await self._take_each(job, wished, together=take.together)
         if (refusal := await self._no_room_for(uid, new, take.size)) is not None:
             return self._note_refused(uid, wished, refusal)
-        with self._promises.made(uid, new, take.size):
+        with self._reservations.hold(uid, new, take.size):
             return await self._take_each(job, wished, together=True)
 
-    async def _take_each(self, job: IPUJob, wished: list[tuple[str, Wish]], *, together: bool) -> Did:
+    async def _take_each(
+        self, job: IPUJob, wished: list[tuple[str, PartitionRequest]], *, together: bool
+    ) -> ActionResult:
         uid = job.metadata.uid
-        held = self._world.tracker.of_job(uid)
+        held = self._cluster.tracker.of_job(uid)
         taken: list[str] = []
-        did = Did.DONE
+        did = ActionResult.DONE
         for number, (name, wish) in enumerate(wished):
             if number and self._is_given_up(job):
-                return Did.REFUSED  # each may take V-IPU seconds: what was taken goes back
+                return ActionResult.REFUSED  # each may take V-IPU seconds: what was taken goes back
             answer = await self._proxy.take(name, wish)
-            if isinstance(answer, Entry):
-                self._memory.forget(uid, (TAKING, name))
-                self._world.tracker.hear(name, answer)
+            if isinstance(answer, PartitionEntry):
+                self._refusals.forget(uid, (TAKING, name))
+                self._cluster.tracker.note_answer(name, answer)
                 if name not in held:
-                    self._promises.kept(uid)
+                    self._reservations.note_taken(uid)
                 taken.append(name)
             elif together and answer.why == "NoRoom":
                 # two jobs that each hold half of what they need would wait for each other for ever
@@ -77,77 +79,79 @@ class Taking:
 
     def _is_given_up(self, job: IPUJob) -> bool:
         """By now, whatever was decided before: all of its partitions are to go."""
-        now = self._world.job(f"{job.metadata.namespace}/{job.metadata.name}")
+        now = self._cluster.job(f"{job.metadata.namespace}/{job.metadata.name}")
         if now is None:
             return False  # not seen yet
         another = now.metadata.uid != job.metadata.uid
         return another or bool(now.metadata.deletion_timestamp) or (now.spec.suspend and not job.spec.suspend)
 
-    def _note_refused(self, uid: str, wished: list[tuple[str, Wish]], refusal: Refusal) -> Did:
+    def _note_refused(
+        self, uid: str, wished: list[tuple[str, PartitionRequest]], refusal: PartitionRefusal
+    ) -> ActionResult:
         for name, _ in wished:
-            self._memory.note(uid, (TAKING, name), refusal)
-        return Did.REFUSED
+            self._refusals.note(uid, (TAKING, name), refusal)
+        return ActionResult.REFUSED
 
     async def _give_back(self, uid: str, taken: list[str]) -> None:
         for name in taken:
             answer = await self._proxy.free(name, uid)
-            if isinstance(answer, Refusal):
+            if isinstance(answer, PartitionRefusal):
                 log.warning("partition %s, taken for a job that there is no room for, stays: %s", name, answer.message)
             else:
-                self._heard_freed(uid, name, gone=answer)
+                self._note_freed(uid, name, gone=answer)
 
-    async def _no_room_for(self, uid: str, number: int, size: int) -> Refusal | None:
-        before = self._promises.to_others(uid, size)
+    async def _no_room_for(self, uid: str, number: int, size: int) -> PartitionRefusal | None:
+        before = self._reservations.of_others(uid, size)
         answer = await self._proxy.room(size)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, PartitionRefusal):
             return answer
         if not answer.available:
-            return Refusal(why="Unreachable", message=answer.message or "no V-IPU controller answers")
+            return PartitionRefusal(why="Unreachable", message=answer.message or "no V-IPU controller answers")
         # what was promised meanwhile is not in the answer, nor was all there that was promised before
-        now = self._promises.to_others(uid, size)
+        now = self._reservations.of_others(uid, size)
         promised = sum(max(before.get(each, 0), now.get(each, 0)) for each in before.keys() | now.keys())
         room = max(0, answer.num_of_partitions - promised)
         if room >= number:
             return None
         text = f"room for {room} of {number} partitions of {size} IPUs"
-        return Refusal(why="NoRoom", message=f"{text}: {answer.message}" if answer.message else text)
+        return PartitionRefusal(why="NoRoom", message=f"{text}: {answer.message}" if answer.message else text)
 
-    async def ask_room(self, uid: str, size: int) -> Did:
+    async def ask_room(self, uid: str, size: int) -> ActionResult:
         """Nothing but the answer is kept: no answer is no room."""
-        if self._memory.room(uid) is not None:
-            return Did.NOTHING
+        if self._refusals.room(uid) is not None:
+            return ActionResult.NOTHING
         answer = await self._proxy.room(size)
-        self._memory.note_room(uid, 0 if isinstance(answer, Refusal) else answer.num_of_partitions)
-        return Did.DONE
+        self._refusals.note_room(uid, 0 if isinstance(answer, PartitionRefusal) else answer.num_of_partitions)
+        return ActionResult.DONE
 
-    async def free(self, uid: str, name: str) -> Did:
+    async def free(self, uid: str, name: str) -> ActionResult:
         """Give back a partition of the job ``uid``, which may be gone; one that is not there is given back."""
         key = (FREEING, name)
-        if self._memory.waits(uid, key):
-            return Did.WAITS
-        known = name in self._world.tracker.of_job(uid)
+        if self._refusals.waits(uid, key):
+            return ActionResult.WAITS
+        known = name in self._cluster.tracker.of_job(uid)
         answer = await self._proxy.free(name, uid)
-        if isinstance(answer, Refusal) and answer.why != "NotOurs":
-            self._memory.note(uid, key, answer)
-            return Did.REFUSED
+        if isinstance(answer, PartitionRefusal) and answer.why != "NotOurs":
+            self._refusals.note(uid, key, answer)
+            return ActionResult.REFUSED
         if answer is False and not known:
-            self._memory.note(uid, key, None)
-            return Did.REFUSED
-        self._memory.forget(uid, key)
-        self._heard_freed(uid, name, gone=answer is not False)
+            self._refusals.note(uid, key, None)
+            return ActionResult.REFUSED
+        self._refusals.forget(uid, key)
+        self._note_freed(uid, name, gone=answer is not False)
         if answer is False:
-            return Did.REFUSED  # under way, which ends what was decided
-        return Did.DONE if known else Did.NOTHING
+            return ActionResult.REFUSED  # under way, which ends what was decided
+        return ActionResult.DONE if known else ActionResult.NOTHING
 
-    def _heard_freed(self, uid: str, name: str, *, gone: bool) -> None:
+    def _note_freed(self, uid: str, name: str, *, gone: bool) -> None:
         if gone:
-            self._world.tracker.hear(name, None)
-        elif (entry := self._world.tracker.of_job(uid).get(name)) is not None:
-            self._world.tracker.hear(name, msgspec.structs.replace(entry, state="deleting"))
+            self._cluster.tracker.note_answer(name, None)
+        elif (entry := self._cluster.tracker.of_job(uid).get(name)) is not None:
+            self._cluster.tracker.note_answer(name, msgspec.structs.replace(entry, state="deleting"))
 
 
-def _wish(job: IPUJob, take: TakePartitions, instance: int) -> Wish:
-    return Wish(
+def _wish(job: IPUJob, take: TakePartitions, instance: int) -> PartitionRequest:
+    return PartitionRequest(
         job=job.metadata.uid,
         namespace=job.metadata.namespace,
         name=job.metadata.name,

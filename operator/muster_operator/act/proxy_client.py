@@ -13,7 +13,13 @@ import msgspec
 
 from muster_kube.api.errors import ConfigError
 from muster_kube.controller.fencing import NotLeading
-from muster_operator.job.partition_api import Entry, Query, Refusal, Why, Wish
+from muster_operator.job.partition_api import (
+    PartitionCapacity,
+    PartitionEntry,
+    PartitionRefusal,
+    PartitionRequest,
+    RefusalReason,
+)
 
 TIMEOUT_S = 8.0  # for a whole call; the proxy answers a PUT within 2 s, or says that it is under way
 ANSWER_LIMIT = 1 << 20  # bytes
@@ -23,7 +29,7 @@ _SHOWN = 200  # characters of an answer that makes no sense
 T = TypeVar("T")
 
 
-class Credentials(Protocol):
+class ProxyCredentials(Protocol):
     """See :mod:`muster_kube.api.credentials`."""
 
     async def header(self) -> str | None: ...
@@ -31,14 +37,14 @@ class Credentials(Protocol):
     def refused(self, header: str | None) -> bool: ...
 
 
-class Proxy:
+class ProxyClient:
     """url: ``http://HOST:PORT[/PREFIX]``. may_write: do we lead at this moment? note: called with (call, outcome) after
     each call; outcome is ok, pending, or the refusal's ``why``. An async context manager."""
 
     def __init__(
         self,
         url: str,
-        credentials: Credentials,
+        credentials: ProxyCredentials,
         *,
         may_write: Callable[[], bool],
         note: Callable[[str, str], None] = lambda _call, _outcome: None,
@@ -53,38 +59,40 @@ class Proxy:
         limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
         self._http = httpx2.AsyncClient(trust_env=False, timeout=timeout_s, limits=limits, transport=transport)
 
-    async def __aenter__(self) -> "Proxy":
+    async def __aenter__(self) -> "ProxyClient":
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def room(self, size: int) -> Query | Refusal:
+    async def room(self, size: int) -> PartitionCapacity | PartitionRefusal:
         """How many partitions of ``size`` IPUs there is room for now."""
-        answer = await self._called("query", "POST", "/query", {"size": size}, Query)
+        answer = await self._called("query", "POST", "/query", {"size": size}, PartitionCapacity)
         return answer[1] if isinstance(answer, tuple) else answer
 
-    async def take(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def take(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         """Make the partition, or take it over: an Entry that is active or under way."""
-        answer = await self._called("take", "PUT", f"/partitions/{name}", wish, Entry)
+        answer = await self._called("take", "PUT", f"/partitions/{name}", wish, PartitionEntry)
         return answer[1] if isinstance(answer, tuple) else answer
 
-    async def free(self, name: str, job: str) -> bool | Refusal:
+    async def free(self, name: str, job: str) -> bool | PartitionRefusal:
         """Give it back. True: it is gone; False: that is under way. job: its uid."""
         answer = await self._called("free", "DELETE", f"/partitions/{name}?job={job}", None, msgspec.Raw)
         return answer[0] != 202 if isinstance(answer, tuple) else answer
 
     async def _called(
         self, call: str, method: str, path: str, body: object | None, kind: type[T]
-    ) -> tuple[int, T] | Refusal:
+    ) -> tuple[int, T] | PartitionRefusal:
         if not self._may_write():
             raise NotLeading(path)
         answer = await self._answer(method, path, body, kind)
-        outcome = answer.why if isinstance(answer, Refusal) else "pending" if answer[0] == 202 else "ok"
+        outcome = answer.why if isinstance(answer, PartitionRefusal) else "pending" if answer[0] == 202 else "ok"
         self._note(call, outcome)
         return answer
 
-    async def _answer(self, method: str, path: str, body: object | None, kind: type[T]) -> tuple[int, T] | Refusal:
+    async def _answer(
+        self, method: str, path: str, body: object | None, kind: type[T]
+    ) -> tuple[int, T] | PartitionRefusal:
         content = b"" if body is None else msgspec.json.encode(body)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -115,22 +123,22 @@ class Proxy:
                     return response.status_code, None
             return response.status_code, bytes(raw)
 
-    def _read(self, status: int, raw: bytes, kind: type[T]) -> tuple[int, T] | Refusal:
+    def _read(self, status: int, raw: bytes, kind: type[T]) -> tuple[int, T] | PartitionRefusal:
         try:
             if 200 <= status < 300:
                 wanted: Any = kind
                 return status, msgspec.json.decode(raw or b"null", type=wanted)
-            return msgspec.json.decode(raw, type=Refusal)
+            return msgspec.json.decode(raw, type=PartitionRefusal)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             shown = " ".join(raw[:_SHOWN].decode("utf-8", "replace").split()) or "nothing"
             return self._refused("Refused" if status < 500 else "Unreachable", f"HTTP {status}: {shown}")
 
-    def _refused(self, why: Why, message: str) -> Refusal:
-        return Refusal(why=why, message=f"V-IPU proxy {self.url}: {message}")
+    def _refused(self, why: RefusalReason, message: str) -> PartitionRefusal:
+        return PartitionRefusal(why=why, message=f"V-IPU proxy {self.url}: {message}")
 
 
 async def _authorized(
-    credentials: Credentials, exchange: Callable[[str | None], Awaitable[tuple[int, bytes | None]]]
+    credentials: ProxyCredentials, exchange: Callable[[str | None], Awaitable[tuple[int, bytes | None]]]
 ) -> tuple[int, bytes | None]:
     """Once more with a fresh token after a 401: the first call has done nothing."""
     header = await credentials.header()

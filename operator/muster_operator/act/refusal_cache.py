@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from muster_kube.controller.backoff import Backoff
-from muster_operator.job.partition_api import Refusal
+from muster_operator.job.partition_api import PartitionRefusal
 
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
 TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
@@ -14,31 +14,33 @@ ROOM_S = 25.0  # an answer about room is good for so long: shorter than a plan w
 
 
 @dataclass
-class Trouble:
+class CachedRefusal:
     """Something refused. what: a Refusal of the proxy's, words, or None: it is under way. at: on the clock, when it may
     be tried again."""
 
-    what: Refusal | str | None
+    what: PartitionRefusal | str | None
     at: float
     tries: int = 1
     foreign: bool = False
 
 
-class Memory:
+class RefusalCache:
     """What was refused to jobs, by (kind, name) or (TAKING or FREEING, partition). It is only ever a reason to wait:
     who begins without it asks once more."""
 
     def __init__(self, clock: Callable[[], float], rng: random.Random) -> None:
         self._clock = clock
         self._rng = rng
-        self._by_job: dict[str, dict[tuple[str, str], Trouble]] = {}
+        self._by_job: dict[str, dict[tuple[str, str], CachedRefusal]] = {}
         self._rooms: dict[str, tuple[int, float]] = {}  # by job: what the proxy said of room, and until when it counts
 
-    def note(self, uid: str, key: tuple[str, str], what: Refusal | str | None, *, foreign: bool = False) -> None:
+    def note(
+        self, uid: str, key: tuple[str, str], what: PartitionRefusal | str | None, *, foreign: bool = False
+    ) -> None:
         held = self._by_job.setdefault(uid, {})
         tries = held[key].tries if key in held else 0
         at = self._clock() + min(AGAIN.cap_s, AGAIN.delay_s(tries, self._rng))
-        held[key] = Trouble(what, at, tries + 1, foreign)
+        held[key] = CachedRefusal(what, at, tries + 1, foreign)
 
     def forget(self, uid: str, key: tuple[str, str]) -> None:
         if (held := self._by_job.get(uid)) is not None:
@@ -91,11 +93,15 @@ class Memory:
         held = self._by_job.get(uid, {})
         return {k: v.what for k, v in held.items() if isinstance(v.what, str) and not v.foreign and k[0] != ASKING}
 
-    def unasked(self, uid: str) -> dict[str, str]:
+    def failed_requests(self, uid: str) -> dict[str, str]:
         """Nodes that could not be asked for checks, and why."""
         return {key[1]: str(each.what) for key, each in self._by_job.get(uid, {}).items() if key[0] == ASKING}
 
-    def refusals(self, uid: str, what: str) -> dict[str, Refusal]:
+    def refusals(self, uid: str, what: str) -> dict[str, PartitionRefusal]:
         """The proxy's last ones to TAKING or to FREEING, by partition."""
         held = self._by_job.get(uid, {})
-        return {key[1]: each.what for key, each in held.items() if key[0] == what and isinstance(each.what, Refusal)}
+        return {
+            key[1]: each.what
+            for key, each in held.items()
+            if key[0] == what and isinstance(each.what, PartitionRefusal)
+        }

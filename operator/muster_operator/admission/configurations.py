@@ -36,7 +36,7 @@ CONDITIONS = (
 
 
 @dataclass(frozen=True)
-class Called:
+class WebhookAddress:
     """Where the webhooks are: a Service, or, with ``url`` (https://HOST:PORT), an address."""
 
     namespace: str = ""
@@ -53,9 +53,9 @@ class Called:
         return found | {"service": service}
 
 
-def configurations(
+def webhook_configurations(
     name: str,
-    called: Called,
+    called: WebhookAddress,
     *,
     minor: int,
     bundle: bytes = b"",

@@ -6,8 +6,8 @@ What cannot be understood is left as it is: schema and validating webhook say so
 from dataclasses import dataclass
 from typing import Any
 
-from muster_operator.admission.errors import Error, wrong
-from muster_operator.admission.numbers import Spec, count, given, mapping, positive
+from muster_operator.admission.errors import SpecError, unexpected_value
+from muster_operator.admission.numbers import RawSpec, count, is_given, mapping, positive
 
 CLEAN_POD_POLICY = "None"
 RESTART_TYPE = "Never"
@@ -20,30 +20,30 @@ FACTORS = ("modelReplicas", "ipusPerModelReplica")  # of 1.0.0-alpha-5
 
 
 @dataclass(frozen=True)
-class Defaulted:
+class DefaultedSpec:
     """errors: of the alpha-5 form, where it cannot be translated; the schema would only miss what it should become."""
 
     spec: dict[str, Any]
     warnings: tuple[str, ...] = ()
-    errors: tuple[Error, ...] = ()
+    errors: tuple[SpecError, ...] = ()
 
 
-def defaulted(spec: Spec, former: Spec | None = None) -> Defaulted:
+def apply_defaults(spec: RawSpec, former: RawSpec | None = None) -> DefaultedSpec:
     """The spec that is meant. former: what is stored, when it is updated: where two fields say the same, the one that
     was changed counts. ``spec`` itself is left alone; what is not changed is shared with it."""
     made, warnings = dict(spec), list[str]()
-    stored: Spec = former or {}
-    errors = _alpha5(made, stored, warnings)
-    _workers(made, stored, warnings)
-    if not given(made, "cleanPodPolicy"):
+    stored: RawSpec = former or {}
+    errors = _translate_alpha5(made, stored, warnings)
+    _fill_in_workers(made, stored, warnings)
+    if not is_given(made, "cleanPodPolicy"):
         made["cleanPodPolicy"] = CLEAN_POD_POLICY
-    _restart_policy(made)
-    return Defaulted(made, tuple(warnings), errors)
+    _fill_in_restart_policy(made)
+    return DefaultedSpec(made, tuple(warnings), errors)
 
 
-def _alpha5(spec: dict[str, Any], stored: Spec, warnings: list[str]) -> tuple[Error, ...]:
+def _translate_alpha5(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> tuple[SpecError, ...]:
     """The factors stay: POPDIST's variables are made of them, and applying the same file again changes nothing."""
-    if not any(given(spec, key) for key in FACTORS):
+    if not any(is_given(spec, key) for key in FACTORS):
         return ()
     product = product_of(spec)
     known = spec.get("ipusPerJobInstance")
@@ -56,42 +56,42 @@ def _alpha5(spec: dict[str, Any], stored: Spec, warnings: list[str]) -> tuple[Er
             f"spec.modelReplicas and spec.ipusPerModelReplica are of 1.0.0-alpha-5: "
             f'{replicas} times {ipus} is spec.ipusPerJobInstance "{product}"'
         )
-    if not given(spec, "jobInstances"):
+    if not is_given(spec, "jobInstances"):
         spec["jobInstances"] = 1
     return alpha5_errors(spec) if known is None else ()
 
 
-def product_of(spec: Spec) -> int | None:
+def product_of(spec: RawSpec) -> int | None:
     """IPUs of one instance by the alpha-5 form; None where it cannot be told."""
     replicas, ipus = (positive(spec.get(key)) for key in FACTORS)
     return None if replicas is None or ipus is None else replicas * ipus
 
 
-def alpha5_errors(spec: Spec) -> tuple[Error, ...]:
+def alpha5_errors(spec: RawSpec) -> tuple[SpecError, ...]:
     """Empty for a spec that does not have this form, too."""
     one, other = FACTORS
-    if not given(spec, one) and not given(spec, other):
+    if not is_given(spec, one) and not is_given(spec, other):
         return ()
     return tuple(
-        wrong(f"spec.{key}", spec[key], NUMBER)
-        if given(spec, key)
-        else Error(f"spec.{key}", f"missing: expected beside spec.{beside}")
+        unexpected_value(f"spec.{key}", spec[key], NUMBER)
+        if is_given(spec, key)
+        else SpecError(f"spec.{key}", f"missing: expected beside spec.{beside}")
         for key, beside in ((one, other), (other, one))
         if positive(spec.get(key)) is None
     )
 
 
-def _workers(spec: dict[str, Any], stored: Spec, warnings: list[str]) -> None:
+def _fill_in_workers(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> None:
     """Three fields say how many workers an instance has. The older spelling stays where it was written, for the same
     reason as the factors."""
     workers = spec.get("workers")
-    if given(spec, _OLDER) and spec[_OLDER] != stored.get(_OLDER):
+    if is_given(spec, _OLDER) and spec[_OLDER] != stored.get(_OLDER):
         warnings.append(f"spec.{_OLDER} is an older spelling of spec.{_WORKERS}: that is filled in")
     if not isinstance(workers, dict):
         return
-    said = {key: positive(spec[key]) for key in (_WORKERS, _OLDER) if given(spec, key)}
+    said = {key: positive(spec[key]) for key in (_WORKERS, _OLDER) if is_given(spec, key)}
     changed = {number for key, number in said.items() if spec[key] != stored.get(key)}
-    if given(workers, "replicas"):
+    if is_given(workers, "replicas"):
         said["replicas"] = count(workers["replicas"])
         if workers["replicas"] != mapping(stored.get("workers")).get("replicas"):
             changed.add(said["replicas"])
@@ -100,21 +100,21 @@ def _workers(spec: dict[str, Any], stored: Spec, warnings: list[str]) -> None:
         numbers = changed
     if len(numbers) != 1 or (number := numbers.pop()) is None:
         return
-    for key in (_WORKERS, _OLDER) if given(spec, _OLDER) else (_WORKERS,):
+    for key in (_WORKERS, _OLDER) if is_given(spec, _OLDER) else (_WORKERS,):
         spec[key] = str(number)
     if workers.get("replicas") != number:
         spec["workers"] = {**workers, "replicas": number}
 
 
-def _restart_policy(spec: dict[str, Any]) -> None:
+def _fill_in_restart_policy(spec: dict[str, Any]) -> None:
     policy = spec.get("restartPolicy")
     if policy is None:
         spec["restartPolicy"] = {"type": RESTART_TYPE, "backOffLimit": BACK_OFF_LIMIT}
     elif isinstance(policy, dict):
         missing: dict[str, Any] = {}
-        if not given(policy, "backOffLimit"):
+        if not is_given(policy, "backOffLimit"):
             missing["backOffLimit"] = BACK_OFF_LIMIT
-        if policy.get("type") == "ExitCode" and not given(policy, "exitCodes"):
+        if policy.get("type") == "ExitCode" and not is_given(policy, "exitCodes"):
             missing["exitCodes"] = EXIT_CODES
         if missing:
             spec["restartPolicy"] = policy | missing

@@ -9,7 +9,7 @@ ERRORS_LIMIT = 24
 
 
 @dataclass(frozen=True)
-class Error:
+class SpecError:
     """path: as in the YAML, ``spec.workers.replicas``. message: what was found there, and what is allowed."""
 
     path: str
@@ -19,7 +19,7 @@ class Error:
         return f"{self.path}: {self.message}"
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """``value`` as JSON, cut."""
     if isinstance(value, (dict, list)):
         return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
@@ -31,14 +31,14 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
-def wrong(path: str, found: object, expected: str) -> Error:
-    return Error(path, f"{shown(found)}: expected {expected}")
+def unexpected_value(path: str, found: object, expected: str) -> SpecError:
+    return SpecError(path, f"{show_value(found)}: expected {expected}")
 
 
-def bounded(errors: Sequence[Error]) -> tuple[Error, ...]:
+def limit_errors(errors: Sequence[SpecError]) -> tuple[SpecError, ...]:
     """Each once, in order; the first of them where there are more than anybody reads."""
     each = tuple(dict.fromkeys(errors))
     if len(each) <= ERRORS_LIMIT:
         return each
     left = len(each) - ERRORS_LIMIT
-    return (*each[:ERRORS_LIMIT], Error("spec", f"{left} more errors like these"))
+    return (*each[:ERRORS_LIMIT], SpecError("spec", f"{left} more errors like these"))

@@ -6,7 +6,7 @@ from typing import Any
 Operation = dict[str, Any]
 
 
-def difference(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> tuple[Operation, ...]:
+def make_patch(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> tuple[Operation, ...]:
     """What makes ``after`` of ``before``, which stands at ``path`` (a JSON pointer). Lists are replaced as a whole."""
     return tuple(_operations(before, after, path))
 

@@ -7,8 +7,8 @@ job (``spec.suspend: false``) is an integration of Kueue's for this kind, or a p
 from collections.abc import Mapping
 from dataclasses import replace
 
-from muster_operator.admission.defaults import Defaulted
-from muster_operator.admission.numbers import Spec, mapping
+from muster_operator.admission.defaults import DefaultedSpec
+from muster_operator.admission.numbers import RawSpec, mapping
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
@@ -19,7 +19,7 @@ def queue_of(metadata: Mapping[str, object]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def queued(found: Defaulted, metadata: Spec) -> Defaulted:
+def suspend_queued(found: DefaultedSpec, metadata: RawSpec) -> DefaultedSpec:
     """Of a job that is created."""
     queue = queue_of(metadata)
     if not queue or found.spec.get("suspend") is True:

@@ -6,7 +6,7 @@ from typing import Any
 
 _POSITIVE = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
-Spec = Mapping[str, Any]  # as it came: any JSON below it
+RawSpec = Mapping[str, Any]  # as it came: any JSON below it
 
 
 def positive(value: object) -> int | None:
@@ -24,6 +24,6 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def given(spec: Mapping[str, Any], key: str) -> bool:
+def is_given(spec: Mapping[str, Any], key: str) -> bool:
     """A null counts as nothing, as for the API server."""
     return spec.get(key) is not None

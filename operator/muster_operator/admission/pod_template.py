@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from muster_operator.admission.errors import Error, wrong
+from muster_operator.admission.errors import SpecError, unexpected_value
 from muster_operator.admission.numbers import mapping
 from muster_operator.resources.config import KUBECTL_AT, MOUNTED_AT
 from muster_operator.resources.template import DEFAULT_CONTAINER
@@ -19,27 +19,27 @@ _CONTAINERS = "spec.workers.template.spec.containers"
 _SPEC = "spec.workers.template.spec"
 
 
-def template_errors(template: object) -> Iterator[Error]:
+def template_errors(template: object) -> Iterator[SpecError]:
     """``template``: spec.workers.template, as it came."""
     path = "spec.workers.template"
     if not isinstance(template, dict):
-        yield wrong(path, template, "a pod template, with spec.containers")
+        yield unexpected_value(path, template, "a pod template, with spec.containers")
         return
     metadata = template.get("metadata")
     if isinstance(metadata, dict):
         for key in ("labels", "annotations"):
             yield from _texts(metadata.get(key), f"{path}.metadata.{key}")
     elif metadata is not None:
-        yield wrong(f"{path}.metadata", metadata, "a mapping, of labels and annotations")
+        yield unexpected_value(f"{path}.metadata", metadata, "a mapping, of labels and annotations")
     spec = template.get("spec")
     if not isinstance(spec, dict):
-        yield Error(_CONTAINERS, "missing: expected at least one container")
+        yield SpecError(_CONTAINERS, "missing: expected at least one container")
         return
     yield from _containers(spec)
     yield from _texts(spec.get("nodeSelector"), f"{_SPEC}.nodeSelector")
 
 
-def launcher_errors(template: object) -> Iterator[Error]:
+def launcher_errors(template: object) -> Iterator[SpecError]:
     """Of a job with a launcher, which is the main container with two mounts more."""
     whole = mapping(template)
     main = mapping(mapping(whole.get("metadata")).get("annotations")).get(DEFAULT_CONTAINER)
@@ -48,38 +48,38 @@ def launcher_errors(template: object) -> Iterator[Error]:
         for where, mount in _each(container.get("volumeMounts"), f"{at}.volumeMounts"):
             place = mount.get("mountPath")
             if isinstance(place, str) and place.rstrip("/") in (MOUNTED_AT, KUBECTL_AT):
-                yield wrong(f"{where}.mountPath", place, "another place: the launcher has its own there")
+                yield unexpected_value(f"{where}.mountPath", place, "another place: the launcher has its own there")
 
 
-def environment_errors(found: object, path: str) -> Iterator[Error]:
+def environment_errors(found: object, path: str) -> Iterator[SpecError]:
     """Of a list of EnvVar."""
     for at, variable in _each(found, path):
         name, value = variable.get("name"), variable.get("value")
         if not isinstance(name, str) or not name or "=" in name:
-            yield wrong(f"{at}.name", name, "the variable's name")
+            yield unexpected_value(f"{at}.name", name, "the variable's name")
         if value is not None and not isinstance(value, str):
-            yield wrong(f"{at}.value", value, "text: put it in quotes")
+            yield unexpected_value(f"{at}.value", value, "text: put it in quotes")
         elif value and variable.get("valueFrom") is not None:
-            yield Error(f"{at}.valueFrom", "expected either value or valueFrom")
+            yield SpecError(f"{at}.valueFrom", "expected either value or valueFrom")
     yield from _not_mappings(found, path)
 
 
-def words_errors(found: object, path: str) -> Iterator[Error]:
+def words_errors(found: object, path: str) -> Iterator[SpecError]:
     """Of a command or its arguments."""
     if found is None:
         return
     if not isinstance(found, list):
-        yield wrong(path, found, "a list of words")
+        yield unexpected_value(path, found, "a list of words")
         return
     for index, word in enumerate(found):
         if not isinstance(word, str):
-            yield wrong(f"{path}[{index}]", word, "text: put it in quotes")
+            yield unexpected_value(f"{path}[{index}]", word, "text: put it in quotes")
 
 
-def _containers(spec: Mapping[str, Any]) -> Iterator[Error]:
+def _containers(spec: Mapping[str, Any]) -> Iterator[SpecError]:
     containers = spec.get("containers")
     if containers is None or containers == []:
-        yield Error(_CONTAINERS, "missing: expected at least one container")
+        yield SpecError(_CONTAINERS, "missing: expected at least one container")
     volumes = spec.get("volumes")
     known: set[str] = set()
     for at, volume in _each(volumes, f"{_SPEC}.volumes"):
@@ -94,10 +94,10 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[Error]:
         yield from _not_mappings(spec.get(key), path)
 
 
-def _container(container: Mapping[str, Any], at: str, volumes: set[str]) -> Iterator[Error]:
+def _container(container: Mapping[str, Any], at: str, volumes: set[str]) -> Iterator[SpecError]:
     image = container.get("image")
     if not isinstance(image, str) or not image or image != image.strip():
-        yield wrong(f"{at}.image", image, "an image, without spaces around it")
+        yield unexpected_value(f"{at}.image", image, "an image, without spaces around it")
     for key in ("command", "args"):
         yield from words_errors(container.get(key), f"{at}.{key}")
     yield from environment_errors(container.get("env"), f"{at}.env")
@@ -105,23 +105,23 @@ def _container(container: Mapping[str, Any], at: str, volumes: set[str]) -> Iter
     for where, mount in _each(mounts, f"{at}.volumeMounts"):
         name, place = mount.get("name"), mount.get("mountPath")
         if not isinstance(name, str) or name not in volumes:
-            yield wrong(f"{where}.name", name, f"a volume of {_SPEC}.volumes")
+            yield unexpected_value(f"{where}.name", name, f"a volume of {_SPEC}.volumes")
         if not isinstance(place, str) or not place or ":" in place:
-            yield wrong(f"{where}.mountPath", place, "a path without :")
+            yield unexpected_value(f"{where}.mountPath", place, "a path without :")
         elif place in places:
-            yield wrong(f"{where}.mountPath", place, "a place of its own: another volume is mounted there")
+            yield unexpected_value(f"{where}.mountPath", place, "a place of its own: another volume is mounted there")
         else:
             places.add(place)
     yield from _not_mappings(mounts, f"{at}.volumeMounts")
 
 
-def _named(found: Mapping[str, Any], at: str, known: set[str]) -> Iterator[Error]:
+def _named(found: Mapping[str, Any], at: str, known: set[str]) -> Iterator[SpecError]:
     """Adds the name to ``known``."""
     name = found.get("name")
     if not isinstance(name, str) or not LABEL.fullmatch(name):
-        yield wrong(f"{at}.name", name, LABEL_WORDS)
+        yield unexpected_value(f"{at}.name", name, LABEL_WORDS)
     elif name in known:
-        yield wrong(f"{at}.name", name, "a name of its own: there is another of this name")
+        yield unexpected_value(f"{at}.name", name, "a name of its own: there is another of this name")
     else:
         known.add(name)
 
@@ -134,21 +134,21 @@ def _each(found: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield f"{path}[{index}]", each
 
 
-def _not_mappings(found: object, path: str) -> Iterator[Error]:
+def _not_mappings(found: object, path: str) -> Iterator[SpecError]:
     """What :func:`_each` passes over."""
     if found is not None and not isinstance(found, list):
-        yield wrong(path, found, "a list of mappings")
+        yield unexpected_value(path, found, "a list of mappings")
     for index, each in enumerate(found) if isinstance(found, list) else ():
         if not isinstance(each, dict):
-            yield wrong(f"{path}[{index}]", each, "a mapping")
+            yield unexpected_value(f"{path}[{index}]", each, "a mapping")
 
 
-def _texts(found: object, path: str) -> Iterator[Error]:
+def _texts(found: object, path: str) -> Iterator[SpecError]:
     if found is None:
         return
     if not isinstance(found, dict):
-        yield wrong(path, found, "a mapping of text to text")
+        yield unexpected_value(path, found, "a mapping of text to text")
         return
     for key, value in found.items():
         if not isinstance(value, str):
-            yield wrong(f"{path}[{key[:63]}]", value, "text: put it in quotes")
+            yield unexpected_value(f"{path}[{key[:63]}]", value, "text: put it in quotes")

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 
 from muster_kube.webhook.review import ALLOWED, AdmissionRequest, BadReview, ReviewAnswer
-from muster_operator.admission.defaults import defaulted
-from muster_operator.admission.errors import Error
-from muster_operator.admission.json_patch import difference
-from muster_operator.admission.kueue import queued
+from muster_operator.admission.defaults import apply_defaults
+from muster_operator.admission.errors import SpecError
+from muster_operator.admission.json_patch import make_patch
+from muster_operator.admission.kueue import suspend_queued
 from muster_operator.admission.numbers import mapping
-from muster_operator.admission.validation import Limits, is_judged, judge
+from muster_operator.admission.validation import SpecLimits, needs_review, review_spec
 from muster_operator.job.types import GROUP, KIND, PLURAL
 
-Tell = Callable[[str, str], None]
+CountReview = Callable[[str, str], None]
 _Object = dict[str, Any]
 _decoder = msgspec.json.Decoder(_Object)
 _decoder_or_null = msgspec.json.Decoder(_Object | None)
@@ -25,48 +25,48 @@ JOB_LIMIT = 3 << 20
 
 
 class Reviewers:
-    """scope: the only namespaces whose jobs are judged; empty: all. tell: which webhook (mutate, validate) answered
-    what (allowed, refused). Raises BadReview for what is no IPUJob."""
+    """scope: the only namespaces whose jobs are judged; empty: all. count: called with which webhook (mutate, validate)
+    answered what (allowed, refused). Raises BadReview for what is no IPUJob."""
 
-    def __init__(self, limits: Limits, scope: Collection[str], tell: Tell) -> None:
+    def __init__(self, limits: SpecLimits, scope: Collection[str], count: CountReview) -> None:
         self._limits = limits
         self._scope = frozenset(scope)
-        self._tell = tell
+        self._counter = count
 
     async def mutate(self, request: AdmissionRequest) -> ReviewAnswer:
         if _is_large(request) and request.operation == "CREATE":
-            return self._told("mutate", too_large())  # not even read
+            return self._count("mutate", refuse_too_large())  # not even read
         job, former = _objects(request)
         spec = job.get("spec")
         if not self._judges(request) or not isinstance(spec, dict):
-            return self._told("mutate", ALLOWED)  # the schema says that there is none
-        found = defaulted(spec, None if former is None else mapping(former.get("spec")))
+            return self._count("mutate", ALLOWED)  # the schema says that there is none
+        found = apply_defaults(spec, None if former is None else mapping(former.get("spec")))
         if found.errors and not mapping(job.get("metadata")).get("deletionTimestamp"):
-            return self._told("mutate", refusal(job, found.errors))
+            return self._count("mutate", refuse_job(job, found.errors))
         if former is None:
-            found = queued(found, mapping(job.get("metadata")))
-        operations = difference(spec, found.spec, "/spec")
-        return self._told("mutate", ReviewAnswer(True, patch=operations, warnings=found.warnings))
+            found = suspend_queued(found, mapping(job.get("metadata")))
+        operations = make_patch(spec, found.spec, "/spec")
+        return self._count("mutate", ReviewAnswer(True, patch=operations, warnings=found.warnings))
 
     async def validate(self, request: AdmissionRequest) -> ReviewAnswer:
         if _is_large(request) and request.operation == "CREATE":
-            return self._told("validate", too_large())
+            return self._count("validate", refuse_too_large())
         job, former = _objects(request)
-        if not self._judges(request) or not is_judged(job, former):
-            return self._told("validate", ALLOWED)
+        if not self._judges(request) or not needs_review(job, former):
+            return self._count("validate", ALLOWED)
         if _is_large(request):
-            return self._told("validate", too_large())
-        found = judge(job, former, self._limits)
+            return self._count("validate", refuse_too_large())
+        found = review_spec(job, former, self._limits)
         if found.errors:
-            return self._told("validate", refusal(job, found.errors))
-        return self._told("validate", ReviewAnswer(True, warnings=found.warnings))
+            return self._count("validate", refuse_job(job, found.errors))
+        return self._count("validate", ReviewAnswer(True, warnings=found.warnings))
 
     def _judges(self, request: AdmissionRequest) -> bool:
         inside = not self._scope or request.namespace in self._scope
         return inside and not request.sub_resource and request.operation in OPERATIONS
 
-    def _told(self, webhook: str, answer: ReviewAnswer) -> ReviewAnswer:
-        self._tell(webhook, "allowed" if answer.allowed else "refused")
+    def _count(self, webhook: str, answer: ReviewAnswer) -> ReviewAnswer:
+        self._counter(webhook, "allowed" if answer.allowed else "refused")
         return answer
 
 
@@ -74,7 +74,7 @@ def _is_large(request: AdmissionRequest) -> bool:
     return memoryview(request.object).nbytes > JOB_LIMIT
 
 
-def too_large() -> ReviewAnswer:
+def refuse_too_large() -> ReviewAnswer:
     return ReviewAnswer(False, 413, "RequestEntityTooLarge", f"the job as JSON: expected at most {JOB_LIMIT} bytes")
 
 
@@ -93,7 +93,7 @@ def _objects(request: AdmissionRequest) -> tuple[_Object, _Object | None]:
     return job, former if request.operation == "UPDATE" else None
 
 
-def refusal(job: _Object, errors: Sequence[Error]) -> ReviewAnswer:
+def refuse_job(job: _Object, errors: Sequence[SpecError]) -> ReviewAnswer:
     """As the API server's own validation answers: kubectl prints each cause on a line of its own."""
     name = mapping(job.get("metadata")).get("name")
     return ReviewAnswer(

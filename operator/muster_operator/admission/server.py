@@ -24,7 +24,7 @@ from muster_kube.webhook.served_certificate import CertificateSource
 from muster_kube.webhook.server import WebhookApp, serve_webhooks
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
 from muster_operator.admission.review import Reviewers
-from muster_operator.admission.validation import Limits
+from muster_operator.admission.validation import SpecLimits
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ CONNECTIONS = 5  # for the certificate only: three watches, and what they lead t
 
 
 @dataclass(frozen=True)
-class Place:
+class WebhookEndpoint:
     """namespace: the operator's. port: 0 is any free one. cert_dir: tls.crt and tls.key that somebody else keeps fresh
     and has trusted; None: made here, kept in a Secret. scope: the only namespaces whose jobs are judged."""
 
@@ -43,22 +43,22 @@ class Place:
     name: str = NAME
     cert_dir: Path | None = None
     scope: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: SpecLimits = field(default_factory=SpecLimits)
 
 
-def called_by(place: Place) -> Collection[str]:
+def certificate_hosts(endpoint: WebhookEndpoint) -> Collection[str]:
     """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
-    hosts = [f"{place.name}.{place.namespace}.svc", f"{place.name}.{place.namespace}.svc.cluster.local"]
+    hosts = [f"{endpoint.name}.{endpoint.namespace}.svc", f"{endpoint.name}.{endpoint.namespace}.svc.cluster.local"]
     try:
-        address = ip_address(place.host)
+        address = ip_address(endpoint.host)
     except ValueError:
-        return [*hosts, place.host]
+        return [*hosts, endpoint.host]
     return hosts if address.is_unspecified else [*hosts, str(address)]
 
 
 @asynccontextmanager
-async def prepared(
-    place: Place, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
+async def prepare_webhooks(
+    endpoint: WebhookEndpoint, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves both webhooks until it is cancelled. Prints ``webhooks on HOST:PORT``. Raises ConfigError, OSError.
 
@@ -67,26 +67,30 @@ async def prepared(
     # connections of its own: whoever submits a job waits for nothing that the operator does
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
         certificates: CertificateSource
-        if place.cert_dir is not None:
-            certificates = CertificateFiles(place.cert_dir)
+        if endpoint.cert_dir is not None:
+            certificates = CertificateFiles(endpoint.cert_dir)
         else:
-            trusting = [mutating_webhook_path(place.name), validating_webhook_path(place.name)]
-            certificates = CertificateSecret(client, place.namespace, place.name, called_by(place), trusting=trusting)
-        bound = bind_socket(place.host, place.port)
+            trusting = [mutating_webhook_path(endpoint.name), validating_webhook_path(endpoint.name)]
+            certificates = CertificateSecret(
+                client, endpoint.namespace, endpoint.name, certificate_hosts(endpoint), trusting=trusting
+            )
+        bound = bind_socket(endpoint.host, endpoint.port)
         with closing(bound):
-            yield _serve(place, certificates, bound, registry)
+            yield _serve(endpoint, certificates, bound, registry)
 
 
 async def _serve(
-    place: Place, certificates: CertificateSource, bound: socket.socket, registry: CollectorRegistry
+    endpoint: WebhookEndpoint, certificates: CertificateSource, bound: socket.socket, registry: CollectorRegistry
 ) -> None:
     reviews = count_reviews(registry)
-    tell_certificate(registry, certificates)
-    reviewers = Reviewers(place.limits, place.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc())
+    export_certificate_left(registry, certificates)
+    reviewers = Reviewers(
+        endpoint.limits, endpoint.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc()
+    )
     host, port = bound.getsockname()[:2]
     print(f"webhooks on {host}:{port}", flush=True)
-    if place.scope:
-        log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(place.scope))
+    if endpoint.scope:
+        log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(endpoint.scope))
     webhooks = WebhookApp({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
     await serve_webhooks(webhooks, certificates, bound)
 
@@ -105,6 +109,6 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
     return reviews
 
 
-def tell_certificate(registry: CollectorRegistry, certificates: CertificateSource) -> None:
+def export_certificate_left(registry: CollectorRegistry, certificates: CertificateSource) -> None:
     gauge = Gauge("muster_operator_certificate_left_seconds", "Until the webhooks' certificate ends", registry=registry)
     gauge.set_function(lambda: certificates.left_s)

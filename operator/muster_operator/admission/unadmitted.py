@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from muster_operator.admission.defaults import defaulted
-from muster_operator.admission.validation import Limits, validate
-from muster_operator.job.types import IPUJob, Spec
+from muster_operator.admission.defaults import apply_defaults
+from muster_operator.admission.validation import SpecLimits, validate
+from muster_operator.job.types import IPUJob, IPUJobSpec
 
 
-class SecondLook:
-    def __init__(self, limits: Limits) -> None:
+class UnadmittedReview:
+    def __init__(self, limits: SpecLimits) -> None:
         self._limits = limits
 
     def complete(self, job: IPUJob) -> IPUJob:
@@ -22,7 +22,7 @@ class SecondLook:
         if not any(isinstance(each, UnsetType) for each in left_out) and all(isinstance(e, UnsetType) for e in older):
             return job
         try:
-            meant = msgspec.convert(defaulted(_as_json(spec)).spec, type=Spec)
+            meant = msgspec.convert(apply_defaults(_as_json(spec)).spec, type=IPUJobSpec)
         except msgspec.ValidationError:
             return job  # it is not admitted; see wrong()
         return msgspec.structs.replace(job, spec=meant)
@@ -32,7 +32,7 @@ class SecondLook:
         return tuple(dict.fromkeys(map(str, validate(job, self._limits))))
 
 
-def _as_json(spec: Spec) -> dict[str, Any]:
+def _as_json(spec: IPUJobSpec) -> dict[str, Any]:
     """As the webhooks get it: with lists, where to_builtins leaves tuples."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec))
     return found

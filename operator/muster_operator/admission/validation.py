@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from muster_operator.admission.defaults import FACTORS, NUMBER, alpha5_errors, defaulted, product_of
-from muster_operator.admission.errors import Error, bounded, shown, wrong
+from muster_operator.admission.defaults import FACTORS, NUMBER, alpha5_errors, apply_defaults, product_of
+from muster_operator.admission.errors import SpecError, limit_errors, show_value, unexpected_value
 from muster_operator.admission.health_policy import health_errors, health_warnings
-from muster_operator.admission.numbers import Spec, count, given, mapping, positive
+from muster_operator.admission.numbers import RawSpec, count, is_given, mapping, positive
 from muster_operator.admission.pod_template import environment_errors, launcher_errors, template_errors, words_errors
 from muster_operator.job import names
 from muster_operator.job.types import EXIT_CODES, INSTANCES_LIMIT, IPUJob
@@ -31,7 +31,7 @@ PODS_LIMIT = 5000
 
 
 @dataclass(frozen=True)
-class Limits:
+class SpecLimits:
     """max_ipus: of one partition, a power of two. max_pods: workers of one job."""
 
     max_ipus: int = 64
@@ -39,132 +39,132 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Judged:
-    errors: tuple[Error, ...] = ()
+class SpecReview:
+    errors: tuple[SpecError, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-def is_judged(job: Spec, former: Spec | None) -> bool:
+def needs_review(job: RawSpec, former: RawSpec | None) -> bool:
     """Not where only its metadata changes, nor while it is being deleted: no finaliser is ever held on to."""
     if former is None:
         return True
-    return not given(mapping(job.get("metadata")), "deletionTimestamp") and job.get("spec") != former.get("spec")
+    return not is_given(mapping(job.get("metadata")), "deletionTimestamp") and job.get("spec") != former.get("spec")
 
 
-def judge(job: Spec, former: Spec | None, limits: Limits) -> Judged:
+def review_spec(job: RawSpec, former: RawSpec | None, limits: SpecLimits) -> SpecReview:
     """A whole job as it came, and what is stored of it when it is updated. What is wrong with the stored one already is
     no reason to refuse a change of something else."""
-    if not is_judged(job, former):
-        return Judged()
+    if not needs_review(job, former):
+        return SpecReview()
     spec, metadata = mapping(job.get("spec")), mapping(job.get("metadata"))
     if former is None:
-        return Judged(bounded([*_job(metadata, spec, limits)]), tuple(_warnings(spec)))
+        return SpecReview(limit_errors([*_find_errors(metadata, spec, limits)]), tuple(_find_warnings(spec)))
     before = mapping(former.get("spec"))
-    known = set(_job(metadata, before, limits))
-    found = [error for error in _job(metadata, spec, limits) if error not in known]
-    return Judged(bounded([*_changes(before, spec), *found]), tuple(_warnings(spec)))
+    known = set(_find_errors(metadata, before, limits))
+    found = [error for error in _find_errors(metadata, spec, limits) if error not in known]
+    return SpecReview(limit_errors([*_check_changes(before, spec), *found]), tuple(_find_warnings(spec)))
 
 
-def validate(job: IPUJob, limits: Limits) -> tuple[Error, ...]:
+def validate(job: IPUJob, limits: SpecLimits) -> tuple[SpecError, ...]:
     """The operator's own look at a stored job: no webhook need have seen its last update."""
-    spec = defaulted(msgspec.json.decode(msgspec.json.encode(job.spec)))  # lists again, as they came
-    return bounded([*spec.errors, *_job({"name": job.metadata.name}, spec.spec, limits)])
+    spec = apply_defaults(msgspec.json.decode(msgspec.json.encode(job.spec)))  # lists again, as they came
+    return limit_errors([*spec.errors, *_find_errors({"name": job.metadata.name}, spec.spec, limits)])
 
 
-def _job(metadata: Spec, spec: Spec, limits: Limits) -> Iterator[Error]:
-    yield from _numbers(spec, limits)
-    yield from _name(metadata, spec)
-    yield from _mode(spec)
-    yield from _policies(spec)
+def _find_errors(metadata: RawSpec, spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
+    yield from _check_numbers(spec, limits)
+    yield from _check_name(metadata, spec)
+    yield from _check_mode(spec)
+    yield from _check_policies(spec)
     yield from health_errors(spec)
     workers = mapping(spec.get("workers"))
-    yield from _strategy(workers.get("strategy"))
+    yield from _check_strategy(workers.get("strategy"))
     yield from template_errors(workers.get("template"))
-    if given(spec, "launcher") or given(spec, "interactive"):
+    if is_given(spec, "launcher") or is_given(spec, "interactive"):
         yield from launcher_errors(workers.get("template"))
 
 
-def _numbers(spec: Spec, limits: Limits) -> Iterator[Error]:
+def _check_numbers(spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
     yield from alpha5_errors(spec)
     instances, ipus = _instances(spec), positive(spec.get("ipusPerJobInstance"))
     if instances is None:
-        yield wrong("spec.jobInstances", spec.get("jobInstances"), f"a number from 0 to {INSTANCES_LIMIT}")
+        yield unexpected_value("spec.jobInstances", spec.get("jobInstances"), f"a number from 0 to {INSTANCES_LIMIT}")
     if ipus is None or ipus & (ipus - 1) or ipus > limits.max_ipus:
-        yield _no_size(spec, limits)
+        yield _size_error(spec, limits)
         ipus = None
     product = product_of(spec)
     if ipus is not None and product not in (None, ipus):
-        yield Error(
+        yield SpecError(
             "spec.ipusPerJobInstance",
             f'"{ipus}": expected modelReplicas times ipusPerModelReplica, "{product}", or those two left out',
         )
     each = spec.get("modelReplicasPerWorker")
     if each is not None and positive(each) is None:
-        yield wrong("spec.modelReplicasPerWorker", each, NUMBER)
-    yield from _same_workers(spec)
+        yield unexpected_value("spec.modelReplicasPerWorker", each, NUMBER)
+    yield from _check_workers(spec)
     workers = positive(spec.get("workersPerJobInstance"))
     if workers is None:
         return
     if ipus is not None and ipus % workers:
-        yield Error(
+        yield SpecError(
             "spec.workersPerJobInstance",
             f'"{workers}": expected a divisor of spec.ipusPerJobInstance, "{ipus}": each worker gets an equal share',
         )
     if instances is not None and instances * workers > limits.max_pods:
-        yield Error(
+        yield SpecError(
             "spec.jobInstances",
             f"{instances} of {workers} workers: expected at most {limits.max_pods} workers in all",
         )
 
 
-def _same_workers(spec: Spec) -> Iterator[Error]:
+def _check_workers(spec: RawSpec) -> Iterator[SpecError]:
     """Three fields say how many workers an instance has."""
     said, older = spec.get("workersPerJobInstance"), spec.get("workerPerJobInstance")
     replicas = mapping(spec.get("workers")).get("replicas")
     if positive(said) is None and (said is not None or (older is None and replicas is None)):
-        yield wrong("spec.workersPerJobInstance", said, NUMBER)
+        yield unexpected_value("spec.workersPerJobInstance", said, NUMBER)
     if older is not None and positive(older) is None:
-        yield wrong("spec.workerPerJobInstance", older, NUMBER)
+        yield unexpected_value("spec.workerPerJobInstance", older, NUMBER)
     elif older is not None and older != said and positive(said) is not None:
-        yield Error("spec.workerPerJobInstance", _differs(older, "spec.workersPerJobInstance", said))
+        yield SpecError("spec.workerPerJobInstance", _describe_difference(older, "spec.workersPerJobInstance", said))
     if replicas is not None and count(replicas) is None:
-        yield wrong("spec.workers.replicas", replicas, "a number from 1")
+        yield unexpected_value("spec.workers.replicas", replicas, "a number from 1")
     elif replicas is not None and positive(said) not in (None, replicas):
-        yield Error("spec.workersPerJobInstance", _differs(said, "spec.workers.replicas", replicas))
+        yield SpecError("spec.workersPerJobInstance", _describe_difference(said, "spec.workers.replicas", replicas))
     elif replicas is not None and said is None and positive(older) not in (None, replicas):
-        yield Error("spec.workerPerJobInstance", _differs(older, "spec.workers.replicas", replicas))
+        yield SpecError("spec.workerPerJobInstance", _describe_difference(older, "spec.workers.replicas", replicas))
 
 
-def _differs(found: object, other: str, value: object) -> str:
-    return f"{shown(found)} where {other} is {shown(value)}: expected the same, or one of them only"
+def _describe_difference(found: object, other: str, value: object) -> str:
+    return f"{show_value(found)} where {other} is {show_value(value)}: expected the same, or one of them only"
 
 
-def _instances(spec: Spec) -> int | None:
+def _instances(spec: RawSpec) -> int | None:
     found = spec.get("jobInstances")
     if not isinstance(found, int) or isinstance(found, bool):
         return None
     return found if 0 <= found <= INSTANCES_LIMIT else None
 
 
-def _no_size(spec: Spec, limits: Limits) -> Error:
+def _size_error(spec: RawSpec, limits: SpecLimits) -> SpecError:
     found = spec.get("ipusPerJobInstance")
     expected = f'a power of two from "1" to "{limits.max_ipus}", as text'
     if found is not None and found == str(product_of(spec)):
-        factors = " times ".join(f"{key} {shown(spec[key])}" for key in FACTORS)
-        return Error("spec.ipusPerJobInstance", f"{shown(found)}, {factors}: expected {expected}")
-    return wrong("spec.ipusPerJobInstance", found, expected)
+        factors = " times ".join(f"{key} {show_value(spec[key])}" for key in FACTORS)
+        return SpecError("spec.ipusPerJobInstance", f"{show_value(found)}, {factors}: expected {expected}")
+    return unexpected_value("spec.ipusPerJobInstance", found, expected)
 
 
-def _name(metadata: Spec, spec: Spec) -> Iterator[Error]:
+def _check_name(metadata: RawSpec, spec: RawSpec) -> Iterator[SpecError]:
     """Its pods' names, the longest of which is that of the worker with the highest index."""
     name = metadata.get("name")
     if not name and (base := metadata.get("generateName")) and isinstance(base, str):
         name = base + "x" * _GENERATED
     if not isinstance(name, str) or not name:
-        yield wrong("metadata.name", name, "a name")
+        yield unexpected_value("metadata.name", name, "a name")
         return
     if not _HOST.fullmatch(name):
-        yield wrong(
+        yield unexpected_value(
             "metadata.name", name, "a letter, then letters (a-z), numbers and -, not ending in -: its pods are hosts"
         )
     pods = (_instances(spec) or 1) * (positive(spec.get("workersPerJobInstance")) or 1)
@@ -172,29 +172,31 @@ def _name(metadata: Spec, spec: Spec) -> Iterator[Error]:
     if len(longest) > HOST_LIMIT:
         ending = longest[len(name) :]
         room = HOST_LIMIT - len(ending)
-        yield wrong(
+        yield unexpected_value(
             "metadata.name", name, f"at most {room} characters: with {ending} a pod's name ends at {HOST_LIMIT}"
         )
 
 
-def _mode(spec: Spec) -> Iterator[Error]:
+def _check_mode(spec: RawSpec) -> Iterator[SpecError]:
     launcher, interactive = spec.get("launcher"), spec.get("interactive")
     if launcher is not None and interactive is not None:
-        yield Error("spec.interactive", "expected either launcher or interactive: a session starts nothing by itself")
+        yield SpecError(
+            "spec.interactive", "expected either launcher or interactive: a session starts nothing by itself"
+        )
     if interactive is not None and count(ttl := mapping(interactive).get("ttl")) is None:
-        yield wrong("spec.interactive.ttl", ttl, "a number of seconds from 1")
+        yield unexpected_value("spec.interactive.ttl", ttl, "a number of seconds from 1")
     if launcher is not None:
         command = mapping(launcher).get("command")
         if command is None or command == []:
-            yield Error("spec.launcher.command", "missing: expected at least one word")
+            yield SpecError("spec.launcher.command", "missing: expected at least one word")
         yield from words_errors(command, "spec.launcher.command")
         yield from environment_errors(mapping(launcher).get("env"), "spec.launcher.env")
 
 
-def _policies(spec: Spec) -> Iterator[Error]:
+def _check_policies(spec: RawSpec) -> Iterator[SpecError]:
     codes = mapping(spec.get("restartPolicy")).get("exitCodes")
     if codes is not None and not _are_exit_codes(codes):
-        yield wrong(
+        yield unexpected_value(
             "spec.restartPolicy.exitCodes",
             codes,
             "exit codes from 1 to 255 and ranges of them, the lower number first, as 1,3,128-255",
@@ -211,46 +213,50 @@ def _are_exit_codes(codes: object) -> bool:
     return True
 
 
-def _strategy(strategy: object) -> Iterator[Error]:
+def _check_strategy(strategy: object) -> Iterator[SpecError]:
     rolling = mapping(mapping(strategy).get("rollingUpdate"))
-    bounds = {key: rolling[key] for key in ("maxSurge", "maxUnavailable") if given(rolling, key)}
+    bounds = {key: rolling[key] for key in ("maxSurge", "maxUnavailable") if is_given(rolling, key)}
     for key, value in bounds.items():
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PODS_LIMIT
         if not whole and not (isinstance(value, str) and _SHARE.fullmatch(value)):
-            yield wrong(f"spec.workers.strategy.rollingUpdate.{key}", value, f'0 to {PODS_LIMIT}, or as "25%"')
+            yield unexpected_value(
+                f"spec.workers.strategy.rollingUpdate.{key}", value, f'0 to {PODS_LIMIT}, or as "25%"'
+            )
     if len(bounds) == 2 and all(value in (0, "0%") for value in bounds.values()):
-        yield Error("spec.workers.strategy.rollingUpdate", "maxSurge and maxUnavailable are 0: expected one to be more")
+        yield SpecError(
+            "spec.workers.strategy.rollingUpdate", "maxSurge and maxUnavailable are 0: expected one to be more"
+        )
 
 
-def _changes(before: Spec, after: Spec) -> Iterator[Error]:
+def _check_changes(before: RawSpec, after: RawSpec) -> Iterator[SpecError]:
     """What only a suspended job may change: its partitions and pods are made to it."""
     if before.get("suspend") is True:
         return
-    old = defaulted(before).spec
+    old = apply_defaults(before).spec
     for key in ("ipusPerJobInstance", "workersPerJobInstance"):
         if old.get(key) != after.get(key):
-            yield _fixed(f"spec.{key}", f"{shown(after.get(key))} instead of {shown(old.get(key))}")
+            yield _fixed_error(f"spec.{key}", f"{show_value(after.get(key))} instead of {show_value(old.get(key))}")
     for key in ("launcher", "interactive"):
-        if given(old, key) != given(after, key):
-            yield _fixed(f"spec.{key}", "added" if given(after, key) else "taken away")
-    if given(old, "launcher") and given(after, "launcher") and old["launcher"] != after["launcher"]:
-        yield _fixed("spec.launcher", "changed")
-    with_launcher = given(old, "launcher") or given(old, "interactive")
+        if is_given(old, key) != is_given(after, key):
+            yield _fixed_error(f"spec.{key}", "added" if is_given(after, key) else "taken away")
+    if is_given(old, "launcher") and is_given(after, "launcher") and old["launcher"] != after["launcher"]:
+        yield _fixed_error("spec.launcher", "changed")
+    with_launcher = is_given(old, "launcher") or is_given(old, "interactive")
     if after.get("suspend") is True:
         return  # Kueue takes a job back, and what it had put into the template, by one update
     if with_launcher and mapping(old.get("workers")).get("template") != mapping(after.get("workers")).get("template"):
-        yield _fixed("spec.workers.template", "changed, under a launcher that runs with all workers or none")
+        yield _fixed_error("spec.workers.template", "changed, under a launcher that runs with all workers or none")
 
 
-def _fixed(path: str, what: str) -> Error:
-    return Error(path, f"{what}: expected only while the job is suspended (spec.suspend: true)")
+def _fixed_error(path: str, what: str) -> SpecError:
+    return SpecError(path, f"{what}: expected only while the job is suspended (spec.suspend: true)")
 
 
-def _warnings(spec: Spec) -> Iterator[str]:
+def _find_warnings(spec: RawSpec) -> Iterator[str]:
     policy = mapping(spec.get("restartPolicy"))
     kind: Any = policy.get("type")
-    if given(policy, "exitCodes") and kind != "ExitCode":
-        yield f"spec.restartPolicy.exitCodes: means nothing with type {shown(kind)}"
+    if is_given(policy, "exitCodes") and kind != "ExitCode":
+        yield f"spec.restartPolicy.exitCodes: means nothing with type {show_value(kind)}"
     if spec.get("cleanPodPolicy") == "All" and kind not in (None, "Never"):
-        yield f"spec.cleanPodPolicy All: a job that has ended does not restart, whatever type {shown(kind)} says"
+        yield f"spec.cleanPodPolicy All: a job that has ended does not restart, whatever type {show_value(kind)} says"
     yield from health_warnings(spec)

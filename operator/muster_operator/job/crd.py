@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from muster_operator.job.types import GROUP, KIND, PLURAL, VERSION, Spec, Status
+from muster_operator.job.types import GROUP, KIND, PLURAL, VERSION, IPUJobSpec, IPUJobStatus
 
 Schema = dict[str, Any]
 _Path = tuple[str, ...]
@@ -77,8 +77,9 @@ def definition() -> Schema:
 
 def schema() -> Schema:
     """Of a whole IPUJob."""
-    _, types = msgspec.json.schema_components([Spec, Status])
-    spec, status = (_structural(types[name], types, (name.lower(),)) for name in ("Spec", "Status"))
+    _, types = msgspec.json.schema_components([IPUJobSpec, IPUJobStatus])
+    spec = _structural(types[IPUJobSpec.__name__], types, ("spec",))
+    status = _structural(types[IPUJobStatus.__name__], types, ("status",))
     spec["allOf"] = [{"required": AFTER_DEFAULTING}]
     status["default"] = {}  # so that launcherStatus has its default from the first moment
     return {

@@ -9,36 +9,36 @@ from collections.abc import Iterable
 
 from muster_kube.api import times
 from muster_operator.job import pod_outcome
-from muster_operator.job.snapshot import JobPod, Seen
+from muster_operator.job.snapshot import JobPod, Snapshot
 
 LOST = "was lost with node"
 FORCED_AFTER_S = 30.0  # beyond the end of its grace period, for a kubelet that is only slow
 
 
-def is_lost(pod: JobPod, seen: Seen) -> bool:
+def is_lost(pod: JobPod, snapshot: Snapshot) -> bool:
     """It has not ended, and will not be heard of."""
-    bad = seen.bad_nodes.get(pod.spec.node_name)
+    bad = snapshot.bad_nodes.get(pod.spec.node_name)
     if bad is None or pod_outcome.has_ended(pod):
         return False
     return bad.kind == "Gone" or (bad.kind == "NotReady" and bool(pod.metadata.deletion_timestamp))
 
 
-def why(pod: JobPod, seen: Seen) -> str:
-    return pod_outcome.bounded(
-        f"pod {pod.metadata.name} {LOST} {pod.spec.node_name}: {seen.bad_nodes[pod.spec.node_name].what}"
+def describe_loss(pod: JobPod, snapshot: Snapshot) -> str:
+    return pod_outcome.shorten(
+        f"pod {pod.metadata.name} {LOST} {pod.spec.node_name}: {snapshot.bad_nodes[pod.spec.node_name].what}"
     )
 
 
-def forced_at(pod: JobPod, seen: Seen) -> float | None:
+def force_delete_at(pod: JobPod, snapshot: Snapshot) -> float | None:
     """From when on it may be taken away by force, in seconds since the epoch; None: never."""
-    bad = seen.bad_nodes.get(pod.spec.node_name)
+    bad = snapshot.bad_nodes.get(pod.spec.node_name)
     if bad is None or bad.kind == "Faulty":
         return None
     if bad.kind == "Gone":
-        return seen.now
+        return snapshot.now
     # a deletionTimestamp is when the grace period ends
     return times.seconds(pod.metadata.deletion_timestamp) + FORCED_AFTER_S if pod.metadata.deletion_timestamp else None
 
 
-def next_forced(pods: Iterable[JobPod], seen: Seen) -> list[float | None]:
-    return [forced_at(pod, seen) for pod in pods] if seen.bad_nodes else []
+def force_delete_times(pods: Iterable[JobPod], snapshot: Snapshot) -> list[float | None]:
+    return [force_delete_at(pod, snapshot) for pod in pods] if snapshot.bad_nodes else []

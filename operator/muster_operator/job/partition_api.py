@@ -2,13 +2,13 @@
 
 Ours: the original's routes and the tracker's format are not public.
 
-``PUT /partitions/NAME`` with a :class:`Wish` makes it or takes it over (idempotent; the same attempt returns it
-unchanged, a higher one resets it once); 200 with an :class:`Entry` that is active, 202 with one that is being made.
-``DELETE /partitions/NAME?job=UID``: 200 gone (or never there), 202 under way. Else a :class:`Refusal` with 400, 401,
-403, 409 or 503. All need the bearer token of an account that may use them.
+``PUT /partitions/NAME`` with a :class:`PartitionRequest` makes it or takes it over (idempotent; the same attempt
+returns it unchanged, a higher one resets it once); 200 with a :class:`PartitionEntry` that is active, 202 with one that
+is being made. ``DELETE /partitions/NAME?job=UID``: 200 gone (or never there), 202 under way. Else a
+:class:`PartitionRefusal` with 400, 401, 403, 409 or 503. All need the bearer token of an account that may use them.
 
-The tracker has a key for each partition, its value one line of JSON, an :class:`Entry`. Whoever waits watches it: no
-answer has to be asked for again.
+The tracker has a key for each partition, its value one line of JSON, a :class:`PartitionEntry`. Whoever waits watches
+it: no answer has to be asked for again.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ from typing import Literal
 
 import msgspec
 
-State = Literal["creating", "active", "deleting"]
-Why = Literal["NotOurs", "NoRoom", "OldAttempt", "Unreachable", "Invalid", "Refused", "Full"]
+PartitionState = Literal["creating", "active", "deleting"]
+RefusalReason = Literal["NotOurs", "NoRoom", "OldAttempt", "Unreachable", "Invalid", "Refused", "Full"]
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class PartitionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """job: its uid; name and namespace: the job's; size: IPUs; gcds: workers of the instance."""
 
     job: str
@@ -32,7 +32,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     gcds: int
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PartitionEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A partition as the tracker has it, and as the proxy answers. controller: ``host:port`` as V-IPU clients reach it;
     selector: ``key=value`` of the nodes that reach its IPUs; since: of the state, RFC 3339; message: why it is so.
     reset: creating means that what V-IPU has is to be reset first. An entry that names.is_parked
@@ -48,22 +48,22 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     gcds: int = 1
     controller: str = ""
     selector: str = ""
-    state: State = "creating"
+    state: PartitionState = "creating"
     since: str = ""
     message: str = ""
     reset: bool = False
     ipus: str = ""
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PartitionRefusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """why: NotOurs (another job's), NoRoom, OldAttempt, Unreachable (no V-IPU controller answers), Invalid (the wish),
     Refused (V-IPU said no), Full (the tracker is)."""
 
-    why: Why
+    why: RefusalReason
     message: str
 
 
-class Query(msgspec.Struct, frozen=True, rename="camel"):
+class PartitionCapacity(msgspec.Struct, frozen=True, rename="camel"):
     """The answer to ``POST /query {"size": n}``; field names as published."""
 
     available: bool
@@ -79,7 +79,7 @@ def ipus_text(ipus: Iterable[tuple[str, int]]) -> str:
     return " ".join(f"{machine}/{','.join(map(str, indices))}" for machine, indices in by_machine.items())
 
 
-def ipus_of(entry: Entry) -> frozenset[tuple[str, int]]:
+def ipus_of(entry: PartitionEntry) -> frozenset[tuple[str, int]]:
     """What :func:`ipus_text` wrote; what is no such text is left out."""
     return frozenset(
         (machine, int(index))

@@ -15,7 +15,7 @@ _LAST_WORDS = 400  # characters of a container's message: of a log the end says 
 
 
 @dataclass(frozen=True)
-class End:
+class AttemptEnd:
     """How an attempt ended. why: empty of a success. pods: those that failed."""
 
     success: bool
@@ -23,7 +23,7 @@ class End:
     pods: tuple[JobPod, ...] = ()
 
 
-def bounded(text: str, limit: int = LIMIT) -> str:
+def shorten(text: str, limit: int = LIMIT) -> str:
     """On one line."""
     found = " ".join(text.split())
     return found if len(found) <= limit else found[: limit - 1] + "…"
@@ -33,11 +33,11 @@ def has_ended(pod: JobPod) -> bool:
     return pod.status.phase in (FAILED, SUCCEEDED)
 
 
-def failed(pods: Iterable[JobPod]) -> list[JobPod]:
+def failed_pods(pods: Iterable[JobPod]) -> list[JobPod]:
     return [pod for pod in pods if pod.status.phase == FAILED]
 
 
-def codes(pod: JobPod) -> tuple[int, ...]:
+def exit_codes(pod: JobPod) -> tuple[int, ...]:
     """Exit codes of a pod that failed, its init containers' first; a signal without one as a shell would say it."""
     status = pod.status
     found = [
@@ -48,7 +48,7 @@ def codes(pod: JobPod) -> tuple[int, ...]:
     return tuple(found) or (KILLED,)
 
 
-def why(pod: JobPod) -> str:
+def describe_failure(pod: JobPod) -> str:
     """Of a pod that failed. What ended the pod as a whole (an eviction) comes before what its containers said of it."""
     status = pod.status
     said = []
@@ -58,11 +58,11 @@ def why(pod: JobPod) -> str:
         ("init container", status.init_container_statuses),
         ("container", status.container_statuses),
     ):
-        said += [_container(what, each) for each in statuses if _has_failed(each)]
+        said += [_describe_container(what, each) for each in statuses if _has_failed(each)]
     if not said:
         said.append(status.message or "its phase is Failed, and nothing says why")
     where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
-    return bounded(f"pod {pod.metadata.name}{where} failed: {'; '.join(said)}")
+    return shorten(f"pod {pod.metadata.name}{where} failed: {'; '.join(said)}")
 
 
 def _has_failed(status: ContainerStatus) -> bool:
@@ -70,12 +70,12 @@ def _has_failed(status: ContainerStatus) -> bool:
     return ended is not None and (ended.exit_code != 0 or ended.signal != 0)
 
 
-def _container(what: str, status: ContainerStatus) -> str:
+def _describe_container(what: str, status: ContainerStatus) -> str:
     ended = status.state.terminated or ContainerTerminated()
     text = f"{what} {status.name} ended with exit code {ended.exit_code}"
     number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
     if number:
-        text += f" ({_signal(number)})"
+        text += f" ({_signal_name(number)})"
     # Error is what every other exit code is called
     if ended.reason and ended.reason != "Error":
         text += f", {ended.reason}"
@@ -85,7 +85,7 @@ def _container(what: str, status: ContainerStatus) -> str:
     return f"{text}: {said}" if said else text
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

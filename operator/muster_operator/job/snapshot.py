@@ -8,8 +8,8 @@ from typing import Any, Literal
 from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.pods import PodPlacement, PodProgress
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
-from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.job.types import Status
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
+from muster_operator.job.types import IPUJobStatus
 
 # --- what is there
 
@@ -30,7 +30,7 @@ class OwnedObject(Api, frozen=True):
 
 
 @dataclass(frozen=True)
-class Placeable:
+class NodeCapacity:
     """nodes: that a worker of this job could go to by labels (its own and the controllers'), Ready and schedulable;
     healthy: those of them that carry no taint of ours, and that this job does not avoid; avoided: those that it does
     and that would be healthy."""
@@ -41,7 +41,7 @@ class Placeable:
 
 
 @dataclass(frozen=True)
-class BadNode:
+class NodeProblem:
     """A node that is no place for a pod: it carries a taint of ours, is not Ready, or is gone. what: for people."""
 
     kind: Literal["Faulty", "NotReady", "Gone"]
@@ -49,35 +49,35 @@ class BadNode:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """now: seconds since the epoch. pods and objects: ours, by name and by (kind, name). foreign: what stands in the
     way under a name of ours and belongs to others, by (kind, name): whose it is. refused: what the API server did
     not take of late, likewise: why. entries: the tracker's of this job, by partition name; refusals: the proxy's last
-    ones, likewise. placeable: None while nodes are not watched.
+    ones, likewise. node_capacity: None while nodes are not watched.
 
     bad_nodes: by name, of those under its pods; bad_ipus: by partition name, what is wrong with IPUs of it, for people;
     room: how many partitions more of its size there is room for, None: nobody has asked of late.
 
-    asked: its requests in NodeHealths, by node and id, with their answers once they are final; None: not known yet.
-    unasked: nodes that could not be asked of late, and why."""
+    requests: its own in NodeHealths, by node and id, with their answers once they are final; None: not known yet.
+    failed_requests: nodes that could not be asked of late, and why."""
 
     now: float
     pods: Mapping[str, JobPod] = field(default_factory=dict)
     objects: Mapping[tuple[str, str], OwnedObject] = field(default_factory=dict)
     foreign: Mapping[tuple[str, str], str] = field(default_factory=dict)
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    entries: Mapping[str, Entry] = field(default_factory=dict)
-    refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    placeable: Placeable | None = None
-    bad_nodes: Mapping[str, BadNode] = field(default_factory=dict)
+    entries: Mapping[str, PartitionEntry] = field(default_factory=dict)
+    refusals: Mapping[str, PartitionRefusal] = field(default_factory=dict)
+    node_capacity: NodeCapacity | None = None
+    bad_nodes: Mapping[str, NodeProblem] = field(default_factory=dict)
     bad_ipus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     room: int | None = None
-    asked: Mapping[str, Mapping[str, RequestAnswer | None]] | None = None
-    unasked: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, Mapping[str, RequestAnswer | None]] | None = None
+    failed_requests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Setup:
+class JobSetup:
     """How this installation runs jobs. launcher_image: of the init container that waits for workers and brings kubectl
     (kubectl_version, which scripts of the original set, has no effect).
     btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
@@ -116,12 +116,12 @@ class AddFinalizer:
 
 
 @dataclass(frozen=True)
-class DropFinalizer:
+class RemoveFinalizer:
     pass
 
 
 @dataclass(frozen=True)
-class Make:
+class CreateObject:
     """Create ``body``; where something of that name is there and not ours, leave it and remember it as foreign."""
 
     kind: str
@@ -130,7 +130,7 @@ class Make:
 
 
 @dataclass(frozen=True)
-class Change:
+class PatchObject:
     """Bring an object of ours to ``body`` (a merge patch), after a scale for example."""
 
     kind: str
@@ -139,7 +139,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class RemovePod:
+class DeletePod:
     """By uid, so that a younger one of that name is safe. grace_s: None leaves it to the pod."""
 
     name: str
@@ -148,16 +148,9 @@ class RemovePod:
 
 
 @dataclass(frozen=True)
-class RemoveObject:
-    kind: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True)
 class TakePartitions:
     """Ask the proxy for these, by instance: all at once or none where ``together`` is true (the proxy is asked for room
-    first). attempt: see partitions.Wish."""
+    first). attempt: see partition_api.PartitionRequest."""
 
     instances: tuple[int, ...]
     attempt: int
@@ -174,14 +167,14 @@ class FreePartition:
 
 
 @dataclass(frozen=True)
-class AskRoom:
-    """How many partitions more of that size there is room for: the answer is Seen.room for a while."""
+class QueryCapacity:
+    """How many partitions more of that size there is room for: the answer is Snapshot.room for a while."""
 
     size: int
 
 
 @dataclass(frozen=True)
-class AskNode:
+class RequestChecks:
     """Let the node's agent carry out ``request``. Asking for what stands there changes nothing."""
 
     node: str
@@ -202,7 +195,7 @@ class DeleteJob:
 
 
 @dataclass(frozen=True)
-class Tell:
+class RecordEvent:
     """An Event on the job. type: Normal or Warning."""
 
     type: str
@@ -212,29 +205,28 @@ class Tell:
 
 Action = (
     AddFinalizer
-    | DropFinalizer
-    | Make
-    | Change
-    | RemovePod
-    | RemoveObject
+    | RemoveFinalizer
+    | CreateObject
+    | PatchObject
+    | DeletePod
     | TakePartitions
     | FreePartition
-    | AskRoom
-    | AskNode
+    | QueryCapacity
+    | RequestChecks
     | WithdrawRequests
     | DeleteJob
-    | Tell
+    | RecordEvent
 )
 
 
 @dataclass(frozen=True)
-class Plan:
+class JobPlan:
     """actions: in order; the first that fails ends the turn, and the next turn decides anew. status: None leaves it as
     it is. again_s: look again after so long even if nothing happens; None: only when something happens. waits_for_room:
     look again when any partition goes, or nodes change."""
 
     actions: tuple[Action, ...] = ()
-    status: Status | None = None
+    status: IPUJobStatus | None = None
     again_s: float | None = None
     waits_for_room: bool = False
 
@@ -242,7 +234,7 @@ class Plan:
 # --- what comes of it
 
 
-class Did(Enum):
+class ActionResult(Enum):
     """What came of an action. DONE: there is news. REFUSED: there is news, and it ends what was decided with it. WAITS:
     nothing was tried, as it was refused a moment ago; it ends what was decided, too."""
 

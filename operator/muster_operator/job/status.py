@@ -19,7 +19,7 @@ import msgspec
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names, pod_outcome
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import Condition, IPUJob, LauncherStatus, Status, WorkersStatus
+from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, LauncherStatus, WorkersStatus
 
 PENDING, RUNNING, RESTARTING = "Pending", "Running", "Restarting"
 SUSPENDED, COMPLETE, FAILED = "Suspended", "Complete", "Failed"
@@ -32,7 +32,7 @@ DONE = "All instances done"
 
 
 @dataclass(frozen=True)
-class Stand:
+class StatusUpdate:
     """Where a job stands. state: one of the conditions above; reason and message: of that condition, "" for the usual
     ones. desired, current: instances. partitions: every instance has its own. line: lastMessage. next_attempt: when one
     that restarts goes on. started: all of it, so that it is forgotten what it gave back before."""
@@ -48,25 +48,25 @@ class Stand:
     started: bool = False
 
 
-def is_true(status: Status, kind: str) -> bool:
+def has_condition(status: IPUJobStatus, kind: str) -> bool:
     return any(each.type == kind and each.status == "True" for each in status.conditions)
 
 
-def finished(status: Status) -> bool:
-    return is_true(status, COMPLETE) or is_true(status, FAILED)
+def is_finished(status: IPUJobStatus) -> bool:
+    return has_condition(status, COMPLETE) or has_condition(status, FAILED)
 
 
-def comes_first(before: Status, after: Status) -> bool:
+def is_written_first(before: IPUJobStatus, after: IPUJobStatus) -> bool:
     """It is what the next decision has to know, even if this process ends now; or the first that the user hears."""
     attempts = (before.attempt, before.restart_count) != (after.attempt, after.restart_count)
     attempts = attempts or (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
-    moved = any(is_true(before, kind) != is_true(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
+    moved = any(has_condition(before, kind) != has_condition(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
     given_back = after.given_back is not None and before.given_back != after.given_back
     checked = after.pre_flight is not None and before.pre_flight != after.pre_flight
     return attempts or moved or given_back or checked or (not before.conditions and bool(after.conditions))
 
 
-def launcher_status(conditions: Iterable[Condition]) -> LauncherStatus:
+def launcher_status(conditions: Iterable[IPUJobCondition]) -> LauncherStatus:
     true = {each.type for each in conditions if each.status == "True"}
     if FAILED in true:
         return "Failed"
@@ -75,17 +75,17 @@ def launcher_status(conditions: Iterable[Condition]) -> LauncherStatus:
     return "Running" if RUNNING in true else "Pending"
 
 
-def told(job: IPUJob, stand: Stand, workers: Iterable[JobPod], now: float) -> Status | None:
+def compose_status(job: IPUJob, stand: StatusUpdate, workers: Iterable[JobPod], now: float) -> IPUJobStatus | None:
     """The status to write; None: what is there says it already. now: seconds since the epoch (behaviour 36)."""
     at = rfc3339_whole(now)
     before = job.status
-    conditions = _conditions(job, stand, at)
+    conditions = _compose_conditions(job, stand, at)
     over = stand.state in (COMPLETE, FAILED)
     after = msgspec.structs.replace(
         before,
         desired_replicas=stand.desired,
         current_replicas=stand.current,
-        last_message=pod_outcome.bounded(stand.line),
+        last_message=pod_outcome.shorten(stand.line),
         launcher_status=launcher_status(conditions),
         ipu_partition_created=stand.partitions,
         selector=f"{names.JOB_UID}={job.metadata.uid},{names.ROLE}={names.WORKER}",
@@ -97,21 +97,21 @@ def told(job: IPUJob, stand: Stand, workers: Iterable[JobPod], now: float) -> St
         suspected=None if stand.state == SUSPENDED else before.suspected,
         completion_time=(before.completion_time or at) if over else None,
         observed_generation=job.metadata.generation,
-        workers_status=_counts(workers, before.workers_status if over else None),
+        workers_status=_count_workers(workers, before.workers_status if over else None),
         conditions=conditions,
     )
     return None if after == before else msgspec.structs.replace(after, last_reconcile_time=at)
 
 
-def _first_running(before: Status, stand: Stand, at: str) -> str | None:
+def _first_running(before: IPUJobStatus, stand: StatusUpdate, at: str) -> str | None:
     if stand.state == SUSPENDED:
         return None
     return before.first_running_time or (at if stand.state == RUNNING else None)
 
 
-def line_only(job: IPUJob, line: str, now: float) -> Status | None:
+def compose_message(job: IPUJob, line: str, now: float) -> IPUJobStatus | None:
     """As :func:`told`, where nothing can be said but ``line``."""
-    text = pod_outcome.bounded(line)
+    text = pod_outcome.shorten(line)
     if job.status.last_message == text and job.status.observed_generation == job.metadata.generation:
         return None
     return msgspec.structs.replace(
@@ -122,7 +122,7 @@ def line_only(job: IPUJob, line: str, now: float) -> Status | None:
     )
 
 
-def _conditions(job: IPUJob, stand: Stand, at: str) -> tuple[Condition, ...]:
+def _compose_conditions(job: IPUJob, stand: StatusUpdate, at: str) -> tuple[IPUJobCondition, ...]:
     """Pending and Running are told apart from the start; the others stand there once they have been True."""
     known = {each.type: each for each in job.status.conditions}
     who = f"IPUJob {job.metadata.namespace}/{job.metadata.name}"
@@ -139,24 +139,26 @@ def _conditions(job: IPUJob, stand: Stand, at: str) -> tuple[Condition, ...]:
         old = known.pop(kind, None)
         if kind == stand.state:
             reason, message = usual[kind]
-            new = _moved(
-                old, kind, "True", stand.reason or reason, pod_outcome.bounded(stand.message) or message, job, at
+            new = _update_condition(
+                old, kind, "True", stand.reason or reason, pod_outcome.shorten(stand.message) or message, job, at
             )
         elif old is not None or kind == PENDING:
             reason, message = (old.reason, old.message) if old is not None else usual[kind]
             if kind == SUSPENDED and old is not None and old.status == "True":
                 reason, message = "IPUJobResumed", f"{who} is not suspended."
-            new = _moved(old, kind, "False", reason, message, job, at)
+            new = _update_condition(old, kind, "False", reason, message, job, at)
         else:
             continue
         found.append(new)
     return (*found, *known.values())
 
 
-def _moved(old: Condition | None, kind: str, status: str, reason: str, message: str, job: IPUJob, at: str) -> Condition:
+def _update_condition(
+    old: IPUJobCondition | None, kind: str, status: str, reason: str, message: str, job: IPUJob, at: str
+) -> IPUJobCondition:
     same_status = old is not None and old.status == status
     same = same_status and old is not None and (old.reason, old.message) == (reason, message)
-    return Condition(
+    return IPUJobCondition(
         type=kind,
         status=status,
         reason=reason,
@@ -167,7 +169,7 @@ def _moved(old: Condition | None, kind: str, status: str, reason: str, message: 
     )
 
 
-def _counts(workers: Iterable[JobPod], kept: WorkersStatus | None) -> WorkersStatus:
+def _count_workers(workers: Iterable[JobPod], kept: WorkersStatus | None) -> WorkersStatus:
     """active: made and not ended, as a batch Job counts. kept: what stood there, of a job that is over: pods that are
     cleaned away have ended all the same."""
     active = succeeded = ended_badly = 0

@@ -172,7 +172,7 @@ class HealthPolicy(Api, frozen=True):
     pre_flight: PreFlight | UnsetType = UNSET
 
 
-class Spec(Api, frozen=True):
+class IPUJobSpec(Api, frozen=True):
     """What is to run, and on how many IPUs."""
 
     # jobInstances and ipusPerJobInstance are there once the defaulting webhook has seen it: see crd.py
@@ -257,7 +257,7 @@ class Spec(Api, frozen=True):
     health_policy: HealthPolicy | UnsetType = UNSET
 
 
-class Condition(Api, frozen=True):
+class IPUJobCondition(Api, frozen=True):
     """One thing that is so, or is not."""
 
     type: Annotated[
@@ -279,7 +279,7 @@ class WorkersStatus(Api, frozen=True):
     failed: Annotated[int, Meta(description="Pods that failed.")] = 0
 
 
-class GivenBack(Api, frozen=True, omit_defaults=False):
+class GangHoldStatus(Api, frozen=True, omit_defaults=False):
     """Muster's own: what could not start together, and so holds nothing for a while."""
 
     instances: Annotated[tuple[int, ...], Meta(description="Those that hold nothing; with a launcher all.")] = ()
@@ -288,7 +288,7 @@ class GivenBack(Api, frozen=True, omit_defaults=False):
     message: Annotated[str, Meta(description="What kept them from starting.")] = ""
 
 
-class Move(Api, frozen=True, omit_defaults=False):
+class JobMove(Api, frozen=True, omit_defaults=False):
     """Of a job, or of some of its instances, to other hardware."""
 
     start_time: Annotated[str, Meta(description="When it was decided.")] = ""
@@ -298,7 +298,7 @@ class Move(Api, frozen=True, omit_defaults=False):
     message: Annotated[str, Meta(description="Why.")] = ""
 
 
-class LeftNode(Api, frozen=True, omit_defaults=False):
+class RejectedNode(Api, frozen=True, omit_defaults=False):
     """One that failed a pre-flight check."""
 
     name: Annotated[str, Meta(description="Of the node.")]
@@ -306,7 +306,7 @@ class LeftNode(Api, frozen=True, omit_defaults=False):
     message: Annotated[str, Meta(description="The checks, and what was found.")] = ""
 
 
-class Checked(Api, frozen=True, omit_defaults=False):
+class PreFlightStatus(Api, frozen=True, omit_defaults=False):
     """Muster's own: how far the pre-flight checks are."""
 
     # written, the message is never empty: an API server of 1.20 takes "" in a new object for null
@@ -320,18 +320,18 @@ class Checked(Api, frozen=True, omit_defaults=False):
     end_time: Annotated[str | None, Meta(description="When it was decided.")] = None
     message: Annotated[str, Meta(description="What came of it.")] = ""
     left: Annotated[
-        tuple[LeftNode, ...], Meta(description="Nodes that failed; this job keeps away from each for an hour.")
+        tuple[RejectedNode, ...], Meta(description="Nodes that failed; this job keeps away from each for an hour.")
     ] = ()
 
 
-class Suspected(Api, frozen=True, omit_defaults=False):
+class FullResetCheck(Api, frozen=True, omit_defaults=False):
     """Muster's own: Poplar has asked for a FULL_RESET, and agents are asked what they find of their IPUs."""
 
     start_time: Annotated[str, Meta(description="When they were asked.")] = ""
     nodes: Annotated[tuple[str, ...], Meta(description="Theirs.")] = ()
 
 
-class Status(Api, frozen=True, omit_defaults=False):
+class IPUJobStatus(Api, frozen=True, omit_defaults=False):
     """How the job is. attempt, adoptedTemplate, selector, firstRunningTime, nextAttemptTime, givenBack, preFlight,
     suspected, observedGeneration and all about moves are Muster's own."""
 
@@ -360,7 +360,7 @@ class Status(Api, frozen=True, omit_defaults=False):
         ),
     ] = ""
     move_starts: Annotated[tuple[str, ...], Meta(description="When the last of them were decided.")] = ()
-    last_move: Annotated[Move | None, Meta(description="The last of them.")] = None
+    last_move: Annotated[JobMove | None, Meta(description="The last of them.")] = None
     instance_moves: Annotated[
         dict[str, int],
         Meta(description="By instance, how often that moved alone: it counts on top of attempt for its partition."),
@@ -374,17 +374,17 @@ class Status(Api, frozen=True, omit_defaults=False):
         str | None, Meta(description="Of a job that restarts: when the next attempt begins.")
     ] = None
     given_back: Annotated[
-        GivenBack | None, Meta(description="Partitions that were given back, as not all pods could start.")
+        GangHoldStatus | None, Meta(description="Partitions that were given back, as not all pods could start.")
     ] = None
-    pre_flight: Annotated[Checked | None, Meta(description="The pre-flight checks of the last attempt.")] = None
+    pre_flight: Annotated[PreFlightStatus | None, Meta(description="The pre-flight checks of the last attempt.")] = None
     suspected: Annotated[
-        Suspected | None, Meta(description="Nodes whose agents were asked last, as Poplar asked for a FULL_RESET.")
+        FullResetCheck | None, Meta(description="Nodes whose agents were asked last, as Poplar asked for a FULL_RESET.")
     ] = None
     completion_time: Annotated[str | None, Meta(description="When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, Meta(description="When this status last changed.")] = None
     observed_generation: Annotated[int, Meta(description="The generation of the spec that this follows.")] = 0
     workers_status: WorkersStatus = WorkersStatus()
-    conditions: Annotated[tuple[Condition, ...], Meta(description="What led to launcherStatus.")] = ()
+    conditions: Annotated[tuple[IPUJobCondition, ...], Meta(description="What led to launcherStatus.")] = ()
 
 
 class JobMetadata(Metadata, frozen=True):
@@ -393,11 +393,11 @@ class JobMetadata(Metadata, frozen=True):
 
 class IPUJob(Api, frozen=True):
     metadata: JobMetadata
-    spec: Spec
-    status: Status = Status()
+    spec: IPUJobSpec
+    status: IPUJobStatus = IPUJobStatus()
 
 
-def workers_per_instance(spec: Spec) -> int:
+def workers_per_instance(spec: IPUJobSpec) -> int:
     """Of a spec that passed admission."""
     for said in (spec.workers_per_job_instance, spec.worker_per_job_instance):
         if isinstance(said, str):
@@ -405,24 +405,24 @@ def workers_per_instance(spec: Spec) -> int:
     return spec.workers.replicas if isinstance(spec.workers.replicas, int) else 1
 
 
-def instances(spec: Spec) -> int:
+def instances(spec: IPUJobSpec) -> int:
     return spec.job_instances if isinstance(spec.job_instances, int) else 1
 
 
-def ipus_per_instance(spec: Spec) -> int:
+def ipus_per_instance(spec: IPUJobSpec) -> int:
     """Of a spec that passed admission."""
     return int(spec.ipus_per_job_instance) if isinstance(spec.ipus_per_job_instance, str) else 1
 
 
-def has_launcher(spec: Spec) -> bool:
+def has_launcher(spec: IPUJobSpec) -> bool:
     """Distributed and interactive jobs have one; of others the workers run their own command."""
     return not isinstance(spec.launcher, UnsetType) or not isinstance(spec.interactive, UnsetType)
 
 
-def collection(namespace: str) -> str:
+def jobs_path(namespace: str) -> str:
     return f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}"
 
 
-def decode(raw: bytes) -> IPUJob:
+def decode_job(raw: bytes) -> IPUJob:
     """Raises msgspec.ValidationError with the path in its words."""
     return msgspec.json.decode(raw, type=IPUJob)

@@ -23,7 +23,7 @@ from muster_kube.nodehealth import (
 from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_operator.job import names
 
-Asked = Mapping[str, Mapping[str, RequestAnswer | None]]
+RequestAnswers = Mapping[str, Mapping[str, RequestAnswer | None]]
 """By node, then by the request's id."""
 
 
@@ -34,7 +34,7 @@ def is_ours(request: CheckRequest) -> bool:
 ASKER = Requester(names.CHECKER, names.CHECKED, is_ours)
 
 
-class Requesting:
+class NodeCheckRequests:
     """on_change: a job (``namespace/name``) is to be looked at."""
 
     def __init__(self, client: KubeClient, on_change: Callable[[str], None]) -> None:
@@ -47,11 +47,11 @@ class Requesting:
             NodeHealth,
             on_change=self._changed,
             params={"labelSelector": names.CHECKED},
-            transform=_slim,
+            transform=_project_health,
         )
-        self._asking = RequestWriter(client, ASKER, self.reflector.observe)
+        self._writer = RequestWriter(client, ASKER, self.reflector.observe)
 
-    def of_job(self, uid: str) -> Asked | None:
+    def of_job(self, uid: str) -> RequestAnswers | None:
         """None: not known yet."""
         if not self.reflector.synced:
             return None
@@ -67,7 +67,7 @@ class Requesting:
     def jobs(self) -> Iterator[tuple[str, str]]:
         """Whoever has asked: (``namespace/name``, uid), maybe more than once."""
         for health in self.reflector.store.values():
-            yield from map(_job, health.spec.requests)
+            yield from map(_job_of, health.spec.requests)
 
     async def ask(self, node: str, request: CheckRequest) -> str:
         """Why it cannot be asked now; empty: it has been. Raises ApiError; Conflict where somebody was faster."""
@@ -81,7 +81,7 @@ class Requesting:
         if len(health.spec.requests) >= REQUESTS_LIMIT:
             return f"its NodeHealth has {REQUESTS_LIMIT} requests already"
         ours = [each for each in health.spec.requests if is_ours(each)]
-        await self._asking.ask(health, [*ours, request])
+        await self._writer.ask(health, [*ours, request])
         return ""
 
     async def withdraw(self, node: str, uid: str, keep: Collection[str] = ()) -> bool:
@@ -95,31 +95,31 @@ class Requesting:
         kept = [each for each in ours if not each.id.startswith(prefix) or each.id in keep]
         if len(kept) == len(ours):
             return False  # the watch tells
-        await self._asking.delete(health, keep=kept)
+        await self._writer.delete(health, keep=kept)
         return True
 
     def _changed(self, node: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         for request in old.spec.requests if old is not None else ():
-            if (nodes := self._nodes.get(_job(request)[1])) is not None:
+            if (nodes := self._nodes.get(_job_of(request)[1])) is not None:
                 nodes.discard(node)
                 if not nodes:
-                    del self._nodes[_job(request)[1]]
+                    del self._nodes[_job_of(request)[1]]
         for request in new.spec.requests if new is not None else ():
-            self._nodes.setdefault(_job(request)[1], set()).add(node)
+            self._nodes.setdefault(_job_of(request)[1], set()).add(node)
         if old is not None and new is not None and (old.spec, old.status) == (new.spec, new.status):
             return
         concerned = [request for health in (old, new) if health is not None for request in health.spec.requests]
-        for key in sorted({_job(request)[0] for request in concerned}):
+        for key in sorted({_job_of(request)[0] for request in concerned}):
             self._on_change(key)
 
 
-def _job(request: CheckRequest) -> tuple[str, str]:
+def _job_of(request: CheckRequest) -> tuple[str, str]:
     """Of a request of ours: (``namespace/name``, uid)."""
     uid = request.id.removeprefix(names.REQUEST).rsplit("-", 2)[0]
     return request.by.removeprefix(names.ASKED_BY), uid
 
 
-def _slim(health: NodeHealth) -> NodeHealth:
+def _project_health(health: NodeHealth) -> NodeHealth:
     """What agents found, and what others ask, is none of our business."""
     requests = tuple(each for each in health.spec.requests if is_ours(each))
     ids = {each.id for each in requests}

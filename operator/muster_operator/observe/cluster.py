@@ -7,6 +7,7 @@ two jobs of one name, in two namespaces or one after the other, never see each o
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -18,10 +19,10 @@ from muster_kube.controller.reflector import Reflector
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod, OwnedObject
 from muster_operator.job.types import API_VERSION, GROUP, KIND, PLURAL, IPUJob
-from muster_operator.observe.check_requests import Requesting
-from muster_operator.observe.node_capacity import FleetNode, Places, slim
-from muster_operator.observe.node_health import Beneath
-from muster_operator.observe.tracker_reader import Tracker
+from muster_operator.observe.check_requests import NodeCheckRequests
+from muster_operator.observe.node_capacity import CapacityIndex, FleetNode, project_node
+from muster_operator.observe.node_health import HardwareHealth
+from muster_operator.observe.tracker_reader import TrackerConfigMap, TrackerReader
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ PLURALS = {
 SMALL_KINDS = ("ConfigMap", "ServiceAccount", "Role", "RoleBinding")
 
 
-def collection(kind: str, namespace: str) -> str:
+def objects_path(kind: str, namespace: str) -> str:
     """The API path of ``kind`` in a namespace; empty: in all."""
     root, plural = PLURALS[kind]
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
@@ -54,7 +55,7 @@ def owner_of(metadata: Metadata) -> tuple[str, str] | None:
     return None
 
 
-def whose(metadata: Metadata) -> str:
+def describe_owner(metadata: Metadata) -> str:
     """For people."""
     for owner in metadata.owner_references:
         if owner.controller:
@@ -62,7 +63,7 @@ def whose(metadata: Metadata) -> str:
     return "nobody's"
 
 
-class _Owned(Generic[T]):
+class _OwnedObjects(Generic[T]):
     """Objects of one kind by their owner's uid and their name."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
@@ -86,69 +87,87 @@ class _Owned(Generic[T]):
             self._on_change(key)
 
 
-class World:
-    """Caches of everything a decision goes by, warm in every replica.
+@dataclass(frozen=True)
+class WatchScope:
+    """Where the operator looks. tracker, quarantine: namespace and name of the ConfigMap; by default the quarantine is
+    beside the tracker. namespaces: the only ones whose jobs count; empty: all."""
 
-    scope: the only namespaces that count; empty: all. on_change: a job (``namespace/name``) is to be looked at;
-    on_gone: the job of that uid is no more; on_room: a partition has gone, or nodes have changed. tracker, quarantine:
-    namespace and name of the ConfigMap; by default the quarantine is beside the tracker.
-    """
+    tracker: tuple[str, str]
+    quarantine: tuple[str, str] | None = None
+    namespaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChangeListener:
+    """Called with what the watches bring. on_change: a job (``namespace/name``) is to be looked at; on_gone: the job of
+    that uid is no more; on_room: a partition has gone, or nodes have changed."""
+
+    on_change: Callable[[str], None]
+    on_gone: Callable[[str], None] = lambda _uid: None
+    on_room: Callable[[], None] = lambda: None
+
+
+class ClusterCache:
+    """Caches of everything a decision goes by, warm in every replica. our_taints: keys of the taints that keep jobs off
+    a node; clock: monotonic seconds."""
 
     def __init__(
         self,
         client: KubeClient,
-        *,
-        scope: tuple[str, ...],
-        tracker: tuple[str, str],
+        scope: WatchScope,
         our_taints: tuple[str, ...],
-        on_change: Callable[[str], None],
-        on_gone: Callable[[str], None] = lambda _uid: None,
-        on_room: Callable[[], None],
+        listener: ChangeListener,
         clock: Callable[[], float],
-        quarantine: tuple[str, str] | None = None,
     ) -> None:
         self._client = client
-        self._on_change = on_change
-        self._on_gone = on_gone
-        self.scope = scope
-        places = scope or ("",)
+        self._listener = listener
+        on_change = listener.on_change
+        self.namespaces = scope.namespaces
+        namespaces = scope.namespaces or ("",)
         self.unreadable: dict[str, str] = {}  # jobs that do not fit their type, and why
-        self.pods: _Owned[JobPod] = _Owned(on_change)
-        self.objects: dict[str, _Owned[OwnedObject]] = {kind: _Owned(on_change) for kind in SMALL_KINDS}
-        self._jobs = [self._reflector_of_jobs(namespace) for namespace in places]
+        self.pods: _OwnedObjects[JobPod] = _OwnedObjects(on_change)
+        self.objects: dict[str, _OwnedObjects[OwnedObject]] = {kind: _OwnedObjects(on_change) for kind in SMALL_KINDS}
+        self._jobs = [self._reflector_of_jobs(namespace) for namespace in namespaces]
         self._pod_reflectors = {
             namespace: Reflector(
                 client,
-                collection("Pod", namespace),
+                objects_path("Pod", namespace),
                 JobPod,
                 on_change=self._pod_changed,
                 params={"labelSelector": names.OWNED_SELECTOR},
             )
-            for namespace in places
+            for namespace in namespaces
         }
         self._object_reflectors = {
             (kind, namespace): Reflector(
                 client,
-                collection(kind, namespace),
+                objects_path(kind, namespace),
                 OwnedObject,
                 on_change=self.objects[kind].note,
                 params={"labelSelector": names.OWNED_SELECTOR},
             )
             for kind in SMALL_KINDS
-            for namespace in places
+            for namespace in namespaces
         }
-        self.tracker = Tracker(client, *tracker, on_change=on_change, on_room=on_room, clock=clock)
+        self.tracker = TrackerReader(client, *scope.tracker, on_change=on_change, on_room=listener.on_room, clock=clock)
         self.nodes: Reflector[FleetNode] = Reflector(
             client,
             "/api/v1/nodes",
             FleetNode,
             on_change=self._node_changed,
-            transform=slim,
+            transform=project_node,
         )
-        self.places = Places(self.nodes.store, our_taints, on_room)
-        quarantine = quarantine or (tracker[0], names.QUARANTINE)
-        self.requests = Requesting(client, on_change)
-        self.beneath = Beneath(client, self.nodes, self.tracker, quarantine, our_taints, on_change, clock)
+        self.capacity = CapacityIndex(self.nodes.store, our_taints, listener.on_room)
+        self.requests = NodeCheckRequests(client, on_change)
+        self.hardware = HardwareHealth(self.nodes, self.tracker, our_taints, on_change, clock)
+        namespace, name = scope.quarantine or (scope.tracker[0], names.QUARANTINE)
+        self._quarantine: Reflector[TrackerConfigMap] = Reflector(
+            client,
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            TrackerConfigMap,
+            on_change=lambda _key, _old, new: self.hardware.note_quarantine(new.data if new is not None else {}),
+            params={"fieldSelector": f"metadata.name={name}"},
+        )
 
     def _reflector_of_jobs(self, namespace: str) -> Reflector[IPUJob]:
         root = f"/apis/{API_VERSION}"
@@ -158,7 +177,7 @@ class World:
             IPUJob,
             on_change=self._job_changed,
             on_undecodable=self._job_unreadable,
-            transform=_slim_job,
+            transform=_project_job,
         )
 
     async def watch(self) -> None:
@@ -178,13 +197,13 @@ class World:
     def reflectors(self) -> dict[str, Reflector[Any]]:
         """By what they hold, for people."""
         found: dict[str, Reflector[Any]] = {}
-        for namespace, jobs in zip(self.scope or ("",), self._jobs, strict=True):
+        for namespace, jobs in zip(self.namespaces or ("",), self._jobs, strict=True):
             place = f" in {namespace}" if namespace else ""
             found[f"ipujobs{place}"] = jobs
             found[f"pods{place}"] = self._pod_reflectors[namespace]
             for kind in SMALL_KINDS:
                 found[f"{PLURALS[kind][1]}{place}"] = self._object_reflectors[kind, namespace]
-        return found | {"the tracker": self.tracker.map, "nodes": self.nodes, "the quarantine": self.beneath.map}
+        return found | {"the tracker": self.tracker.map, "nodes": self.nodes, "the quarantine": self._quarantine}
 
     def job(self, key: str) -> IPUJob | None:
         """By ``namespace/name``."""
@@ -198,7 +217,7 @@ class World:
 
     def concerns(self, key: str) -> bool:
         """Whether a job of that key lies within the scope."""
-        return not self.scope or key.partition("/")[0] in self.scope
+        return not self.namespaces or key.partition("/")[0] in self.namespaces
 
     def has_begun(self, key: str) -> bool:
         """Such jobs go first: what ends makes room for others, and that one runs is told while a thousand begin."""
@@ -212,32 +231,32 @@ class World:
     # what writes returned, so that the next decision does not look at the state before them
 
     def observe_job(self, job: IPUJob) -> None:
-        index = self.scope.index(job.metadata.namespace) if self.scope else 0
+        index = self.namespaces.index(job.metadata.namespace) if self.namespaces else 0
         self._jobs[index].observe(job)
 
     def observe(self, kind: str, raw: bytes | msgspec.Raw) -> None:
         """An object of ours, as the API server answered."""
         if kind == "Pod":
             pod = msgspec.json.decode(raw, type=JobPod)
-            self._pod_reflectors[pod.metadata.namespace if self.scope else ""].observe(pod)
+            self._pod_reflectors[pod.metadata.namespace if self.namespaces else ""].observe(pod)
         else:
             obj = msgspec.json.decode(raw, type=OwnedObject)
-            self._object_reflectors[kind, obj.metadata.namespace if self.scope else ""].observe(obj)
+            self._object_reflectors[kind, obj.metadata.namespace if self.namespaces else ""].observe(obj)
 
     def _job_changed(self, key: str, old: IPUJob | None, new: IPUJob | None) -> None:
         self.unreadable.pop(key, None)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._on_gone(old.metadata.uid)
-        self._on_change(key)
+            self._listener.on_gone(old.metadata.uid)
+        self._listener.on_change(key)
 
     def _node_changed(self, name: str, old: FleetNode | None, new: FleetNode | None) -> None:
-        self.places.note(name, old, new)
-        self.beneath.note_node(name, old, new)
+        self.capacity.note(name, old, new)
+        self.hardware.note_node(name, old, new)
 
     def _pod_changed(self, key: str, old: JobPod | None, new: JobPod | None) -> None:
         for pod in (old, new):
             if pod is not None and (owner := owner_of(pod.metadata)) is not None:
-                self.beneath.note_pod(key, old, new, owner[0])
+                self.hardware.note_pod(key, old, new, owner[0])
         self.pods.note(key, old, new)
 
     def _job_unreadable(self, key: str | None, _raw: bytes, error: str) -> None:
@@ -246,11 +265,11 @@ class World:
             self.unreadable[key] = error
 
 
-def _slim_job(job: IPUJob) -> IPUJob:
+def _project_job(job: IPUJob) -> IPUJob:
     if _LAST_APPLIED not in job.metadata.annotations:
         return job
     kept = {key: value for key, value in job.metadata.annotations.items() if key != _LAST_APPLIED}
     return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, annotations=kept))
 
 
-__all__ = ["PLURALS", "World", "collection", "owner_of", "whose"]
+__all__ = ["PLURALS", "ChangeListener", "ClusterCache", "WatchScope", "describe_owner", "objects_path", "owner_of"]

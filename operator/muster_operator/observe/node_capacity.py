@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from muster_kube.api.objects import Api, Metadata, NodeCondition, Taint
-from muster_operator.job.snapshot import Placeable
+from muster_operator.job.snapshot import NodeCapacity
 
 FAULTY_LABEL = "muster.dev/faulty"
 FAULTS = "muster.dev/faults"  # the tainter's memory, in the same write as its taints
@@ -38,7 +38,7 @@ class FleetNode(Api, frozen=True):
     status: FleetNodeStatus = FleetNodeStatus()
 
 
-class _Fault(msgspec.Struct, frozen=True):
+class _NodeFault(msgspec.Struct, frozen=True):
     check: str = ""
     component: str = ""
     reason: str = ""
@@ -46,14 +46,14 @@ class _Fault(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class _Faults(msgspec.Struct, frozen=True):
-    open: tuple[_Fault, ...] = ()
+class _NodeFaults(msgspec.Struct, frozen=True):
+    open: tuple[_NodeFault, ...] = ()
 
 
-_faults = msgspec.json.Decoder(_Faults)
+_faults = msgspec.json.Decoder(_NodeFaults)
 
 
-def _said(node: FleetNode) -> str:
+def _describe_faults(node: FleetNode) -> str:
     """What the tainter has found on it, for people; empty: nothing that can be read."""
     try:
         found = _faults.decode(node.metadata.annotations.get(FAULTS, "{}")).open
@@ -68,7 +68,7 @@ def _said(node: FleetNode) -> str:
     return "; ".join(said) + (f"; and {len(worst) - FAULTS_SHOWN} more" if len(worst) > FAULTS_SHOWN else "")
 
 
-def slim(node: FleetNode) -> FleetNode:
+def project_node(node: FleetNode) -> FleetNode:
     """Heartbeats and the conditions that nothing here goes by are left out: a reflector's ``transform``. Of a faulty
     node it is kept, in words, why."""
     ready = tuple(
@@ -83,7 +83,9 @@ def slim(node: FleetNode) -> FleetNode:
             name=meta.name,
             resource_version=meta.resource_version,
             labels=meta.labels,
-            annotations={FAULTS: said} if meta.labels.get(FAULTY_LABEL) == "true" and (said := _said(node)) else {},
+            annotations={FAULTS: said}
+            if meta.labels.get(FAULTY_LABEL) == "true" and (said := _describe_faults(node))
+            else {},
         ),
         spec=FleetNodeSpec(taints=taints, unschedulable=node.spec.unschedulable),
         status=FleetNodeStatus(conditions=ready),
@@ -114,7 +116,7 @@ def is_healthy(node: FleetNode, our_taints: frozenset[str]) -> bool:
     )
 
 
-class Places:
+class CapacityIndex:
     """nodes: those that are known, by name; it is the store of a reflector, and ``note`` tells of its changes.
 
     on_room: called when a count may have changed
@@ -138,7 +140,7 @@ class Places:
                     count.add(node, self._our_taints, by)
         self._on_room()
 
-    def count(self, selector: Mapping[str, str], avoided: Iterable[str] = ()) -> Placeable:
+    def count(self, selector: Mapping[str, str], avoided: Iterable[str] = ()) -> NodeCapacity:
         """Of the nodes with all these labels. avoided: names of nodes that do not count as healthy."""
         key: Selector = frozenset(selector.items())
         count = self._counts.get(key)
@@ -151,7 +153,7 @@ class Places:
                 self._counts.popitem(last=False)
         self._counts.move_to_end(key)
         out = len([name for name in set(avoided) if self._is_healthy_place(name, key)])
-        return Placeable(nodes=count.nodes, healthy=count.healthy - out, avoided=out)
+        return NodeCapacity(nodes=count.nodes, healthy=count.healthy - out, avoided=out)
 
     def _is_healthy_place(self, name: str, selector: Selector) -> bool:
         node = self._nodes.get(name)

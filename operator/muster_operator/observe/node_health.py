@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from muster_kube.api.client import KubeClient
 from muster_kube.controller.reflector import Reflector
-from muster_operator.job.partition_api import Entry, ipus_of
-from muster_operator.job.pod_outcome import bounded
-from muster_operator.job.snapshot import BadNode, JobPod
+from muster_operator.job.partition_api import PartitionEntry, ipus_of
+from muster_operator.job.pod_outcome import shorten
+from muster_operator.job.snapshot import JobPod, NodeProblem
 from muster_operator.observe.node_capacity import FAULTS, FleetNode, is_healthy
-from muster_operator.observe.tracker_reader import Tracker, TrackerMap, job_key
+from muster_operator.observe.tracker_reader import TrackerReader, job_key
 
 log = logging.getLogger(__name__)
 
@@ -25,31 +24,31 @@ _FAULTS_SHOWN = 2
 IPU = tuple[str, int]  # IPU-Machine, index
 
 
-class _Fault(msgspec.Struct, frozen=True):
+class _IpuFault(msgspec.Struct, frozen=True):
     check: str = ""
     reason: str = ""
     message: str = ""
 
 
-class _Quarantined(msgspec.Struct, frozen=True):
+class _QuarantinedIpu(msgspec.Struct, frozen=True):
     """A value of ``muster-ipu-quarantine``, as the tainter writes it."""
 
     machine: str
     index: int
-    faults: tuple[_Fault, ...] = ()
+    faults: tuple[_IpuFault, ...] = ()
 
 
-def bad_node(node: FleetNode, our_taints: frozenset[str]) -> BadNode | None:
+def find_node_problem(node: FleetNode, our_taints: frozenset[str]) -> NodeProblem | None:
     """A node that is not Ready is that first: what was found on it may be its consequence."""
     ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
     if ready is None or ready.status != "True":
         why = f" ({ready.reason})" if ready is not None and ready.reason else ""
-        return BadNode("NotReady", f"it is not Ready{why}")
+        return NodeProblem("NotReady", f"it is not Ready{why}")
     if is_healthy(node, our_taints):
         return None
     said = node.metadata.annotations.get(FAULTS, "")
     taints = ", ".join(each.key for each in node.spec.taints if each.key in our_taints) or "muster.dev/faulty"
-    return BadNode("Faulty", said or f"it is tainted by {taints}")
+    return NodeProblem("Faulty", said or f"it is tainted by {taints}")
 
 
 def read_quarantine(data: Mapping[str, str]) -> dict[IPU, str]:
@@ -57,26 +56,24 @@ def read_quarantine(data: Mapping[str, str]) -> dict[IPU, str]:
     found: dict[IPU, str] = {}
     for key, text in sorted(data.items()):
         try:
-            entry = msgspec.json.decode(text, type=_Quarantined)
+            entry = msgspec.json.decode(text, type=_QuarantinedIpu)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             log.warning("quarantine: %s is left out: %s", key, error)
             continue
         said = [f"{each.check}: {each.reason}: {each.message}".strip(": ") for each in entry.faults[:_FAULTS_SHOWN]]
         why = f" ({'; '.join(said)})" if said else ""
-        found[entry.machine, entry.index] = bounded(f"IPU {entry.machine}/{entry.index} is quarantined{why}", _WORDS)
+        found[entry.machine, entry.index] = shorten(f"IPU {entry.machine}/{entry.index} is quarantined{why}", _WORDS)
     return found
 
 
-class Beneath:
-    """nodes: the store's reflector; quarantine: namespace and name of the ConfigMap; on_change: a job
-    (``namespace/name``) is to be looked at; clock: monotonic seconds."""
+class HardwareHealth:
+    """nodes: the store's reflector; on_change: a job (``namespace/name``) is to be looked at; clock: monotonic
+    seconds."""
 
     def __init__(
         self,
-        client: KubeClient,
         nodes: Reflector[FleetNode],
-        tracker: Tracker,
-        quarantine: tuple[str, str],
+        tracker: TrackerReader,
         our_taints: tuple[str, ...],
         on_change: Callable[[str], None],
         clock: Callable[[], float],
@@ -90,14 +87,6 @@ class Beneath:
         self._gone: set[str] = set()  # nodes that went while we watched
         self._unknown: dict[str, float] = {}  # nodes of pods that are not known, and since when on the clock
         self._ipus: dict[IPU, str] = {}
-        namespace, name = quarantine
-        self.map: Reflector[TrackerMap] = Reflector(
-            client,
-            f"/api/v1/namespaces/{namespace}/configmaps",
-            TrackerMap,
-            on_change=lambda _key, _old, new: self.quarantined(new.data if new is not None else {}),
-            params={"fieldSelector": f"metadata.name={name}"},
-        )
 
     # what the watches bring
 
@@ -121,11 +110,15 @@ class Beneath:
             self._gone.add(name)
         else:
             self._gone.discard(name)
-        if old is None or new is None or bad_node(old, self._our_taints) != bad_node(new, self._our_taints):
+        if (
+            old is None
+            or new is None
+            or find_node_problem(old, self._our_taints) != find_node_problem(new, self._our_taints)
+        ):
             for key in sorted(set(self._on_node[name].values())):
                 self._on_change(key)
 
-    def quarantined(self, data: Mapping[str, str]) -> None:
+    def note_quarantine(self, data: Mapping[str, str]) -> None:
         ipus = read_quarantine(data)
         changed = {each for each in ipus.keys() | self._ipus.keys() if ipus.get(each) != self._ipus.get(each)}
         self._ipus = ipus
@@ -136,19 +129,19 @@ class Beneath:
 
     # what decisions go by
 
-    def bad_nodes(self, pods: Iterable[JobPod]) -> dict[str, BadNode]:
+    def bad_nodes(self, pods: Iterable[JobPod]) -> dict[str, NodeProblem]:
         """By name."""
         found = {}
         for name in {pod.spec.node_name for pod in pods if pod.spec.node_name}:
             node = self._nodes.store.get(name)
             if node is not None:
-                if (bad := bad_node(node, self._our_taints)) is not None:
+                if (bad := find_node_problem(node, self._our_taints)) is not None:
                     found[name] = bad
             elif self._nodes.synced and self._is_gone(name):
-                found[name] = BadNode("Gone", "it is not in the cluster any more")
+                found[name] = NodeProblem("Gone", "it is not in the cluster any more")
         return found
 
-    def bad_ipus(self, entries: Mapping[str, Entry]) -> dict[str, tuple[str, ...]]:
+    def bad_ipus(self, entries: Mapping[str, PartitionEntry]) -> dict[str, tuple[str, ...]]:
         """By partition."""
         if not self._ipus:
             return {}

@@ -15,31 +15,31 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Api, Metadata
 from muster_kube.controller.reflector import Reflector
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 
 log = logging.getLogger(__name__)
 
 HEARD_S = 60.0  # how long an answer counts that the watch does not confirm
 _ORDER = {"creating": 0, "active": 1, "deleting": 2}
-_decoder = msgspec.json.Decoder(Entry)
-_NONE: Mapping[str, Entry] = MappingProxyType({})
+_decoder = msgspec.json.Decoder(PartitionEntry)
+_NONE: Mapping[str, PartitionEntry] = MappingProxyType({})
 
 
-class TrackerMap(Api, frozen=True):
+class TrackerConfigMap(Api, frozen=True):
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _ProxyAnswer:
     """entry: as the proxy answered; None: it is gone. before: what the watch had then. until: on the clock."""
 
-    entry: Entry | None
-    before: Entry | None
+    entry: PartitionEntry | None
+    before: PartitionEntry | None
     until: float
 
 
-class Tracker:
+class TrackerReader:
     """on_change: called with the entry's job as ``namespace/name``. on_room: some partition has gone.
 
     clock: monotonic seconds
@@ -59,19 +59,19 @@ class Tracker:
         self._on_room = on_room
         self._clock = clock
         self._texts: dict[str, str] = {}
-        self._entries: dict[str, Entry] = {}
-        self._by_job: dict[str, dict[str, Entry]] = {}
-        self._by_key: dict[str, dict[str, Entry]] = {}
-        self._heard: dict[str, _Heard] = {}
-        self.map: Reflector[TrackerMap] = Reflector(
+        self._entries: dict[str, PartitionEntry] = {}
+        self._by_job: dict[str, dict[str, PartitionEntry]] = {}
+        self._by_key: dict[str, dict[str, PartitionEntry]] = {}
+        self._answers: dict[str, _ProxyAnswer] = {}
+        self.map: Reflector[TrackerConfigMap] = Reflector(
             client,
             f"/api/v1/namespaces/{namespace}/configmaps",
-            TrackerMap,
-            on_change=lambda _key, _old, new: self.take(new.data if new is not None else {}),
+            TrackerConfigMap,
+            on_change=lambda _key, _old, new: self.update(new.data if new is not None else {}),
             params={"fieldSelector": f"metadata.name={name}"},
         )
 
-    def take(self, data: Mapping[str, str]) -> None:
+    def update(self, data: Mapping[str, str]) -> None:
         """The tracker's data as the watch brought them."""
         changed: set[str] = set()
         room = False
@@ -95,43 +95,43 @@ class Tracker:
             if old is not None:
                 changed.add(job_key(old))
             self._index(name, old, new)
-        for name, heard in list(self._heard.items()):
+        for name, heard in list(self._answers.items()):
             if self._overtaken(name, heard):
-                del self._heard[name]
+                del self._answers[name]
             elif (seen := self._entries.get(name)) is not None:
-                self._heard[name] = replace(heard, before=seen)  # so that it is noticed when that goes
+                self._answers[name] = replace(heard, before=seen)  # so that it is noticed when that goes
         for key in sorted(changed):
             self._on_change(key)
         if room:
             self._on_room()
 
-    def hear(self, name: str, entry: Entry | None) -> None:
+    def note_answer(self, name: str, entry: PartitionEntry | None) -> None:
         """What the proxy answered about a partition; None: it is gone."""
-        self._heard.pop(name, None)
-        heard = _Heard(entry, self._entries.get(name), self._clock() + HEARD_S)
+        self._answers.pop(name, None)
+        heard = _ProxyAnswer(entry, self._entries.get(name), self._clock() + HEARD_S)
         if not self._overtaken(name, heard):
-            self._heard[name] = heard
+            self._answers[name] = heard
 
-    def forget_heard(self) -> None:
+    def forget_answers(self) -> None:
         """Whoever begins to lead has heard nothing."""
-        self._heard.clear()
+        self._answers.clear()
 
-    def of_job(self, uid: str) -> Mapping[str, Entry]:
+    def of_job(self, uid: str) -> Mapping[str, PartitionEntry]:
         """By partition name."""
         known = self._by_job.get(uid, _NONE)
-        if not self._heard:
+        if not self._answers:
             return known
         now, merged = self._clock(), dict(known)
-        for name, heard in list(self._heard.items()):
+        for name, heard in list(self._answers.items()):
             if now >= heard.until:
-                del self._heard[name]
+                del self._answers[name]
             elif heard.entry is not None and heard.entry.job == uid:
                 merged[name] = heard.entry
             elif heard.entry is None and name in merged:
                 del merged[name]
         return merged
 
-    def all(self) -> Iterator[tuple[str, Entry]]:
+    def all(self) -> Iterator[tuple[str, PartitionEntry]]:
         """As the watch has them, parked ones too."""
         return iter(list(self._entries.items()))
 
@@ -143,7 +143,7 @@ class Tracker:
         """Of the jobs of that name with a partition: one, and perhaps some before it."""
         return {entry.job for entry in self._by_key.get(key, _NONE).values()}
 
-    def _index(self, name: str, old: Entry | None, new: Entry | None) -> None:
+    def _index(self, name: str, old: PartitionEntry | None, new: PartitionEntry | None) -> None:
         for index, at in ((self._by_job, lambda entry: entry.job), (self._by_key, job_key)):
             if old is not None and (held := index.get(at(old))) is not None:
                 held.pop(name, None)
@@ -152,7 +152,7 @@ class Tracker:
             if new is not None and new.job:  # a parked one is no job's
                 index.setdefault(at(new), {})[name] = new
 
-    def _overtaken(self, name: str, heard: _Heard) -> bool:
+    def _overtaken(self, name: str, heard: _ProxyAnswer) -> bool:
         """The watch has brought what was heard, or what came after it."""
         seen = self._entries.get(name)
         if heard.entry is None:
@@ -164,11 +164,11 @@ class Tracker:
         return _ORDER[seen.state] >= _ORDER[heard.entry.state]
 
 
-def job_key(entry: Entry) -> str:
+def job_key(entry: PartitionEntry) -> str:
     return f"{entry.namespace}/{entry.name}"
 
 
-def _read(name: str, text: str) -> Entry | None:
+def _read(name: str, text: str) -> PartitionEntry | None:
     try:
         return _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

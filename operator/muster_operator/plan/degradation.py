@@ -11,10 +11,10 @@ import msgspec
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job import names, pod_outcome
-from muster_operator.job.snapshot import JobPod, Tell
-from muster_operator.job.status import finished
-from muster_operator.job.types import Condition, Status
-from muster_operator.plan.job_state import Standing
+from muster_operator.job.snapshot import JobPod, RecordEvent
+from muster_operator.job.status import is_finished
+from muster_operator.job.types import IPUJobCondition, IPUJobStatus
+from muster_operator.plan.job_state import JobState
 from muster_operator.resources import placement
 
 DEGRADED = "HealthDegraded"
@@ -33,7 +33,7 @@ UNFIT = "PreFlightFailed"
 
 
 @dataclass(frozen=True)
-class Fault:
+class JobFault:
     """reason: NodeFaulty, NodeNotReady, NodeGone, PreFlightFailed, IPUQuarantined or PoplarRecovery. instance: None
     under the launcher. nodes: where the pods concerned are."""
 
@@ -47,86 +47,88 @@ class Fault:
         return self.reason in (*_REASONS.values(), UNFIT)
 
 
-def faults(here: Standing) -> tuple[Fault, ...]:
+def find_faults(state: JobState) -> tuple[JobFault, ...]:
     """Under pods of now that have not ended well; the launcher's first, then by rank."""
-    if not here.seen.bad_nodes and not here.seen.bad_ipus:
+    if not state.snapshot.bad_nodes and not state.snapshot.bad_ipus:
         return ()
     found = []
-    tolerates = placement.tolerates_faulty(here.job)
-    concerned = [pod for pod in _in_order(here) if pod.status.phase != pod_outcome.SUCCEEDED]
+    tolerates = placement.tolerates_faulty(state.job)
+    concerned = [pod for pod in _pods_in_order(state) if pod.status.phase != pod_outcome.SUCCEEDED]
     for pod in concerned:
-        bad = here.seen.bad_nodes.get(pod.spec.node_name)
+        bad = state.snapshot.bad_nodes.get(pod.spec.node_name)
         if bad is None or (bad.kind == "Faulty" and tolerates):
             continue
-        text = f"{who(pod)} is on node {pod.spec.node_name}: {bad.what}"
-        found.append(Fault(_REASONS[bad.kind], text, instance_of(pod), (pod.spec.node_name,)))
-    for instance in range(here.instances) if here.seen.bad_ipus else ():
-        ipus = here.seen.bad_ipus.get(here.partition(instance), ())
+        text = f"{describe_pod(pod)} is on node {pod.spec.node_name}: {bad.what}"
+        found.append(JobFault(_REASONS[bad.kind], text, instance_of(pod), (pod.spec.node_name,)))
+    for instance in range(state.instances) if state.snapshot.bad_ipus else ():
+        ipus = state.snapshot.bad_ipus.get(state.partition(instance), ())
         pods = [pod for pod in concerned if instance_of(pod) == instance]
         if ipus and pods:
             nodes = tuple(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
             where = f", node {', '.join(nodes)}" if nodes else ""
-            text = f"{_several(pods)}{where}: partition {here.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
-            found.append(Fault(QUARANTINED, text, instance, nodes))
+            text = f"{_describe_pods(pods)}{where}: partition {state.partition(instance)}: {'; '.join(ipus[:_SHOWN])}"
+            found.append(JobFault(QUARANTINED, text, instance, nodes))
     return tuple(found)
 
 
-def who(pod: JobPod) -> str:
+def describe_pod(pod: JobPod) -> str:
     """``rank 3 (pod train-worker-3)``: the workers' indices are the ranks of the hostfile's lines."""
     if pod.metadata.labels.get(names.ROLE) == names.LAUNCHER:
         return f"the launcher (pod {pod.metadata.name})"
     return f"rank {pod.metadata.name.rpartition('-')[2]} (pod {pod.metadata.name})"
 
 
-def in_words(found: Sequence[Fault]) -> str:
+def describe_faults(found: Sequence[JobFault]) -> str:
     text = "; ".join(fault.text for fault in found[:_SHOWN])
     return f"{text}; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else text
 
 
-def told(
-    here: Standing, status: Status | None, found: Sequence[Fault], outlook: str, now: float
-) -> tuple[Status | None, tuple[Tell, ...]]:
+def report_health(
+    state: JobState, status: IPUJobStatus | None, found: Sequence[JobFault], outlook: str, now: float
+) -> tuple[IPUJobStatus | None, tuple[RecordEvent, ...]]:
     """With the condition in it; None: there is nothing to write. outlook: what is done about it."""
-    base = status or here.job.status
+    base = status or state.job.status
     known = next((each for each in base.conditions if each.type == DEGRADED), None)
     is_bad = known is not None and known.status == "True"
-    tells: tuple[Tell, ...] = ()
-    if finished(base):
+    tells: tuple[RecordEvent, ...] = ()
+    if is_finished(base):
         # with the end itself: nobody looks at the hardware under a job that is over
-        tells = tuple(Tell("Warning", DEGRADED, pod_outcome.bounded(fault.text)) for fault in found[:_TOLD])
+        tells = tuple(RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_TOLD])
         if known is None or not is_bad:
             return status, tells
-        wanted = ("False", ENDED, pod_outcome.bounded(f"the job has ended; until then: {known.message}"))
-    elif has_moved(here.job.status, base):
+        wanted = ("False", ENDED, pod_outcome.shorten(f"the job has ended; until then: {known.message}"))
+    elif has_moved(state.job.status, base):
         assert base.last_move is not None  # noqa: S101 - it has just been written there
         wanted = ("True", MOVING, base.last_move.message)
     elif found:
-        text = f"{in_words(found)}; {outlook}" if outlook else in_words(found)
-        wanted = ("True", found[0].reason, pod_outcome.bounded(text))
-        tells = tuple(Tell("Warning", DEGRADED, pod_outcome.bounded(fault.text)) for fault in found[:_TOLD])
-    elif known is None or not is_bad or (known.reason == MOVING and not (_has_arrived(here) or here.job.spec.suspend)):
+        text = f"{describe_faults(found)}; {outlook}" if outlook else describe_faults(found)
+        wanted = ("True", found[0].reason, pod_outcome.shorten(text))
+        tells = tuple(RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_TOLD])
+    elif (
+        known is None or not is_bad or (known.reason == MOVING and not (_has_arrived(state) or state.job.spec.suspend))
+    ):
         return status, ()
-    elif known.reason == MOVING and not here.job.spec.suspend:
-        text = _moved(here)
-        wanted, tells = ("False", MOVED, text), (Tell("Normal", MOVED, text),)
-    elif over_s(here, found):
+    elif known.reason == MOVING and not state.job.spec.suspend:
+        text = _describe_move(state)
+        wanted, tells = ("False", MOVED, text), (RecordEvent("Normal", MOVED, text),)
+    elif recovery_delay_s(state, found):
         return status, ()
     else:
         wanted = (
             "False",
             RESTORED,
-            pod_outcome.bounded(f"what was bad is good again, or left behind: {known.message}"),
+            pod_outcome.shorten(f"what was bad is good again, or left behind: {known.message}"),
         )
-        tells = (Tell("Normal", RESTORED, wanted[2]),)
+        tells = (RecordEvent("Normal", RESTORED, wanted[2]),)
     if known is not None and wanted == (known.status, known.reason, known.message):
         return status, tells
     at = rfc3339_whole(now)
-    condition = Condition(
+    condition = IPUJobCondition(
         type=DEGRADED,
         status=wanted[0],
         reason=wanted[1],
         message=wanted[2],
-        observed_generation=here.job.metadata.generation,
+        observed_generation=state.job.metadata.generation,
         last_update_time=at,
         last_transition_time=known.last_transition_time if known is not None and known.status == wanted[0] else at,
     )
@@ -134,16 +136,16 @@ def told(
     return msgspec.structs.replace(base, conditions=(*others, condition), last_reconcile_time=at), tells
 
 
-def over_s(here: Standing, found: Sequence[Fault]) -> float | None:
+def recovery_delay_s(state: JobState, found: Sequence[JobFault]) -> float | None:
     """Until what was bad may be said to be good again; None: nothing waits for that."""
-    known = next((each for each in here.job.status.conditions if each.type == DEGRADED), None)
+    known = next((each for each in state.job.status.conditions if each.type == DEGRADED), None)
     if found or known is None or known.status != "True":
         return None
-    rest_s = seconds(known.last_update_time) + OVER_S - here.seen.now
+    rest_s = seconds(known.last_update_time) + OVER_S - state.snapshot.now
     return rest_s if 0 < rest_s <= OVER_S else None  # beyond that the clock was set back
 
 
-def has_moved(before: Status, after: Status) -> bool:
+def has_moved(before: IPUJobStatus, after: IPUJobStatus) -> bool:
     """A move was decided in between."""
     return (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
 
@@ -152,37 +154,41 @@ def nodes_of(pods: Sequence[JobPod]) -> tuple[str, ...]:
     return tuple(sorted({pod.spec.node_name for pod in pods if pod.spec.node_name}))
 
 
-def _has_arrived(here: Standing) -> bool:
+def _has_arrived(state: JobState) -> bool:
     """With all of its pods that are still wanted: while others work, a job runs though an instance is missing."""
-    move = here.job.status.last_move
-    moved = range(here.instances) if move is None or not move.instances else move.instances
-    wanted = [name for each in moved if each < here.instances for name in here.workers_of(each).values()]
-    return here.is_running and all(here.is_there(name) and here.pods[name].status.phase != "Pending" for name in wanted)
+    move = state.job.status.last_move
+    moved = range(state.instances) if move is None or not move.instances else move.instances
+    wanted = [name for each in moved if each < state.instances for name in state.workers_of(each).values()]
+    return state.is_running and all(
+        state.is_present(name) and state.pods[name].status.phase != "Pending" for name in wanted
+    )
 
 
-def _of_move(here: Standing) -> list[JobPod]:
-    move = here.job.status.last_move
-    return [pod for pod in _in_order(here) if move is None or not move.instances or instance_of(pod) in move.instances]
+def _moved_pods(state: JobState) -> list[JobPod]:
+    move = state.job.status.last_move
+    return [
+        pod for pod in _pods_in_order(state) if move is None or not move.instances or instance_of(pod) in move.instances
+    ]
 
 
-def _moved(here: Standing) -> str:
-    move = here.job.status.last_move
+def _describe_move(state: JobState) -> str:
+    move = state.job.status.last_move
     old = ", ".join(move.nodes) if move is not None and move.nodes else "unknown nodes"
-    new = ", ".join(nodes_of(_of_move(here))) or "no node"
+    new = ", ".join(nodes_of(_moved_pods(state))) or "no node"
     why = f": {move.message}" if move is not None and move.message else ""
-    return pod_outcome.bounded(f"moved from {old} to {new}{why}")
+    return pod_outcome.shorten(f"moved from {old} to {new}{why}")
 
 
-def _in_order(here: Standing) -> list[JobPod]:
-    launcher = here.pods.get(here.launcher_name) if here.with_launcher else None
+def _pods_in_order(state: JobState) -> list[JobPod]:
+    launcher = state.pods.get(state.launcher_name) if state.with_launcher else None
     found = [launcher] if launcher is not None else []
     found += [
-        here.pods[name]
-        for instance in (*range(here.instances), *sorted(here.rollout.extras))
-        for name in here.workers_of(instance).values()
-        if name in here.pods
+        state.pods[name]
+        for instance in (*range(state.instances), *sorted(state.rollout.extras))
+        for name in state.workers_of(instance).values()
+        if name in state.pods
     ]
-    return [pod for pod in found if here.is_of_now(pod) and not here.is_going(pod)]
+    return [pod for pod in found if state.is_of_current_attempt(pod) and not state.is_leaving(pod)]
 
 
 def instance_of(pod: JobPod) -> int | None:
@@ -190,8 +196,8 @@ def instance_of(pod: JobPod) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
-def _several(pods: Sequence[JobPod]) -> str:
+def _describe_pods(pods: Sequence[JobPod]) -> str:
     if len(pods) == 1:
-        return who(pods[0])
+        return describe_pod(pods[0])
     first, last = (pod.metadata.name.rpartition("-")[2] for pod in (pods[0], pods[-1]))
     return f"ranks {first} to {last} (pods {pods[0].metadata.name} to {pods[-1].metadata.name})"

@@ -14,175 +14,180 @@ import msgspec
 
 from muster_kube.api import times
 from muster_operator.job import pod_outcome, status
-from muster_operator.job.snapshot import JobPod, Plan, Setup, Tell
-from muster_operator.job.status import PENDING, RESTARTING, RUNNING, Stand
-from muster_operator.job.types import GivenBack, IPUJob
+from muster_operator.job.snapshot import JobPlan, JobPod, JobSetup, RecordEvent
+from muster_operator.job.status import PENDING, RESTARTING, RUNNING, StatusUpdate
+from muster_operator.job.types import GangHoldStatus, IPUJob
 from muster_operator.plan import preflight, waiting_reason
-from muster_operator.plan.job_state import Standing
+from muster_operator.plan.job_state import JobState
 
 EVENT = "GaveBack"
 _DOUBLINGS = 30  # more overflow
 _SHOWN = 8  # instances that a message names
 
 
-def step(here: Standing, setup: Setup) -> Plan | None:
+def give_back_or_retry(state: JobState) -> JobPlan | None:
     """What is to be in the status before anything else; None: nothing new."""
-    if status.is_true(here.job.status, RESTARTING):
+    if status.has_condition(state.job.status, RESTARTING):
         return None
-    if here.held_back and _may_try(here):
-        return _tried_again(here)
-    if here.held_back and _is_edited(here) and here.seen.now < _until(here):
-        return _waits_no_longer(here)  # told now, as the edit is not seen any more once all is given back
-    late = {instance: why for instance, (at, why) in _waiting(here, setup).items() if here.seen.now >= at}
-    return _given_back(here, setup, late) if late else None
+    if state.held_instances and _may_try_again(state):
+        return _try_again(state)
+    if state.held_instances and _is_edited(state) and state.snapshot.now < _until(state):
+        return _end_wait(state)  # told now, as the edit is not seen any more once all is given back
+    late = {instance: why for instance, (at, why) in _find_waiting(state).items() if state.snapshot.now >= at}
+    return _give_back(state, late) if late else None
 
 
-def moment(here: Standing, setup: Setup) -> float | None:
+def next_change_at(state: JobState) -> float | None:
     """When there will be something to do about it, in seconds since the epoch."""
-    given_back = here.job.status.given_back
-    if here.held_back and given_back is not None:
+    given_back = state.job.status.given_back
+    if state.held_instances and given_back is not None:
         return times.seconds(given_back.until or "")
-    return min((at for at, _ in _waiting(here, setup).values()), default=None)
+    return min((at for at, _ in _find_waiting(state).values()), default=None)
 
 
-def message(here: Standing) -> str:
+def describe_hold(state: JobState) -> str:
     """Why something of the job holds nothing now; empty: nothing does."""
-    given_back = here.job.status.given_back
-    return given_back.message if here.held_back and given_back is not None else ""
+    given_back = state.job.status.given_back
+    return given_back.message if state.held_instances and given_back is not None else ""
 
 
-def is_forgotten(here: Standing) -> bool:
+def is_back_off_over(state: JobState) -> bool:
     """The back-off is, once all of the job has started."""
-    if here.held_back or not here.is_running:
+    if state.held_instances or not state.is_running:
         return False
-    return not any(_waits_for_node(pod) for instance in here.places for pod in here.there(instance))
+    return not any(
+        _waits_for_node(pod) for instance in state.active_instances for pod in state.present_workers(instance)
+    )
 
 
-def _may_try(here: Standing) -> bool:
+def _may_try_again(state: JobState) -> bool:
     """Once all is given back; at once if the job was edited, as that may be what it needs."""
-    held = {here.partition(instance) for instance in here.held_back}
-    names = {name for instance in here.held_back for name in here.workers_of(instance).values()}
-    if not held.isdisjoint(here.entries) or not names.isdisjoint(here.pods):
+    held = {state.partition(instance) for instance in state.held_instances}
+    names = {name for instance in state.held_instances for name in state.workers_of(instance).values()}
+    if not held.isdisjoint(state.entries) or not names.isdisjoint(state.pods):
         return False
-    if here.with_launcher and here.launcher_name in here.pods:
+    if state.with_launcher and state.launcher_name in state.pods:
         return False
-    return here.seen.now >= _until(here) or _is_edited(here)
+    return state.snapshot.now >= _until(state) or _is_edited(state)
 
 
-def _until(here: Standing) -> float:
-    given_back = here.job.status.given_back
+def _until(state: JobState) -> float:
+    given_back = state.job.status.given_back
     return times.seconds(given_back.until or "") if given_back is not None else 0.0
 
 
-def _is_edited(here: Standing) -> bool:
-    return here.job.metadata.generation != here.job.status.observed_generation
+def _is_edited(state: JobState) -> bool:
+    return state.job.metadata.generation != state.job.status.observed_generation
 
 
-def _waits_no_longer(here: Standing) -> Plan:
-    before, now = here.job.status, times.rfc3339_whole(here.seen.now)
+def _end_wait(state: JobState) -> JobPlan:
+    before, now = state.job.status, times.rfc3339_whole(state.snapshot.now)
     assert before.given_back is not None  # noqa: S101 - something is held back
     given_back = msgspec.structs.replace(before.given_back, until=now)
-    return Plan((), msgspec.structs.replace(before, given_back=given_back, last_reconcile_time=now))
+    return JobPlan((), msgspec.structs.replace(before, given_back=given_back, last_reconcile_time=now))
 
 
-def _tried_again(here: Standing) -> Plan:
-    before = here.job.status
+def _try_again(state: JobState) -> JobPlan:
+    before = state.job.status
     assert before.given_back is not None  # noqa: S101 - something is held back
     tried = msgspec.structs.replace(before.given_back, instances=(), until=None)
-    now = times.rfc3339_whole(here.seen.now)
-    return Plan((), msgspec.structs.replace(before, given_back=tried, last_reconcile_time=now))
+    now = times.rfc3339_whole(state.snapshot.now)
+    return JobPlan((), msgspec.structs.replace(before, given_back=tried, last_reconcile_time=now))
 
 
-def _given_back(here: Standing, setup: Setup, late: dict[int, str]) -> Plan:
-    before, now = here.job.status, here.seen.now
-    former = before.given_back or GivenBack()
+def _give_back(state: JobState, late: dict[int, str]) -> JobPlan:
+    before, now = state.job.status, state.snapshot.now
+    former = before.given_back or GangHoldStatus()
     count, until = former.count, former.until
     if until is None:
         count += 1
-        until = times.rfc3339_whole(now + _delay_s(here.job, count, setup) + 1)
-    numbers = sorted(here.held_back.union(late))
+        until = times.rfc3339_whole(now + _delay_s(state.job, count, state.setup) + 1)
+    numbers = sorted(state.held_instances.union(late))
     whose = "its partitions"
-    if not here.with_launcher:
+    if not state.with_launcher:
         named = ", ".join(map(str, numbers[:_SHOWN])) + (", …" if len(numbers) > _SHOWN else "")
         whose = f"the partition of instance {named}" if len(numbers) == 1 else f"the partitions of instances {named}"
-    text = f"gives {whose} back, held for {setup.hold_timeout_s:g} s without a start; tries again at {until}"
-    text = pod_outcome.bounded(f"{text}: {late[min(late)]}")
-    given_back = GivenBack(instances=tuple(numbers), count=count, until=until, message=text)
-    anew = msgspec.structs.replace(preflight.forgotten(before), given_back=given_back)
-    job = msgspec.structs.replace(here.job, status=anew)
-    state = RUNNING if here.is_running and all(each >= here.instances for each in numbers) else PENDING
-    stand = Stand(
-        state,
+    text = f"gives {whose} back, held for {state.setup.hold_timeout_s:g} s without a start; tries again at {until}"
+    text = pod_outcome.shorten(f"{text}: {late[min(late)]}")
+    given_back = GangHoldStatus(instances=tuple(numbers), count=count, until=until, message=text)
+    anew = msgspec.structs.replace(preflight.forget_checks(before), given_back=given_back)
+    job = msgspec.structs.replace(state.job, status=anew)
+    kind = RUNNING if state.is_running and all(each >= state.instances for each in numbers) else PENDING
+    stand = StatusUpdate(
+        kind,
         text,
-        desired=here.instances,
-        current=len([each for each in here.made if each not in numbers]),
-        reason=EVENT if state == PENDING else "",
-        message=text if state == PENDING else "",
+        desired=state.instances,
+        current=len([each for each in state.complete_instances if each not in numbers]),
+        reason=EVENT if kind == PENDING else "",
+        message=text if kind == PENDING else "",
     )
-    return Plan((Tell("Warning", EVENT, text),), status.told(job, stand, here.workers, now))
+    return JobPlan((RecordEvent("Warning", EVENT, text),), status.compose_status(job, stand, state.workers, now))
 
 
-def _delay_s(job: IPUJob, count: int, setup: Setup) -> float:
+def _delay_s(job: IPUJob, count: int, setup: JobSetup) -> float:
     """Up to half as long again, another for each job: two that give back together are not to meet again."""
     delay_s: float = min(setup.hold_delay_limit_s, setup.hold_delay_s * 2 ** min(count - 1, _DOUBLINGS))
     chance = hashlib.blake2b(f"{job.metadata.uid}/{count}".encode(), digest_size=2).digest()
     return delay_s * (1.0 + int.from_bytes(chance) / (1 << 17))
 
 
-def _waiting(here: Standing, setup: Setup) -> dict[int, tuple[float, str]]:
+def _find_waiting(state: JobState) -> dict[int, tuple[float, str]]:
     """What holds partitions and has not started, by instance: when it has held them for too long, and what it lacks."""
-    if not setup.hold_timeout_s or (here.with_launcher and (here.held_back or here.is_running)):
+    if not state.setup.hold_timeout_s or (state.with_launcher and (state.held_instances or state.is_running)):
         return {}
-    gangs = [range(here.instances)] if here.with_launcher else [(instance,) for instance in here.places]
-    hindered = bool(here.seen.refused) or waiting_reason.obstacle(here, setup) is not None
+    gangs = [range(state.instances)] if state.with_launcher else [(instance,) for instance in state.active_instances]
+    hindered = bool(state.snapshot.refused) or waiting_reason.find_obstacle(state) is not None
     found: dict[int, tuple[float, str]] = {}
     for gang in gangs:
-        if not any((entry := here.entry(each)) is not None and entry.state == "active" for each in gang):
+        if not any((entry := state.entry(each)) is not None and entry.state == "active" for each in gang):
             continue
-        pods = [pod for instance in gang for pod in here.there(instance)]
-        if here.with_launcher and here.launcher is not None:
-            pods.append(here.launcher)
-        if why := _lacks(here, gang, pods, hindered=hindered):
-            at = _since(here, gang, pods) + setup.hold_timeout_s
+        pods = [pod for instance in gang for pod in state.present_workers(instance)]
+        if state.with_launcher and state.launcher is not None:
+            pods.append(state.launcher)
+        if why := _describe_lack(state, gang, pods, hindered=hindered):
+            at = _last_arrival(state, gang, pods) + state.setup.hold_timeout_s
             found |= dict.fromkeys(gang, (at, why))
     return found
 
 
-def _lacks(here: Standing, gang: Iterable[int], pods: list[JobPod], *, hindered: bool) -> str:
+def _describe_lack(state: JobState, gang: Iterable[int], pods: list[JobPod], *, hindered: bool) -> str:
     """Empty: nothing, or what nobody has asked for yet: it is asked for now. hindered: the API server does not take
     what the job asks for, or it cannot ask."""
     if unscheduled := [pod for pod in pods if _waits_for_node(pod)]:
-        return waiting_reason.why(unscheduled[0]) or f"pod {unscheduled[0].metadata.name} has not been scheduled"
-    if status.is_true(here.job.status, RUNNING):
+        return (
+            waiting_reason.describe_pending_pod(unscheduled[0])
+            or f"pod {unscheduled[0].metadata.name} has not been scheduled"
+        )
+    if status.has_condition(state.job.status, RUNNING):
         return ""  # what it lost is only just being made again; if it cannot be, it is Pending from then on
-    if without := [each for each in gang if _does_not_come(here, each, hindered=hindered)]:
-        return f"partition {here.partition(without[0])} has not come"
-    if failed := preflight.faults(here):
+    if without := [each for each in gang if _does_not_come(state, each, hindered=hindered)]:
+        return f"partition {state.partition(without[0])} has not come"
+    if failed := preflight.find_failed_nodes(state):
         return failed[0].text
     if not hindered:
         return ""
-    missing = [name for instance in gang for name in here.workers_of(instance).values() if name not in here.pods]
-    if here.with_launcher and here.launcher_name not in here.pods:
-        missing.append(here.launcher_name)
+    missing = [name for instance in gang for name in state.workers_of(instance).values() if name not in state.pods]
+    if state.with_launcher and state.launcher_name not in state.pods:
+        missing.append(state.launcher_name)
     return f"pod {missing[0]} could not be made" if missing else ""
 
 
-def _does_not_come(here: Standing, instance: int, *, hindered: bool) -> bool:
-    if instance in here.is_ready:
+def _does_not_come(state: JobState, instance: int, *, hindered: bool) -> bool:
+    if instance in state.ready_set:
         return False
-    entry = here.entry(instance)
+    entry = state.entry(instance)
     is_under_way = entry is not None and entry.state != "active"
-    return is_under_way or hindered or here.partition(instance) in here.seen.refusals
+    return is_under_way or hindered or state.partition(instance) in state.snapshot.refusals
 
 
-def _since(here: Standing, gang: Iterable[int], pods: list[JobPod]) -> float:
+def _last_arrival(state: JobState, gang: Iterable[int], pods: list[JobPod]) -> float:
     """The last time that anything of it came. What says no time has just come."""
-    found = [each.last_transition_time for each in here.job.status.conditions if each.type == PENDING]
-    if status.is_true(here.job.status, RUNNING):
+    found = [each.last_transition_time for each in state.job.status.conditions if each.type == PENDING]
+    if status.has_condition(state.job.status, RUNNING):
         found = []
-    found += [entry.since for each in gang if (entry := here.entry(each)) is not None]
+    found += [entry.since for each in gang if (entry := state.entry(each)) is not None]
     found += [pod.metadata.creation_timestamp for pod in pods]
-    return max((times.seconds(each) or here.seen.now for each in found), default=here.seen.now)
+    return max((times.seconds(each) or state.snapshot.now for each in found), default=state.snapshot.now)
 
 
 def _waits_for_node(pod: JobPod) -> bool:

@@ -5,41 +5,50 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from muster_operator.job import lost_pods, names, pod_outcome
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.pod_outcome import End
-from muster_operator.job.snapshot import JobPod, Seen
-from muster_operator.job.status import RESTARTING, RUNNING, is_true
-from muster_operator.job.types import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.pod_outcome import AttemptEnd
+from muster_operator.job.snapshot import JobPod, JobSetup, Snapshot
+from muster_operator.job.status import RESTARTING, RUNNING, has_condition, is_finished
+from muster_operator.job.types import (
+    FINALIZER,
+    IPUJob,
+    has_launcher,
+    instances,
+    ipus_per_instance,
+    workers_per_instance,
+)
 from muster_operator.plan import rollout as rolling
 from muster_operator.plan.rollout import Rollout
 from muster_operator.resources import placement, template
 from muster_operator.resources.ownership import is_owned
 
 
-def own_pods(job: IPUJob, seen: Seen) -> dict[str, JobPod]:
-    """By name. A pod with our labels that another one owns is no business of ours (behaviours 26, 27)."""
-    return {name: pod for name, pod in seen.pods.items() if is_owned(pod.metadata, job)}
-
-
-def own_entries(job: IPUJob, seen: Seen) -> dict[str, Entry]:
-    """By partition name."""
-    return {name: entry for name, entry in seen.entries.items() if entry.job == job.metadata.uid}
-
-
 @dataclass(frozen=True)
-class Standing:
-    """Of a job whose spec is as admission lets it through."""
+class JobState:
+    """One job at one moment: all that a phase goes by (:mod:`muster_operator.plan.phases`). Its spec is as admission
+    lets it through."""
 
     job: IPUJob
-    seen: Seen
+    snapshot: Snapshot
+    setup: JobSetup
+
+    @property
+    def goes_on(self) -> bool:
+        """It was taken on, and is neither being deleted nor over."""
+        meta = self.job.metadata
+        has_begun = FINALIZER in meta.finalizers and not meta.deletion_timestamp
+        return has_begun and not is_finished(self.job.status)
 
     @cached_property
     def pods(self) -> Mapping[str, JobPod]:
-        return own_pods(self.job, self.seen)
+        """By name. A pod with our labels that another one owns is no business of ours (behaviours 26, 27)."""
+        return {name: pod for name, pod in self.snapshot.pods.items() if is_owned(pod.metadata, self.job)}
 
     @cached_property
-    def entries(self) -> Mapping[str, Entry]:
-        return own_entries(self.job, self.seen)
+    def entries(self) -> Mapping[str, PartitionEntry]:
+        """By partition name."""
+        uid = self.job.metadata.uid
+        return {name: entry for name, entry in self.snapshot.entries.items() if entry.job == uid}
 
     @cached_property
     def instances(self) -> int:
@@ -64,7 +73,7 @@ class Standing:
     def partition(self, instance: int) -> str:
         return names.partition(self.job.metadata.namespace, self.job.metadata.name, instance)
 
-    def entry(self, instance: int) -> Entry | None:
+    def entry(self, instance: int) -> PartitionEntry | None:
         return self.entries.get(self.partition(instance))
 
     def workers_of(self, instance: int) -> dict[int, str]:
@@ -91,59 +100,61 @@ class Standing:
     @cached_property
     def may_mix(self) -> bool:
         """Whether instances of an earlier attempt may run beside those of this one: while a template is rolled out."""
-        return not self.with_launcher and not is_true(self.job.status, RESTARTING)
+        return not self.with_launcher and not has_condition(self.job.status, RESTARTING)
 
     @cached_property
     def rollout(self) -> Rollout:
-        if not self.may_mix or rolling.is_recreated(self.job):
+        if not self.may_mix or rolling.recreates_pods(self.job):
             return Rollout()
-        limits = rolling.bounds(self.job)
+        limits = rolling.rollout_limits(self.job)
         slots = [self._slot(instance) for instance in range(self.instances)]
         extras = [
             self._slot(instance)
             for instance in range(self.instances, self.instances + limits.surge)
-            if any(names.SURGE in pod.metadata.labels for pod in self.there(instance))
+            if any(names.SURGE in pod.metadata.labels for pod in self.present_workers(instance))
         ]
-        return rolling.rollout(slots, extras, limits)
+        return rolling.plan_rollout(slots, extras, limits)
 
-    def _slot(self, instance: int) -> rolling.Slot:
-        there = self.there(instance)
-        return rolling.slot(instance, there, self.workers_each, current=all(self.is_of_template(pod) for pod in there))
+    def _slot(self, instance: int) -> rolling.InstanceState:
+        there = self.present_workers(instance)
+        return rolling.observe_instance(
+            instance, there, self.workers_each, current=all(self.is_of_template(pod) for pod in there)
+        )
 
     @cached_property
-    def held_back(self) -> frozenset[int]:
+    def held_instances(self) -> frozenset[int]:
         """Instances that hold nothing for a while; see :mod:`muster_operator.plan.gang_hold`."""
         given_back = self.job.status.given_back
         return frozenset(given_back.instances if given_back is not None and given_back.until else ())
 
     @cached_property
-    def places(self) -> tuple[int, ...]:
+    def active_instances(self) -> tuple[int, ...]:
         """Instances that are to have something now: those that are wanted, and behind them those that stand in."""
         found = (*range(self.instances), *sorted(self.rollout.extras))
-        return tuple(instance for instance in found if instance not in self.held_back)
+        return tuple(instance for instance in found if instance not in self.held_instances)
 
-    def there(self, instance: int) -> list[JobPod]:
+    def present_workers(self, instance: int) -> list[JobPod]:
         """Its workers that are not on their way out."""
-        return [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
+        return [self.pods[name] for name in self.workers_of(instance).values() if self.is_present(name)]
 
     @cached_property
-    def ready(self) -> tuple[int, ...]:
+    def ready_instances(self) -> tuple[int, ...]:
         """Instances with a partition that can be used: of this attempt, or of the one that their pods are of."""
         return tuple(
             instance
-            for instance in self.places
+            for instance in self.active_instances
             if (entry := self.entry(instance)) is not None
             and entry.state == "active"
-            and (entry.attempt == self.attempt_of(instance) or instance in self.kept)
+            and (entry.attempt == self.attempt_of(instance) or instance in self.former_attempt_instances)
             and self.fits(entry)
         )
 
     @cached_property
-    def is_ready(self) -> frozenset[int]:
-        return frozenset(self.ready)
+    def ready_set(self) -> frozenset[int]:
+        return frozenset(self.ready_instances)
 
     @cached_property
-    def kept(self) -> frozenset[int]:
+    def former_attempt_instances(self) -> frozenset[int]:
         """Instances that still have pods and partition of an earlier attempt than this."""
         found = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values() if self._is_kept(pod)}
         return frozenset(entry.instance for entry in self.entries.values() if str(entry.instance) in found)
@@ -161,11 +172,11 @@ class Standing:
             str(entry.instance): str(entry.attempt)
             for entry in self.entries.values()
             if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
-            if entry.instance not in self.moved
+            if entry.instance not in self.moved_instances
         }
 
     @property
-    def moved(self) -> tuple[int, ...]:
+    def moved_instances(self) -> tuple[int, ...]:
         """Instances that move, or have moved, alone in this attempt: those of the last move."""
         move = self.job.status.last_move
         return move.instances if move is not None and move.attempt == self.attempt else ()
@@ -177,11 +188,11 @@ class Standing:
             for name in self.workers_of(instance).values()
         )
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: PartitionEntry) -> bool:
         return (entry.size, entry.gcds) == (ipus_per_instance(self.job.spec), self.workers_each)
 
     @cached_property
-    def misfits(self) -> frozenset[str]:
+    def misfit_partitions(self) -> frozenset[str]:
         """Partitions of a former shape: the job was suspended, edited and resumed while nobody looked (or no webhook
         stood before the edit). It begins anew, as which worker has which partition may be another thing now."""
         return frozenset(
@@ -189,18 +200,18 @@ class Standing:
         )
 
     @cached_property
-    def unready(self) -> tuple[int, ...]:
+    def unready_instances(self) -> tuple[int, ...]:
         """Of those that are wanted."""
-        ready = set(self.ready)
+        ready = set(self.ready_instances)
         return tuple(instance for instance in range(self.instances) if instance not in ready)
 
     @cached_property
-    def to_take(self) -> tuple[int, ...]:
+    def instances_to_take(self) -> tuple[int, ...]:
         """Instances to ask a partition for. One that is being made or unmade is waited for (behaviours 29, 31)."""
-        ready = self.kept.union(self.ready)
+        ready = self.former_attempt_instances.union(self.ready_instances)
         return tuple(
             instance
-            for instance in self.places
+            for instance in self.active_instances
             if instance not in ready
             if (entry := self.entry(instance)) is None
             or (
@@ -211,24 +222,24 @@ class Standing:
         )
 
     @cached_property
-    def made(self) -> tuple[int, ...]:
+    def complete_instances(self) -> tuple[int, ...]:
         """Instances that are ready and whose pods were made: what CURRENT counts."""
         return tuple(
             instance
-            for instance in self.ready
+            for instance in self.ready_instances
             if instance < self.instances
-            if all(self.is_there(name) for name in self.workers_of(instance).values())
+            if all(self.is_present(name) for name in self.workers_of(instance).values())
         )
 
-    def is_there(self, name: str) -> bool:
+    def is_present(self, name: str) -> bool:
         """In this attempt, and not on its way out."""
         pod = self.pods.get(name)
-        return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_now(pod)
+        return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_current_attempt(pod)
 
-    def is_of_now(self, pod: JobPod) -> bool:
+    def is_of_current_attempt(self, pod: JobPod) -> bool:
         return pod.metadata.labels.get(names.ATTEMPT) == str(self._attempt_now(pod)) or self._is_kept(pod)
 
-    def is_going(self, pod: JobPod) -> bool:
+    def is_leaving(self, pod: JobPod) -> bool:
         """It is on its way out, and its instance begins anew without it: as it is replaced, or moves."""
         return bool(pod.metadata.deletion_timestamp) and self._is_kept(pod)
 
@@ -238,7 +249,7 @@ class Standing:
         return self.attempt if instance is None else self.attempt_of(instance)
 
     @cached_property
-    def old(self) -> tuple[JobPod, ...]:
+    def old_pods(self) -> tuple[JobPod, ...]:
         """Of other attempts of the job than this one; what instances that are replaced or move alone leave is only
         superfluous."""
         if self.may_mix:
@@ -246,24 +257,27 @@ class Standing:
         return tuple(
             pod
             for pod in self.pods.values()
-            if not self.is_of_now(pod)
+            if not self.is_of_current_attempt(pod)
             and ((made := _number(pod.metadata.labels.get(names.ATTEMPT, ""))) is None or made < self._attempt_now(pod))
         )
 
     @cached_property
-    def lost(self) -> tuple[JobPod, ...]:
+    def pods_lost_with_node(self) -> tuple[JobPod, ...]:
         """With their nodes (behaviour 57)."""
         wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
         return tuple(
             pod
             for name, pod in sorted(self.pods.items())
-            if self.seen.bad_nodes and name in wanted and self.is_of_now(pod) and lost_pods.is_lost(pod, self.seen)
-            if not self.is_going(pod)
+            if self.snapshot.bad_nodes
+            and name in wanted
+            and self.is_of_current_attempt(pod)
+            and lost_pods.is_lost(pod, self.snapshot)
+            if not self.is_leaving(pod)
         )
 
     @cached_property
     def wanted_workers(self) -> frozenset[str]:
-        return frozenset(name for instance in self.places for name in self.workers_of(instance).values())
+        return frozenset(name for instance in self.active_instances for name in self.workers_of(instance).values())
 
     @cached_property
     def workers(self) -> tuple[JobPod, ...]:
@@ -272,26 +286,28 @@ class Standing:
             self.pods[name]
             for instance in range(self.instances)
             for name in self.workers_of(instance).values()
-            if self.is_there(name)
+            if self.is_present(name)
         )
 
     @cached_property
     def launcher(self) -> JobPod | None:
-        return self.pods[self.launcher_name] if self.is_there(self.launcher_name) else None
+        return self.pods[self.launcher_name] if self.is_present(self.launcher_name) else None
 
     @cached_property
-    def superfluous(self) -> tuple[JobPod, ...]:
+    def superfluous_pods(self) -> tuple[JobPod, ...]:
         """Pods of instances that are no longer wanted, that are replaced or hold nothing for a while, of an earlier
         attempt or shape; the highest index first."""
-        wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher and not self.held_back else set())
+        wanted = self.wanted_workers | (
+            {self.launcher_name} if self.with_launcher and not self.held_instances else set()
+        )
         replaced = {str(instance) for instance in self.rollout.replace}
         found = [
             pod
             for name, pod in self.pods.items()
             if name not in wanted
-            or self.misfits
-            or not self.is_of_now(pod)
-            or self.is_going(pod)
+            or self.misfit_partitions
+            or not self.is_of_current_attempt(pod)
+            or self.is_leaving(pod)
             or (
                 pod.metadata.deletion_timestamp and pod_outcome.has_ended(pod)
             )  # a kubelet that is away takes none away
@@ -306,9 +322,9 @@ class Standing:
         return behind and names.SURGE not in pod.metadata.labels
 
     @cached_property
-    def surplus(self) -> tuple[str, ...]:
+    def surplus_partitions(self) -> tuple[str, ...]:
         """Partitions of instances that are no longer wanted, once none of their pods is there (behaviour 48)."""
-        wanted = {self.partition(instance) for instance in self.places} - self.misfits
+        wanted = {self.partition(instance) for instance in self.active_instances} - self.misfit_partitions
         busy = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values()}
         return tuple(
             name
@@ -327,29 +343,29 @@ class Standing:
     def is_running(self) -> bool:
         """Everything was made, and: the launcher's own command runs (so every worker was ready); without a launcher, a
         worker does. One that has just been added need not run yet, as seen with the original."""
-        if not self.instances or (len(self.made) < self.instances and not self.rolls_on):
+        if not self.instances or (len(self.complete_instances) < self.instances and not self.is_rolling_out):
             return False
         if self.with_launcher:
             return self.launcher is not None and self.launcher.status.phase == "Running"
         return any(pod.status.phase != "Pending" for pod in self.workers)
 
     @property
-    def rolls_on(self) -> bool:
+    def is_rolling_out(self) -> bool:
         """All that is missing is being replaced, and no more than may be."""
-        missing = set(range(self.instances)).difference(self.made)
-        least = max(1, self.instances - rolling.bounds(self.job).unavailable)
-        return self.rollout.available >= least and missing <= self.replaced
+        missing = set(range(self.instances)).difference(self.complete_instances)
+        least = max(1, self.instances - rolling.rollout_limits(self.job).unavailable)
+        return self.rollout.available >= least and missing <= self.replaced_instances
 
     @cached_property
-    def replaced(self) -> frozenset[int]:
+    def replaced_instances(self) -> frozenset[int]:
         """Of a job that runs, instances between the pods of their former template and those of the present one: those
         are going, or their partition is being reset."""
-        if not is_true(self.job.status, RUNNING) or not self.may_mix or rolling.is_recreated(self.job):
+        if not has_condition(self.job.status, RUNNING) or not self.may_mix or rolling.recreates_pods(self.job):
             return frozenset()
         found = []
         for instance in range(self.instances):
             entry = self.entry(instance)
-            if entry is None or self.there(instance):
+            if entry is None or self.present_workers(instance):
                 continue
             resets = entry.attempt < self.attempt_of(instance) or (entry.state == "creating" and entry.reset)
             if entry.state != "deleting" and (resets or self.is_mixed(instance)):
@@ -357,37 +373,41 @@ class Standing:
         return frozenset(found)
 
     @cached_property
-    def end(self) -> End | None:
+    def end(self) -> AttemptEnd | None:
         """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is
         as well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended.
         A pod that is being deleted says nothing: it was stopped; unless it is lost."""
-        failed = (*pod_outcome.failed(self.workers), *self.lost)
+        failed = (*pod_outcome.failed_pods(self.workers), *self.pods_lost_with_node)
         if self.with_launcher:
             if self.launcher is not None and pod_outcome.has_ended(self.launcher):
                 if self.launcher.status.phase == pod_outcome.SUCCEEDED:
-                    return End(True)
-                return End(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
-            return End(False, self._why(failed[0]), failed) if failed else None
+                    return AttemptEnd(True)
+                return AttemptEnd(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
+            return AttemptEnd(False, self._why(failed[0]), failed) if failed else None
         if not self.instances or not all(self._is_over(instance) for instance in range(self.instances)):
             return None
-        return End(False, self._why(failed[0]), failed) if failed else End(True)
+        return AttemptEnd(False, self._why(failed[0]), failed) if failed else AttemptEnd(True)
 
     def _is_over(self, instance: int) -> bool:
-        found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_there(name)]
-        lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.lost)
+        found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_present(name)]
+        lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.pods_lost_with_node)
         return (
             lost
-            or bool(pod_outcome.failed(found))
+            or bool(pod_outcome.failed_pods(found))
             or (len(found) == self.workers_each and all(pod_outcome.has_ended(pod) for pod in found))
         )
 
     def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""
-        said = pod_outcome.why(launcher)
+        said = pod_outcome.describe_failure(launcher)
         return f"{said}; {self._why(failed[0])}" if failed else said
 
     def _why(self, pod: JobPod) -> str:
-        return lost_pods.why(pod, self.seen) if lost_pods.is_lost(pod, self.seen) else pod_outcome.why(pod)
+        return (
+            lost_pods.describe_loss(pod, self.snapshot)
+            if lost_pods.is_lost(pod, self.snapshot)
+            else pod_outcome.describe_failure(pod)
+        )
 
 
 def _number(text: str) -> int | None:

@@ -14,12 +14,14 @@ import msgspec
 
 from muster_kube.api import times
 from muster_operator.job import checkpoint, lost_pods, names, pod_outcome, status
-from muster_operator.job.snapshot import Action, AskRoom, JobPod, Plan, RemovePod, Setup, Tell
-from muster_operator.job.status import RESTARTING, Stand
-from muster_operator.job.types import Move, ipus_per_instance
-from muster_operator.plan import degradation, poplar_recovery, preflight
-from muster_operator.plan.degradation import Fault
-from muster_operator.plan.job_state import Standing
+from muster_operator.job.pod_outcome import AttemptEnd
+from muster_operator.job.snapshot import Action, DeletePod, JobPlan, JobPod, QueryCapacity, RecordEvent
+from muster_operator.job.status import RESTARTING, StatusUpdate
+from muster_operator.job.types import JobMove, ipus_per_instance
+from muster_operator.plan import attempt_end, degradation, poplar_recovery, preflight
+from muster_operator.plan.degradation import JobFault
+from muster_operator.plan.job_state import JobState
+from muster_operator.plan.restart import RestartDecision
 
 POPLAR = "PoplarRecovery"
 HOUR_S = 3600.0
@@ -28,12 +30,12 @@ ROOM_S = 30.0  # between two questions whether there is room by now
 
 
 @dataclass(frozen=True)
-class Fails:
+class FailsByPolicy:
     why: str
 
 
 @dataclass(frozen=True)
-class Stays:
+class StaysInPlace:
     """why: for people, after what is wrong; actions, again_s: to find out whether it may move by now. waits: it moves
     once it may."""
 
@@ -43,40 +45,50 @@ class Stays:
     waits: bool = True
 
 
-def decide(here: Standing, setup: Setup) -> Plan | Fails | Stays | None:
+def leave_bad_hardware(state: JobState) -> JobPlan | None:
+    """The plan of a job that moves, or fails as its policy says so; None: it goes on where it is."""
+    decided = decide_move(state)
+    if isinstance(decided, FailsByPolicy):
+        return attempt_end.end_job(state, AttemptEnd(False, decided.why), RestartDecision(False, degradation.DEGRADED))
+    return decided if isinstance(decided, JobPlan) else None
+
+
+def decide_move(state: JobState) -> JobPlan | FailsByPolicy | StaysInPlace | None:
     """None: nothing is wrong, or the job has come to its end well."""
-    found = _found(here)
-    if not found or (here.end is not None and here.end.success):
+    found = _find_all_faults(state)
+    if not found or (state.end is not None and state.end.success):
         return None
-    policy = "Move" if preflight.is_open(here) else checkpoint.policy_of(here.job).on_fault
+    policy = "Move" if preflight.is_open(state) else checkpoint.policy_of(state.job).on_fault
     if policy == "Fail":
-        return Fails(f"{degradation.in_words(found)}; healthPolicy.onFault is Fail")
+        return FailsByPolicy(f"{degradation.describe_faults(found)}; healthPolicy.onFault is Fail")
     if policy == "Keep":
-        if alone := _lost_alone(here, found):
-            return _held(here, setup, alone) or _move(here, setup, alone)
-        return Stays("it stays there (healthPolicy.onFault Keep)", waits=False)
-    return _held(here, setup, found) or _move(here, setup, found)
+        if alone := _find_lost_instances(state, found):
+            return _find_reason_to_stay(state, alone) or _begin_move(state, alone)
+        return StaysInPlace("it stays there (healthPolicy.onFault Keep)", waits=False)
+    return _find_reason_to_stay(state, found) or _begin_move(state, found)
 
 
-def _lost_alone(here: Standing, found: Sequence[Fault]) -> tuple[Fault, ...]:
+def _find_lost_instances(state: JobState, found: Sequence[JobFault]) -> tuple[JobFault, ...]:
     """Of instances that are lost with their nodes while others go on: there is no place to keep, and their kubelets may
     never say that they have ended. With a launcher, and of the last one, that is the end of the attempt."""
-    if here.with_launcher or not here.lost or here.end is not None:
+    if state.with_launcher or not state.pods_lost_with_node or state.end is not None:
         return ()
-    lost = {degradation.instance_of(pod) for pod in here.lost}
+    lost = {degradation.instance_of(pod) for pod in state.pods_lost_with_node}
     return tuple(fault for fault in found if fault.is_of_node and fault.instance in lost)
 
 
-def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
+def report_hardware(state: JobState, decided: JobPlan) -> JobPlan:
     """``decided``, with what is said and found out about the hardware under the job."""
-    found = _found(here)
-    stays = decide(here, setup) if found else None
-    if not isinstance(stays, Stays):
-        stays = Stays("", waits=False)
-    written, tells = degradation.told(here, decided.status, found, stays.why, here.seen.now)
-    moments = (decided.again_s, stays.again_s, degradation.over_s(here, found))
+    if not state.goes_on:
+        return decided
+    found = _find_all_faults(state)
+    stays = decide_move(state) if found else None
+    if not isinstance(stays, StaysInPlace):
+        stays = StaysInPlace("", waits=False)
+    written, tells = degradation.report_health(state, decided.status, found, stays.why, state.snapshot.now)
+    moments = (decided.again_s, stays.again_s, degradation.recovery_delay_s(state, found))
     again_s = min((each for each in moments if each is not None), default=None)
-    return Plan(
+    return JobPlan(
         (*stays.actions, *decided.actions, *tells),  # what is refused ends the others
         written,
         again_s=again_s,
@@ -84,72 +96,74 @@ def with_health(here: Standing, setup: Setup, decided: Plan) -> Plan:
     )
 
 
-def _found(here: Standing) -> tuple[Fault, ...]:
+def _find_all_faults(state: JobState) -> tuple[JobFault, ...]:
     """Of the hardware, and, of a job that moves, what Poplar says it recovers from (behaviour 60)."""
-    found = degradation.faults(here)
+    found = degradation.find_faults(state)
     told = {node for fault in found for node in fault.nodes}
-    found += tuple(fault for fault in preflight.faults(here) if told.isdisjoint(fault.nodes))
-    if checkpoint.policy_of(here.job).on_fault != "Move":
+    found += tuple(fault for fault in preflight.find_failed_nodes(state) if told.isdisjoint(fault.nodes))
+    if checkpoint.policy_of(state.job).on_fault != "Move":
         return found
-    failed = pod_outcome.failed(here.workers) + pod_outcome.failed([here.launcher] if here.launcher is not None else [])
-    if not poplar_recovery.is_enough(failed):
+    failed = pod_outcome.failed_pods(state.workers) + pod_outcome.failed_pods(
+        [state.launcher] if state.launcher is not None else []
+    )
+    if not poplar_recovery.can_recover(failed):
         return found
     return (
         *found,
         *(
-            Fault(
+            JobFault(
                 POPLAR,
-                f"{degradation.who(pod)}{f' on node {pod.spec.node_name}' if pod.spec.node_name else ''}: "
-                f"Poplar asks for {poplar_recovery.in_words(pod)}",
+                f"{degradation.describe_pod(pod)}{f' on node {pod.spec.node_name}' if pod.spec.node_name else ''}: "
+                f"Poplar asks for {poplar_recovery.describe_errors(pod)}",
                 degradation.instance_of(pod),
                 degradation.nodes_of([pod]),
             )
             for pod in failed
-            if poplar_recovery.errors(pod)
+            if poplar_recovery.read_errors(pod)
         ),
     )
 
 
-def _held(here: Standing, setup: Setup, found: Sequence[Fault]) -> Stays | None:
+def _find_reason_to_stay(state: JobState, found: Sequence[JobFault]) -> StaysInPlace | None:
     """Why it does not move now: it keeps its place rather than wait without one."""
-    now = here.seen.now
-    if not _joins(here, found):
-        recent = _recent(here)
-        if len(recent) >= setup.moves_per_hour:
-            if not setup.moves_per_hour:
-                return Stays("it does not move: moves_per_hour is 0", waits=False)
-            until = times.seconds(recent[-setup.moves_per_hour]) + HOUR_S
+    now = state.snapshot.now
+    if not _joins_last_move(state, found):
+        recent = _recent_moves(state)
+        if len(recent) >= state.setup.moves_per_hour:
+            if not state.setup.moves_per_hour:
+                return StaysInPlace("it does not move: moves_per_hour is 0", waits=False)
+            until = times.seconds(recent[-state.setup.moves_per_hour]) + HOUR_S
             times_moved = f"{len(recent)} time{'' if len(recent) == 1 else 's'}"
             when = f"before {times.rfc3339_whole(until)}"
-            return Stays(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)
-    if any(lost_pods.is_lost(pod, here.seen) for pod in here.pods.values() if here.is_of_now(pod)):
+            return StaysInPlace(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)
+    if any(lost_pods.is_lost(pod, state.snapshot) for pod in state.pods.values() if state.is_of_current_attempt(pod)):
         return None  # there is no place to keep
-    places = here.seen.placeable
+    places = state.snapshot.node_capacity
     if places is not None and any(fault.is_of_node for fault in found):
-        needed = len(degradation.nodes_of([pod for pod in here.workers if not pod_outcome.has_ended(pod)])) or 1
+        needed = len(degradation.nodes_of([pod for pod in state.workers if not pod_outcome.has_ended(pod)])) or 1
         if places.healthy < needed:
             nodes = f"{places.healthy} healthy node{'' if places.healthy == 1 else 's'}"
-            return Stays(f"it does not move yet: {nodes} for the {needed} that it is on")
+            return StaysInPlace(f"it does not move yet: {nodes} for the {needed} that it is on")
     partitions = {fault.instance for fault in found if fault.reason == degradation.QUARANTINED}
     if partitions:
-        ask = AskRoom(ipus_per_instance(here.job.spec))
-        if here.seen.room is None:
-            return Stays("it is asked whether there is room elsewhere", (ask,), ROOM_S)
-        if here.seen.room < len(partitions):
-            room = f"room for {here.seen.room} of {len(partitions)} other partitions of {ask.size} IPUs"
-            return Stays(f"it does not move yet: {room}", (ask,), ROOM_S)
+        ask = QueryCapacity(ipus_per_instance(state.job.spec))
+        if state.snapshot.room is None:
+            return StaysInPlace("it is asked whether there is room elsewhere", (ask,), ROOM_S)
+        if state.snapshot.room < len(partitions):
+            room = f"room for {state.snapshot.room} of {len(partitions)} other partitions of {ask.size} IPUs"
+            return StaysInPlace(f"it does not move yet: {room}", (ask,), ROOM_S)
     return None
 
 
-def _move(here: Standing, setup: Setup, found: Sequence[Fault]) -> Plan:
-    job, now, before = here.job, here.seen.now, here.job.status
+def _begin_move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
+    job, now, before = state.job, state.snapshot.now, state.job.status
     at = times.rfc3339_whole(now)
-    joined = before.last_move if _joins(here, found) else None
-    concerned = _concerned(here, found)
-    why = pod_outcome.bounded(degradation.in_words(found))
+    joined = before.last_move if _joins_last_move(state, found) else None
+    concerned = _moving_instances(state, found)
+    why = pod_outcome.shorten(degradation.describe_faults(found))
     old_nodes = {node for fault in found for node in fault.nodes} | set(joined.nodes if joined is not None else ())
-    attempt = before.attempt + (1 if here.with_launcher else 0)
-    move = Move(
+    attempt = before.attempt + (1 if state.with_launcher else 0)
+    move = JobMove(
         start_time=joined.start_time if joined is not None else at,
         attempt=attempt,
         nodes=tuple(sorted(old_nodes)),
@@ -161,42 +175,44 @@ def _move(here: Standing, setup: Setup, found: Sequence[Fault]) -> Plan:
         before,
         attempt=attempt,
         moves=before.moves + (0 if joined is not None else 1),
-        move_starts=before.move_starts if joined is not None else (*_recent(here), at)[-max(1, setup.moves_per_hour) :],
+        move_starts=before.move_starts
+        if joined is not None
+        else (*_recent_moves(state), at)[-max(1, state.setup.moves_per_hour) :],
         last_move=move,
         instance_moves={**before.instance_moves, **counts},
     )
     what = f"instance {', '.join(map(str, move.instances))} moves" if concerned else "it moves"
-    message = pod_outcome.bounded(f"{what} off bad hardware: {why}")
-    tell = Tell("Warning", degradation.MOVING, message)
-    if not here.with_launcher:
-        return Plan((tell,), msgspec.structs.replace(anew, last_message=message, last_reconcile_time=at))
-    stand = Stand(RESTARTING, message, desired=here.instances, reason=degradation.MOVING, message=message)
-    return Plan((tell,), status.told(msgspec.structs.replace(job, status=anew), stand, (), now))
+    message = pod_outcome.shorten(f"{what} off bad hardware: {why}")
+    tell = RecordEvent("Warning", degradation.MOVING, message)
+    if not state.with_launcher:
+        return JobPlan((tell,), msgspec.structs.replace(anew, last_message=message, last_reconcile_time=at))
+    stand = StatusUpdate(RESTARTING, message, desired=state.instances, reason=degradation.MOVING, message=message)
+    return JobPlan((tell,), status.compose_status(msgspec.structs.replace(job, status=anew), stand, (), now))
 
 
-def removed(here: Standing, doomed: Iterable[JobPod]) -> tuple[RemovePod, ...]:
+def delete_pods(state: JobState, doomed: Iterable[JobPod]) -> tuple[DeletePod, ...]:
     """Pods of earlier attempts, and such as are wanted no more. In a move the launcher ends first, and every pod has
     the time that the policy gives it."""
-    pods, now = list(doomed), here.seen.now
-    leaving = [pod for pod in pods if _leaves(here, pod)]
+    pods, now = list(doomed), state.snapshot.now
+    leaving = [pod for pod in pods if _leaves(state, pod)]
     waits = any(_is_launcher(pod) and not pod_outcome.has_ended(pod) for pod in leaving)
     found = []
     for pod in pods:
-        forced_at = lost_pods.forced_at(pod, here.seen)
+        forced_at = lost_pods.force_delete_at(pod, state.snapshot)
         if forced_at is not None and now >= forced_at:
             if _is_launcher(pod) and pod in leaving:
                 waits = False
-            found.append(RemovePod(pod.metadata.name, pod.metadata.uid, 0))
+            found.append(DeletePod(pod.metadata.name, pod.metadata.uid, 0))
         elif not pod.metadata.deletion_timestamp and (_is_launcher(pod) or pod not in leaving or not waits):
-            grace_s = checkpoint.grace_s(here.job) if pod in leaving else None
-            found.append(RemovePod(pod.metadata.name, pod.metadata.uid, grace_s))
+            grace_s = checkpoint.grace_s(state.job) if pod in leaving else None
+            found.append(DeletePod(pod.metadata.name, pod.metadata.uid, grace_s))
     return tuple(found)
 
 
-def _leaves(here: Standing, pod: JobPod) -> bool:
+def _leaves(state: JobState, pod: JobPod) -> bool:
     """It goes because of the last move."""
-    move = here.job.status.last_move
-    if move is None or move.attempt != here.job.status.attempt:
+    move = state.job.status.last_move
+    if move is None or move.attempt != state.job.status.attempt:
         return False
     return not move.instances or pod.metadata.labels.get(names.INSTANCE) in {str(each) for each in move.instances}
 
@@ -205,23 +221,23 @@ def _is_launcher(pod: JobPod) -> bool:
     return pod.metadata.labels.get(names.ROLE) == names.LAUNCHER
 
 
-def _concerned(here: Standing, found: Sequence[Fault]) -> tuple[int, ...]:
+def _moving_instances(state: JobState, found: Sequence[JobFault]) -> tuple[int, ...]:
     """Instances that move alone; empty: all of the job does."""
-    if here.with_launcher:
+    if state.with_launcher:
         return ()
     return tuple(sorted({fault.instance for fault in found if fault.instance is not None}))
 
 
-def _joins(here: Standing, found: Sequence[Fault]) -> bool:
+def _joins_last_move(state: JobState, found: Sequence[JobFault]) -> bool:
     """Other instances were hit a moment before."""
-    move = here.job.status.last_move
-    if here.with_launcher or move is None or not move.instances or move.attempt != here.job.status.attempt:
+    move = state.job.status.last_move
+    if state.with_launcher or move is None or not move.instances or move.attempt != state.job.status.attempt:
         return False
-    is_fresh = 0 <= here.seen.now - times.seconds(move.start_time) < JOINED_S
-    return is_fresh and not set(move.instances) & set(_concerned(here, found))
+    is_fresh = 0 <= state.snapshot.now - times.seconds(move.start_time) < JOINED_S
+    return is_fresh and not set(move.instances) & set(_moving_instances(state, found))
 
 
-def _recent(here: Standing) -> tuple[str, ...]:
+def _recent_moves(state: JobState) -> tuple[str, ...]:
     """Starts of moves within the last hour; one in the future was written by a clock that has been set back since."""
-    now = here.seen.now
-    return tuple(at for at in here.job.status.move_starts if 0 <= now - times.seconds(at) < HOUR_S)
+    now = state.snapshot.now
+    return tuple(at for at in state.job.status.move_starts if 0 <= now - times.seconds(at) < HOUR_S)

@@ -14,13 +14,13 @@ from muster_checks.base.vocabulary import Verdict
 from muster_kube.api import times
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job import checkpoint, names, pod_outcome, status
-from muster_operator.job.snapshot import AskNode, Plan, Tell
-from muster_operator.job.types import Checked, IPUJob, LeftNode, PreFlight, Status, has_launcher
+from muster_operator.job.snapshot import JobPlan, RecordEvent, RequestChecks
+from muster_operator.job.types import IPUJob, IPUJobStatus, PreFlight, PreFlightStatus, RejectedNode, has_launcher
 from muster_operator.plan import degradation
-from muster_operator.plan.degradation import Fault
-from muster_operator.plan.job_state import Standing
+from muster_operator.plan.degradation import JobFault
+from muster_operator.plan.job_state import JobState
 
-PASSED, UNKNOWN = "PreFlightPassed", "PreFlightUnknown"  # reasons of Events, beside health.UNFIT
+PASSED, UNKNOWN = "PreFlightPassed", "PreFlightUnknown"  # reasons of Events, beside degradation.UNFIT
 AVOIDED_S = 3600.0
 SKEW_S = 60.0  # by which leaders' clocks may differ
 LEFT_LIMIT = 128  # nodes that are remembered
@@ -33,124 +33,124 @@ def policy_of(job: IPUJob) -> PreFlight | None:
     return said if isinstance(said, PreFlight) and has_launcher(job.spec) else None
 
 
-def is_open(here: Standing) -> bool:
+def is_open(state: JobState) -> bool:
     """The launcher waits for it."""
-    if policy_of(here.job) is None or here.launcher_name in here.pods:
+    if policy_of(state.job) is None or state.launcher_name in state.pods:
         return False
-    return _now(here.job).state != "Passed"
+    return _current_checks(state.job).state != "Passed"
 
 
-def avoided(job: IPUJob, now: float) -> tuple[str, ...]:
+def avoided_nodes(job: IPUJob, now: float) -> tuple[str, ...]:
     """Nodes that its pods keep away from."""
     said = job.status.pre_flight
     return tuple(each.name for each in said.left if _is_fresh(each, now)) if said is not None else ()
 
 
-def step(here: Standing) -> Plan | None:
+def check_nodes(state: JobState) -> JobPlan | None:
     """What is to be in the status before anything else; None: nothing new."""
-    policy = policy_of(here.job)
-    if policy is None or not is_open(here) or not _all_wait(here):
+    policy = policy_of(state.job)
+    if policy is None or not is_open(state) or not _all_wait(state):
         return None
-    said = _now(here.job)
-    if _failed(here):
+    said = _current_checks(state.job)
+    if _failed_nodes(state):
         return None  # it leaves as soon as it may
     if said.state != "Checking":
-        return _begun(here, policy)
-    if _waits(here, policy) and _unanswered(here):
+        return _begin_checks(state, policy)
+    if _has_time_left(state, policy) and _unanswered(state):
         return None
-    return _decided(here, policy)
+    return _write_result(state, policy)
 
 
-def asking(here: Standing) -> tuple[AskNode, ...]:
+def request_checks(state: JobState) -> tuple[RequestChecks, ...]:
     """What is still to be asked. Until it is known what stands there, nothing is."""
-    if here.seen.asked is None or not _is_checking(here):
+    if state.snapshot.requests is None or not _is_checking(state):
         return ()
-    request, asked = _request(here.job), here.seen.asked
-    return tuple(AskNode(node, request) for node in _unanswered(here) if request.id not in asked.get(node, {}))
+    request, asked = _request(state.job), state.snapshot.requests
+    return tuple(RequestChecks(node, request) for node in _unanswered(state) if request.id not in asked.get(node, {}))
 
 
-def line(here: Standing) -> str:
+def describe_checks(state: JobState) -> str:
     """lastMessage while it is waited for; empty: it is not."""
-    policy = policy_of(here.job)
-    if policy is None or not _is_checking(here) or not (waiting := _unanswered(here)):
+    policy = policy_of(state.job)
+    if policy is None or not _is_checking(state) or not (waiting := _unanswered(state)):
         return ""
     what = f"pre-flight: waits for {', '.join(policy.checks)}"
     if len(waiting) > _SHOWN:
-        return f"{what} on more than {_SHOWN} of {len(_nodes(here))} nodes"
-    said = [f"{node} ({why})" if (why := here.seen.unasked.get(node)) else node for node in waiting]
+        return f"{what} on more than {_SHOWN} of {len(_nodes(state))} nodes"
+    said = [f"{node} ({why})" if (why := state.snapshot.failed_requests.get(node)) else node for node in waiting]
     return f"{what} on {', '.join(said)}"
 
 
-def until(here: Standing) -> float | None:
+def next_change_at(state: JobState) -> float | None:
     """When answers are waited for no longer, or a node is avoided no longer, in seconds since the epoch."""
-    policy, said = policy_of(here.job), here.job.status.pre_flight
-    if policy is None or said is None or not is_open(here):
+    policy, said = policy_of(state.job), state.job.status.pre_flight
+    if policy is None or said is None or not is_open(state):
         return None
-    moments = [times.seconds(each.found_time) + AVOIDED_S for each in said.left if _is_fresh(each, here.seen.now)]
-    if _is_checking(here):
-        moments.append(_deadline(here.job, policy))
+    moments = [times.seconds(each.found_time) + AVOIDED_S for each in said.left if _is_fresh(each, state.snapshot.now)]
+    if _is_checking(state):
+        moments.append(_deadline(state.job, policy))
     return min(moments, default=None)
 
 
-def faults(here: Standing) -> tuple[Fault, ...]:
+def find_failed_nodes(state: JobState) -> tuple[JobFault, ...]:
     """Nodes that have failed, under workers that wait."""
-    if not is_open(here) or not (failed := _failed(here)):
+    if not is_open(state) or not (failed := _failed_nodes(state)):
         return ()
     return tuple(
-        Fault(
+        JobFault(
             degradation.UNFIT,
-            f"{degradation.who(pod)} is on node {node}: {failed[node].message}",
+            f"{degradation.describe_pod(pod)} is on node {node}: {failed[node].message}",
             degradation.instance_of(pod),
             (node,),
         )
-        for pod in here.workers
+        for pod in state.workers
         if (node := pod.spec.node_name) in failed
     )
 
 
-def kept(job: IPUJob) -> frozenset[str]:
+def request_ids(job: IPUJob) -> frozenset[str]:
     """Ids of requests whose answers are waited for."""
     return frozenset({_request_id(job)}) if _is_wanted(job) else frozenset()
 
 
-def forgotten(said: Status) -> Status:
+def forget_checks(said: IPUJobStatus) -> IPUJobStatus:
     """Of a job that has given back what it was checked on; the nodes that failed are remembered."""
     if said.pre_flight is None:
         return said
-    checked = Checked(message="what was checked was given back", left=said.pre_flight.left)
+    checked = PreFlightStatus(message="what was checked was given back", left=said.pre_flight.left)
     return msgspec.structs.replace(said, pre_flight=checked)
 
 
-def _begun(here: Standing, policy: PreFlight) -> Plan:
-    now, before = here.seen.now, here.job.status
+def _begin_checks(state: JobState, policy: PreFlight) -> JobPlan:
+    now, before = state.snapshot.now, state.job.status
     left = before.pre_flight.left if before.pre_flight is not None else ()
-    checked = Checked(
+    checked = PreFlightStatus(
         state="Checking",
-        attempt=here.attempt,
+        attempt=state.attempt,
         start_time=times.rfc3339_whole(now),
         message=f"asks for {', '.join(policy.checks)}",
         left=tuple(each for each in left if _is_fresh(each, now)),
     )
-    return Plan((), _written(here, checked))
+    return JobPlan((), _with_checks(state, checked))
 
 
-def _decided(here: Standing, policy: PreFlight) -> Plan:
-    said, at = _now(here.job), times.rfc3339_whole(here.seen.now)
+def _write_result(state: JobState, policy: PreFlight) -> JobPlan:
+    said, at = _current_checks(state.job), times.rfc3339_whole(state.snapshot.now)
     bad, unknown = {}, {}
-    for node in _nodes(here):
-        answer = _answer(here, node)
+    for node in _nodes(state):
+        answer = _answer(state, node)
         if answer is None:
-            why = here.seen.unasked.get(node) or f"no answer within {policy.timeout_seconds} s"
-            if here.seen.asked is None:
+            why = state.snapshot.failed_requests.get(node) or f"no answer within {policy.timeout_seconds} s"
+            if state.snapshot.requests is None:
                 why = "NodeHealths cannot be read"
             unknown[node] = f"pre-flight of {', '.join(policy.checks)}: {why}"
         elif answer.verdict == Verdict.FAIL:
-            bad[node] = _in_words(policy, answer)
+            bad[node] = _describe_answer(policy, answer)
         elif answer.verdict == Verdict.UNKNOWN:
-            unknown[node] = _in_words(policy, answer)
+            unknown[node] = _describe_answer(policy, answer)
     if policy.must_pass:
         bad |= unknown
-    left = tuple(LeftNode(name=node, found_time=at, message=text) for node, text in bad.items())
+    left = tuple(RejectedNode(name=node, found_time=at, message=text) for node, text in bad.items())
     older = tuple(each for each in said.left if each.name not in bad)
     found = bad or unknown
     text = "; ".join(f"node {node}: {why}" for node, why in list(found.items())[:_SHOWN])
@@ -160,31 +160,31 @@ def _decided(here: Standing, policy: PreFlight) -> Plan:
         said,
         state="Failed" if bad else "Passed",
         end_time=at,
-        message=pod_outcome.bounded(text or passed),
+        message=pod_outcome.shorten(text or passed),
         left=(*older, *left)[-LEFT_LIMIT:],
     )
-    return Plan(tuple(_tells(bad, unknown, passed)), _written(here, checked))
+    return JobPlan(tuple(_result_events(bad, unknown, passed)), _with_checks(state, checked))
 
 
-def _tells(bad: Mapping[str, str], unknown: Mapping[str, str], passed: str) -> Iterator[Tell]:
+def _result_events(bad: Mapping[str, str], unknown: Mapping[str, str], passed: str) -> Iterator[RecordEvent]:
     for node, why in list(bad.items())[:_TOLD]:
-        yield Tell("Warning", degradation.UNFIT, pod_outcome.bounded(f"node {node}: {why}"))
+        yield RecordEvent("Warning", degradation.UNFIT, pod_outcome.shorten(f"node {node}: {why}"))
     starts = "" if bad else "; the job starts all the same"
     for node, why in [each for each in unknown.items() if each[0] not in bad][:_TOLD]:
-        yield Tell("Warning", UNKNOWN, pod_outcome.bounded(f"node {node}: {why}{starts}"))
+        yield RecordEvent("Warning", UNKNOWN, pod_outcome.shorten(f"node {node}: {why}{starts}"))
     if not bad and not unknown:
-        yield Tell("Normal", PASSED, pod_outcome.bounded(passed))
+        yield RecordEvent("Normal", PASSED, pod_outcome.shorten(passed))
 
 
-def _in_words(policy: PreFlight, answer: RequestAnswer) -> str:
+def _describe_answer(policy: PreFlight, answer: RequestAnswer) -> str:
     """The agent's message names the check where there are several."""
     why = ": ".join(part for part in (answer.reason, answer.message) if part)
-    return pod_outcome.bounded(f"pre-flight of {', '.join(policy.checks)}: {answer.verdict}: {why}", 400)
+    return pod_outcome.shorten(f"pre-flight of {', '.join(policy.checks)}: {answer.verdict}: {why}", 400)
 
 
-def _written(here: Standing, checked: Checked) -> Status:
-    at = times.rfc3339_whole(here.seen.now)
-    return msgspec.structs.replace(here.job.status, pre_flight=checked, last_reconcile_time=at)
+def _with_checks(state: JobState, checked: PreFlightStatus) -> IPUJobStatus:
+    at = times.rfc3339_whole(state.snapshot.now)
+    return msgspec.structs.replace(state.job.status, pre_flight=checked, last_reconcile_time=at)
 
 
 def _request(job: IPUJob) -> CheckRequest:
@@ -202,62 +202,62 @@ def _request(job: IPUJob) -> CheckRequest:
 
 
 def _request_id(job: IPUJob) -> str:
-    said = _now(job)
+    said = _current_checks(job)
     return f"{names.request_prefix(job.metadata.uid)}{said.attempt}-{int(times.seconds(said.start_time or ''))}"
 
 
 def _is_wanted(job: IPUJob) -> bool:
-    if job.metadata.deletion_timestamp or job.spec.suspend or status.finished(job.status):
+    if job.metadata.deletion_timestamp or job.spec.suspend or status.is_finished(job.status):
         return False
-    return policy_of(job) is not None and _now(job).state == "Checking"
+    return policy_of(job) is not None and _current_checks(job).state == "Checking"
 
 
-def _now(job: IPUJob) -> Checked:
+def _current_checks(job: IPUJob) -> PreFlightStatus:
     """Of the present attempt."""
     said = job.status.pre_flight
-    return said if said is not None and said.attempt == job.status.attempt else Checked()
+    return said if said is not None and said.attempt == job.status.attempt else PreFlightStatus()
 
 
-def _is_checking(here: Standing) -> bool:
-    return is_open(here) and _now(here.job).state == "Checking" and _all_wait(here)
+def _is_checking(state: JobState) -> bool:
+    return is_open(state) and _current_checks(state.job).state == "Checking" and _all_wait(state)
 
 
 def _deadline(job: IPUJob, policy: PreFlight) -> float:
-    return times.seconds(_now(job).start_time or "") + policy.timeout_seconds
+    return times.seconds(_current_checks(job).start_time or "") + policy.timeout_seconds
 
 
-def _waits(here: Standing, policy: PreFlight) -> bool:
+def _has_time_left(state: JobState, policy: PreFlight) -> bool:
     """Longer than that only if the clock was set back."""
-    left_s = _deadline(here.job, policy) - here.seen.now
+    left_s = _deadline(state.job, policy) - state.snapshot.now
     return 0 < left_s <= policy.timeout_seconds + SKEW_S
 
 
-def _all_wait(here: Standing) -> bool:
-    if not here.instances or len(here.made) < here.instances:
+def _all_wait(state: JobState) -> bool:
+    if not state.instances or len(state.complete_instances) < state.instances:
         return False
-    return all(pod.spec.node_name and pod.status.phase == "Running" for pod in here.workers)
+    return all(pod.spec.node_name and pod.status.phase == "Running" for pod in state.workers)
 
 
-def _nodes(here: Standing) -> tuple[str, ...]:
-    return degradation.nodes_of(here.workers)
+def _nodes(state: JobState) -> tuple[str, ...]:
+    return degradation.nodes_of(state.workers)
 
 
-def _unanswered(here: Standing) -> tuple[str, ...]:
-    return tuple(node for node in _nodes(here) if _answer(here, node) is None)
+def _unanswered(state: JobState) -> tuple[str, ...]:
+    return tuple(node for node in _nodes(state) if _answer(state, node) is None)
 
 
-def _answer(here: Standing, node: str) -> RequestAnswer | None:
-    return (here.seen.asked or {}).get(node, {}).get(_request_id(here.job))
+def _answer(state: JobState, node: str) -> RequestAnswer | None:
+    return (state.snapshot.requests or {}).get(node, {}).get(_request_id(state.job))
 
 
-def _failed(here: Standing) -> dict[str, LeftNode]:
+def _failed_nodes(state: JobState) -> dict[str, RejectedNode]:
     """Under its workers, found by the checks of this attempt within the last hour."""
-    said = _now(here.job)
+    said = _current_checks(state.job)
     if said.state != "Failed":
         return {}
-    under = set(_nodes(here))
-    return {each.name: each for each in said.left if each.name in under and _is_fresh(each, here.seen.now)}
+    under = set(_nodes(state))
+    return {each.name: each for each in said.left if each.name in under and _is_fresh(each, state.snapshot.now)}
 
 
-def _is_fresh(left: LeftNode, now: float) -> bool:
+def _is_fresh(left: RejectedNode, now: float) -> bool:
     return -SKEW_S <= now - times.seconds(left.found_time) < AVOIDED_S

@@ -19,8 +19,8 @@ from msgspec import UnsetType
 
 from muster_kube.api import times
 from muster_operator.job import pod_outcome
-from muster_operator.job.pod_outcome import End
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.pod_outcome import AttemptEnd
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, RestartPolicy, RestartType
 from muster_operator.plan import poplar_recovery
 
@@ -29,7 +29,7 @@ _DOUBLINGS = 30  # more overflow
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RestartDecision:
     """again: another attempt follows. reason and note: of a failure that stays one, beyond what the pods say."""
 
     again: bool
@@ -41,32 +41,32 @@ def policy_of(job: IPUJob) -> RestartPolicy:
     return RestartPolicy() if isinstance(job.spec.restart_policy, UnsetType) else job.spec.restart_policy
 
 
-def judge(job: IPUJob, end: End) -> Verdict:
+def decide_restart(job: IPUJob, end: AttemptEnd) -> RestartDecision:
     policy = policy_of(job)
     kind: RestartType = "Never" if job.spec.clean_pod_policy == "All" else policy.type
     if kind == "Never" or (end.success and kind != "Always"):
-        return Verdict(False)
+        return RestartDecision(False)
     if kind == "ExitCode":
         wanted = RETRYABLE if isinstance(policy.exit_codes, UnsetType) else policy.exit_codes
-        found = sorted({code for pod in end.pods for code in pod_outcome.codes(pod)})
-        if not any(_is_among(code, wanted) for code in found) and not poplar_recovery.is_enough(end.pods):
+        found = sorted({code for pod in end.pods for code in pod_outcome.exit_codes(pod)})
+        if not any(_is_among(code, wanted) for code in found) and not poplar_recovery.can_recover(end.pods):
             said = ", ".join(map(str, found))
-            return Verdict(False, "PermanentExitCode", f"exit code {said} does not restart it ({wanted} would)")
+            return RestartDecision(False, "PermanentExitCode", f"exit code {said} does not restart it ({wanted} would)")
     if job.status.restart_count >= policy.back_off_limit:
         used = "1 restart is" if policy.back_off_limit == 1 else f"{policy.back_off_limit} restarts are"
         note = f"all its {used} used up" if policy.back_off_limit else "backOffLimit 0 allows no restart"
-        return Verdict(False, "BackoffLimitExceeded", note)
-    return Verdict(True)
+        return RestartDecision(False, "BackoffLimitExceeded", note)
+    return RestartDecision(True)
 
 
-def begins_at(job: IPUJob, end: End, now: float, setup: Setup) -> str:
+def next_attempt_time(job: IPUJob, end: AttemptEnd, now: float, setup: JobSetup) -> str:
     """The next attempt, RFC 3339. A success is no reason to wait ever longer."""
     doublings = 0 if end.success else min(job.status.restart_count, _DOUBLINGS)
     delay_s = min(setup.restart_delay_limit_s, setup.restart_delay_s * 2**doublings)
     return times.rfc3339_whole(math.ceil(now + delay_s))
 
 
-def rest_s(job: IPUJob, now: float, setup: Setup) -> float:
+def delay_left_s(job: IPUJob, now: float, setup: JobSetup) -> float:
     """Until the next attempt begins. Longer than any delay only if the clock was set back: then it begins at once."""
     if job.status.next_attempt_time is None:
         return 0.0
@@ -74,11 +74,11 @@ def rest_s(job: IPUJob, now: float, setup: Setup) -> float:
     return left_s if 0 < left_s <= setup.restart_delay_limit_s + 1 else 0.0
 
 
-def message(job: IPUJob, end: End, at: str) -> str:
+def describe_restart(job: IPUJob, end: AttemptEnd, at: str) -> str:
     """Of the condition Restarting, while that attempt is waited for."""
     said = end.why or "it has succeeded, and restartPolicy is Always"
     number = job.status.restart_count + 1
-    return pod_outcome.bounded(f"restart {number} of {policy_of(job).back_off_limit} at {at}: {said}")
+    return pod_outcome.shorten(f"restart {number} of {policy_of(job).back_off_limit} at {at}: {said}")
 
 
 def _is_among(code: int, wanted: str) -> bool:

@@ -18,7 +18,7 @@ from muster_operator.job.types import IPUJob, RollingUpdate, instances
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RolloutLimits:
     """Instances above jobInstances, and missing, at most."""
 
     surge: int
@@ -26,7 +26,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Slot:
+class InstanceState:
     """An instance. old: it has pods of another template that are not on their way out, and has not succeeded.
     available: all its workers work, or have succeeded."""
 
@@ -44,15 +44,15 @@ class Rollout:
     extras: frozenset[int] = frozenset()
     done: int = 0
     available: int = 0
-    limits: Bounds | None = None
+    limits: RolloutLimits | None = None
 
 
-def is_recreated(job: IPUJob) -> bool:
+def recreates_pods(job: IPUJob) -> bool:
     strategy = job.spec.workers.strategy
     return not isinstance(strategy, UnsetType) and strategy.type == "Recreate"
 
 
-def bounds(job: IPUJob) -> Bounds:
+def rollout_limits(job: IPUJob) -> RolloutLimits:
     """As a Deployment's: a share of jobInstances, surge rounded up, unavailable rounded down; where both come to 0 one
     may be missing."""
     strategy, count = job.spec.workers.strategy, instances(job.spec)
@@ -61,19 +61,19 @@ def bounds(job: IPUJob) -> Bounds:
         rolling = strategy.rolling_update
     surge = math.ceil(_share(rolling.max_surge, count))
     unavailable = math.floor(_share(rolling.max_unavailable, count))
-    return Bounds(surge, min(count, unavailable if surge or unavailable else 1))
+    return RolloutLimits(surge, min(count, unavailable if surge or unavailable else 1))
 
 
 def _share(said: int | str, count: int) -> float:
     return int(said.removesuffix("%")) * count / 100 if isinstance(said, str) else said
 
 
-def slot(index: int, there: Sequence[JobPod], workers: int, *, current: bool) -> Slot:
+def observe_instance(index: int, there: Sequence[JobPod], workers: int, *, current: bool) -> InstanceState:
     """there: its pods that are not on their way out. workers: how many it should have. current: all of them are of the
     template as it is now."""
     whole = len(there) == workers
     succeeded = whole and all(pod.status.phase == SUCCEEDED for pod in there)
-    return Slot(
+    return InstanceState(
         index,
         old=not succeeded and not current,
         available=whole and all(_works(pod) for pod in there),
@@ -85,7 +85,7 @@ def _works(pod: JobPod) -> bool:
     return pod.status.phase == SUCCEEDED or (pod.status.phase == "Running" and not unready)
 
 
-def rollout(slots: Sequence[Slot], extras: Sequence[Slot], limits: Bounds) -> Rollout:
+def plan_rollout(slots: Sequence[InstanceState], extras: Sequence[InstanceState], limits: RolloutLimits) -> Rollout:
     """slots: every instance that is wanted; extras: those that stand in and have pods.
 
     As many go as leave all but maxUnavailable at work, those first that do not work anyway, then the highest. One that

@@ -13,101 +13,103 @@ import msgspec
 
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names, pod_outcome, status
-from muster_operator.job.snapshot import JobPod, Plan, Tell
-from muster_operator.job.status import RESTARTING, Stand
-from muster_operator.job.types import Status
+from muster_operator.job.snapshot import JobPlan, JobPod, RecordEvent
+from muster_operator.job.status import RESTARTING, StatusUpdate
+from muster_operator.job.types import IPUJobStatus
 from muster_operator.plan import rollout, waiting_reason
-from muster_operator.plan.job_state import Standing
+from muster_operator.plan.job_state import JobState
 
 EVENT = "RollingUpdate"
 
 
-def begun(here: Standing) -> Plan | None:
+def begin_replacement(state: JobState) -> JobPlan | None:
     """None: nothing is to be replaced, or the attempt for it has begun."""
-    if _is_restarting(here):
+    if _is_restarting(state):
         return None
-    if here.with_launcher or rollout.is_recreated(here.job):
-        found = (*here.workers, *([here.launcher] if here.launcher is not None else []))
-        if all(here.is_of_template(pod) for pod in found):
+    if state.with_launcher or rollout.recreates_pods(state.job):
+        found = (*state.workers, *([state.launcher] if state.launcher is not None else []))
+        if all(state.is_of_template(pod) for pod in found):
             return None
-        return _anew(here)
+        return _replace_all(state)
     if not any(
-        pod.metadata.labels.get(names.ATTEMPT) == str(here.attempt_of(instance))
-        for instance in here.rollout.replace
-        for pod in here.there(instance)
+        pod.metadata.labels.get(names.ATTEMPT) == str(state.attempt_of(instance))
+        for instance in state.rollout.replace
+        for pod in state.present_workers(instance)
     ):
         return None
-    return Plan((), _next_attempt(here))
+    return JobPlan((), _next_attempt(state))
 
 
-def with_adopted(here: Standing, decided: Plan) -> Plan:
+def adopt_template(state: JobState, decided: JobPlan) -> JobPlan:
     """``decided``, with which template pods without a label count as of, as long as there are any.
 
     No time moves with it: where the CRD is older than the field, what is written is nothing, and wakes nobody."""
-    are_there = any(names.TEMPLATE not in pod.metadata.labels for pod in here.pods.values())
-    adopted = (here.job.status.adopted_template or here.digest) if are_there else ""
-    base = decided.status or here.job.status
+    if not state.goes_on:
+        return decided
+    are_there = any(names.TEMPLATE not in pod.metadata.labels for pod in state.pods.values())
+    adopted = (state.job.status.adopted_template or state.digest) if are_there else ""
+    base = decided.status or state.job.status
     if base.adopted_template == adopted:
         return decided
     return replace(decided, status=msgspec.structs.replace(base, adopted_template=adopted))
 
 
-def _is_restarting(here: Standing) -> bool:
-    return status.is_true(here.job.status, RESTARTING)
+def _is_restarting(state: JobState) -> bool:
+    return status.has_condition(state.job.status, RESTARTING)
 
 
-def _next_attempt(here: Standing) -> Status:
-    now = rfc3339_whole(here.seen.now)
-    return msgspec.structs.replace(here.job.status, attempt=here.attempt + 1, last_reconcile_time=now)
+def _next_attempt(state: JobState) -> IPUJobStatus:
+    now = rfc3339_whole(state.snapshot.now)
+    return msgspec.structs.replace(state.job.status, attempt=state.attempt + 1, last_reconcile_time=now)
 
 
-def _anew(here: Standing) -> Plan:
+def _replace_all(state: JobState) -> JobPlan:
     message = "the workers' template has changed: all its pods go first"
-    job = msgspec.structs.replace(here.job, status=_next_attempt(here))
-    at = rfc3339_whole(here.seen.now)
-    stand = Stand(RESTARTING, message, desired=here.instances, message=message, next_attempt=at)
-    return Plan((Tell("Normal", EVENT, message),), status.told(job, stand, (), here.seen.now))
+    job = msgspec.structs.replace(state.job, status=_next_attempt(state))
+    at = rfc3339_whole(state.snapshot.now)
+    stand = StatusUpdate(RESTARTING, message, desired=state.instances, message=message, next_attempt=at)
+    return JobPlan((RecordEvent("Normal", EVENT, message),), status.compose_status(job, stand, (), state.snapshot.now))
 
 
-def tells(here: Standing) -> tuple[Tell, ...]:
+def rollout_events(state: JobState) -> tuple[RecordEvent, ...]:
     """The same words each time: an Event tells them once."""
-    limits = here.rollout.limits
+    limits = state.rollout.limits
     if limits is None:
         return ()
-    bounds = f"at most {limits.unavailable} missing and {limits.surge} more than {here.instances} at once"
-    text = f"the workers' template has changed ({here.digest}): instances are replaced, {bounds}"
-    failed = _failed(here)
-    stopped = (Tell("Warning", "RollingUpdateStopped", failed),) if failed and not here.rollout.replace else ()
-    return (Tell("Normal", EVENT, text), *stopped)
+    bounds = f"at most {limits.unavailable} missing and {limits.surge} more than {state.instances} at once"
+    text = f"the workers' template has changed ({state.digest}): instances are replaced, {bounds}"
+    failed = _describe_failure(state)
+    stopped = (RecordEvent("Warning", "RollingUpdateStopped", failed),) if failed and not state.rollout.replace else ()
+    return (RecordEvent("Normal", EVENT, text), *stopped)
 
 
-def line(here: Standing) -> str:
+def describe_rollout(state: JobState) -> str:
     """lastMessage while a template is rolled out; empty: none is."""
-    found = here.rollout
-    if found.limits is None and not (here.replaced.difference(here.moved) and here.is_running):
+    found = state.rollout
+    if found.limits is None and not (state.replaced_instances.difference(state.moved_instances) and state.is_running):
         return ""
-    text = f"rolling update: {found.done} of {here.instances} instances are of the changed template"
+    text = f"rolling update: {found.done} of {state.instances} instances are of the changed template"
     if found.replace:
         return text
-    if failed := _failed(here):
+    if failed := _describe_failure(state):
         return f"{text}; stopped: {failed}"
     said = [
-        here.seen.refusals[name].message
-        for each in here.to_take
-        if (name := here.partition(each)) in here.seen.refusals
+        state.snapshot.refusals[name].message
+        for each in state.instances_to_take
+        if (name := state.partition(each)) in state.snapshot.refusals
     ]
     if said:
         return f"{text}; waits for room: {said[0]}"
-    waits = waiting_reason.pods_wait(here)
+    waits = waiting_reason.describe_pending_pods(state)
     return f"{text}; waits: {waits}" if waits else text
 
 
-def _failed(here: Standing) -> str:
+def _describe_failure(state: JobState) -> str:
     """Of the changed template only: the others are on their way out anyway."""
-    found = [pod for pod in _workers(here) if here.is_of_template(pod)]
-    failed = pod_outcome.failed(found)
-    return pod_outcome.why(failed[0]) if failed else ""
+    found = [pod for pod in _workers(state) if state.is_of_template(pod)]
+    failed = pod_outcome.failed_pods(found)
+    return pod_outcome.describe_failure(failed[0]) if failed else ""
 
 
-def _workers(here: Standing) -> list[JobPod]:
-    return [pod for instance in here.places for pod in here.there(instance)]
+def _workers(state: JobState) -> list[JobPod]:
+    return [pod for instance in state.active_instances for pod in state.present_workers(instance)]

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from muster_operator.job import names
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.snapshot import JobPod, Seen, Setup
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import JobPod, Snapshot
 from muster_operator.job.status import NOT_READY, RECONCILED
-from muster_operator.plan.job_state import Standing
+from muster_operator.plan.job_state import JobState
 from muster_operator.resources import placement
 
 _REPEATED = 8  # how often the original's text for one instance is repeated, as the original did, before it is counted
@@ -24,90 +24,95 @@ class Obstacle:
     event: str
 
 
-def taken_names(here: Standing) -> dict[tuple[str, str], str]:
+def taken_names(state: JobState) -> dict[tuple[str, str], str]:
     """Names that this job needs and others have, by (kind, name): whose they are (behaviour 26)."""
-    job = here.job.metadata.name
-    needed = {("Pod", name) for name in here.wanted_workers}
-    if here.with_launcher:
+    job = state.job.metadata.name
+    needed = {("Pod", name) for name in state.wanted_workers}
+    if state.with_launcher:
         account = names.launcher_account(job)
-        needed |= {("Pod", here.launcher_name), ("ConfigMap", names.config_map(job))}
+        needed |= {("Pod", state.launcher_name), ("ConfigMap", names.config_map(job))}
         needed |= {(kind, account) for kind in ("ServiceAccount", "Role", "RoleBinding")}
     return {
         (kind, name): whose
-        for (kind, name), whose in sorted(here.seen.foreign.items())
-        if (kind, name) in needed and not (name in here.pods if kind == "Pod" else (kind, name) in here.seen.objects)
+        for (kind, name), whose in sorted(state.snapshot.foreign.items())
+        if (kind, name) in needed
+        and not (name in state.pods if kind == "Pod" else (kind, name) in state.snapshot.objects)
     }
 
 
-def obstacle(here: Standing, setup: Setup) -> Obstacle | None:
+def find_obstacle(state: JobState) -> Obstacle | None:
     """What keeps the job from its place, apart from V-IPU."""
-    if taken := taken_names(here):
+    if taken := taken_names(state):
         found = [
             f"{kind} {name} already exists and is not managed by this IPUJob ({whose})"
             for (kind, name), whose in taken.items()
         ]
-        return Obstacle(_several(found), here.with_launcher, "")
-    if found := [text for instance in here.ready if (text := here.conflict(instance))]:
-        return Obstacle(_several(sorted(set(found))), here.with_launcher, "NodeSelectorConflict")
-    if here.to_take and (text := _no_place(here, setup)):
+        return Obstacle(_join(found), state.with_launcher, "")
+    if found := [text for instance in state.ready_instances if (text := state.conflict(instance))]:
+        return Obstacle(_join(sorted(set(found))), state.with_launcher, "NodeSelectorConflict")
+    if state.instances_to_take and (text := _describe_no_node(state)):
         return Obstacle(text, True, "NoHealthyNode")
     return None
 
 
-def line(here: Standing, stands: Obstacle | None) -> str:
+def describe_wait(state: JobState, stands: Obstacle | None) -> str:
     """lastMessage of a job that goes on."""
-    if not here.instances:
+    if not state.instances:
         return "waits for jobInstances to be more than 0"
     if stands is not None:
         return stands.text
-    if here.unready:
-        return _not_ready(here)
-    if not here.is_running and (text := pods_wait(here)):
+    if state.unready_instances:
+        return _describe_unready(state)
+    if not state.is_running and (text := describe_pending_pods(state)):
         return text
     return RECONCILED
 
 
-def for_release(entries: Mapping[str, Entry], seen: Seen) -> str:
+def describe_release_wait(entries: Mapping[str, PartitionEntry], snapshot: Snapshot) -> str:
     """lastMessage of a job that cannot go, because its partitions cannot be freed; empty: nothing says so."""
-    said = [f"{name}: {refusal.message}" for name, refusal in sorted(seen.refusals.items()) if name in entries]
-    return f"waits for its partitions to be released: {_several(said)}" if said else ""
+    said = [f"{name}: {refusal.message}" for name, refusal in sorted(snapshot.refusals.items()) if name in entries]
+    return f"waits for its partitions to be released: {_join(said)}" if said else ""
 
 
-def _not_ready(here: Standing) -> str:
-    count = len(here.unready)
-    text = NOT_READY * count if count <= _REPEATED else f"{NOT_READY} ({count} of {here.instances} instances)"
+def _describe_unready(state: JobState) -> str:
+    count = len(state.unready_instances)
+    text = NOT_READY * count if count <= _REPEATED else f"{NOT_READY} ({count} of {state.instances} instances)"
     said: list[str] = []
-    for instance in here.unready:
-        name, entry = here.partition(instance), here.entry(instance)
-        refusal = here.seen.refusals.get(name)
+    for instance in state.unready_instances:
+        name, entry = state.partition(instance), state.entry(instance)
+        refusal = state.snapshot.refusals.get(name)
         if refusal is not None:
             said.append(refusal.message)
         elif entry is not None and entry.message:
             said.append(f"{name}: {entry.message}")
-    return f"{text} {_several(list(dict.fromkeys(said)))}" if said else text
+    return f"{text} {_join(list(dict.fromkeys(said)))}" if said else text
 
 
-def _no_place(here: Standing, setup: Setup) -> str:
+def _describe_no_node(state: JobState) -> str:
     """The pods of a partition need a node: without a healthy one it would only be kept from others."""
-    places = here.seen.placeable
+    places = state.snapshot.node_capacity
     if places is None:
         return ""
     if not places.nodes:
         return "waits for a node: none matches that is Ready and schedulable"
-    if places.healthy or (placement.tolerates_faulty(here.job) and places.nodes > places.avoided):
+    if places.healthy or (placement.tolerates_faulty(state.job) and places.nodes > places.avoided):
         return ""
     match = "1 node matches" if places.nodes == 1 else f"{places.nodes} nodes match"
-    tainted = f"{places.nodes - places.avoided} tainted by {', '.join(setup.our_taints)}"
+    tainted = f"{places.nodes - places.avoided} tainted by {', '.join(state.setup.our_taints)}"
     failed = f", {places.avoided} failed its pre-flight" if places.avoided else ""
     return f"waits for a healthy node: {match}, {tainted}{failed}"
 
 
-def pods_wait(here: Standing) -> str:
-    found = [text for pod in (*here.workers, *([here.launcher] if here.launcher else [])) if (text := why(pod))]
-    return _several(found)
+def describe_pending_pods(state: JobState) -> str:
+    found = [
+        text
+        for pod in (*state.workers, *([state.launcher] if state.launcher else []))
+        if (text := describe_pending_pod(pod))
+    ]
+    return _join(found)
 
 
-def why(pod: JobPod) -> str:
+def describe_pending_pod(pod: JobPod) -> str:
     """Only what does not pass by itself: scheduling, images, configuration."""
     for each in pod.status.conditions:
         if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
@@ -125,6 +130,6 @@ def why(pod: JobPod) -> str:
     return ""
 
 
-def _several(found: list[str]) -> str:
+def _join(found: list[str]) -> str:
     rest = len(found) - _SHOWN
     return "; ".join(found[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")

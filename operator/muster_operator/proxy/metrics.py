@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from muster_operator.job.names import is_parked
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -73,7 +73,7 @@ class ProxyMetrics:
         for intent in ("create", "reset", "delete", "park"):
             self.intents.labels(intent)
 
-    def count_entries(self, entries: Mapping[str, Entry]) -> None:
+    def count_entries(self, entries: Mapping[str, PartitionEntry]) -> None:
         """Partitions by state, and the IPUs of jobs."""
         states = dict.fromkeys(("creating", "active", "deleting", "parked"), 0)
         used = 0

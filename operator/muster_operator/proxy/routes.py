@@ -15,13 +15,13 @@ from starlette.routing import Route
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Identity
-from muster_operator.job.partition_api import Entry, Refusal, Why, Wish
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest, RefusalReason
 from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
 from muster_operator.proxy.vipu_proxy import VipuProxy
 
 BODY_LIMIT = 16 << 10  # bytes
 REVIEW_S = 10.0
-_STATUS: Mapping[Why, int] = {
+_STATUS: Mapping[RefusalReason, int] = {
     "Invalid": 400,
     "NotOurs": 409,
     "NoRoom": 409,
@@ -39,7 +39,7 @@ class Reviewer(Protocol):
 
 
 class _EarlyResponse(Exception):
-    def __init__(self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, refusal: PartitionRefusal, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(refusal.message)
         self.response = _json(refusal, status, headers)
 
@@ -87,7 +87,7 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
         if entry is None:
             problem = store.unreadable.get(name)
             message = f"partition {name[:80]}: {problem or 'not in the tracker'}"
-            return _json(Refusal(why="Refused", message=message), 409 if problem else 404)
+            return _json(PartitionRefusal(why="Refused", message=message), 409 if problem else 404)
         return _json(entry)
 
     async def health(_: Request) -> Response:
@@ -112,7 +112,7 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
                 identity = await reviews.who(token.strip())
         except (ApiError, ConfigError, TimeoutError) as error:
             message = f"who asks cannot be found out: {error or 'no answer of the API server'}"
-            raise _EarlyResponse(503, Refusal(why="Unreachable", message=message)) from error
+            raise _EarlyResponse(503, PartitionRefusal(why="Unreachable", message=message)) from error
         if identity is None:
             raise _deny(401, "the API server does not know this token")
         if identity.service_account not in allowed:
@@ -139,14 +139,14 @@ def _respond_in_words(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{phrase}\n", error.status_code, headers=error.headers)
 
 
-def _respond_to_put(answer: Entry | Refusal) -> Response:
-    if isinstance(answer, Refusal):
+def _respond_to_put(answer: PartitionEntry | PartitionRefusal) -> Response:
+    if isinstance(answer, PartitionRefusal):
         return _json(answer, _STATUS[answer.why])
     return _json(answer, 200 if answer.state == "active" else 202)
 
 
-def _respond_to_delete(answer: Entry | Refusal | None) -> Response:
-    if isinstance(answer, Refusal):
+def _respond_to_delete(answer: PartitionEntry | PartitionRefusal | None) -> Response:
+    if isinstance(answer, PartitionRefusal):
         return _json(answer, _STATUS[answer.why])
     return _json({}) if answer is None else _json(answer, 202)
 
@@ -160,18 +160,18 @@ def _parse_size(body: bytes, max_ipus: int) -> int:
     try:
         size = msgspec.json.decode(body, type=_QueryBody).size
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _EarlyResponse(400, Refusal(why="Invalid", message=f"{error}; {expected}")) from error
+        raise _EarlyResponse(400, PartitionRefusal(why="Invalid", message=f"{error}; {expected}")) from error
     if not is_power_of_two(size) or size > max_ipus:
-        raise _EarlyResponse(400, Refusal(why="Invalid", message=f"size: {size}; {expected}"))
+        raise _EarlyResponse(400, PartitionRefusal(why="Invalid", message=f"size: {size}; {expected}"))
     return size
 
 
-def _parse_request(body: bytes) -> Wish:
+def _parse_request(body: bytes) -> PartitionRequest:
     try:
-        return msgspec.json.decode(body, type=Wish)
+        return msgspec.json.decode(body, type=PartitionRequest)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         expected = "expected a JSON object with job, namespace, name, instance, attempt, size and gcds"
-        raise _EarlyResponse(400, Refusal(why="Invalid", message=f"{error}; {expected}")) from error
+        raise _EarlyResponse(400, PartitionRefusal(why="Invalid", message=f"{error}; {expected}")) from error
 
 
 async def _read_body(request: Request) -> bytes:
@@ -180,13 +180,13 @@ async def _read_body(request: Request) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_LIMIT:
-            raise _EarlyResponse(413, Refusal(why="Invalid", message=f"body: more than {BODY_LIMIT} bytes"))
+            raise _EarlyResponse(413, PartitionRefusal(why="Invalid", message=f"body: more than {BODY_LIMIT} bytes"))
     return body
 
 
 def _deny(status: int, message: str) -> _EarlyResponse:
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
-    return _EarlyResponse(status, Refusal(why="Refused", message=message), headers)
+    return _EarlyResponse(status, PartitionRefusal(why="Refused", message=message), headers)
 
 
 def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -2,23 +2,23 @@
 
 from muster_operator.job import names
 from muster_operator.job.types import IPUJob
-from muster_operator.resources.config import workers
-from muster_operator.resources.ownership import Body, owned
+from muster_operator.resources.config import worker_names
+from muster_operator.resources.ownership import Body, build_owned
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
 def service_account(job: IPUJob) -> Body:
-    return owned(job, "v1", "ServiceAccount", names.launcher_account(job.metadata.name), {})
+    return build_owned(job, "v1", "ServiceAccount", names.launcher_account(job.metadata.name), {})
 
 
 def role(job: IPUJob) -> Body:
     rules: list[Body] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-    allowed = workers(job)
+    allowed = worker_names(job)
     # an empty list of names would mean every pod
     if allowed:
         rules.append({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"], "resourceNames": allowed})
-    return owned(job, f"{_RBAC}/v1", "Role", names.launcher_account(job.metadata.name), {"rules": rules})
+    return build_owned(job, f"{_RBAC}/v1", "Role", names.launcher_account(job.metadata.name), {"rules": rules})
 
 
 def role_binding(job: IPUJob) -> Body:
@@ -27,4 +27,4 @@ def role_binding(job: IPUJob) -> Body:
         "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": job.metadata.namespace}],
     }
-    return owned(job, f"{_RBAC}/v1", "RoleBinding", name, content)
+    return build_owned(job, f"{_RBAC}/v1", "RoleBinding", name, content)

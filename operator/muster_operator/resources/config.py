@@ -4,7 +4,7 @@ import shlex
 
 from muster_operator.job import names
 from muster_operator.job.types import IPUJob, instances, workers_per_instance
-from muster_operator.resources.ownership import Body, owned
+from muster_operator.resources.ownership import Body, build_owned
 from muster_operator.resources.template import main_container
 
 KUBEEXEC = "kubeexec"
@@ -28,7 +28,7 @@ exec kubectl exec "$pod" -c {container} -- /bin/sh -c "$*"
 """
 
 
-def workers(job: IPUJob) -> list[str]:
+def worker_names(job: IPUJob) -> list[str]:
     """All of the job's, in the order of their indices."""
     return [
         names.worker_pod(job.metadata.name, index)
@@ -40,6 +40,6 @@ def config_map(job: IPUJob) -> Body:
     """A worker is one Poplar instance, so it has one slot."""
     data = {
         KUBEEXEC: _SCRIPT.format(kubectl=KUBECTL_AT, container=shlex.quote(main_container(job)["name"])),
-        HOSTFILE: "".join(f"{worker} slots=1\n" for worker in workers(job)),
+        HOSTFILE: "".join(f"{worker} slots=1\n" for worker in worker_names(job)),
     }
-    return owned(job, "v1", "ConfigMap", names.config_map(job.metadata.name), {"data": data})
+    return build_owned(job, "v1", "ConfigMap", names.config_map(job.metadata.name), {"data": data})

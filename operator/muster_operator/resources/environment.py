@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import UnsetType
 
 from muster_operator.job import names
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, instances, ipus_per_instance, workers_per_instance
 from muster_operator.resources.config import HOSTFILE, KUBEEXEC, MOUNTED_AT
 from muster_operator.resources.template import main_container
@@ -29,13 +29,13 @@ PARTITION_VARIABLES = frozenset(
 )
 
 
-def merged(ours: Env, users: Iterable[Mapping[str, Any]], fixed: frozenset[str] = frozenset()) -> Env:
+def merge_environment(ours: Env, users: Iterable[Mapping[str, Any]], fixed: frozenset[str] = frozenset()) -> Env:
     """No name twice: the user's wins but for ``fixed``; of two of the user's the later, as the API server has it."""
     theirs = {each["name"]: dict(each) for each in users if each.get("name") not in fixed}
     return [each for each in ours if each["name"] not in theirs] + list(theirs.values())
 
 
-def of_worker(job: IPUJob, instance: int, worker: int, entry: Entry, setup: Setup) -> Env:
+def worker_environment(job: IPUJob, instance: int, worker: int, entry: PartitionEntry, setup: JobSetup) -> Env:
     """worker: its number within the instance, and so its GCD."""
     host, port = _host_and_port(entry.controller)
     ours = {
@@ -57,7 +57,7 @@ def of_worker(job: IPUJob, instance: int, worker: int, entry: Entry, setup: Setu
     return env
 
 
-def of_launcher(job: IPUJob, setup: Setup) -> Env:
+def launcher_environment(job: IPUJob, setup: JobSetup) -> Env:
     ours = {
         # mpirun hands it to its daemons in the workers. They start nothing, but Open MPI 4.1's die of an agent that is
         # not there: the first of these that is found serves
@@ -71,10 +71,10 @@ def of_launcher(job: IPUJob, setup: Setup) -> Env:
     return [{"name": name, "value": value} for name, value in ours.items()]
 
 
-def users_of_launcher(job: IPUJob) -> Env:
+def users_launcher_environment(job: IPUJob) -> Env:
     """The workers' (mpirun -x passes on what it has itself), and over it the launcher's own."""
     own = () if isinstance(job.spec.launcher, UnsetType) else job.spec.launcher.env
-    return merged(list(main_container(job).get("env") or ()), own)
+    return merge_environment(list(main_container(job).get("env") or ()), own)
 
 
 def _popdist(job: IPUJob, worker: int) -> dict[str, str]:
@@ -116,7 +116,7 @@ def _needs_interface(job: IPUJob) -> bool:
     words = () if isinstance(job.spec.launcher, UnsetType) else job.spec.launcher.command
     if any("btl_tcp_if_include" in word or "btl_tcp_if_exclude" in word for word in words):
         return False
-    return not any(each.get("name") in (BTL_INCLUDE, BTL_EXCLUDE) for each in users_of_launcher(job))
+    return not any(each.get("name") in (BTL_INCLUDE, BTL_EXCLUDE) for each in users_launcher_environment(job))
 
 
 def _host_and_port(controller: str) -> tuple[str, str]:

@@ -35,7 +35,7 @@ def owner_references(job: IPUJob) -> list[Body]:
     ]
 
 
-def owned(job: IPUJob, api_version: str, kind: str, name: str, content: Mapping[str, Any]) -> Body:
+def build_owned(job: IPUJob, api_version: str, kind: str, name: str, content: Mapping[str, Any]) -> Body:
     """An object of ours with ``content`` beside its metadata, and the digest of that in the annotation CONTENT."""
     text = json.dumps(content, sort_keys=True)
     return {

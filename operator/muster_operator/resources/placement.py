@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob
 
 FAULTY = "muster.dev/faulty"
@@ -25,7 +25,7 @@ def tolerates_faulty(job: IPUJob) -> bool:
     return not isinstance(policy, UnsetType) and policy.tolerate_faulty
 
 
-def tolerations(users: Sequence[Mapping[str, Any]], setup: Setup, *, tolerate: bool) -> Terms:
+def tolerations(users: Sequence[Mapping[str, Any]], setup: JobSetup, *, tolerate: bool) -> Terms:
     if tolerate:
         named = {each.get("key") for each in users if each.get("operator") == "Exists" and not each.get("effect")}
         added = [{"key": key, "operator": "Exists"} for key in setup.our_taints if key not in named]

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import UnsetType
 
 from muster_operator.job import checkpoint, names
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, has_launcher, instances, workers_per_instance
 from muster_operator.resources import environment, placement
 from muster_operator.resources.config import HOSTFILE, KUBECTL_AT, KUBEEXEC, MOUNTED_AT
@@ -56,21 +56,25 @@ _NOT_THE_LAUNCHERS = frozenset(
 )
 
 
-def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup, *, avoid: Iterable[str] = ()) -> Body:
+def build_worker(
+    job: IPUJob, index: int, entry: PartitionEntry, attempt: int, setup: JobSetup, *, avoid: Iterable[str] = ()
+) -> Body:
     """index: instance x workers of an instance + worker; entry: its instance's partition; avoid: nodes."""
     instance, number = divmod(index, workers_per_instance(job.spec))
     spec = _spec(job, setup, [entry.selector], avoid)
     spec.setdefault("restartPolicy", "Never")  # starting again is the job's own business
-    env = environment.of_worker(job, instance, number, entry, setup)
+    env = environment.worker_environment(job, instance, number, entry, setup)
     main = main_container(job)["name"]
     spec["containers"] = [
         _privileged(
             {
                 "terminationMessagePolicy": LAST_WORDS,
                 **container,
-                "env": environment.merged(env, container.get("env") or (), environment.PARTITION_VARIABLES),
-                **(_asleep(container) if container["name"] == main and has_launcher(job.spec) else {}),
-                **(_saves(job, container) if container["name"] == main and not has_launcher(job.spec) else {}),
+                "env": environment.merge_environment(env, container.get("env") or (), environment.PARTITION_VARIABLES),
+                **(_sleep_command(container) if container["name"] == main and has_launcher(job.spec) else {}),
+                **(
+                    _checkpoint_hook(job, container) if container["name"] == main and not has_launcher(job.spec) else {}
+                ),
             },
             setup,
         )
@@ -82,7 +86,9 @@ def worker(job: IPUJob, index: int, entry: Entry, attempt: int, setup: Setup, *,
     return _pod(job, names.worker_pod(job.metadata.name, index), marks, spec)
 
 
-def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup, *, avoid: Iterable[str] = ()) -> Body:
+def build_launcher(
+    job: IPUJob, entries: Iterable[PartitionEntry], attempt: int, setup: JobSetup, *, avoid: Iterable[str] = ()
+) -> Body:
     """entries: all of the job's partitions. Its main container is named as the workers' is. avoid: nodes."""
     spec = {
         key: value
@@ -93,17 +99,19 @@ def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup, 
     spec["affinity"] = {key: value for key, value in spec["affinity"].items() if key == "nodeAffinity"}
     volumes = list(spec.get("volumes") or ())
     taken = {volume.get("name") for volume in volumes}
-    mpi, kube = (_free(name, taken) for name in ("muster-mpi", "muster-kubectl"))
+    mpi, kube = (_free_name(name, taken) for name in ("muster-mpi", "muster-kubectl"))
     main = copy.deepcopy(main_container(job))
     users = job.spec.launcher
     container: Body = {
         "name": main["name"],
         **{key: main[key] for key in _OF_THE_CONTAINER if key in main},
         "command": SLEEP if isinstance(users, UnsetType) else list(users.command),
-        "env": environment.merged(environment.of_launcher(job, setup), environment.users_of_launcher(job)),
+        "env": environment.merge_environment(
+            environment.launcher_environment(job, setup), environment.users_launcher_environment(job)
+        ),
         "resources": _SMALL,
         "terminationMessagePolicy": LAST_WORDS,
-        **_saves(job, {}),
+        **_checkpoint_hook(job, {}),
     }
     container["volumeMounts"] = [
         *(container.get("volumeMounts") or ()),
@@ -114,7 +122,7 @@ def launcher(job: IPUJob, entries: Iterable[Entry], attempt: int, setup: Setup, 
         "restartPolicy": "Never",
         "serviceAccountName": names.launcher_account(job.metadata.name),
         "automountServiceAccountToken": True,
-        "initContainers": [_wait(job, _free(WAIT, {main["name"]}), kube, setup)],
+        "initContainers": [_init_container(job, _free_name(WAIT, {main["name"]}), kube, setup)],
         "containers": [_privileged(container, setup)],
         "volumes": [*volumes, _config_volume(job, mpi), {"name": kube, "emptyDir": {}}],
     }
@@ -134,7 +142,7 @@ def _pod(job: IPUJob, name: str, marks: Mapping[str, str], spec: Body) -> Body:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _spec(job: IPUJob, setup: Setup, selectors: Iterable[str], avoid: Iterable[str]) -> Body:
+def _spec(job: IPUJob, setup: JobSetup, selectors: Iterable[str], avoid: Iterable[str]) -> Body:
     """The template's, with network, resolver and placement."""
     spec = copy.deepcopy(pod_spec(job))
     if setup.host_network:
@@ -157,18 +165,18 @@ def _spec(job: IPUJob, setup: Setup, selectors: Iterable[str], avoid: Iterable[s
     return spec
 
 
-def _asleep(container: Mapping[str, Any]) -> Body:
+def _sleep_command(container: Mapping[str, Any]) -> Body:
     """Behaviour 20."""
     return {} if container.get("command") or container.get("args") else {"command": SLEEP}
 
 
-def _saves(job: IPUJob, container: Mapping[str, Any]) -> Body:
+def _checkpoint_hook(job: IPUJob, container: Mapping[str, Any]) -> Body:
     """What it does before it ends, where the policy has it move; beside what the template says."""
     hook = checkpoint.hook(job)
     return {"lifecycle": {**(container.get("lifecycle") or {}), **hook}} if hook else {}
 
 
-def _privileged(container: Body, setup: Setup) -> Body:
+def _privileged(container: Body, setup: JobSetup) -> Body:
     """As the template says where it says anything; it may also have ruled it out."""
     context = container.get("securityContext") or {}
     if setup.privileged and "privileged" not in context and context.get("allowPrivilegeEscalation") is not False:
@@ -176,7 +184,7 @@ def _privileged(container: Body, setup: Setup) -> Body:
     return container
 
 
-def _wait(job: IPUJob, name: str, volume: str, setup: Setup) -> Body:
+def _init_container(job: IPUJob, name: str, volume: str, setup: JobSetup) -> Body:
     """Behaviour 21: waits for the workers, and brings kubectl."""
     return {
         "name": name,
@@ -209,7 +217,7 @@ def _config_volume(job: IPUJob, name: str) -> Body:
     }
 
 
-def _free(name: str, taken: Iterable[str | None]) -> str:
+def _free_name(name: str, taken: Iterable[str | None]) -> str:
     """``name``, or the first of ``name-1``, ``name-2``, … that nobody has."""
     used = set(taken)
     number = 0

@@ -19,7 +19,7 @@ from muster_cli.doctor.findings import DoctorFinding, ReadFailure, exit_code
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.lease import Lease
-from muster_operator.job.partition_api import Query
+from muster_operator.job.partition_api import PartitionCapacity
 from muster_tainter.pause import PauseMap
 
 NOW = 1_800_000_000.0
@@ -198,13 +198,13 @@ LISTED = text_map(controllers_yaml="pod001:8090:ipunode=node1")
 
 
 def test_a_v_ipu_that_answers_is_fine() -> None:
-    answer = Query(available=True, num_of_partitions=4)
+    answer = PartitionCapacity(available=True, num_of_partitions=4)
     (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "", answer))
     assert (found.verdict, found.what) == (Verdict.PASS, "1 controller answered")
 
 
 def test_a_v_ipu_that_cannot_be_reached_is_named() -> None:
-    answer = Query(available=False, num_of_partitions=0, message="pod001:8090: timeout")
+    answer = PartitionCapacity(available=False, num_of_partitions=0, message="pod001:8090: timeout")
     (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "", answer))
     assert found.verdict is Verdict.FAIL
     assert found.what == "V-IPU does not answer: pod001:8090: timeout"

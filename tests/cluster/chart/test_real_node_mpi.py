@@ -22,8 +22,8 @@ from tests.cluster.chart.real_node_jobs import (
 
 from muster_operator.job import names
 from muster_operator.job import types as ipujob
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.resources import access, config, pods
 from muster_sandbox.controlplane.admin import RequestRefused
 from muster_sandbox.realnode.node import RealNode
@@ -57,16 +57,16 @@ def create(node: RealNode, body: dict[str, Any]) -> None:
             time.sleep(0.05)
 
 
-def entry(job: ipujob.IPUJob) -> Entry:
+def entry(job: ipujob.IPUJob) -> PartitionEntry:
     meta = job.metadata
-    return Entry(job=meta.uid, namespace=meta.namespace, name=meta.name, controller="10.1.5.10:8090")
+    return PartitionEntry(job=meta.uid, namespace=meta.namespace, name=meta.name, controller="10.1.5.10:8090")
 
 
-def start_launcher(node: RealNode, job: ipujob.IPUJob, setup: Setup) -> None:
+def start_launcher(node: RealNode, job: ipujob.IPUJob, setup: JobSetup) -> None:
     """Returns once it says that it waits: there are no workers yet."""
     for body in (config.config_map(job), access.service_account(job), access.role(job), access.role_binding(job)):
         create(node, body)
-    create(node, pods.launcher(job, [entry(job)], 0, setup))
+    create(node, pods.build_launcher(job, [entry(job)], 0, setup))
     last = names.worker_pod(job.metadata.name, ipujob.workers_per_instance(job.spec) - 1)
     space, launcher = job.metadata.namespace, names.launcher_pod(job.metadata.name)
     until(
@@ -75,9 +75,9 @@ def start_launcher(node: RealNode, job: ipujob.IPUJob, setup: Setup) -> None:
     )
 
 
-def start_workers(node: RealNode, job: ipujob.IPUJob, setup: Setup) -> None:
+def start_workers(node: RealNode, job: ipujob.IPUJob, setup: JobSetup) -> None:
     for index in range(ipujob.workers_per_instance(job.spec)):
-        create(node, pods.worker(job, index, entry(job), 0, setup))
+        create(node, pods.build_worker(job, index, entry(job), 0, setup))
 
 
 @pytest.mark.parametrize("host_network", [True, False])
@@ -87,7 +87,7 @@ def test_mpirun_reaches_each_worker_and_ranks_reach_one_another(
     """Behaviours 17 to 21, 23 and 24, as far as they are about what runs."""
     workers = 2
     job = decoded(real_namespace, workers)
-    setup = Setup(launcher_image=MUSTER, host_network=host_network)
+    setup = JobSetup(launcher_image=MUSTER, host_network=host_network)
     start_launcher(real_node, job, setup)
     start_workers(real_node, job, setup)
     launcher = names.launcher_pod(job.metadata.name)
@@ -117,9 +117,9 @@ def test_a_launcher_execs_into_its_own_workers_only(real_node: RealNode, real_na
 def test_a_worker_that_fails_ends_the_wait_with_its_reason(real_node: RealNode, real_namespace: str) -> None:
     """Behaviour 21: the launcher does not wait for ever for a worker that will never be ready."""
     job = decoded(real_namespace, 1)
-    setup = Setup(launcher_image=MUSTER)
+    setup = JobSetup(launcher_image=MUSTER)
     start_launcher(real_node, job, setup)
-    body = pods.worker(job, 0, entry(job), 0, setup)
+    body = pods.build_worker(job, 0, entry(job), 0, setup)
     assert body["spec"]["containers"][0]["name"] == CONTAINER
     # not ready for a moment before it ends: that would be enough for the launcher to begin
     never = {"exec": {"command": ["true"]}, "initialDelaySeconds": 3600}

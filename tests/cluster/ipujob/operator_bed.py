@@ -23,10 +23,10 @@ import yaml
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
-from muster_operator.admission.configurations import Called, configurations
+from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
-from muster_operator.job.partition_api import Entry
-from muster_operator.job.types import API_VERSION, FINALIZER, PLURAL, collection
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.types import API_VERSION, FINALIZER, PLURAL, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
@@ -132,7 +132,7 @@ class Job:
 
     @property
     def path(self) -> str:
-        return f"{collection(self.namespace)}/{self.name}"
+        return f"{jobs_path(self.namespace)}/{self.name}"
 
     async def get(self) -> Object:
         return await self.bed.api.get(self.path)
@@ -199,7 +199,7 @@ class Job:
             if each["involvedObject"]["kind"] == "IPUJob" and each["involvedObject"]["name"] == self.name
         }
 
-    async def partitions(self) -> dict[str, Entry]:
+    async def partitions(self) -> dict[str, PartitionEntry]:
         """The tracker's, by name."""
         return {
             name: entry
@@ -283,7 +283,7 @@ class Bed:
     async def start_webhooks(self) -> None:
         """Registered once the operator serves them, so that nobody waits for what does not come up."""
         url = f"https://127.0.0.1:{self.webhook_port}"
-        mutating, validating = configurations(WEBHOOKS, Called(url=url), minor=20)
+        mutating, validating = webhook_configurations(WEBHOOKS, WebhookAddress(url=url), minor=20)
         for plural, body in (("mutating", mutating), ("validating", validating)):
             await self.api.create(f"{_REGISTRATION}/{plural}webhookconfigurations", body)
 
@@ -293,7 +293,7 @@ class Bed:
         async def refused() -> bool:
             body = self.body("probe", {"jobInstances": 1, "ipusPerJobInstance": "3", "workers": WORKERS})
             try:
-                await self.api.create(collection(self.namespace), body, params={"dryRun": "All"})
+                await self.api.create(jobs_path(self.namespace), body, params={"dryRun": "All"})
             except ApiError as error:
                 return "power of two" in error.message
             return False
@@ -331,7 +331,7 @@ class Bed:
 
     async def submit(self, name: str, spec: Object, namespace: str = "") -> Job:
         made = await self.api.create(
-            collection(namespace or self.namespace), self.body(name, spec, namespace), timeout_s=60.0
+            jobs_path(namespace or self.namespace), self.body(name, spec, namespace), timeout_s=60.0
         )
         return Job(self, made["metadata"]["namespace"], made["metadata"]["name"])
 
@@ -370,12 +370,12 @@ class Bed:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    async def tracker(self) -> dict[str, Entry]:
+    async def tracker(self) -> dict[str, PartitionEntry]:
         try:
             data = (await self.api.get(TRACKER)).get("data") or {}
         except NotFound:
             return {}
-        return {name: msgspec.json.decode(text, type=Entry) for name, text in data.items()}
+        return {name: msgspec.json.decode(text, type=PartitionEntry) for name, text in data.items()}
 
     async def vipu_partitions(self) -> dict[str, Object]:
         """As the simulator has them, by name."""
@@ -445,12 +445,12 @@ class Bed:
 
     async def _delete_jobs(self) -> None:
         for job in (await self.api.get(f"/apis/{API_VERSION}/{PLURAL}"))["items"]:
-            await _deleted(self.api, f"{collection(job['metadata']['namespace'])}/{job['metadata']['name']}")
+            await _deleted(self.api, f"{jobs_path(job['metadata']['namespace'])}/{job['metadata']['name']}")
 
     async def _drop_finalizers(self) -> None:
         """Of jobs that nobody looks after any more."""
         for job in (await self.api.get(f"/apis/{API_VERSION}/{PLURAL}"))["items"]:
-            path = f"{collection(job['metadata']['namespace'])}/{job['metadata']['name']}"
+            path = f"{jobs_path(job['metadata']['namespace'])}/{job['metadata']['name']}"
             left = [each for each in job["metadata"].get("finalizers", []) if each != FINALIZER]
             try:
                 await self.api.patch(path, {"metadata": {"finalizers": left}})

@@ -20,7 +20,7 @@ from tests.cluster.ipujob.operator_bed import (
     until,
 )
 
-from muster_operator.job.types import collection
+from muster_operator.job.types import jobs_path
 from muster_sandbox.simulation.nodes import NodeShape
 
 LABEL = "kueue.x-k8s.io/queue-name"
@@ -30,7 +30,7 @@ FLAVOR = "example.com/flavor"  # label of nodes, as a ResourceFlavor names it
 async def queued(bed: Bed, name: str, spec: Object) -> Job:
     body = bed.body(name, spec)
     body["metadata"]["labels"] = {LABEL: "team-a"}
-    await bed.api.create(collection(bed.namespace), body, timeout_s=60.0)
+    await bed.api.create(jobs_path(bed.namespace), body, timeout_s=60.0)
     return bed.job(name)
 
 

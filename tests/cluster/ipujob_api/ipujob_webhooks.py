@@ -19,9 +19,9 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError, NotFound
 from muster_kube.webhook.certificate_secret import mutating_webhook_path, validating_webhook_path
-from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH, Called, configurations
-from muster_operator.admission.server import Place, prepared
-from muster_operator.job.types import API_VERSION, KIND, collection
+from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH, WebhookAddress, webhook_configurations
+from muster_operator.admission.server import WebhookEndpoint, prepare_webhooks
+from muster_operator.job.types import API_VERSION, KIND, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE
 
@@ -130,7 +130,7 @@ class Served:
 async def refused(api: KubeClient, namespace: str, body: Object) -> str:
     """Why a job would be refused; empty where it would not be. Nothing is stored."""
     try:
-        await api.create(collection(namespace), body, params={"dryRun": "All"})
+        await api.create(jobs_path(namespace), body, params={"dryRun": "All"})
     except ApiError as error:
         return error.message
     return ""
@@ -139,7 +139,7 @@ async def refused(api: KubeClient, namespace: str, body: Object) -> str:
 @asynccontextmanager
 async def configured(api: KubeClient, namespace: str) -> AsyncIterator[None]:
     """Both configurations, at an address where nobody answers; they are out of force afterwards."""
-    made = configurations(NAME, Called(url=NOBODY), minor=MINOR, timeout_s=30)
+    made = webhook_configurations(NAME, WebhookAddress(url=NOBODY), minor=MINOR, timeout_s=30)
     try:
         for path, body in zip(CONFIGURATIONS, made, strict=True):
             await api.create(path.rpartition("/")[0], body)
@@ -158,8 +158,10 @@ async def configured(api: KubeClient, namespace: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def running(place: Place, plane: ControlPlane, registry: CollectorRegistry) -> AsyncIterator[asyncio.Task[None]]:
-    async with prepared(place, load_config(plane.kubeconfig), "muster-operator", registry) as serving:
+async def running(
+    place: WebhookEndpoint, plane: ControlPlane, registry: CollectorRegistry
+) -> AsyncIterator[asyncio.Task[None]]:
+    async with prepare_webhooks(place, load_config(plane.kubeconfig), "muster-operator", registry) as serving:
         task = asyncio.create_task(serving)
         try:
             yield task
@@ -180,7 +182,7 @@ async def webhooks(
 ) -> AsyncIterator[Served]:
     """In force: the real server's, by both configurations."""
     served = Served(api, control_plane)
-    place = Place(NAMESPACE, host="127.0.0.1", port=0, name=NAME)
+    place = WebhookEndpoint(NAMESPACE, host="127.0.0.1", port=0, name=NAME)
     async with configured(api, namespace), running(place, control_plane, served.registry):
         await until(served.trusted, "the certificate is trusted")
         await served.point(free_url(capsys))

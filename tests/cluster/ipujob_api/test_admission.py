@@ -34,9 +34,9 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Invalid, NotFound
 from muster_kube.webhook.key_pairs import make_key_pair
 from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
-from muster_operator.admission.server import Place
-from muster_operator.admission.validation import Limits
-from muster_operator.job.types import FINALIZER, collection
+from muster_operator.admission.server import WebhookEndpoint
+from muster_operator.admission.validation import SpecLimits
+from muster_operator.job.types import FINALIZER, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE
 
@@ -70,7 +70,7 @@ async def check(served: Served, namespace: str, rows: Rows) -> None:
 
 async def test_2_what_is_not_said_is_filled_in(webhooks: Served, namespace: str) -> None:  # noqa: F811 - the fixture
     """Behaviour 2."""
-    made = await webhooks.api.create(collection(namespace), job("least"))
+    made = await webhooks.api.create(jobs_path(namespace), job("least"))
     spec = made["spec"]
     assert spec["cleanPodPolicy"] == "None"
     assert spec["restartPolicy"] == {"type": "Never", "backOffLimit": 3}
@@ -87,7 +87,7 @@ async def test_4_the_older_spelling_fills_in_the_newer_with_a_warning(
     body = job("older", workerPerJobInstance="2")
     said = await kubectl.fine("create", "-f", "-", namespace=namespace, stdin=json.dumps(body))
     assert "Warning: spec.workerPerJobInstance is an older spelling" in said.err
-    spec = (await webhooks.api.get(f"{collection(namespace)}/older"))["spec"]
+    spec = (await webhooks.api.get(f"{jobs_path(namespace)}/older"))["spec"]
     assert (spec["workersPerJobInstance"], spec["workers"]["replicas"]) == ("2", 2)
     both = job("both", workerPerJobInstance="2", workersPerJobInstance="1")
     replicas = job("replicas", workersPerJobInstance="2")
@@ -112,7 +112,7 @@ async def test_5_the_alpha_5_form_is_translated_with_a_warning(
     said = await kubectl.fine("create", "-f", "-", namespace=namespace, stdin=json.dumps(alpha5("4", "2")))
     assert "Warning: " in said.err
     assert 'spec.ipusPerJobInstance "8"' in said.err
-    spec = (await webhooks.api.get(f"{collection(namespace)}/alpha"))["spec"]
+    spec = (await webhooks.api.get(f"{jobs_path(namespace)}/alpha"))["spec"]
     assert (spec["jobInstances"], spec["ipusPerJobInstance"]) == (1, "8")
     rows: Rows = [
         (alpha5("3", "1"), 'spec.ipusPerJobInstance: "3", modelReplicas "3" times ipusPerModelReplica "1"'),
@@ -141,7 +141,7 @@ async def test_8_the_largest_partition_is_a_setting(
     """Behaviour 8."""
     large, larger = (job("large", ipusPerJobInstance=size) for size in ("128", "256"))
     await check(webhooks, namespace, [(large, '"128": expected a power of two from "1" to "64"')])
-    place = Place(NAMESPACE, host="127.0.0.1", port=0, name=NAME, limits=Limits(max_ipus=128))
+    place = WebhookEndpoint(NAMESPACE, host="127.0.0.1", port=0, name=NAME, limits=SpecLimits(max_ipus=128))
     async with running(place, webhooks.plane, CollectorRegistry()):
         await until(lambda: webhooks.pointed(capsys), "it listens")
 
@@ -187,7 +187,7 @@ async def test_10_a_name_that_would_make_no_host_is_denied(
     await check(webhooks, namespace, rows)
     generated = job("")
     generated["metadata"] = {"generateName": "f" * 49}
-    made = await webhooks.api.create(collection(namespace), generated)
+    made = await webhooks.api.create(jobs_path(namespace), generated)
     assert made["metadata"]["name"].startswith("f" * 49)
     generated["metadata"] = {"generateName": "f" * 50}
     await check(webhooks, namespace, [(generated, "at most 54 characters")])
@@ -202,7 +202,7 @@ async def test_11_exit_codes_are_codes_and_ranges_of_them(
     path = "spec.restartPolicy.exitCodes"
     rows: Rows = [(restarted("ExitCode", codes), path) for codes in bad]
     await check(webhooks, namespace, [*rows, (restarted("ExitCode", "1,3,128-255"), "")])
-    made = await webhooks.api.create(collection(namespace), restarted("ExitCode"))
+    made = await webhooks.api.create(jobs_path(namespace), restarted("ExitCode"))
     assert made["spec"]["restartPolicy"] == {"type": "ExitCode", "exitCodes": "128-255", "backOffLimit": 3}
 
 
@@ -228,9 +228,9 @@ async def test_13_what_partitions_and_pods_were_made_to_changes_only_while_suspe
     namespace: str,
 ) -> None:
     """Behaviour 13."""
-    path = f"{collection(namespace)}/fixed"
+    path = f"{jobs_path(namespace)}/fixed"
     launcher = {"command": ["mpirun", "a"]}
-    await webhooks.api.create(collection(namespace), job("fixed", ipusPerJobInstance="4", launcher=launcher))
+    await webhooks.api.create(jobs_path(namespace), job("fixed", ipusPerJobInstance="4", launcher=launcher))
     changes: list[tuple[Object, str]] = [
         ({"ipusPerJobInstance": "8"}, "spec.ipusPerJobInstance"),
         ({"workersPerJobInstance": "2"}, "spec.workersPerJobInstance"),
@@ -319,7 +319,7 @@ async def test_14_a_server_that_speaks_the_older_version_is_answered_in_it(
         older = [{"name": each["name"], "admissionReviewVersions": ["v1beta1"]} for each in found["webhooks"]]
         await webhooks.api.patch(path, {"webhooks": older}, kind="strategic")
     await check(webhooks, namespace, [(job("bad", ipusPerJobInstance="3"), "spec.ipusPerJobInstance")])
-    made = await webhooks.api.create(collection(namespace), alpha5("4", "1"))
+    made = await webhooks.api.create(jobs_path(namespace), alpha5("4", "1"))
     assert (made["spec"]["ipusPerJobInstance"], made["spec"]["cleanPodPolicy"]) == ("4", "None")
 
 
@@ -328,10 +328,10 @@ async def test_15_without_the_webhooks_nothing_is_created_and_everything_else_go
     namespace: str,
 ) -> None:
     """Behaviour 15."""
-    path = f"{collection(namespace)}/kept"
+    path = f"{jobs_path(namespace)}/kept"
     kept = job("kept")
     kept["metadata"]["finalizers"] = [FINALIZER]
-    await webhooks.api.create(collection(namespace), kept)
+    await webhooks.api.create(jobs_path(namespace), kept)
     await webhooks.point(NOBODY)
 
     async def fails() -> bool:
@@ -352,10 +352,10 @@ async def test_15_a_job_that_is_being_deleted_is_refused_nothing(
     webhooks: Served,  # noqa: F811 - the fixture
     namespace: str,
 ) -> None:
-    path = f"{collection(namespace)}/going"
+    path = f"{jobs_path(namespace)}/going"
     going = job("going")
     going["metadata"]["finalizers"] = [FINALIZER, "example.com/other"]
-    await webhooks.api.create(collection(namespace), going)
+    await webhooks.api.create(jobs_path(namespace), going)
     with pytest.raises(Invalid):
         await webhooks.api.patch(path, {"spec": {"ipusPerJobInstance": "3"}})
     await webhooks.api.delete(path)
@@ -420,7 +420,7 @@ async def test_every_published_file_applies_unchanged_and_again_changes_nothing(
     for file in FILES:
         first = await kubectl.fine("apply", "-f", str(file))
         (applied,) = [line.split()[0] for line in first.out.splitlines() if line.startswith("ipujob.")]
-        path = f"{collection('default')}/{applied.partition('/')[2]}"
+        path = f"{jobs_path('default')}/{applied.partition('/')[2]}"
         before = await webhooks.api.get(path)
         again = await kubectl.fine("apply", "-f", str(file))
         after = await webhooks.api.get(path)
@@ -437,7 +437,7 @@ async def test_server_side_apply_of_a_published_file_again_changes_nothing(
     """As GitOps controllers do it."""
     for name in ("ipujob_training_single_gcd.yaml", "ipujob_alpha5_training.yaml"):
         await kubectl.fine("apply", "--server-side", "-f", str(SAMPLES / name))
-        path = f"{collection('default')}/ipujob-sample"
+        path = f"{jobs_path('default')}/ipujob-sample"
         before = await webhooks.api.get(path)
         await kubectl.fine("apply", "--server-side", "-f", str(SAMPLES / name))
         after = await webhooks.api.get(path)
@@ -452,7 +452,7 @@ async def test_jobs_outside_the_scope_are_not_judged(
 ) -> None:
     bad = job("bad", ipusPerJobInstance="3")
     await check(webhooks, namespace, [(bad, "admission webhook")])
-    place = Place(NAMESPACE, host="127.0.0.1", port=0, name=NAME, scope=("default",))
+    place = WebhookEndpoint(NAMESPACE, host="127.0.0.1", port=0, name=NAME, scope=("default",))
     async with running(place, webhooks.plane, CollectorRegistry()):
         await until(lambda: webhooks.pointed(capsys), "it listens")
 
@@ -480,7 +480,7 @@ async def test_certificates_of_somebody_else_are_served_and_read_again(
 ) -> None:
     authority, _ = put(tmp_path)
     served = Served(api, control_plane)
-    place = Place(NAMESPACE, host="127.0.0.1", port=0, name=NAME, cert_dir=tmp_path)
+    place = WebhookEndpoint(NAMESPACE, host="127.0.0.1", port=0, name=NAME, cert_dir=tmp_path)
     async with configured(api, namespace), running(place, control_plane, CollectorRegistry()):
         await until(lambda: served.pointed(capsys), "it listens")
         for path in CONFIGURATIONS:

@@ -10,7 +10,7 @@ from tests.cluster.ipujob_api.ipujob_webhooks import Kubectl, job, kubectl  # no
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Invalid
 from muster_operator.job.crd import FILE, NAME, schema
-from muster_operator.job.types import collection
+from muster_operator.job.types import jobs_path
 from muster_sandbox.controlplane.install import crd_directory
 
 CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}"
@@ -56,7 +56,7 @@ async def test_1_kubectl_prints_the_columns_of_the_transcripts(
     kubectl: Kubectl,  # noqa: F811 - the fixture
 ) -> None:
     """Behaviours 1 and 2: Pending at once, before anybody has looked at it."""
-    await api.create(collection(namespace), job(INFERENCE))
+    await api.create(jobs_path(namespace), job(INFERENCE))
     shown = (await kubectl.fine("get", "ipujobs", namespace=namespace)).out
     assert shown.split("\n")[0].split() == ["NAME", "STATUS", "CURRENT", "DESIRED", "LASTMESSAGE", "AGE"]
     assert row(shown) == [INFERENCE, "Pending"]
@@ -67,7 +67,7 @@ async def test_1_kubectl_prints_the_columns_of_the_transcripts(
     ):
         status = {"launcherStatus": launcher, "currentReplicas": current, "desiredReplicas": desired}
         body = {"status": status | {"lastMessage": message}}
-        await api.patch(f"{collection(namespace)}/{INFERENCE}/status", body)
+        await api.patch(f"{jobs_path(namespace)}/{INFERENCE}/status", body)
         shown = (await kubectl.fine("get", f"ipujob.graphcore.ai/{INFERENCE}", namespace=namespace)).out
         assert row(shown) == [INFERENCE, launcher, str(current), str(desired), message]
 
@@ -77,8 +77,8 @@ async def test_scale_reads_what_runs_and_writes_what_is_wanted(
     namespace: str,
     kubectl: Kubectl,  # noqa: F811 - the fixture
 ) -> None:
-    path = f"{collection(namespace)}/{INFERENCE}"
-    await api.create(collection(namespace), job(INFERENCE))
+    path = f"{jobs_path(namespace)}/{INFERENCE}"
+    await api.create(jobs_path(namespace), job(INFERENCE))
     selector = f"muster.dev/ipujob={INFERENCE}"
     await api.patch(f"{path}/status", {"status": {"currentReplicas": 1, "selector": selector}})
     scaled = await kubectl.fine("scale", f"ipujob.graphcore.ai/{INFERENCE}", "--replicas", "2", namespace=namespace)
@@ -123,15 +123,15 @@ async def test_3_the_schema_names_what_is_missing_or_wrong(
 ) -> None:
     """Behaviour 3: 422, with the path."""
     with pytest.raises(Invalid) as refused:
-        await api.create(collection(namespace), job("bad", **change))
+        await api.create(jobs_path(namespace), job("bad", **change))
     assert refused.value.status == 422
     assert said in refused.value.message
 
 
 async def test_6_spec_and_status_are_written_apart(api: KubeClient, namespace: str) -> None:
     """Behaviour 6."""
-    path = f"{collection(namespace)}/apart"
-    made = await api.create(collection(namespace), job("apart") | {"status": {"lastMessage": "mine"}})
+    path = f"{jobs_path(namespace)}/apart"
+    made = await api.create(jobs_path(namespace), job("apart") | {"status": {"lastMessage": "mine"}})
     assert made["metadata"]["generation"] == 1
     assert made["status"] == {"launcherStatus": "Pending"}
     both = {"spec": {"jobInstances": 3}, "status": {"lastMessage": "done", "launcherStatus": "Running"}}
@@ -147,8 +147,8 @@ async def test_6_spec_and_status_are_written_apart(api: KubeClient, namespace: s
 
 
 async def test_a_whole_status_is_taken_and_kept(api: KubeClient, namespace: str) -> None:
-    path = f"{collection(namespace)}/whole"
-    await api.create(collection(namespace), job("whole"))
+    path = f"{jobs_path(namespace)}/whole"
+    await api.create(jobs_path(namespace), job("whole"))
     time = "2026-03-22T10:10:31Z"
     condition = {
         "type": "Running",
@@ -186,7 +186,7 @@ async def test_the_template_is_kept_to_its_last_field(api: KubeClient, namespace
             "hostIPC": True,
         },
     }
-    made = await api.create(collection(namespace), job("kept", workers={"template": template}))
+    made = await api.create(jobs_path(namespace), job("kept", workers={"template": template}))
     assert made["spec"]["workers"]["template"] == template
 
 

@@ -19,7 +19,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import NotFound
 from muster_operator.job.names import PARKED_PREFIX, partition
-from muster_operator.job.partition_api import Wish
+from muster_operator.job.partition_api import PartitionRequest
 from muster_sandbox.controlplane.cluster import ControlPlane
 
 OWN = "muster"
@@ -65,10 +65,10 @@ class Bed:
             url = f"{proxy.url}/partitions/{name}"
             return await http.request(method, url, headers=headers, content=msgspec.json.encode(body))
 
-    async def take(self, proxy: Program, asked: Wish) -> httpx2.Response:
+    async def take(self, proxy: Program, asked: PartitionRequest) -> httpx2.Response:
         return await self.ask(proxy, "PUT", called(asked), asked)
 
-    async def taken(self, proxy: Program, asked: Wish) -> None:
+    async def taken(self, proxy: Program, asked: PartitionRequest) -> None:
         """Until it is active."""
 
         async def active() -> bool:
@@ -76,7 +76,7 @@ class Bed:
 
         await until(active, f"{called(asked)} is active")
 
-    async def freed(self, proxy: Program, asked: Wish) -> None:
+    async def freed(self, proxy: Program, asked: PartitionRequest) -> None:
         async def gone() -> bool:
             path = f"{called(asked)}?job={asked.job}"
             return (await self.ask(proxy, "DELETE", path)).status_code == 200
@@ -160,13 +160,13 @@ async def fault(simulator: Program, **asked: object) -> None:
     assert (await simulator.post("/faults", asked)).status_code == 200
 
 
-def wish(number: int = 0, *, attempt: int = 0, size: int = 4) -> Wish:
-    return Wish(
+def wish(number: int = 0, *, attempt: int = 0, size: int = 4) -> PartitionRequest:
+    return PartitionRequest(
         job=f"uid-{number}", namespace="default", name=f"job{number}", instance=0, attempt=attempt, size=size, gcds=1
     )
 
 
-def called(asked: Wish) -> str:
+def called(asked: PartitionRequest) -> str:
     return partition(asked.namespace, asked.name, asked.instance)
 
 

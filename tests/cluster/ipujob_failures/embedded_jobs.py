@@ -16,14 +16,14 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig, load_config
 from muster_kube.api.errors import NotFound
 from muster_operator.job.names import TRACKER
-from muster_operator.job.snapshot import Setup
-from muster_operator.job.types import API_VERSION, IPUJob, Status, collection
+from muster_operator.job.snapshot import JobSetup
+from muster_operator.job.types import API_VERSION, IPUJob, IPUJobStatus, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 
 SIDE_BY_SIDE = 8
-SETUP = Setup(restart_delay_s=0.0)
+SETUP = JobSetup(restart_delay_s=0.0)
 JOB = "train"
 _numbers = iter(range(1_000_000))
 
@@ -45,12 +45,12 @@ class EmbeddedJob:
 
     @property
     def path(self) -> str:
-        return f"{collection(self.namespace)}/{JOB}"
+        return f"{jobs_path(self.namespace)}/{JOB}"
 
     async def submit(self, spec: dict[str, Any]) -> None:
         meta = {"name": JOB, "namespace": self.namespace}
         body = {"apiVersion": API_VERSION, "kind": "IPUJob", "metadata": meta, "spec": spec}
-        await self.api.create(collection(self.namespace), body)
+        await self.api.create(jobs_path(self.namespace), body)
 
     async def scale(self, instances: int) -> None:
         await self.api.patch(f"{self.path}/scale", {"spec": {"replicas": instances}})
@@ -78,9 +78,9 @@ class EmbeddedJob:
             and all(entry.state == "active" for entry in entries.values())
         )
 
-    def status(self) -> Status:
+    def status(self) -> IPUJobStatus:
         job = self.watcher.job(self.namespace, JOB)
-        return Status() if job is None else job.status
+        return IPUJobStatus() if job is None else job.status
 
     def look(self) -> Look:
         """All but times, uids, and how many of its workers were counted last."""
@@ -128,7 +128,7 @@ class JobTestBed:
         *,
         operators: int = 1,
         timeout_s: float = CALL_S,
-        setup: Setup = SETUP,
+        setup: JobSetup = SETUP,
     ) -> AsyncIterator[EmbeddedJob]:
         namespace = await self.namespaces.get()
         runs = Installation(

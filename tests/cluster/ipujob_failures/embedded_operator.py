@@ -21,13 +21,14 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import StaticToken
 from muster_kube.api.reviews import Identity
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.admission.unadmitted import SecondLook
-from muster_operator.admission.validation import Limits
-from muster_operator.controller import Operator
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.admission.unadmitted import UnadmittedReview
+from muster_operator.admission.validation import SpecLimits
+from muster_operator.controller import JobPlanner, Operator, OperatorTiming, WriteAccess
 from muster_operator.job.names import TRACKER
-from muster_operator.job.snapshot import Setup
-from muster_operator.metrics import Metrics
+from muster_operator.job.snapshot import JobSetup
+from muster_operator.metrics import OperatorMetrics
+from muster_operator.observe.cluster import WatchScope
 from muster_operator.plan.phases import plan
 from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.metrics import ProxyMetrics
@@ -234,11 +235,11 @@ class EmbeddedOperator:
         line: ProxyTransport,
         fate: ProcessFate,
         *,
-        setup: Setup,
+        setup: JobSetup,
         timeout_s: float = CALL_S,
     ) -> None:
         self.fate = fate
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         self._client = KubeClient(
             config,
             user_agent="embedded-operator",
@@ -246,20 +247,14 @@ class EmbeddedOperator:
             max_connections=64,
             around=_around(fate.pass_on),
         )
-        self._proxy = Proxy("http://proxy", StaticToken("the operator"), may_write=self._lives, transport=line)
+        self._proxy = ProxyClient("http://proxy", StaticToken("the operator"), may_write=self._lives, transport=line)
         self.operator = Operator(
-            self._client,
-            self._proxy,
+            WriteAccess(self._client, self._proxy, self._lives),
+            JobPlanner(plan, setup, UnadmittedReview(SpecLimits(max_ipus=setup.max_ipus))),
+            WatchScope((scope[0], TRACKER), namespaces=scope),
             self.metrics,
-            setup,
-            decide=plan,
-            look=SecondLook(Limits(max_ipus=setup.max_ipus)),
-            may_write=self._lives,
-            scope=scope,
-            tracker=(scope[0], TRACKER),
             # restarts begin at whole seconds: rounded down, none has to wait for the next one
-            now=lambda: float(int(time.time())),
-            rng=random.Random(1),
+            OperatorTiming(now=lambda: float(int(time.time())), rng=random.Random(1)),
         )
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -295,7 +290,7 @@ class Installation:
         namespace: str,
         vipu: InProcessController,
         *,
-        setup: Setup,
+        setup: JobSetup,
         operator_fate: ProcessFate,
         proxy_fate: ProcessFate,
         fate: Callable[[], ProcessFate] = ProcessFate,

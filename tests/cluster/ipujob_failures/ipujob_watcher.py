@@ -14,7 +14,7 @@ from muster_kube.api.objects import Api, Metadata
 from muster_kube.controller.reflector import Reflector
 from muster_operator.job import names
 from muster_operator.job.names import TRACKER
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobPod, OwnedObject
 from muster_operator.job.types import API_VERSION, PLURAL, IPUJob
 from muster_operator.observe.cluster import PLURALS, SMALL_KINDS
@@ -86,9 +86,9 @@ class IPUJobWatcher:
             if each.metadata.namespace == namespace
         )
 
-    def tracker(self, namespace: str) -> dict[str, Entry]:
+    def tracker(self, namespace: str) -> dict[str, PartitionEntry]:
         found = self._maps.store.get(f"{namespace}/{TRACKER}")
-        return {} if found is None else {k: msgspec.json.decode(v, type=Entry) for k, v in found.data.items()}
+        return {} if found is None else {k: msgspec.json.decode(v, type=PartitionEntry) for k, v in found.data.items()}
 
     async def until(self, holds: Callable[[], Any], what: Callable[[], str], timeout_s: float = FAR_S) -> None:
         """Raises AssertionError with ``what()``. Looked at whenever something has moved, and now and then."""

@@ -18,7 +18,7 @@ from tests.cluster.ipujob_failures.embedded_jobs import (
 from tests.cluster.ipujob_failures.embedded_operator import ProcessFate, Send
 
 from muster_operator.act.event_recorder import BURST, REFILL_S
-from muster_operator.controller import LINE_S, LINES
+from muster_operator.act.status_writer import LINE_S, LINES
 from muster_operator.plan.degradation import DEGRADED, OVER_S, RESTORED
 from muster_sandbox.simulation.nodes import NODES, for_each
 

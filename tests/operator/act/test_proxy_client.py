@@ -10,12 +10,12 @@ import pytest
 
 from muster_kube.api.credentials import StaticToken
 from muster_kube.controller.fencing import NotLeading
-from muster_operator.act.proxy_client import ANSWER_LIMIT, Proxy
-from muster_operator.job.partition_api import Entry, Query, Refusal, Wish
+from muster_operator.act.proxy_client import ANSWER_LIMIT, ProxyClient
+from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal, PartitionRequest
 
 URL = "http://proxy:8080"
-WISH = Wish(job="u1", namespace="ns", name="train", instance=0, attempt=0, size=4, gcds=2)
-ENTRY = Entry(job="u1", namespace="ns", name="train", size=4, gcds=2, state="active", controller="c:8090")
+WISH = PartitionRequest(job="u1", namespace="ns", name="train", instance=0, attempt=0, size=4, gcds=2)
+ENTRY = PartitionEntry(job="u1", namespace="ns", name="train", size=4, gcds=2, state="active", controller="c:8090")
 
 
 class Tokens:
@@ -44,7 +44,7 @@ class Bench:
             response: httpx2.Response = await found if asyncio.iscoroutine(found) else found
             return response
 
-        self.proxy = Proxy(
+        self.proxy = ProxyClient(
             URL,
             StaticToken("t"),
             may_write=lambda: self.leads,
@@ -66,7 +66,7 @@ async def test_a_partition_is_taken_with_the_wish_and_the_token() -> None:
     [asked] = bench.asked
     assert (asked.method, str(asked.url)) == ("PUT", f"{URL}/partitions/p-train-ns-0")
     assert asked.headers["authorization"] == "Bearer t"
-    assert msgspec.json.decode(asked.content, type=Wish) == WISH
+    assert msgspec.json.decode(asked.content, type=PartitionRequest) == WISH
     assert bench.noted == [("take", "ok")]
 
 
@@ -74,14 +74,14 @@ async def test_one_that_is_under_way_is_an_entry_too() -> None:
     bench = answering(202, msgspec.structs.replace(ENTRY, state="creating"))
     async with bench.proxy as proxy:
         answer = await proxy.take("p", WISH)
-    assert isinstance(answer, Entry)
+    assert isinstance(answer, PartitionEntry)
     assert answer.state == "creating"
     assert bench.noted == [("take", "pending")]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 409, 503])
 async def test_a_refusal_is_passed_on(status: int) -> None:
-    refusal = Refusal(why="NotOurs", message="of job u2")
+    refusal = PartitionRefusal(why="NotOurs", message="of job u2")
     bench = answering(status, refusal)
     async with bench.proxy as proxy:
         assert await proxy.take("p", WISH) == refusal
@@ -101,7 +101,7 @@ async def test_freeing_says_whether_it_is_done(status: int, done: bool) -> None:
 async def test_room_is_asked_for_by_size() -> None:
     bench = answering(200, {"available": True, "numOfPartitions": 3, "message": ""})
     async with bench.proxy as proxy:
-        assert await proxy.room(4) == Query(available=True, num_of_partitions=3)
+        assert await proxy.room(4) == PartitionCapacity(available=True, num_of_partitions=3)
     assert msgspec.json.decode(bench.asked[0].content) == {"size": 4}
 
 
@@ -121,7 +121,7 @@ async def test_what_is_no_answer_of_the_proxys_is_a_refusal_that_shows_it(
 ) -> None:
     async with answering(status, body).proxy as proxy:
         answer = await proxy.take("p", WISH)
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, PartitionRefusal)
     assert answer.why == why
     assert answer.message.startswith(f"V-IPU proxy {URL}: ")
     assert shown in answer.message
@@ -133,7 +133,7 @@ async def test_nobody_listens() -> None:
 
     async with Bench(fail).proxy as proxy:
         answer = await proxy.take("p", WISH)
-    assert answer == Refusal(why="Unreachable", message=f"V-IPU proxy {URL}: refused")
+    assert answer == PartitionRefusal(why="Unreachable", message=f"V-IPU proxy {URL}: refused")
 
 
 async def test_a_call_is_bounded_as_a_whole() -> None:
@@ -143,7 +143,7 @@ async def test_a_call_is_bounded_as_a_whole() -> None:
 
     async with Bench(lambda _: never(), timeout_s=0.05).proxy as proxy:
         answer = await proxy.take("p", WISH)
-    assert answer == Refusal(why="Unreachable", message=f"V-IPU proxy {URL}: no answer within 0.05 s")
+    assert answer == PartitionRefusal(why="Unreachable", message=f"V-IPU proxy {URL}: no answer within 0.05 s")
 
 
 async def test_a_token_that_has_been_replaced_is_read_again_once() -> None:
@@ -151,12 +151,12 @@ async def test_a_token_that_has_been_replaced_is_read_again_once() -> None:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         seen.append(request.headers["authorization"])
-        refusal = msgspec.json.encode(Refusal(why="Refused", message="who?"))
+        refusal = msgspec.json.encode(PartitionRefusal(why="Refused", message="who?"))
         return httpx2.Response(401, content=refusal) if len(seen) == 1 else httpx2.Response(
             200, content=msgspec.json.encode(ENTRY)
         )  # fmt: skip
 
-    proxy = Proxy(URL, Tokens(), may_write=lambda: True, transport=httpx2.MockTransport(answer))
+    proxy = ProxyClient(URL, Tokens(), may_write=lambda: True, transport=httpx2.MockTransport(answer))
     async with proxy:
         assert await proxy.take("p", WISH) == ENTRY
     assert seen == ["Bearer old", "Bearer new"]

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH, Called, configurations
+from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH, WebhookAddress, webhook_configurations
 
-SERVICE = Called(namespace="muster", service="webhooks")
+SERVICE = WebhookAddress(namespace="muster", service="webhooks")
 
 
 def entries(**settings: Any) -> list[dict[str, Any]]:
-    made = configurations("muster-ipujob", settings.pop("called", SERVICE), **({"minor": 30} | settings))
+    made = webhook_configurations("muster-ipujob", settings.pop("called", SERVICE), **({"minor": 30} | settings))
     return [webhook for configuration in made for webhook in configuration["webhooks"]]
 
 
 def test_both_configurations_ask_the_published_paths() -> None:
-    both = configurations("muster-ipujob", SERVICE, minor=30, labels={"a": "b"}, annotations={"c": "d"})
+    both = webhook_configurations("muster-ipujob", SERVICE, minor=30, labels={"a": "b"}, annotations={"c": "d"})
     assert [each["kind"] for each in both] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
     for configuration, path, base in zip(
         both, (MUTATE_PATH, VALIDATE_PATH), ("mipujob.graphcore.ai", "vipujob.graphcore.ai"), strict=True
@@ -73,13 +73,15 @@ def test_15_conditions_pass_finalisers_labels_and_whatever_is_being_deleted() ->
 
 
 def test_only_the_mutating_one_is_asked_again_after_others() -> None:
-    mutating, validating = (configuration["webhooks"][0] for configuration in configurations("n", SERVICE, minor=30))
+    mutating, validating = (
+        configuration["webhooks"][0] for configuration in webhook_configurations("n", SERVICE, minor=30)
+    )
     assert mutating["reinvocationPolicy"] == "IfNeeded"
     assert "reinvocationPolicy" not in validating
 
 
 def test_an_address_and_a_bundle() -> None:
-    called = Called(url="https://127.0.0.1:9443")
+    called = WebhookAddress(url="https://127.0.0.1:9443")
     for webhook in entries(called=called, bundle=b"PEM", timeout_s=5):
         client = webhook["clientConfig"]
         assert client["url"].startswith("https://127.0.0.1:9443/")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from tests.operator.admission.specs import Spec, least, published, specs, valid_specs, workers
 
-from muster_operator.admission.defaults import defaulted
-from muster_operator.admission.json_patch import difference
-from muster_operator.admission.validation import Limits, judge
+from muster_operator.admission.defaults import apply_defaults
+from muster_operator.admission.json_patch import make_patch
+from muster_operator.admission.validation import SpecLimits, review_spec
 
-LIMITS = Limits()
+LIMITS = SpecLimits()
 FACTORS = {"modelReplicas": "4", "ipusPerModelReplica": "2"}
 
 
@@ -21,7 +21,7 @@ def alpha5(**fields: Any) -> Spec:
 
 def test_2_what_is_not_said_is_filled_in() -> None:
     """Behaviour 2."""
-    found = defaulted(least())
+    found = apply_defaults(least())
     assert found.spec == least(
         cleanPodPolicy="None",
         restartPolicy={"type": "Never", "backOffLimit": 3},
@@ -38,13 +38,15 @@ def test_what_is_said_stays() -> None:
         workersPerJobInstance="2",
         workers=workers(2),
     )
-    assert defaulted(spec).spec == spec
+    assert apply_defaults(spec).spec == spec
 
 
 @pytest.mark.parametrize("name", ["cleanPodPolicy", "restartPolicy", "workersPerJobInstance", "workerPerJobInstance"])
 def test_null_counts_as_nothing(name: str) -> None:
     spec = least() | {name: None}
-    assert defaulted(spec).spec == defaulted(least()).spec | ({name: None} if name == "workerPerJobInstance" else {})
+    assert apply_defaults(spec).spec == apply_defaults(least()).spec | (
+        {name: None} if name == "workerPerJobInstance" else {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,17 +64,17 @@ def test_null_counts_as_nothing(name: str) -> None:
 )
 def test_both_numbers_of_workers_say_the_same_or_are_left_to_be_denied(given: Spec, text: str, replicas: int) -> None:
     """Behaviour 4, where one is the older spelling."""
-    spec = defaulted(least(**given)).spec
+    spec = apply_defaults(least(**given)).spec
     assert (spec["workersPerJobInstance"], spec["workers"]["replicas"]) == (text, replicas)
 
 
 def test_4_the_older_spelling_is_told_once() -> None:
     """Behaviour 4."""
-    first = defaulted(least(workerPerJobInstance="2"))
+    first = apply_defaults(least(workerPerJobInstance="2"))
     (warning,) = first.warnings
     assert "spec.workerPerJobInstance" in warning
     assert "spec.workersPerJobInstance" in warning
-    assert defaulted(first.spec, first.spec).warnings == ()
+    assert apply_defaults(first.spec, first.spec).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -80,26 +82,26 @@ def test_4_the_older_spelling_is_told_once() -> None:
     [{"workersPerJobInstance": "4"}, {"workers": workers(4)}, {"workerPerJobInstance": "4"}],
 )
 def test_of_fields_that_say_the_same_the_changed_one_counts(changed: Spec) -> None:
-    stored = defaulted(least(workerPerJobInstance="2")).spec
-    spec = defaulted(stored | changed, stored).spec
+    stored = apply_defaults(least(workerPerJobInstance="2")).spec
+    spec = apply_defaults(stored | changed, stored).spec
     assert (spec["workersPerJobInstance"], spec["workers"]["replicas"]) == ("4", 4)
     assert spec["workerPerJobInstance"] == "4"
 
 
 def test_two_changes_that_disagree_are_left_to_be_denied() -> None:
-    stored = defaulted(least()).spec
-    spec = defaulted(stored | {"workersPerJobInstance": "2", "workers": workers(4)}, stored).spec
+    stored = apply_defaults(least()).spec
+    spec = apply_defaults(stored | {"workersPerJobInstance": "2", "workers": workers(4)}, stored).spec
     assert (spec["workersPerJobInstance"], spec["workers"]["replicas"]) == ("2", 4)
 
 
 def test_5_the_alpha_5_form_is_translated_and_kept() -> None:
     """Behaviour 5."""
-    found = defaulted(alpha5())
+    found = apply_defaults(alpha5())
     assert (found.spec["jobInstances"], found.spec["ipusPerJobInstance"]) == (1, "8")
     assert {key: found.spec[key] for key in FACTORS} == FACTORS
     (warning,) = found.warnings
     assert '4 times 2 is spec.ipusPerJobInstance "8"' in warning
-    again = defaulted(found.spec, found.spec)
+    again = apply_defaults(found.spec, found.spec)
     assert (again.spec, again.warnings) == (found.spec, ())
 
 
@@ -116,22 +118,22 @@ def test_5_the_alpha_5_form_is_translated_and_kept() -> None:
 )
 def test_5_half_an_alpha_5_form_is_an_error_that_names_the_other_half(fields: Spec, path: str) -> None:
     """Behaviour 5: the schema would only miss ipusPerJobInstance, which nobody wrote."""
-    (error,) = defaulted(alpha5(**fields)).errors
+    (error,) = apply_defaults(alpha5(**fields)).errors
     assert error.path == path
 
 
 def test_what_is_given_is_not_overwritten_by_the_alpha_5_form() -> None:
     spec = least(**FACTORS)
-    assert defaulted(spec).spec["ipusPerJobInstance"] == "4"
-    assert defaulted(alpha5(jobInstances=3)).spec["jobInstances"] == 3
+    assert apply_defaults(spec).spec["ipusPerJobInstance"] == "4"
+    assert apply_defaults(alpha5(jobInstances=3)).spec["jobInstances"] == 3
 
 
 def test_a_changed_factor_of_the_alpha_5_form_changes_the_product() -> None:
-    stored = defaulted(alpha5()).spec
-    changed = defaulted(stored | {"modelReplicas": "8"}, stored)
+    stored = apply_defaults(alpha5()).spec
+    changed = apply_defaults(stored | {"modelReplicas": "8"}, stored)
     assert changed.spec["ipusPerJobInstance"] == "16"
     assert changed.warnings
-    both = defaulted(stored | {"modelReplicas": "8", "ipusPerJobInstance": "4"}, stored)
+    both = apply_defaults(stored | {"modelReplicas": "8", "ipusPerJobInstance": "4"}, stored)
     assert both.spec["ipusPerJobInstance"] == "4"
 
 
@@ -148,35 +150,35 @@ def test_a_changed_factor_of_the_alpha_5_form_changes_the_product() -> None:
 )
 def test_11_exit_codes_come_with_their_type_only(policy: object, expected: object) -> None:
     """Behaviour 11."""
-    assert defaulted(least(restartPolicy=policy)).spec["restartPolicy"] == expected
+    assert apply_defaults(least(restartPolicy=policy)).spec["restartPolicy"] == expected
 
 
 @pytest.mark.parametrize(("name", "job"), published(), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_published_job_is_valid_once_it_is_filled_in(name: str, job: Spec) -> None:
-    spec = defaulted(job["spec"]).spec
-    assert judge(job | {"spec": spec}, None, LIMITS).errors == ()
+    spec = apply_defaults(job["spec"]).spec
+    assert review_spec(job | {"spec": spec}, None, LIMITS).errors == ()
     assert spec["ipusPerJobInstance"] in ("1", "2", "4")
 
 
 @given(specs)
 def test_14_twice_is_once(spec: Spec) -> None:
     """Behaviour 14, for whatever somebody sends."""
-    first = defaulted(spec)
-    assert defaulted(first.spec).spec == first.spec
-    assert difference(first.spec, defaulted(first.spec).spec, "/spec") == ()
+    first = apply_defaults(spec)
+    assert apply_defaults(first.spec).spec == first.spec
+    assert make_patch(first.spec, apply_defaults(first.spec).spec, "/spec") == ()
 
 
 @given(specs, specs)
 def test_14_twice_is_once_on_an_update(stored: Spec, spec: Spec) -> None:
-    former = defaulted(stored).spec
-    first = defaulted(spec, former).spec
-    assert defaulted(first, former).spec == first
+    former = apply_defaults(stored).spec
+    first = apply_defaults(spec, former).spec
+    assert apply_defaults(first, former).spec == first
 
 
 @given(specs)
 def test_no_field_is_lost_and_the_spec_that_came_is_left_alone(spec: Spec) -> None:
     before = copy.deepcopy(spec)
-    made = defaulted(spec).spec
+    made = apply_defaults(spec).spec
     assert spec == before
     assert made.keys() >= spec.keys()
     for key, value in spec.items():
@@ -188,7 +190,9 @@ def test_no_field_is_lost_and_the_spec_that_came_is_left_alone(spec: Spec) -> No
 
 @given(valid_specs)
 def test_what_is_valid_stays_valid_and_unchanged(spec: Spec) -> None:
-    job = {"metadata": {"name": "job"}, "spec": defaulted(spec).spec}
-    assert judge(job, None, LIMITS).errors == ()
+    job = {"metadata": {"name": "job"}, "spec": apply_defaults(spec).spec}
+    assert review_spec(job, None, LIMITS).errors == ()
     assert job["spec"].items() >= {key: value for key, value in spec.items() if not isinstance(value, dict)}.items()
-    assert judge(job, job, LIMITS) == judge(job | {"spec": defaulted(job["spec"], job["spec"]).spec}, job, LIMITS)
+    assert review_spec(job, job, LIMITS) == review_spec(
+        job | {"spec": apply_defaults(job["spec"], job["spec"]).spec}, job, LIMITS
+    )

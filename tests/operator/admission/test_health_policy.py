@@ -3,16 +3,16 @@
 from typing import Any
 
 import pytest
-from tests.operator.plan.made_jobs import make_entry, make_job, template
+from tests.operator.plan.job_factory import make_entry, make_job, template
 
-from muster_operator.admission.validation import Limits, judge
-from muster_operator.job.snapshot import Setup
-from muster_operator.resources.pods import launcher, worker
+from muster_operator.admission.validation import SpecLimits, review_spec
+from muster_operator.job.snapshot import JobSetup
+from muster_operator.resources.pods import build_launcher, build_worker
 
 SAVE = {"command": ["/bin/save", "--all"]}
 
 
-def judged(policy: dict[str, Any], **spec: Any) -> tuple[list[str], tuple[str, ...]]:
+def review(policy: dict[str, Any], **spec: Any) -> tuple[list[str], tuple[str, ...]]:
     whole = {
         "jobInstances": 1,
         "ipusPerJobInstance": "4",
@@ -21,7 +21,7 @@ def judged(policy: dict[str, Any], **spec: Any) -> tuple[list[str], tuple[str, .
         "healthPolicy": policy,
         **spec,
     }
-    found = judge({"metadata": {"name": "train"}, "spec": whole}, None, Limits())
+    found = review_spec({"metadata": {"name": "train"}, "spec": whole}, None, SpecLimits())
     return [str(error) for error in found.errors], found.warnings
 
 
@@ -35,7 +35,7 @@ def judged(policy: dict[str, Any], **spec: Any) -> tuple[list[str], tuple[str, .
     ],
 )
 def test_what_can_be_done_is_taken_without_a_word(policy: dict[str, Any]) -> None:
-    assert judged(policy) == ([], ())
+    assert review(policy) == ([], ())
 
 
 @pytest.mark.parametrize(
@@ -70,35 +70,35 @@ def test_what_can_be_done_is_taken_without_a_word(policy: dict[str, Any]) -> Non
     ],
 )
 def test_what_cannot_be_done_is_refused_with_its_path(more: dict[str, Any], error: str) -> None:
-    assert judged({"onFault": "Move", **more})[0] == [error]
+    assert review({"onFault": "Move", **more})[0] == [error]
 
 
 @pytest.mark.parametrize("key", ["hostPID", "shareProcessNamespace"])
 def test_a_signal_is_refused_where_process_1_is_not_the_container_s(key: str) -> None:
     workers = {"template": template(**{key: True})}
-    assert judged({"onFault": "Move", "checkpoint": {"signal": "SIGINT"}}, workers=workers)[0] == [
+    assert review({"onFault": "Move", "checkpoint": {"signal": "SIGINT"}}, workers=workers)[0] == [
         f'spec.healthPolicy.checkpoint.signal: "SIGINT": expected SIGTERM or a command, as workers.template has {key}'
     ]
-    assert judged({"onFault": "Move", "checkpoint": SAVE}, workers=workers)[0] == []
+    assert review({"onFault": "Move", "checkpoint": SAVE}, workers=workers)[0] == []
 
 
 def test_a_worker_has_one_hook_only() -> None:
     hook = {"preStop": {"exec": {"command": ["/bin/true"]}}}
     workers = {"template": template(containers=[{"name": "main", "image": "poplar:3", "lifecycle": hook}])}
     policy = {"onFault": "Move", "checkpoint": SAVE}
-    assert judged(policy, workers=workers)[0] == [
+    assert review(policy, workers=workers)[0] == [
         "spec.workers.template.spec.containers[0].lifecycle.preStop: given beside spec.healthPolicy.checkpoint: "
         "expected one of both, as they are the same hook"
     ]
-    assert judged(policy, workers=workers, launcher={"command": ["mpirun"]})[0] == [], "the launcher has one of its own"
+    assert review(policy, workers=workers, launcher={"command": ["mpirun"]})[0] == [], "the launcher has one of its own"
 
 
 def test_what_means_nothing_is_a_warning() -> None:
-    assert judged({"checkpoint": SAVE, "gracePeriodSeconds": 5})[1] == (
+    assert review({"checkpoint": SAVE, "gracePeriodSeconds": 5})[1] == (
         'spec.healthPolicy.checkpoint: means nothing with onFault "Keep"',
         'spec.healthPolicy.gracePeriodSeconds: means nothing with onFault "Keep"',
     )
-    [warning] = judged({"onFault": "Move", "tolerateFaulty": True})[1]
+    [warning] = review({"onFault": "Move", "tolerateFaulty": True})[1]
     assert "a tainted node is no fault" in warning
 
 
@@ -106,8 +106,8 @@ def test_what_means_nothing_is_a_warning() -> None:
 def test_63_the_pod_that_leads_saves_the_state_before_it_ends(with_launcher: bool) -> None:
     job = make_job(launcher=with_launcher, healthPolicy={"onFault": "Move", "checkpoint": SAVE})
     entry = make_entry(job)
-    [of_worker] = worker(job, 0, entry, 0, Setup())["spec"]["containers"]
-    [of_launcher] = launcher(job, [entry], 0, Setup())["spec"]["containers"]
+    [of_worker] = build_worker(job, 0, entry, 0, JobSetup())["spec"]["containers"]
+    [of_launcher] = build_launcher(job, [entry], 0, JobSetup())["spec"]["containers"]
     hook = {"preStop": {"exec": {"command": ["/bin/save", "--all"]}}}
     assert of_launcher["lifecycle"] == hook
     assert of_worker.get("lifecycle") == (None if with_launcher else hook)
@@ -119,7 +119,7 @@ def test_63_a_signal_is_sent_by_name_and_sigterm_by_nobody() -> None:
         ("SIGTERM", None),
     ):
         job = make_job(healthPolicy={"onFault": "Move", "checkpoint": {"signal": signal}})
-        [container] = launcher(job, [make_entry(job)], 0, Setup())["spec"]["containers"]
+        [container] = build_launcher(job, [make_entry(job)], 0, JobSetup())["spec"]["containers"]
         found = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
         assert found == words
 
@@ -127,9 +127,9 @@ def test_63_a_signal_is_sent_by_name_and_sigterm_by_nobody() -> None:
 def test_checks_before_the_launcher_are_taken_where_there_is_one() -> None:
     policy = {"preFlight": {"checks": ["ipulink", "pciebw"], "timeoutSeconds": 3600, "mustPass": True}}
     for there in ({"launcher": {"command": ["mpirun"]}}, {"interactive": {"ttl": 60}}):
-        assert judged(policy, **there) == ([], ())
+        assert review(policy, **there) == ([], ())
     path = "spec.healthPolicy.preFlight"
-    assert judged(policy)[0] == [
+    assert review(policy)[0] == [
         f"{path}: given without launcher or interactive: expected a job whose workers wait for one of them"
     ]
 
@@ -147,5 +147,5 @@ def test_checks_before_the_launcher_are_taken_where_there_is_one() -> None:
     ],
 )
 def test_what_checks_cannot_be_is_refused_with_its_path(given: dict[str, Any], error: str) -> None:
-    [said] = judged({"preFlight": given}, launcher={"command": ["mpirun"]})[0]
+    [said] = review({"preFlight": given}, launcher={"command": ["mpirun"]})[0]
     assert said.startswith(f"spec.healthPolicy.preFlight.{error}")

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_operator.admission.json_patch import difference
+from muster_operator.admission.json_patch import make_patch
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(0, 2), st.sampled_from(["", "a"]))
 objects = st.dictionaries(
@@ -34,13 +34,13 @@ def applied(operations: Any, to: dict[str, Any]) -> dict[str, Any]:
 
 @given(objects, objects)
 def test_the_patch_makes_the_one_of_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
-    assert applied(difference(before, after, "/spec"), before) == after
+    assert applied(make_patch(before, after, "/spec"), before) == after
 
 
 @given(objects)
 def test_of_equals_the_patch_is_empty(found: dict[str, Any]) -> None:
-    assert difference(found, copy.deepcopy(found), "/spec") == ()
+    assert make_patch(found, copy.deepcopy(found), "/spec") == ()
 
 
 def test_one_and_true_are_told_apart() -> None:
-    assert difference({"a": True}, {"a": 1}, "") == ({"op": "replace", "path": "/a", "value": 1},)
+    assert make_patch({"a": True}, {"a": 1}, "") == ({"op": "replace", "path": "/a", "value": 1},)

@@ -10,9 +10,9 @@ from tests.operator.admission.specs import Spec, least
 from muster_kube.api.reviews import Identity
 from muster_kube.webhook.review import AdmissionRequest, BadReview, Resource, ReviewAnswer
 from muster_kube.webhook.server import REVIEW_LIMIT
-from muster_operator.admission.defaults import defaulted
+from muster_operator.admission.defaults import apply_defaults
 from muster_operator.admission.review import JOB_LIMIT, Reviewers
-from muster_operator.admission.validation import Limits
+from muster_operator.admission.validation import SpecLimits
 
 FILLED_IN = {
     "/spec/workers/replicas": 1,
@@ -43,10 +43,10 @@ def request(asked: object, stored: object = None, **fields: Any) -> AdmissionReq
     return AdmissionRequest(**given | fields)
 
 
-class Asked:
+class Webhooks:
     def __init__(self, *scope: str) -> None:
         self.told: list[tuple[str, str]] = []
-        self.reviewers = Reviewers(Limits(), scope, lambda webhook, answer: self.told.append((webhook, answer)))
+        self.reviewers = Reviewers(SpecLimits(), scope, lambda webhook, answer: self.told.append((webhook, answer)))
 
     async def mutate(self, *asked: Any, **fields: Any) -> ReviewAnswer:
         return await self.reviewers.mutate(request(*asked, **fields))
@@ -56,32 +56,32 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def asked() -> Webhooks:
+    return Webhooks()
 
 
-async def test_what_is_missing_comes_as_a_patch_and_then_no_more(asked: Asked) -> None:
+async def test_what_is_missing_comes_as_a_patch_and_then_no_more(asked: Webhooks) -> None:
     answer = await asked.mutate(job(least()))
     assert {each["path"]: each["value"] for each in answer.patch} == FILLED_IN
     assert {each["op"] for each in answer.patch} == {"add"}
-    again = await asked.mutate(job(defaulted(least()).spec))
+    again = await asked.mutate(job(apply_defaults(least()).spec))
     assert (again.allowed, again.patch, again.warnings) == (True, (), ())
     assert asked.told == [("mutate", "allowed")] * 2
 
 
-async def test_an_update_is_filled_in_by_what_is_stored(asked: Asked) -> None:
-    stored = defaulted(least()).spec
+async def test_an_update_is_filled_in_by_what_is_stored(asked: Webhooks) -> None:
+    stored = apply_defaults(least()).spec
     answer = await asked.mutate(job(stored | {"workersPerJobInstance": "2"}), job(stored))
     assert answer.patch == ({"op": "replace", "path": "/spec/workers/replicas", "value": 2},)
 
 
-async def test_warnings_come_with_the_patch(asked: Asked) -> None:
+async def test_warnings_come_with_the_patch(asked: Webhooks) -> None:
     (warning,) = (await asked.mutate(job(least(workerPerJobInstance="2")))).warnings
     assert "older spelling" in warning
 
 
-async def test_a_refusal_is_as_the_api_servers_own(asked: Asked) -> None:
-    answer = await asked.validate(job(defaulted(least(ipusPerJobInstance="3", jobInstances=-1)).spec))
+async def test_a_refusal_is_as_the_api_servers_own(asked: Webhooks) -> None:
+    answer = await asked.validate(job(apply_defaults(least(ipusPerJobInstance="3", jobInstances=-1)).spec))
     assert (answer.allowed, answer.code, answer.reason) == (False, 422, "Invalid")
     assert answer.details is not None
     assert (answer.details["kind"], answer.details["name"]) == ("IPUJob", "job")
@@ -92,7 +92,7 @@ async def test_a_refusal_is_as_the_api_servers_own(asked: Asked) -> None:
     assert asked.told == [("validate", "refused")]
 
 
-async def test_5_an_alpha_5_form_that_cannot_be_translated_is_refused_where_it_was_written(asked: Asked) -> None:
+async def test_5_an_alpha_5_form_that_cannot_be_translated_is_refused_where_it_was_written(asked: Webhooks) -> None:
     """Behaviour 5."""
     spec = least() | {"modelReplicas": "four", "ipusPerModelReplica": "1"}
     del spec["ipusPerJobInstance"]
@@ -104,24 +104,24 @@ async def test_5_an_alpha_5_form_that_cannot_be_translated_is_refused_where_it_w
 
 
 async def test_jobs_outside_the_scope_pass_unchanged() -> None:
-    asked = Asked("team", "other")
+    asked = Webhooks("team", "other")
     bad = job(least(ipusPerJobInstance="3"))
     assert not (await asked.validate(bad)).allowed
     assert (await asked.validate(bad, namespace="elsewhere")).allowed
     assert (await asked.mutate(bad, namespace="elsewhere")).patch == ()
 
 
-async def test_subresources_and_deletions_are_not_judged(asked: Asked) -> None:
+async def test_subresources_and_deletions_are_not_judged(asked: Webhooks) -> None:
     bad = job(least(ipusPerJobInstance="3"))
     assert (await asked.validate(bad, bad, sub_resource="status")).allowed
     assert (await asked.validate(None, bad, operation="DELETE")).allowed
     assert (await asked.mutate(None, bad, operation="DELETE")).patch == ()
 
 
-async def test_a_job_is_never_so_large_that_it_could_not_lose_its_finaliser(asked: Asked) -> None:
+async def test_a_job_is_never_so_large_that_it_could_not_lose_its_finaliser(asked: Webhooks) -> None:
     """Behaviour 15: a review that is too large is refused, and an update's holds the job twice."""
     assert 2 * JOB_LIMIT + (1 << 20) < REVIEW_LIMIT
-    small = defaulted(least()).spec
+    small = apply_defaults(least()).spec
     large = small | {"aFieldOfAYearToCome": "<" * JOB_LIMIT}
     for review in (asked.mutate, asked.validate):
         answer = await review(job(large))
@@ -132,40 +132,40 @@ async def test_a_job_is_never_so_large_that_it_could_not_lose_its_finaliser(aske
 
 
 @pytest.mark.parametrize("spec", [None, [], "spec", 1])
-async def test_without_a_spec_the_schema_has_the_word(asked: Asked, spec: object) -> None:
+async def test_without_a_spec_the_schema_has_the_word(asked: Webhooks, spec: object) -> None:
     answer = await asked.mutate(job(spec))
     assert (answer.allowed, answer.patch) == (True, ())
     assert not (await asked.validate(job(spec))).allowed
 
 
 @pytest.mark.parametrize("body", [None, [], "job", 1])
-async def test_14_what_is_no_job_is_told_so(asked: Asked, body: object) -> None:
+async def test_14_what_is_no_job_is_told_so(asked: Webhooks, body: object) -> None:
     """Behaviour 14: an HTTP 400."""
     for review in (asked.mutate, asked.validate):
         with pytest.raises(BadReview, match="no IPUJob"):
             await review(body)
 
 
-async def test_14_what_is_deeper_than_anybody_reads_is_told_so(asked: Asked) -> None:
+async def test_14_what_is_deeper_than_anybody_reads_is_told_so(asked: Webhooks) -> None:
     """Behaviour 14."""
     deep = msgspec.Raw(b'{"spec":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
     with pytest.raises(BadReview):
         await asked.mutate(None, object=deep)
 
 
-async def test_14_reviews_of_other_kinds_are_told_so(asked: Asked) -> None:
+async def test_14_reviews_of_other_kinds_are_told_so(asked: Webhooks) -> None:
     """Behaviour 14."""
     with pytest.raises(BadReview, match="'pods': expected ipujobs of graphcore"):
         await asked.validate(job(least()), resource=Resource(version="v1", resource="pods"))
 
 
-async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_does(asked: Asked) -> None:
+async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_does(asked: Webhooks) -> None:
     labels = {"kueue.x-k8s.io/queue-name": "team-a"}
     answer = await asked.mutate(job(least(), labels=labels))
     assert answer.patch is not None
     assert {each["path"]: each["value"] for each in answer.patch} == FILLED_IN | {"/spec/suspend": True}
     assert "created suspended; queue team-a starts it" in answer.warnings[0]
-    stored = job(defaulted(least()).spec | {"suspend": True}, labels=labels)
+    stored = job(apply_defaults(least()).spec | {"suspend": True}, labels=labels)
     assert not (await asked.mutate(stored)).patch, "again changes nothing"
     resumed = job(stored["spec"] | {"suspend": False}, labels=labels)
     assert not (await asked.mutate(resumed, stored)).patch

@@ -8,25 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.admission.specs import CONTAINER, Spec, least, published, specs, template, workers
 
-from muster_operator.admission.defaults import defaulted
-from muster_operator.admission.errors import ERRORS_LIMIT, Error, bounded, shown
-from muster_operator.admission.validation import Limits, judge, validate
-from muster_operator.job.types import INSTANCES_LIMIT, decode
+from muster_operator.admission.defaults import apply_defaults
+from muster_operator.admission.errors import ERRORS_LIMIT, SpecError, limit_errors, show_value
+from muster_operator.admission.validation import SpecLimits, review_spec, validate
+from muster_operator.job.types import INSTANCES_LIMIT, decode_job
 
-LIMITS = Limits()
+LIMITS = SpecLimits()
 SIZES = 'expected a power of two from "1" to "64", as text'
 
 
-def errors(spec: Spec, name: str = "job", limits: Limits = LIMITS, **metadata: Any) -> list[str]:
+def errors(spec: Spec, name: str = "job", limits: SpecLimits = LIMITS, **metadata: Any) -> list[str]:
     """Of a new job, as the API server has it judged: after defaulting."""
-    job = {"metadata": {"name": name} | metadata, "spec": defaulted(spec).spec}
-    return [str(error) for error in judge(job, None, limits).errors]
+    job = {"metadata": {"name": name} | metadata, "spec": apply_defaults(spec).spec}
+    return [str(error) for error in review_spec(job, None, limits).errors]
 
 
 def changed(before: Spec, after: Spec, **metadata: Any) -> list[str]:
-    stored = defaulted(before).spec
-    job = {"metadata": {"name": "job"} | metadata, "spec": defaulted(after, stored).spec}
-    return [str(error) for error in judge(job, {"metadata": {"name": "job"}, "spec": stored}, LIMITS).errors]
+    stored = apply_defaults(before).spec
+    job = {"metadata": {"name": "job"} | metadata, "spec": apply_defaults(after, stored).spec}
+    return [str(error) for error in review_spec(job, {"metadata": {"name": "job"}, "spec": stored}, LIMITS).errors]
 
 
 def test_the_least_is_enough() -> None:
@@ -37,7 +37,7 @@ def test_the_least_is_enough() -> None:
 def test_7_a_size_is_a_power_of_two_as_text(size: object) -> None:
     """Behaviour 7."""
     (error,) = errors(least() | {"ipusPerJobInstance": size})
-    assert error == f"spec.ipusPerJobInstance: {shown(size)}: {SIZES}"
+    assert error == f"spec.ipusPerJobInstance: {show_value(size)}: {SIZES}"
     assert len(error) < 200
 
 
@@ -51,8 +51,8 @@ def test_8_the_largest_size_is_a_setting() -> None:
     """Behaviour 8."""
     spec = least(ipusPerJobInstance="128")
     assert errors(spec) == [f'spec.ipusPerJobInstance: "128": {SIZES}']
-    assert errors(spec, limits=Limits(max_ipus=128)) == []
-    assert 'to "128"' in errors(least(ipusPerJobInstance="256"), limits=Limits(max_ipus=128))[0]
+    assert errors(spec, limits=SpecLimits(max_ipus=128)) == []
+    assert 'to "128"' in errors(least(ipusPerJobInstance="256"), limits=SpecLimits(max_ipus=128))[0]
 
 
 @pytest.mark.parametrize(("group", "said"), [("1", ""), ("2", ""), ("4", ""), ("8", "a divisor"), ("3", "a divisor")])
@@ -203,7 +203,7 @@ def test_errors_are_bounded_in_number_and_length() -> None:
     assert len(found) == ERRORS_LIMIT + 1
     assert found[-1] == f"spec: {2000 - ERRORS_LIMIT} more errors like these"
     assert sum(map(len, found)) < 8000
-    assert bounded([Error("a", "b")] * 100) == (Error("a", "b"),)
+    assert limit_errors([SpecError("a", "b")] * 100) == (SpecError("a", "b"),)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_errors_are_bounded_in_number_and_length() -> None:
 )
 def test_13_what_pods_and_partitions_were_made_to_changes_only_while_suspended(change: Spec, path: str) -> None:
     """Behaviour 13."""
-    before = defaulted(least(launcher={"command": ["mpirun", "a"]})).spec
+    before = apply_defaults(least(launcher={"command": ["mpirun", "a"]})).spec
     found = changed(before, before | change)
     assert found[0].startswith(f"{path}: ")
     assert found[0].endswith("expected only while the job is suspended (spec.suspend: true)")
@@ -272,8 +272,8 @@ def test_15_what_is_being_deleted_is_refused_nothing() -> None:
 
 def test_warnings_of_what_has_no_effect() -> None:
     policy = {"type": "OnFailure", "exitCodes": "1"}
-    spec = defaulted(least(restartPolicy=policy, cleanPodPolicy="All")).spec
-    codes, clean = judge({"metadata": {"name": "job"}, "spec": spec}, None, LIMITS).warnings
+    spec = apply_defaults(least(restartPolicy=policy, cleanPodPolicy="All")).spec
+    codes, clean = review_spec({"metadata": {"name": "job"}, "spec": spec}, None, LIMITS).warnings
     assert codes.startswith("spec.restartPolicy.exitCodes: ")
     assert clean.startswith("spec.cleanPodPolicy All: ")
 
@@ -281,18 +281,18 @@ def test_warnings_of_what_has_no_effect() -> None:
 @pytest.mark.parametrize(("name", "job"), published(), ids=lambda value: value if isinstance(value, str) else "")
 def test_the_operators_own_look_agrees_with_the_webhook(name: str, job: Spec) -> None:
     """Defaulted or not: an update may have met no webhook."""
-    for spec in (job["spec"], defaulted(job["spec"]).spec):
-        assert validate(decode(msgspec.json.encode(job | {"spec": spec})), LIMITS) == ()
+    for spec in (job["spec"], apply_defaults(job["spec"]).spec):
+        assert validate(decode_job(msgspec.json.encode(job | {"spec": spec})), LIMITS) == ()
         if "ipusPerJobInstance" in spec:
-            bad = decode(msgspec.json.encode(job | {"spec": spec | {"ipusPerJobInstance": "3"}}))
+            bad = decode_job(msgspec.json.encode(job | {"spec": spec | {"ipusPerJobInstance": "3"}}))
             assert validate(bad, LIMITS)[0].path == "spec.ipusPerJobInstance"
 
 
 @given(specs, st.one_of(st.none(), specs), st.sampled_from(["job", "1-foo", "a" * 63]))
 def test_no_spec_whatever_makes_it_fail(spec: Spec, stored: Spec | None, name: str) -> None:
     former = None if stored is None else {"metadata": {"name": name}, "spec": stored}
-    judge({"metadata": {"name": name}, "spec": defaulted(spec, stored).spec}, former, LIMITS)
-    judge({"metadata": name, "spec": spec}, former, LIMITS)
+    review_spec({"metadata": {"name": name}, "spec": apply_defaults(spec, stored).spec}, former, LIMITS)
+    review_spec({"metadata": name, "spec": spec}, former, LIMITS)
 
 
 def test_forty_containers_are_allowed_and_none_are_not() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from muster_operator.job import crd
-from muster_operator.job.types import Spec, Status
+from muster_operator.job.types import IPUJobSpec, IPUJobStatus
 
 FILE = Path(__file__).parents[3] / "helm" / "muster" / "crds" / crd.FILE
 # of the published CRD 1.2.0 (graphcore/helm-charts): path, type
@@ -123,6 +123,6 @@ def test_numbers_are_bounded_and_times_are_times(schema: dict[str, dict[str, Any
 
 
 def test_it_has_the_types_fields_and_no_others(schema: dict[str, dict[str, Any]]) -> None:
-    for name, kind in (("spec", Spec), ("status", Status)):
+    for name, kind in (("spec", IPUJobSpec), ("status", IPUJobStatus)):
         below = {path.partition(".")[2] for path in schema if path.startswith(f"{name}.") and path.count(".") == 1}
         assert below == {field.encode_name for field in msgspec.structs.fields(kind)}

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from tests.operator.plan.made_jobs import ended_container, make_job, make_pod
+from tests.operator.plan.job_factory import ended_container, make_job, make_pod
 
-from muster_operator.job.pod_outcome import LIMIT, bounded, why
+from muster_operator.job.pod_outcome import LIMIT, describe_failure, shorten
 
 
-def said(**status: Any) -> str:
-    return why(make_pod(make_job(), "train-worker-1", "Failed", **status))
+def describe(**status: Any) -> str:
+    return describe_failure(make_pod(make_job(), "train-worker-1", "Failed", **status))
 
 
 @pytest.mark.parametrize(
@@ -57,16 +57,16 @@ def said(**status: Any) -> str:
     ],
 )
 def test_a_failed_pod_says_which_container_and_why(status: dict[str, Any], words: str) -> None:
-    assert said(**status) == words
+    assert describe(**status) == words
 
 
 def test_a_pod_of_many_failed_containers_keeps_within_the_limit() -> None:
     statuses = [ended_container(f"c{number}", 1, message="x" * 100) for number in range(40)]
-    text = said(containerStatuses=statuses)
+    text = describe(containerStatuses=statuses)
     assert len(text) == LIMIT
     assert text.endswith("…")
 
 
 def test_words_stand_on_one_line() -> None:
-    assert bounded("a\n  b\tc ") == "a b c"
-    assert bounded("abcdef", 4) == "abc…"
+    assert shorten("a\n  b\tc ") == "a b c"
+    assert shorten("abcdef", 4) == "abc…"

@@ -6,34 +6,43 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.plan.made_jobs import NOW, make_job, make_pod
+from tests.operator.plan.job_factory import NOW, make_job, make_pod
 
-from muster_operator.job.status import COMPLETE, FAILED, PENDING, RUNNING, SUSPENDED, Stand, launcher_status, told
-from muster_operator.job.types import Condition, IPUJob, Status, WorkersStatus
+from muster_operator.job.status import (
+    COMPLETE,
+    FAILED,
+    PENDING,
+    RUNNING,
+    SUSPENDED,
+    StatusUpdate,
+    compose_status,
+    launcher_status,
+)
+from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, WorkersStatus
 
 STATES = [PENDING, RUNNING, SUSPENDED, COMPLETE, FAILED]
 CREATED, LATER = "2023-11-14T22:13:20Z", "2023-11-14T22:13:34Z"
 
 
-def stand(state: str, line: str = "", **fields: Any) -> Stand:
-    return msgspec.convert({"state": state, "line": line, "desired": 1, **fields}, Stand)
+def update(state: str, line: str = "", **fields: Any) -> StatusUpdate:
+    return msgspec.convert({"state": state, "line": line, "desired": 1, **fields}, StatusUpdate)
 
 
 def after(job: IPUJob, state: str, now: float, **fields: Any) -> IPUJob:
     """The job once it has been told; it must have been something new."""
-    written = told(job, stand(state, **fields), (), now)
+    written = compose_status(job, update(state, **fields), (), now)
     assert written is not None
     return msgspec.structs.replace(job, status=written)
 
 
-def conditions(job: IPUJob) -> dict[str, Condition]:
+def conditions(job: IPUJob) -> dict[str, IPUJobCondition]:
     return {each.type: each for each in job.status.conditions}
 
 
 def test_36_a_new_job_waits_in_the_published_words() -> None:
     job = after(make_job("ipujob-sample"), PENDING, NOW)
     assert job.status.conditions == (
-        Condition(
+        IPUJobCondition(
             type="Pending",
             status="True",
             reason="IPUJobPending",
@@ -59,7 +68,7 @@ def test_36_running_comes_beside_pending_as_in_the_transcript() -> None:
 
 def test_36_nothing_is_written_when_nothing_has_changed() -> None:
     job = after(make_job(), RUNNING, NOW)
-    assert told(job, stand(RUNNING), (), NOW + 1000) is None
+    assert compose_status(job, update(RUNNING), (), NOW + 1000) is None
 
 
 def test_36_times_move_only_with_what_they_are_of() -> None:
@@ -104,7 +113,7 @@ def test_launcher_status_follows_from_the_conditions_and_one_of_them_is_true(ste
     for state, seconds in steps:
         now += seconds
         before = conditions(job)
-        written = told(job, stand(state), (), now)
+        written = compose_status(job, update(state), (), now)
         if written is not None:
             job = msgspec.structs.replace(job, status=written)
         assert [each.type for each in job.status.conditions if each.status == "True"] == [state]
@@ -127,13 +136,13 @@ def test_launcher_status_follows_from_the_conditions_and_one_of_them_is_true(ste
     ],
 )
 def test_launcher_status_by_table(true: set[str], status: str) -> None:
-    listed = [Condition(type=kind, status="True" if kind in true else "False") for kind in STATES]
+    listed = [IPUJobCondition(type=kind, status="True" if kind in true else "False") for kind in STATES]
     assert launcher_status(listed) == status
 
 
 def test_conditions_of_others_are_kept() -> None:
-    other = Condition(type="example.com/Admitted", status="True")
-    job = make_job(status=Status(conditions=(other,)))
+    other = IPUJobCondition(type="example.com/Admitted", status="True")
+    job = make_job(status=IPUJobStatus(conditions=(other,)))
     assert after(job, PENDING, NOW).status.conditions[-1] == other
 
 
@@ -143,10 +152,10 @@ def test_workers_are_counted_as_a_batch_job_counts() -> None:
         make_pod(job, f"train-worker-{number}", phase)
         for number, phase in enumerate(["Pending", "Running", "Succeeded", "Failed"])
     ]
-    written = told(job, stand(RUNNING), pods, NOW)
+    written = compose_status(job, update(RUNNING), pods, NOW)
     assert written is not None
     assert written.workers_status == WorkersStatus(active=2, succeeded=1, failed=1)
-    over = told(msgspec.structs.replace(job, status=written), stand(COMPLETE), (), NOW)
+    over = compose_status(msgspec.structs.replace(job, status=written), update(COMPLETE), (), NOW)
     assert over is not None
     # cleaned away, but that is how they ended
     assert over.workers_status == WorkersStatus(active=0, succeeded=1, failed=1)

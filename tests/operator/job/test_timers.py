@@ -4,19 +4,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     actions_but_events,
     decide,
     entries,
     launcher,
     objects,
-    running,
+    running_snapshot,
     with_status,
     workers,
 )
-from tests.operator.plan.made_jobs import NOW, ended_container, make_job
+from tests.operator.plan.job_factory import NOW, ended_container, make_job
 
-from muster_operator.job.snapshot import DeleteJob, FreePartition, Plan, RemovePod, Setup, Tell
+from muster_operator.job.snapshot import DeleteJob, DeletePod, FreePartition, JobPlan, JobSetup, RecordEvent
 from muster_operator.job.types import IPUJob
 
 
@@ -40,7 +40,7 @@ def test_45_a_job_that_is_over_its_deadline_fails_and_its_pods_are_ended() -> No
     assert late.status.last_message == "it has not ended within its activeDeadlineSeconds (600)"
     assert (late.status.conditions[-1].type, late.status.conditions[-1].reason) == ("Failed", "DeadlineExceeded")
     after = decide(with_status(job, late), now=NOW + 600, **seen)
-    assert {each.name for each in after.actions if isinstance(each, RemovePod)} == {"train-worker-0", "train-launcher"}
+    assert {each.name for each in after.actions if isinstance(each, DeletePod)} == {"train-worker-0", "train-launcher"}
 
 
 def test_45_no_restart_begins_after_the_deadline() -> None:
@@ -67,8 +67,8 @@ def test_45_a_job_is_deleted_its_ttl_after_its_end() -> None:
     assert decided.status is not None
     assert "stay until it is deleted, 60 s after its end" in decided.status.conditions[-1].message
     job = with_status(job, decided)
-    assert decide(job, now=NOW + 10, **seen) == Plan(again_s=55)
-    assert decide(job, now=NOW + 65, **seen) == Plan((DeleteJob(),))
+    assert decide(job, now=NOW + 10, **seen) == JobPlan(again_s=55)
+    assert decide(job, now=NOW + 65, **seen) == JobPlan((DeleteJob(),))
 
 
 def session(ttl: int = 3600) -> tuple[IPUJob, dict[str, Any]]:
@@ -84,7 +84,7 @@ def test_46_a_session_ends_completed_and_leaves_nothing() -> None:
     assert over.status.conditions[-1].reason == "SessionEnded"
     job = with_status(job, over)
     removed = decide(job, now=NOW + 3600, **seen)
-    assert {each.name for each in removed.actions if isinstance(each, RemovePod)} == {
+    assert {each.name for each in removed.actions if isinstance(each, DeletePod)} == {
         "train-worker-0",
         "train-launcher",
     }
@@ -109,7 +109,7 @@ def test_46_its_people_are_warned(ttl: int, from_s: int) -> None:
     assert decide(job, now=NOW + from_s - 1, **seen).actions == ()
     first, again = decide(job, now=NOW + from_s, **seen), decide(job, now=NOW + ttl - 1, **seen)
     [warning] = first.actions
-    assert isinstance(warning, Tell)
+    assert isinstance(warning, RecordEvent)
     assert (warning.type, warning.reason) == ("Warning", "SessionEnds")
     assert again.actions == first.actions, "word for word: it is one Event"
     assert first.again_s == ttl - from_s
@@ -120,18 +120,18 @@ def test_43_57_nothing_of_a_failed_job_runs_on_whatever_the_policy() -> None:
         job, seen = begun(make_job(cleanPodPolicy=clean))
         seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 1)])
         decided = decide(with_status(job, decide(job, **seen)), **seen)
-        assert decided.actions == (RemovePod("train-worker-0", "pod-train-worker-0"),)
+        assert decided.actions == (DeletePod("train-worker-0", "pod-train-worker-0"),)
 
 
 def test_43_partitions_can_be_freed_at_the_end() -> None:
-    job, setup = make_job(), Setup(free_partitions_at_end=True)
-    seen = running(job, "Running")
+    job, setup = make_job(), JobSetup(free_partitions_at_end=True)
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Succeeded")
     decided = decide(job, setup, **seen)
     assert decided.status is not None
     assert decided.status.conditions[-1].message == "IPUJob default/train has completed; its partitions are freed."
     job = with_status(job, decided)
-    assert decide(job, setup, **seen).actions == (RemovePod("train-worker-0", "pod-train-worker-0"),)
+    assert decide(job, setup, **seen).actions == (DeletePod("train-worker-0", "pod-train-worker-0"),)
     seen["pods"] = launcher(job, "Succeeded")
     assert decide(job, setup, **seen).actions == (FreePartition("p-train-default-0"),)
 
@@ -149,6 +149,6 @@ def test_44_resumed_before_it_came_to_rest_it_first_does() -> None:
     job, seen = begun(make_job())
     suspended = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, suspend=True))
     job = msgspec.structs.replace(job, status=with_status(suspended, decide(suspended, **seen)).status)
-    assert {type(each) for each in actions_but_events(decide(job, **seen))} == {RemovePod}
+    assert {type(each) for each in actions_but_events(decide(job, **seen))} == {DeletePod}
     seen["pods"] = {}
     assert actions_but_events(decide(job, **seen)) == (FreePartition("p-train-default-0"),)

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from tests.kube.conftest import Asked, Reply
-from tests.operator.edge.operator_world import Bench, Object, a_job, bench_around, failure, job_object, until
+from tests.operator.operator_bench import Object, OperatorBench, a_job, bench_around, failure, job_object, until
 
 from muster_kube.api.errors import Conflict
 from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest
-from muster_operator.act.orphans import Orphans
-from muster_operator.job.snapshot import AskNode, Did, WithdrawRequests
+from muster_operator.act.orphans import OrphanCollector
+from muster_operator.job.snapshot import ActionResult, RequestChecks, WithdrawRequests
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 PATH = f"{HEALTHS}/node-a"
@@ -33,10 +33,10 @@ def health(*requests: CheckRequest, version: int = 9, answers: tuple[str, ...] =
     }
 
 
-class Stored:
+class StoredNodeHealth:
     """The NodeHealth as the API server has it; ours and others' requests are told apart by their manager."""
 
-    def __init__(self, bench: Bench, *requests: CheckRequest) -> None:
+    def __init__(self, bench: OperatorBench, *requests: CheckRequest) -> None:
         self.now = health(*requests)
         bench.api.on("GET", PATH, lambda _: Reply(200, self.now))
         bench.api.on("PATCH", PATH, self._patch)
@@ -58,13 +58,13 @@ class Stored:
 
 
 @asynccontextmanager
-async def watching(*items: Object) -> AsyncIterator[Bench]:
+async def watching(*items: Object) -> AsyncIterator[OperatorBench]:
     """NodeHealths are listed; those of ours among them."""
     async with bench_around() as bench:
         bench.lists(nodehealths=list(items))
-        task = asyncio.create_task(bench.world.requests.reflector.run())
+        task = asyncio.create_task(bench.cluster.requests.reflector.run())
         try:
-            await bench.world.requests.reflector.wait_synced()
+            await bench.cluster.requests.reflector.wait_synced()
             yield bench
         finally:
             task.cancel()
@@ -76,33 +76,36 @@ async def test_only_nodes_of_which_something_is_asked_are_listed_and_watched() -
         await until(lambda: bench.api.asked_for("WATCH", HEALTHS))
         asked = bench.api.asked_for("GET", HEALTHS) + bench.api.asked_for("WATCH", HEALTHS)
         assert {each.query["labelSelector"] for each in asked} == {"muster.dev/ipujob-checks"}
-        assert bench.world.requests.of_job("u1") == {}
+        assert bench.cluster.requests.of_job("u1") == {}
 
 
 async def test_a_node_is_asked_beside_what_others_ask_and_once() -> None:
     async with watching() as bench:
-        stored = Stored(bench, ANN, OTHER)
-        assert await bench.hands.act(a_job(), AskNode("node-a", OURS)) is Did.DONE
+        stored = StoredNodeHealth(bench, ANN, OTHER)
+        assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7", "ipujob-u1-0-7"]
         [applied] = bench.written()
         assert applied.query["fieldManager"] == "muster-operator-checks"
         assert json.loads(applied.body)["metadata"]["labels"] == {"muster.dev/ipujob-checks": "true"}
-        assert bench.world.requests.of_job("u1") == {"node-a": {OURS.id: None}}
-        await bench.hands.act(a_job(), AskNode("node-a", OURS))
+        assert bench.cluster.requests.of_job("u1") == {"node-a": {OURS.id: None}}
+        await bench.executor.execute(a_job(), RequestChecks("node-a", OURS))
         assert len(bench.written()) == 1
 
-        assert await bench.hands.act(a_job(), WithdrawRequests("node-a", keep=frozenset({OURS.id}))) is Did.NOTHING
-        assert await bench.hands.act(a_job(), WithdrawRequests("node-a")) is Did.DONE
+        assert (
+            await bench.executor.execute(a_job(), WithdrawRequests("node-a", keep=frozenset({OURS.id})))
+            is ActionResult.NOTHING
+        )
+        assert await bench.executor.execute(a_job(), WithdrawRequests("node-a")) is ActionResult.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7"]
-        assert bench.world.requests.of_job("u1") == {}
-        assert list(bench.world.requests.jobs()) == [("ns/other", "u2")]
+        assert bench.cluster.requests.of_job("u1") == {}
+        assert list(bench.cluster.requests.jobs()) == [("ns/other", "u2")]
 
 
 async def test_answers_are_seen_once_they_are_final() -> None:
     unfinished = health(OURS, OTHER, answers=(OURS.id,))
     unfinished["status"]["answers"].append({"id": OTHER.id, "verdict": "PASS", "finished": ""})
     async with watching(unfinished) as bench:
-        found, other = (bench.world.requests.of_job(uid) for uid in ("u1", "u2"))
+        found, other = (bench.cluster.requests.of_job(uid) for uid in ("u1", "u2"))
         assert found is not None
         answer = found["node-a"][OURS.id]
         assert answer is not None
@@ -125,18 +128,18 @@ async def test_answers_are_seen_once_they_are_final() -> None:
 async def test_a_node_that_cannot_be_asked_is_remembered_and_asked_again_later(reply: Reply, why: str) -> None:
     async with watching() as bench:
         bench.api.on("GET", PATH, reply)
-        assert await bench.hands.act(a_job(), AskNode("node-a", OURS)) is Did.NOTHING
-        assert bench.memory.unasked("u1") == {"node-a": why}
-        assert bench.memory.refused("u1") == {}, "nothing of the job's own was refused"
+        assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.NOTHING
+        assert bench.refusals.failed_requests("u1") == {"node-a": why}
+        assert bench.refusals.refused("u1") == {}, "nothing of the job's own was refused"
         assert bench.written() == []
         asked = len(bench.api.asked)
-        await bench.hands.act(a_job(), AskNode("node-a", OURS))
+        await bench.executor.execute(a_job(), RequestChecks("node-a", OURS))
         assert len(bench.api.asked) == asked
-        assert bench.memory.again_s("u1") is not None
+        assert bench.refusals.again_s("u1") is not None
         bench.now += 60.0
-        Stored(bench)
-        assert await bench.hands.act(a_job(), AskNode("node-a", OURS)) is Did.DONE
-        assert bench.memory.unasked("u1") == {}
+        StoredNodeHealth(bench)
+        assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
+        assert bench.refusals.failed_requests("u1") == {}
 
 
 async def test_who_was_slower_decides_again() -> None:
@@ -144,21 +147,21 @@ async def test_who_was_slower_decides_again() -> None:
         bench.api.on("GET", PATH, Reply(200, health(ANN)))
         bench.api.on("PATCH", PATH, failure(409, "Conflict"))
         with pytest.raises(Conflict):
-            await bench.hands.act(a_job(), AskNode("node-a", OURS))
+            await bench.executor.execute(a_job(), RequestChecks("node-a", OURS))
 
 
 async def test_a_request_that_may_not_be_withdrawn_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async with watching(health(OURS)) as bench:
         bench.api.on("GET", PATH, failure(403, "Forbidden"))
-        assert await bench.hands.act(a_job(), WithdrawRequests("node-a")) is Did.NOTHING
+        assert await bench.executor.execute(a_job(), WithdrawRequests("node-a")) is ActionResult.NOTHING
         assert "a request for checks of node node-a stays" in caplog.text
 
 
 @pytest.mark.parametrize("there", [True, False])
 async def test_what_a_job_that_is_no_more_has_asked_is_withdrawn(there: bool) -> None:
     async with watching(health(OURS, OTHER)) as bench:
-        stored = Stored(bench, OURS, OTHER)
+        stored = StoredNodeHealth(bench, OURS, OTHER)
         where = "/apis/graphcore.ai/v1alpha1/namespaces/ns/ipujobs/train"
         bench.api.on("GET", where, Reply(200, job_object()) if there else failure(404, "NotFound"))
-        await Orphans(bench.client, bench.world, bench.hands).give_back("ns/train")
+        await OrphanCollector(bench.client, bench.cluster, bench.executor).collect("ns/train")
         assert stored.ids() == ([OURS.id, OTHER.id] if there else [OTHER.id])

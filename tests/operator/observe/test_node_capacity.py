@@ -4,15 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster_kube.api.objects import Metadata, NodeCondition, Taint
-from muster_operator.job.snapshot import Placeable
+from muster_operator.job.snapshot import NodeCapacity
 from muster_operator.observe.node_capacity import (
     SELECTORS_LIMIT,
+    CapacityIndex,
     FleetNode,
     FleetNodeSpec,
     FleetNodeStatus,
-    Places,
     is_healthy,
-    slim,
+    project_node,
     takes_pods,
 )
 
@@ -28,7 +28,7 @@ def node(
         NodeCondition(type="MemoryPressure", status="False", last_heartbeat_time="now"),
         NodeCondition(type="Ready", status="True" if ready else "Unknown", reason="r", last_heartbeat_time="now"),
     )
-    return slim(
+    return project_node(
         FleetNode(
             metadata=Metadata(name=name, labels=labels, annotations={"big": "x" * 100}),
             spec=FleetNodeSpec(taints=taints, unschedulable=cordoned),
@@ -41,7 +41,7 @@ class Fleet:
     def __init__(self) -> None:
         self.nodes: dict[str, FleetNode] = {}
         self.rooms = 0
-        self.places = Places(self.nodes, OURS, self._room)
+        self.places = CapacityIndex(self.nodes, OURS, self._room)
 
     def _room(self) -> None:
         self.rooms += 1
@@ -62,9 +62,9 @@ def test_only_nodes_that_take_pods_count_and_tainted_ones_are_not_healthy() -> N
     fleet.put("labelled", node("labelled", label=True))
     fleet.put("others", node("others", taint="somebody.else/busy"))
     fleet.put("elsewhere", node("elsewhere", rack="b"))
-    assert fleet.places.count({"rack": "a"}) == Placeable(nodes=4, healthy=2)
-    assert fleet.places.count({}) == Placeable(nodes=5, healthy=3)
-    assert fleet.places.count({"rack": "c"}) == Placeable()
+    assert fleet.places.count({"rack": "a"}) == NodeCapacity(nodes=4, healthy=2)
+    assert fleet.places.count({}) == NodeCapacity(nodes=5, healthy=3)
+    assert fleet.places.count({"rack": "c"}) == NodeCapacity()
 
 
 def test_a_heartbeat_wakes_nobody() -> None:
@@ -114,14 +114,14 @@ def test_counts_are_those_of_the_whole_fleet_whatever_came_before(changes: list[
                 if takes_pods(each) and selector.items() <= each.metadata.labels.items()
             ]
             healthy = sum(is_healthy(each, frozenset(OURS)) for each in those)
-            assert fleet.places.count(selector) == Placeable(nodes=len(those), healthy=healthy)
+            assert fleet.places.count(selector) == NodeCapacity(nodes=len(those), healthy=healthy)
 
 
 def test_counts_that_nobody_asks_for_any_more_are_dropped_and_made_anew() -> None:
     fleet = Fleet()
     fleet.put("n", node("n"))
-    assert fleet.places.count({"rack": "a"}) == Placeable(1, 1)
+    assert fleet.places.count({"rack": "a"}) == NodeCapacity(1, 1)
     for number in range(SELECTORS_LIMIT + 1):
         fleet.places.count({"other": str(number)})
     fleet.put("m", node("m"))
-    assert fleet.places.count({"rack": "a"}) == Placeable(2, 2)
+    assert fleet.places.count({"rack": "a"}) == NodeCapacity(2, 2)

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.made_jobs import make_entry, make_job, make_pod, partition_of
+from tests.operator.plan.job_factory import make_entry, make_job, make_pod, partition_of
 
 from muster_operator.job.partition_api import ipus_of, ipus_text
-from muster_operator.job.snapshot import BadNode, JobPod
-from muster_operator.observe.node_capacity import FleetNode, slim
-from muster_operator.observe.node_health import UNKNOWN_S, Beneath, bad_node, read_quarantine
-from muster_operator.observe.tracker_reader import Tracker
+from muster_operator.job.snapshot import JobPod, NodeProblem
+from muster_operator.observe.node_capacity import FleetNode, project_node
+from muster_operator.observe.node_health import UNKNOWN_S, HardwareHealth, find_node_problem, read_quarantine
+from muster_operator.observe.tracker_reader import TrackerReader
 
 OURS = ("muster.dev/faulty",)
 TAINT = {"key": "muster.dev/faulty", "effect": "NoSchedule"}
@@ -19,7 +19,7 @@ TAINT = {"key": "muster.dev/faulty", "effect": "NoSchedule"}
 
 def node(name: str = "node1", *, ready: str = "True", reason: str = "", **fields: Any) -> FleetNode:
     condition = {"type": "Ready", "status": ready, "reason": reason}
-    return slim(
+    return project_node(
         msgspec.convert(
             {
                 "metadata": {"name": name, **fields.get("metadata", {})},
@@ -51,45 +51,48 @@ class Board:
         self.nodes = Nodes()
         client: Any = None
         nodes: Any = self.nodes
-        self.tracker = Tracker(
+        self.tracker = TrackerReader(
             client, "muster", "t", on_change=lambda _: None, on_room=lambda: None, clock=lambda: self.at
         )
-        self.beneath = Beneath(client, nodes, self.tracker, ("muster", "q"), OURS, self.looked.append, lambda: self.at)
+        self.hardware = HardwareHealth(nodes, self.tracker, OURS, self.looked.append, lambda: self.at)
 
     def pod(self, name: str = "train-worker-0") -> JobPod:
         pod = make_pod(make_job(), name)
-        self.beneath.note_pod(f"default/{name}", None, pod, "default/train")
+        self.hardware.note_pod(f"default/{name}", None, pod, "default/train")
         return pod
 
     def change(self, new: FleetNode | None, name: str = "node1") -> None:
         old = self.nodes.store.pop(name, None)
         if new is not None:
             self.nodes.store[name] = new
-        self.beneath.note_node(name, old, new)
+        self.hardware.note_node(name, old, new)
 
 
 @pytest.mark.parametrize(
     ("found", "bad"),
     [
         (node(), None),
-        (node(ready="Unknown", reason="NodeStatusUnknown"), BadNode("NotReady", "it is not Ready (NodeStatusUnknown)")),
-        (faulty(), BadNode("Faulty", "it is tainted by muster.dev/faulty")),
-        (faulty("{not json"), BadNode("Faulty", "it is tainted by muster.dev/faulty")),
+        (
+            node(ready="Unknown", reason="NodeStatusUnknown"),
+            NodeProblem("NotReady", "it is not Ready (NodeStatusUnknown)"),
+        ),
+        (faulty(), NodeProblem("Faulty", "it is tainted by muster.dev/faulty")),
+        (faulty("{not json"), NodeProblem("Faulty", "it is tainted by muster.dev/faulty")),
         (
             faulty(json.dumps({"open": [
                 {"check": "nic", "component": "nic/mlx5_0", "reason": "Slow", "verdict": "WARN"},
                 {"check": "dmesg", "component": "gpu/0000:3b:00.0", "reason": "Xid79", "message": "fell off the bus"},
                 {"check": "memory", "component": "host", "reason": "UncorrectedErrors"},
             ]})),
-            BadNode(
+            NodeProblem(
                 "Faulty",
                 "check dmesg on gpu/0000:3b:00.0: Xid79: fell off the bus; check memory: UncorrectedErrors",
             ),
         ),
     ],
 )  # fmt: skip
-def test_63_a_node_is_bad_for_the_reason_that_the_cluster_gives(found: FleetNode, bad: BadNode | None) -> None:
-    assert bad_node(found, frozenset(OURS)) == bad
+def test_63_a_node_is_bad_for_the_reason_that_the_cluster_gives(found: FleetNode, bad: NodeProblem | None) -> None:
+    assert find_node_problem(found, frozenset(OURS)) == bad
 
 
 def test_63_a_change_of_a_node_is_heard_by_the_jobs_on_it_and_only_once() -> None:
@@ -102,29 +105,29 @@ def test_63_a_change_of_a_node_is_heard_by_the_jobs_on_it_and_only_once() -> Non
     assert board.looked == []
     board.change(faulty())
     assert board.looked == ["default/train"]
-    assert board.beneath.bad_nodes([pod]) == {"node1": BadNode("Faulty", "it is tainted by muster.dev/faulty")}
+    assert board.hardware.bad_nodes([pod]) == {"node1": NodeProblem("Faulty", "it is tainted by muster.dev/faulty")}
     board.change(node())
-    assert (board.looked, board.beneath.bad_nodes([pod])) == (["default/train"] * 2, {})
+    assert (board.looked, board.hardware.bad_nodes([pod])) == (["default/train"] * 2, {})
 
 
 def test_57_a_node_that_goes_is_gone_at_once_and_one_never_seen_after_a_while() -> None:
     board = Board()
     pod = board.pod()
-    assert board.beneath.bad_nodes([pod]) == {}, "the pod's watch may be ahead"
-    assert board.beneath.again_s([pod]) == UNKNOWN_S
+    assert board.hardware.bad_nodes([pod]) == {}, "the pod's watch may be ahead"
+    assert board.hardware.again_s([pod]) == UNKNOWN_S
     board.at += UNKNOWN_S
-    assert board.beneath.bad_nodes([pod])["node1"].kind == "Gone"
+    assert board.hardware.bad_nodes([pod])["node1"].kind == "Gone"
 
     board = Board()
     pod = board.pod()
     board.change(node())
     board.change(None)
-    assert board.beneath.bad_nodes([pod])["node1"].kind == "Gone"
+    assert board.hardware.bad_nodes([pod])["node1"].kind == "Gone"
     board.change(node())
-    assert board.beneath.bad_nodes([pod]) == {}
+    assert board.hardware.bad_nodes([pod]) == {}
     board.nodes.synced = False
     board.change(None)
-    assert board.beneath.bad_nodes([pod]) == {}, "nothing is known without a list"
+    assert board.hardware.bad_nodes([pod]) == {}, "nothing is known without a list"
 
 
 def test_63_the_quarantine_leads_to_the_jobs_on_its_ipus() -> None:
@@ -133,15 +136,15 @@ def test_63_the_quarantine_leads_to_the_jobs_on_its_ipus() -> None:
     assert lies_on == "10.1.5.10/2,3 10.1.5.11/0"
     entry = make_entry(job, ipus=lies_on)
     assert ipus_of(entry) == {("10.1.5.10", 2), ("10.1.5.10", 3), ("10.1.5.11", 0)}
-    board.tracker.take({partition_of(job): msgspec.json.encode(entry).decode()})
+    board.tracker.update({partition_of(job): msgspec.json.encode(entry).decode()})
     fault = {"node": "host-3", "check": "ipu", "reason": "IpuErrorState", "message": "not 'no errors'"}
     data = {"a": json.dumps({"ipu": "x", "machine": "10.1.5.10", "index": 3, "faults": [fault]}), "b": "{"}
-    board.beneath.quarantined(data)
+    board.hardware.note_quarantine(data)
     assert board.looked == ["default/train"]
-    assert board.beneath.bad_ipus({partition_of(job): entry}) == {
+    assert board.hardware.bad_ipus({partition_of(job): entry}) == {
         partition_of(job): ("IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState: not 'no errors')",)
     }
-    board.beneath.quarantined({"c": json.dumps({"machine": "10.1.5.99", "index": 0})})
+    board.hardware.note_quarantine({"c": json.dumps({"machine": "10.1.5.99", "index": 0})})
     assert board.looked == ["default/train"] * 2, "it is free again"
-    assert board.beneath.bad_ipus({partition_of(job): entry}) == {}
+    assert board.hardware.bad_ipus({partition_of(job): entry}) == {}
     assert read_quarantine({"d": '{"machine": "m", "index": 1}'}) == {("m", 1): "IPU m/1 is quarantined"}

@@ -5,8 +5,8 @@ import pytest
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_operator.job.partition_api import Entry
-from muster_operator.observe.tracker_reader import HEARD_S, Tracker
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.observe.tracker_reader import HEARD_S, TrackerReader
 
 
 class Bench:
@@ -15,17 +15,17 @@ class Bench:
         self.rooms = 0
         self.now = 0.0
         client = KubeClient(ClusterConfig(origin="test", server="http://127.0.0.1:1"))
-        self.tracker = Tracker(
+        self.tracker = TrackerReader(
             client, "muster", "tracker", on_change=self.changed.append, on_room=self._room, clock=lambda: self.now
         )
 
     def _room(self) -> None:
         self.rooms += 1
 
-    def take(self, **entries: Entry) -> list[str]:
+    def take(self, **entries: PartitionEntry) -> list[str]:
         """What has been told since."""
         self.changed.clear()
-        self.tracker.take({name: text(entry) for name, entry in entries.items()})
+        self.tracker.update({name: text(entry) for name, entry in entries.items()})
         return self.changed
 
     def of(self, uid: str) -> dict[str, str]:
@@ -37,12 +37,12 @@ def bench() -> Bench:
     return Bench()
 
 
-def text(entry: Entry) -> str:
+def text(entry: PartitionEntry) -> str:
     return msgspec.json.encode(entry).decode()
 
 
-def entry(uid: str = "u1", name: str = "train", **fields: object) -> Entry:
-    return msgspec.convert({"job": uid, "namespace": "ns", "name": name} | fields, type=Entry)
+def entry(uid: str = "u1", name: str = "train", **fields: object) -> PartitionEntry:
+    return msgspec.convert({"job": uid, "namespace": "ns", "name": name} | fields, type=PartitionEntry)
 
 
 def test_only_the_jobs_whose_entries_have_changed_are_told(bench: Bench) -> None:
@@ -70,8 +70,8 @@ def test_an_entry_that_passes_to_another_job_is_told_to_both(bench: Bench) -> No
 
 
 def test_a_text_that_is_no_entry_hides_no_other(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.tracker.take({"a": "{", "b": text(entry())})
-    bench.tracker.take({"a": "{", "b": text(entry(state="active"))})
+    bench.tracker.update({"a": "{", "b": text(entry())})
+    bench.tracker.update({"a": "{", "b": text(entry(state="active"))})
     assert bench.of("u1") == {"b": "active"}
     assert caplog.records[0].getMessage().startswith("the tracker's entry a cannot be read")
     assert len(caplog.records) == 1
@@ -84,7 +84,7 @@ def test_a_parked_partition_is_no_jobs(bench: Bench) -> None:
 
 
 def test_what_was_answered_counts_at_once_and_is_not_taken_back_by_the_past(bench: Bench) -> None:
-    bench.tracker.hear("a", entry(state="active"))
+    bench.tracker.note_answer("a", entry(state="active"))
     assert bench.of("u1") == {"a": "active"}
     bench.take(a=entry(state="creating"))  # the intent, written before that answer
     assert bench.of("u1") == {"a": "active"}
@@ -94,7 +94,7 @@ def test_what_was_answered_counts_at_once_and_is_not_taken_back_by_the_past(benc
 
 
 def test_what_was_answered_and_then_went_is_gone(bench: Bench) -> None:
-    bench.tracker.hear("a", entry(state="active"))
+    bench.tracker.note_answer("a", entry(state="active"))
     bench.take(a=entry(state="creating"))
     bench.take()
     assert bench.of("u1") == {}
@@ -102,7 +102,7 @@ def test_what_was_answered_and_then_went_is_gone(bench: Bench) -> None:
 
 def test_a_reset_counts_at_once(bench: Bench) -> None:
     bench.take(a=entry(state="active", attempt=0))
-    bench.tracker.hear("a", entry(state="creating", attempt=1))
+    bench.tracker.note_answer("a", entry(state="creating", attempt=1))
     bench.take(a=entry(state="active", attempt=0), b=entry("u2", "serve"))
     assert bench.of("u1") == {"a": "creating"}
     bench.take(a=entry(state="active", attempt=1))
@@ -111,7 +111,7 @@ def test_a_reset_counts_at_once(bench: Bench) -> None:
 
 def test_what_is_freed_is_gone_at_once_and_may_come_back(bench: Bench) -> None:
     bench.take(a=entry(state="active"))
-    bench.tracker.hear("a", None)
+    bench.tracker.note_answer("a", None)
     assert bench.of("u1") == {}
     bench.take(a=entry(state="active"), b=entry("u2", "serve"))
     assert bench.of("u1") == {}
@@ -120,12 +120,12 @@ def test_what_is_freed_is_gone_at_once_and_may_come_back(bench: Bench) -> None:
 
 
 def test_an_answer_that_the_watch_never_confirms_ends(bench: Bench) -> None:
-    bench.tracker.hear("a", entry(state="active"))
+    bench.tracker.note_answer("a", entry(state="active"))
     bench.now = HEARD_S
     assert bench.of("u1") == {}
 
 
 def test_whoever_begins_to_lead_has_heard_nothing(bench: Bench) -> None:
-    bench.tracker.hear("a", entry(state="active"))
-    bench.tracker.forget_heard()
+    bench.tracker.note_answer("a", entry(state="active"))
+    bench.tracker.forget_answers()
     assert bench.of("u1") == {}

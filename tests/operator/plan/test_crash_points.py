@@ -6,8 +6,8 @@ Every point, not a sample: a life without an accident says how many writes there
 from collections.abc import Callable
 
 import pytest
-from tests.operator.plan.made_jobs import make_job
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.job_factory import make_job
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job.types import IPUJob
 
@@ -18,13 +18,13 @@ TTL_S = 100_000
 Look = tuple[object, ...]
 
 
-def settle(cluster: Cluster) -> None:
+def settle(cluster: SimulatedCluster) -> None:
     """Operator, V-IPU and kubelets get on, until nothing moves; who died is followed by another."""
     for _ in range(ROUNDS):
         for uid in list(cluster.jobs):
             try:
                 cluster.turn(uid)
-            except Died:
+            except OperatorDied:
                 cluster.turn(uid)
         cluster.settle_partitions()
         cluster.end_deletions()
@@ -33,34 +33,34 @@ def settle(cluster: Cluster) -> None:
             cluster.set_phase(key, "Running")
 
 
-def end_pods(cluster: Cluster, phase: str) -> None:
+def end_pods(cluster: SimulatedCluster, phase: str) -> None:
     launchers = [key for key in cluster.pods if key[1].endswith("-launcher")]
     for key in launchers or list(cluster.pods):
         cluster.set_phase(key, phase)
 
 
-def look(cluster: Cluster) -> Look:
+def observe_cluster(cluster: SimulatedCluster) -> Look:
     """All but times and uids."""
     return (
         sorted((name, pod.status.phase, dict(pod.metadata.labels)) for (_, name), pod in cluster.pods.items()),
         sorted(cluster.objects),
         sorted((name, entry.state, entry.attempt) for name, entry in cluster.tracker.items()),
-        [_standing(job) for job in cluster.jobs.values()],
+        [_describe_job(job) for job in cluster.jobs.values()],
         sorted(cluster.resets.items()),
         cluster.room,
     )
 
 
-def _standing(job: IPUJob) -> Look:
+def _describe_job(job: IPUJob) -> Look:
     said = job.status
     conditions = [(each.type, each.status, each.reason) for each in said.conditions]
     counts = (said.desired_replicas, said.current_replicas, said.restart_count, said.attempt)
     return said.launcher_status, said.last_message, counts, conditions, job.metadata.finalizers
 
 
-def live(job: IPUJob, dies_at: int = 0) -> tuple[list[Look], int, list[int]]:
+def live_through(job: IPUJob, dies_at: int = 0) -> tuple[list[Look], int, list[int]]:
     """What is seen after each step of its life, how many writes it took, and how often it had restarted after each."""
-    cluster = Cluster(dies_at=dies_at)
+    cluster = SimulatedCluster(dies_at=dies_at)
     cluster.add(job)
     uid = job.metadata.uid
     steps: list[Callable[[], None]] = [
@@ -78,7 +78,7 @@ def live(job: IPUJob, dies_at: int = 0) -> tuple[list[Look], int, list[int]]:
     for step in steps:
         step()
         settle(cluster)
-        seen.append(look(cluster))
+        seen.append(observe_cluster(cluster))
         restarts += [each.status.restart_count for each in cluster.jobs.values()]
     assert (cluster.jobs, cluster.pods, cluster.objects, cluster.tracker) == ({}, {}, {}, {})
     return seen, cluster.writes, restarts
@@ -95,18 +95,18 @@ def test_59_an_operator_that_ends_after_any_write_is_followed_by_the_same_end(la
         ttlSecondsAfterFinished=TTL_S,
         restartPolicy={"type": "OnFailure", "backOffLimit": 3},
     )
-    expected, writes, restarts = live(job)
+    expected, writes, restarts = live_through(job)
     assert restarts == [0, 1, 1, 1, 2, 2, 2, 2]
     assert writes > 40
     for point in range(1, writes + 1):
-        seen, *_ = live(job, dies_at=point)
+        seen, *_ = live_through(job, dies_at=point)
         for number, (found, wanted) in enumerate(zip(seen, expected, strict=True)):
             assert found == wanted, f"after write {point} of {writes}, step {number}"
 
 
 def test_59_a_job_that_is_deleted_leaves_nothing_wherever_the_operator_ends() -> None:
     def end(begun: int, dies_at: int) -> int:
-        cluster = Cluster()
+        cluster = SimulatedCluster()
         job = make_job(instances=2, finalizers=(), restartPolicy={"type": "Always"})
         cluster.add(job)
         cluster.go_well(begun)

@@ -4,19 +4,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import decide, entries, with_status, workers
-from tests.operator.plan.made_jobs import NOW, make_job, make_pod
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.decisions import decide, entries, with_status, workers
+from tests.operator.plan.job_factory import NOW, make_job, make_pod
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job import status
-from muster_operator.job.snapshot import RemovePod, Setup, TakePartitions, Tell
-from muster_operator.job.types import GivenBack, IPUJob, Move
+from muster_operator.job.snapshot import DeletePod, JobSetup, RecordEvent, TakePartitions
+from muster_operator.job.types import GangHoldStatus, IPUJob, JobMove
 
 STEP_S = 20.0
 
 
-class Crowded(Cluster):
+class CrowdedCluster(SimulatedCluster):
     """Nodes have room for ``places`` pods; the scheduler takes the pods in the order in which they were made."""
 
     places: int = 100
@@ -25,7 +25,7 @@ class Crowded(Cluster):
         for uid in list(self.jobs):
             try:
                 self.turn(uid)
-            except Died:
+            except OperatorDied:
                 self.turn(uid)
         self.settle_partitions()
         self.end_deletions()
@@ -37,12 +37,12 @@ class Crowded(Cluster):
                 bound += 1
 
     def running(self) -> list[str]:
-        return [job.metadata.name for job in self.jobs.values() if status.is_true(job.status, status.RUNNING)]
+        return [job.metadata.name for job in self.jobs.values() if status.has_condition(job.status, status.RUNNING)]
 
 
-def half_started(*, dies_at: int = 0) -> Crowded:
+def half_started(*, dies_at: int = 0) -> CrowdedCluster:
     """Two jobs of two workers and a launcher each, on nodes with room for four pods: each has got two."""
-    cluster = Crowded()
+    cluster = CrowdedCluster()
     cluster.places = 4
     for name in ("one", "other"):
         cluster.add(make_job(name, workers=2, finalizers=()))
@@ -59,7 +59,7 @@ def half_started(*, dies_at: int = 0) -> Crowded:
     return cluster
 
 
-def until_both_have_run(cluster: Crowded) -> None:
+def until_both_have_run(cluster: CrowdedCluster) -> None:
     ran = set()
     for _ in range(400):
         cluster.step()
@@ -67,7 +67,7 @@ def until_both_have_run(cluster: Crowded) -> None:
             ran.add(name)
             cluster.set_phase(("default", f"{name}-launcher"), "Succeeded")
         for job in list(cluster.jobs.values()):
-            if status.finished(job.status):
+            if status.is_finished(job.status):
                 for key in [key for key in cluster.pods if key[1].startswith(f"{job.metadata.name}-")]:
                     del cluster.pods[key]
         if len(ran) == 2:
@@ -115,7 +115,7 @@ def test_what_was_held_goes_pods_first_and_the_job_tells_why_and_until_when() ->
 
 
 def test_the_back_off_grows_and_is_forgotten_once_the_job_runs() -> None:
-    cluster = Crowded()
+    cluster = CrowdedCluster()
     cluster.places = 0
     job = make_job(finalizers=())
     cluster.add(job)
@@ -136,7 +136,7 @@ def test_the_back_off_grows_and_is_forgotten_once_the_job_runs() -> None:
 
 
 def test_an_edit_ends_the_wait() -> None:
-    cluster = Crowded()
+    cluster = CrowdedCluster()
     cluster.places = 0
     job = make_job(launcher=False, finalizers=())
     cluster.add(job)
@@ -154,7 +154,7 @@ def test_an_edit_ends_the_wait() -> None:
 
 
 def test_an_edit_ends_the_wait_though_what_was_held_is_still_going() -> None:
-    cluster = Crowded()
+    cluster = CrowdedCluster()
     cluster.places = 0
     job = make_job(launcher=False, finalizers=())
     cluster.add(job)
@@ -195,11 +195,11 @@ def test_without_a_launcher_only_the_instance_that_waits_gives_back() -> None:
     assert decided.status.given_back.instances == (1,)
     assert "gives the partition of instance 1 back" in decided.status.last_message
     [tell] = decided.actions
-    assert isinstance(tell, Tell)
+    assert isinstance(tell, RecordEvent)
     assert tell.reason == "GaveBack"
     after = decide(with_status(job, decided), **seen)
-    assert [each for each in after.actions if not isinstance(each, Tell)] == [
-        RemovePod("train-worker-1", "pod-train-worker-1")
+    assert [each for each in after.actions if not isinstance(each, RecordEvent)] == [
+        DeletePod("train-worker-1", "pod-train-worker-1")
     ]
     gone = decide(with_status(job, decided), pods=workers(job, "Running"), entries=entries(job, 0))
     assert not any(isinstance(each, TakePartitions) for each in gone.actions)
@@ -210,7 +210,7 @@ def test_without_a_launcher_only_the_instance_that_waits_gives_back() -> None:
 @pytest.mark.parametrize("timeout_s", [0.0, 500.0])
 def test_not_before_the_time_that_is_set_and_never_with_0(timeout_s: float) -> None:
     job, seen = waiting_instance()
-    decided = decide(job, Setup(hold_timeout_s=timeout_s), **seen)
+    decided = decide(job, JobSetup(hold_timeout_s=timeout_s), **seen)
     assert decided.status is None or decided.status.given_back is None
     assert (decided.again_s is None) == (timeout_s == 0)
 
@@ -226,15 +226,15 @@ def test_a_job_that_runs_keeps_what_it_has_while_a_lost_worker_is_made_again() -
     assert decided.status is None or decided.status.given_back is None
 
 
-def waiting_for_room() -> tuple[Cluster, str]:
+def waiting_for_room() -> tuple[SimulatedCluster, str]:
     """Instance 0 works, there has been no room for instance 1 for longer than anything may be held."""
-    cluster = Cluster(room=1)
+    cluster = SimulatedCluster(room=1)
     job = make_job(launcher=False, instances=2, finalizers=())
     cluster.add(job)
     cluster.go_well(6)
     cluster.now += 400
     assert [name for _, name in cluster.pods] == ["train-worker-0"]
-    assert not status.is_true(cluster.jobs[job.metadata.uid].status, status.RUNNING)
+    assert not status.has_condition(cluster.jobs[job.metadata.uid].status, status.RUNNING)
     return cluster, job.metadata.uid
 
 
@@ -248,7 +248,7 @@ def test_28_a_pod_that_is_deleted_is_made_again_though_another_instance_has_long
 def test_63_an_instance_moves_within_its_partition_though_another_one_has_long_waited() -> None:
     cluster, uid = waiting_for_room()
     job = cluster.jobs[uid]
-    moved = msgspec.structs.replace(job.status, instance_moves={"0": 1}, last_move=Move(instances=(0,)))
+    moved = msgspec.structs.replace(job.status, instance_moves={"0": 1}, last_move=JobMove(instances=(0,)))
     cluster.jobs[uid] = msgspec.structs.replace(job, status=moved)
     cluster.go_well(4)
     assert cluster.jobs[uid].status.given_back is None
@@ -257,7 +257,7 @@ def test_63_an_instance_moves_within_its_partition_though_another_one_has_long_w
 
 def test_47_an_instance_more_is_asked_for_before_what_there_is_goes_back() -> None:
     """The images of a gang may take longer to come than anything may be held."""
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     job = make_job(finalizers=())
     cluster.add(job)
     uid = job.metadata.uid
@@ -291,9 +291,9 @@ def test_the_back_off_is_forgotten_though_the_last_pod_that_starts_changes_nothi
     """Instance 0 works, so the job runs; only then instance 1 gets the node that it had waited for."""
     waits, seen = waiting_instance()
     assert waits.status.launcher_status == "Running"
-    given_back = GivenBack(count=1, message="gave the partition of instance 1 back")
+    given_back = GangHoldStatus(count=1, message="gave the partition of instance 1 back")
     waits = msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, given_back=given_back))
-    assert decide(waits, **seen, setup=Setup(hold_timeout_s=0.0)).status is None, "it still waits"
+    assert decide(waits, **seen, setup=JobSetup(hold_timeout_s=0.0)).status is None, "it still waits"
     bound = seen | {"pods": seen["pods"] | {"train-worker-1": make_pod(waits, "train-worker-1", "Pending")}}
     decided = decide(waits, **bound)
     assert decided.status is not None

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import decide, entries, workers
-from tests.operator.plan.made_jobs import make_job, partition_of, template
-from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
+from tests.operator.plan.decisions import decide, entries, workers
+from tests.operator.plan.faulty_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
+from tests.operator.plan.job_factory import make_job, partition_of, template
 
-from muster_operator.job.snapshot import AskRoom, BadNode, Setup, TakePartitions, Tell
-from muster_operator.job.types import Condition, IPUJob, RollingUpdate, Status, Strategy
+from muster_operator.job.snapshot import JobSetup, NodeProblem, QueryCapacity, RecordEvent, TakePartitions
+from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, RollingUpdate, Strategy
 from muster_operator.plan.degradation import OVER_S
 from muster_operator.plan.phases import plan
 from muster_operator.resources.template import digest
@@ -19,26 +19,26 @@ UID = "uid-default-train"
 ONE_MISSING = Strategy(rolling_update=RollingUpdate(max_surge=0, max_unavailable=1))
 
 
-def begin(job: IPUJob | None = None, dies_at: int = 0, **policy: Any) -> SickCluster:
+def begin(job: IPUJob | None = None, dies_at: int = 0, **policy: Any) -> FaultyCluster:
     """Two workers on node-a and node-b, running, and node-c free."""
-    cluster = SickCluster(dies_at=dies_at)
+    cluster = FaultyCluster(dies_at=dies_at)
     cluster.add(job or make_job(workers=2, finalizers=(), healthPolicy=policy or MOVE))
     cluster.live()
     return cluster
 
 
-def said(cluster: SickCluster) -> Status:
+def job_status(cluster: FaultyCluster) -> IPUJobStatus:
     return cluster.jobs[UID].status
 
 
-def degraded(cluster: SickCluster) -> Condition:
-    return next(each for each in said(cluster).conditions if each.type == "HealthDegraded")
+def degraded(cluster: FaultyCluster) -> IPUJobCondition:
+    return next(each for each in job_status(cluster).conditions if each.type == "HealthDegraded")
 
 
-def told(cluster: SickCluster) -> list[tuple[str, str]]:
+def recorded_events(cluster: FaultyCluster) -> list[tuple[str, str]]:
     job = cluster.jobs[UID]
-    actions = plan(job, cluster.seen(job, {}, {}), cluster.setup).actions
-    return [(each.reason, each.message) for each in actions if isinstance(each, Tell)]
+    actions = plan(job, cluster.snapshot(job, {}, {}), cluster.setup).actions
+    return [(each.reason, each.message) for each in actions if isinstance(each, RecordEvent)]
 
 
 def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_again() -> None:
@@ -50,15 +50,19 @@ def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_ag
     assert (condition.status, condition.reason) == ("True", "NodeFaulty")
     text = "rank 1 (pod train-worker-1) is on node node-b: check pciebw: LowBandwidth"
     assert condition.message == f"{text}; it stays there (healthPolicy.onFault Keep)"
-    assert told(cluster) == [("HealthDegraded", text)]
-    assert (dict(cluster.pods), said(cluster).moves, said(cluster).launcher_status) == (before, 0, "Running")
+    assert recorded_events(cluster) == [("HealthDegraded", text)]
+    assert (dict(cluster.pods), job_status(cluster).moves, job_status(cluster).launcher_status) == (
+        before,
+        0,
+        "Running",
+    )
 
     written = cluster.writes
     cluster.live()
     assert cluster.writes == written, "what has been said costs nothing more"
 
     del cluster.bad["node-b"]
-    assert [reason for reason, _ in told(cluster)] == ["HealthRestored"]
+    assert [reason for reason, _ in recorded_events(cluster)] == ["HealthRestored"]
     cluster.live()
     over = degraded(cluster)
     assert (over.status, over.reason) == ("False", "HealthRestored")
@@ -79,7 +83,7 @@ def test_63_a_fault_that_comes_and_goes_is_told_once_and_over_only_a_while_later
 
     del cluster.bad["node-b"]
     job = cluster.jobs[UID]
-    waits_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+    waits_s = plan(job, cluster.snapshot(job, {}, {}), cluster.setup).again_s
     assert waits_s is not None
     assert 0 < waits_s <= OVER_S
     cluster.now += waits_s
@@ -115,7 +119,7 @@ def test_63_a_clock_that_was_set_back_keeps_no_fault_alive() -> None:
 
 
 def test_63_a_job_without_a_fault_has_no_such_condition() -> None:
-    assert not [each for each in said(begin()).conditions if each.type == "HealthDegraded"]
+    assert not [each for each in job_status(begin()).conditions if each.type == "HealthDegraded"]
 
 
 def test_63_fail_ends_the_job_with_the_fault_and_restarts_nothing() -> None:
@@ -124,17 +128,17 @@ def test_63_fail_ends_the_job_with_the_fault_and_restarts_nothing() -> None:
     cluster = begin(job)
     cluster.bad["node-a"] = TAINTED
     cluster.live()
-    assert (said(cluster).launcher_status, said(cluster).restart_count) == ("Failed", 0)
-    failed = next(each for each in said(cluster).conditions if each.type == "Failed")
+    assert (job_status(cluster).launcher_status, job_status(cluster).restart_count) == ("Failed", 0)
+    failed = next(each for each in job_status(cluster).conditions if each.type == "Failed")
     assert failed.reason == "HealthDegraded"
     assert "node node-a: check pciebw: LowBandwidth" in failed.message
-    assert not [each for each in said(cluster).conditions if each.type == "HealthDegraded"], "it is over"
+    assert not [each for each in job_status(cluster).conditions if each.type == "HealthDegraded"], "it is over"
     assert cluster.pods == {}
 
 
 @pytest.mark.parametrize(("phase", "ends"), [("Succeeded", "Completed"), ("Failed", "Failed")])
 def test_63_a_job_that_ends_on_bad_hardware_is_told_so_by_the_write_that_ends_it(phase: str, ends: str) -> None:
-    def lived(bad: bool) -> tuple[SickCluster, int]:
+    def lived(bad: bool) -> tuple[FaultyCluster, int]:
         cluster = begin(onFault="Keep")
         if bad:
             cluster.bad["node-b"] = TAINTED
@@ -145,11 +149,11 @@ def test_63_a_job_that_ends_on_bad_hardware_is_told_so_by_the_write_that_ends_it
         return cluster, cluster.writes - before
 
     cluster, writes = lived(bad=True)
-    assert said(cluster).launcher_status == ends
+    assert job_status(cluster).launcher_status == ends
     condition = degraded(cluster)
     assert (condition.status, condition.reason) == ("False", "IPUJobEnded")
     assert "until then: rank 1 (pod train-worker-1) is on node node-b: check pciebw: LowBandwidth" in condition.message
-    assert condition.last_transition_time == said(cluster).completion_time
+    assert condition.last_transition_time == job_status(cluster).completion_time
     assert writes == lived(bad=False)[1], "it costs no write of its own"
 
 
@@ -162,7 +166,7 @@ def test_63_a_job_moves_off_a_bad_node_and_tells_from_where_to_where() -> None:
     assert cluster.grace == [("train-launcher", 90)], "the launcher ends first, and has the time that it was given"
     cluster.live()
     assert cluster.grace[1:] == [("train-worker-1", 90), ("train-worker-0", 90)]
-    status = said(cluster)
+    status = job_status(cluster)
     assert (status.launcher_status, status.moves, status.attempt, status.restart_count) == ("Running", 1, 1, 0)
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert cluster.where() == {"train-launcher": "node-b", "train-worker-0": "node-b", "train-worker-1": "node-c"}
@@ -177,7 +181,7 @@ def test_63_several_ranks_that_are_hit_at_once_are_one_move() -> None:
     cluster.nodes = ("node-a", "node-b", "node-c", "node-d")
     cluster.bad |= {"node-a": TAINTED, "node-b": TAINTED}
     cluster.live()
-    assert said(cluster).moves == 1
+    assert job_status(cluster).moves == 1
     assert set(cluster.where().values()) == {"node-c", "node-d"}
 
 
@@ -190,7 +194,7 @@ def test_63_a_job_keeps_its_place_while_there_are_too_few_healthy_nodes() -> Non
     assert degraded(cluster).message.endswith("it does not move yet: 1 healthy node for the 2 that it is on")
     del cluster.bad["node-c"]
     cluster.live()
-    assert said(cluster).moves == 1
+    assert job_status(cluster).moves == 1
     assert set(cluster.where().values()) == {"node-b", "node-c"}
 
 
@@ -199,16 +203,16 @@ def test_63_a_node_that_flaps_moves_a_job_three_times_an_hour_at_most() -> None:
     for _ in range(6):
         cluster.bad = {cluster.where()["train-worker-0"]: TAINTED}
         cluster.live(12)
-    assert said(cluster).moves == 3
+    assert job_status(cluster).moves == 3
     assert "it does not move before 2023-11-14T23:" in degraded(cluster).message
     assert degraded(cluster).message.endswith("it has 3 times within an hour")
     cluster.hour()
     cluster.live()
-    assert said(cluster).moves == 4
+    assert job_status(cluster).moves == 4
 
 
 def test_63_with_no_moves_allowed_it_says_so_once() -> None:
-    cluster = SickCluster(setup=Setup(moves_per_hour=0))
+    cluster = FaultyCluster(setup=JobSetup(moves_per_hour=0))
     cluster.add(make_job(workers=2, finalizers=(), healthPolicy=MOVE))
     cluster.live()
     cluster.bad["node-b"] = TAINTED
@@ -216,7 +220,7 @@ def test_63_with_no_moves_allowed_it_says_so_once() -> None:
     written = cluster.writes
     cluster.live()
     assert cluster.writes == written
-    assert said(cluster).moves == 0
+    assert job_status(cluster).moves == 0
     assert degraded(cluster).message.endswith("it does not move: moves_per_hour is 0")
 
 
@@ -226,7 +230,7 @@ def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_roo
     cluster.elsewhere = 0
     cluster.bad_ipus[partition_of(job)] = ("IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState)",)
     cluster.live()
-    assert said(cluster).moves == 0
+    assert job_status(cluster).moves == 0
     text = "ranks 0 to 1 (pods train-worker-0 to train-worker-1), node node-a, node-b: partition p-train-default-0: "
     assert degraded(cluster).message == (
         f"{text}IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState); it does not move yet: "
@@ -237,7 +241,7 @@ def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_roo
     cluster.elsewhere = 1
     cluster.rooms.clear()
     cluster.live()
-    assert (said(cluster).moves, degraded(cluster).status) == (1, "False")
+    assert (job_status(cluster).moves, degraded(cluster).status) == (1, "False")
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert set(cluster.where().values()) == {"node-a", "node-b"}, "its nodes are fine"
 
@@ -246,8 +250,8 @@ def test_63_room_is_asked_for_though_another_instance_is_refused_its_partition()
     job = make_job(launcher=False, instances=2, healthPolicy=MOVE)
     bad = {partition_of(job): ("IPU 10.1.5.10/3 is quarantined",)}
     decided = decide(job, pods=workers(job, "Running"), entries=entries(job, 0), bad_ipus=bad)
-    asked = [each for each in decided.actions if isinstance(each, AskRoom | TakePartitions)]
-    assert isinstance(asked[0], AskRoom), "what comes after a refusal is not done"
+    asked = [each for each in decided.actions if isinstance(each, QueryCapacity | TakePartitions)]
+    assert isinstance(asked[0], QueryCapacity), "what comes after a refusal is not done"
 
 
 def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
@@ -257,7 +261,7 @@ def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
     others = {name: pod.metadata.uid for (_, name), pod in cluster.pods.items() if name != "train-worker-1"}
     cluster.bad["node-b"] = TAINTED
     cluster.live()
-    status = said(cluster)
+    status = job_status(cluster)
     assert (status.moves, status.attempt, status.instance_moves) == (1, 0, {"1": 1})
     assert {name: pod.metadata.uid for (_, name), pod in cluster.pods.items() if name in others} == others
     assert cluster.where(1) != {"train-worker-1": "node-b"}
@@ -266,7 +270,7 @@ def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
     # another one a moment later is the same incident, and a restart afterwards is ahead of every instance
     cluster.bad["node-c"] = TAINTED
     cluster.live()
-    assert (said(cluster).moves, said(cluster).instance_moves) == (1, {"1": 1, "2": 1})
+    assert (job_status(cluster).moves, job_status(cluster).instance_moves) == (1, {"1": 1, "2": 1})
     for key in list(cluster.pods):
         cluster.set_phase(key, "Failed")
     cluster.edit(UID, restart_policy=make_job(restartPolicy={"type": "OnFailure"}).spec.restart_policy)
@@ -278,27 +282,27 @@ def test_63_without_a_launcher_only_the_instance_concerned_moves() -> None:
 
 
 def test_63_an_instance_has_moved_once_it_works_again_though_the_others_always_do() -> None:
-    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"))
+    cluster = FaultyCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"))
     cluster.add(make_job(launcher=False, instances=4, finalizers=(), healthPolicy=MOVE))
     cluster.live()
     cluster.bad["node-b"] = TAINTED
     cluster.turn(UID)
-    assert (said(cluster).launcher_status, degraded(cluster).reason) == ("Running", "IPUJobMoving")
-    assert said(cluster).last_message.startswith("partition not ready yet!")
+    assert (job_status(cluster).launcher_status, degraded(cluster).reason) == ("Running", "IPUJobMoving")
+    assert job_status(cluster).last_message.startswith("partition not ready yet!")
     cluster.live()
     assert degraded(cluster).reason == "IPUJobMoved"
     assert degraded(cluster).message.startswith("moved from node-b to node-c: rank 1")
 
 
-def leaving(instances: int = 4) -> SickCluster:
+def leaving(instances: int = 4) -> FaultyCluster:
     """Instance 1 moves; its pod hangs on its node until it is taken away by force, 130 s after that."""
-    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"), setup=Setup(moves_per_hour=2))
+    cluster = FaultyCluster(nodes=("node-a", "node-b", "node-c", "node-d", "node-e"), setup=JobSetup(moves_per_hour=2))
     policy = {**MOVE, "gracePeriodSeconds": 100}
     cluster.add(make_job(launcher=False, instances=instances, finalizers=(), healthPolicy=policy))
     cluster.live()
     cluster.bad["node-b"] = NOT_READY
     cluster.live(15)
-    assert said(cluster).instance_moves == {"1": 1}
+    assert job_status(cluster).instance_moves == {"1": 1}
     return cluster
 
 
@@ -306,7 +310,7 @@ def test_63_an_instance_that_is_still_leaving_when_another_one_moves_is_not_hit_
     cluster = leaving()
     cluster.bad["node-c"] = TAINTED
     cluster.live(40)
-    status = said(cluster)
+    status = job_status(cluster)
     assert (status.moves, status.instance_moves, status.launcher_status) == (2, {"1": 1, "2": 1}, "Running")
     assert set(cluster.resets.values()) == {1}
     assert set(cluster.where().values()) == {"node-a", "node-d", "node-e"}
@@ -318,7 +322,7 @@ def test_51_a_template_that_changes_while_an_instance_leaves_a_dead_node_does_no
     pods = template(terminationGracePeriodSeconds=2)
     cluster.edit(UID, workers=msgspec.structs.replace(workers_now, template=pods))
     cluster.live(60)
-    status = said(cluster)
+    status = job_status(cluster)
     assert (status.moves, status.attempt, status.launcher_status) == (1, 1, "Running")
     assert set(cluster.where().values()) <= {"node-a", "node-c", "node-d", "node-e"}
     assert {pod.metadata.labels["muster.dev/template"] for pod in cluster.pods.values()} == {digest(cluster.jobs[UID])}
@@ -326,7 +330,7 @@ def test_51_a_template_that_changes_while_an_instance_leaves_a_dead_node_does_no
 
 @pytest.mark.parametrize("kind", ["Keep", "Move"])
 def test_51_an_instance_on_a_dead_node_is_replaced_and_ends_no_job(kind: str) -> None:
-    cluster = SickCluster()
+    cluster = FaultyCluster()
     cluster.add(make_job(launcher=False, finalizers=(), healthPolicy={"onFault": kind}))
     cluster.live()
     workers_now = cluster.jobs[UID].spec.workers
@@ -334,16 +338,16 @@ def test_51_an_instance_on_a_dead_node_is_replaced_and_ends_no_job(kind: str) ->
     cluster.edit(UID, workers=msgspec.structs.replace(workers_now, template=pods, strategy=ONE_MISSING))
     cluster.bad["node-a"] = NOT_READY
     cluster.live(40)
-    assert said(cluster).launcher_status == "Running"
+    assert job_status(cluster).launcher_status == "Running"
     assert cluster.where() == {"train-worker-0": "node-b"}
 
 
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
-def test_63_a_job_moves_off_a_node_that_is_lost_without_waiting_for_its_pods(bad: BadNode) -> None:
+def test_63_a_job_moves_off_a_node_that_is_lost_without_waiting_for_its_pods(bad: NodeProblem) -> None:
     cluster = begin()
     cluster.bad["node-a"] = bad
     cluster.live(24)
-    assert (said(cluster).launcher_status, said(cluster).moves) == ("Running", 1)
+    assert (job_status(cluster).launcher_status, job_status(cluster).moves) == ("Running", 1)
     assert set(cluster.where().values()) == {"node-b", "node-c"}
     assert ("train-worker-0", 0) in cluster.grace
 
@@ -351,16 +355,16 @@ def test_63_a_job_moves_off_a_node_that_is_lost_without_waiting_for_its_pods(bad
 @pytest.mark.parametrize(("kind", "launcher_status", "restarts"), [("Never", "Failed", 0), ("OnFailure", "Running", 1)])
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
 def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
-    kind: str, launcher_status: str, restarts: int, bad: BadNode
+    kind: str, launcher_status: str, restarts: int, bad: NodeProblem
 ) -> None:
     cluster = begin(make_job(workers=2, finalizers=(), restartPolicy={"type": kind}))
     cluster.bad["node-b"] = bad
     if bad is NOT_READY:
         cluster.live(2)
-        assert said(cluster).launcher_status == "Running", "the cluster gives it time to come back"
+        assert job_status(cluster).launcher_status == "Running", "the cluster gives it time to come back"
         cluster.evict("node-b")
     cluster.live(24)
-    status = said(cluster)
+    status = job_status(cluster)
     assert (status.launcher_status, status.restart_count, status.moves) == (launcher_status, restarts, 0)
     message = next(each.message for each in status.conditions if each.type in ("Failed", "Restarting"))
     assert f"pod train-worker-1 was lost with node node-b: {bad.what}" in message
@@ -368,9 +372,9 @@ def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
     assert left == (set() if kind == "Never" else {"train-launcher", "train-worker-0", "train-worker-1"})
 
 
-def lost_alone(bad: BadNode, dies_at: int = 0, **policy: Any) -> SickCluster:
+def lost_alone(bad: NodeProblem, dies_at: int = 0, **policy: Any) -> FaultyCluster:
     """Three instances without a launcher; that on node-b is lost with it, its kubelet never says that it has ended."""
-    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"), setup=Setup(moves_per_hour=1))
+    cluster = FaultyCluster(nodes=("node-a", "node-b", "node-c", "node-d"), setup=JobSetup(moves_per_hour=1))
     cluster.add(make_job(launcher=False, instances=3, finalizers=(), healthPolicy=policy or {"onFault": "Keep"}))
     cluster.live()
     cluster.dies_at = dies_at and cluster.writes + dies_at
@@ -382,9 +386,11 @@ def lost_alone(bad: BadNode, dies_at: int = 0, **policy: Any) -> SickCluster:
 
 
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
-def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partition_that_was_reset(bad: BadNode) -> None:
+def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partition_that_was_reset(
+    bad: NodeProblem,
+) -> None:
     cluster = lost_alone(bad)
-    status = said(cluster)
+    status = job_status(cluster)
     assert (status.launcher_status, status.moves, status.instance_moves) == ("Running", 1, {"1": 1})
     assert (status.restart_count, status.attempt) == (0, 0)
     assert cluster.where() == {"train-worker-0": "node-a", "train-worker-1": "node-c", "train-worker-2": "node-c"}
@@ -405,11 +411,15 @@ def test_57_a_pod_that_ended_as_it_was_deleted_on_a_node_that_is_away_then_is_ma
     assert cluster.where()["train-worker-1"] == "node-b", "it has its time"
     cluster.live(12)
     assert cluster.where()["train-worker-1"] != "node-b"
-    assert (said(cluster).launcher_status, said(cluster).attempt, said(cluster).moves) == ("Running", 0, 0)
+    assert (job_status(cluster).launcher_status, job_status(cluster).attempt, job_status(cluster).moves) == (
+        "Running",
+        0,
+        0,
+    )
 
 
 def test_51_an_extra_instance_that_is_lost_holds_up_no_rollout() -> None:
-    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
+    cluster = FaultyCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
     surge = Strategy(rolling_update=RollingUpdate(max_surge=1, max_unavailable=0))
     cluster.add(make_job(launcher=False, instances=2, finalizers=(), healthPolicy={"onFault": "Keep"}))
     workers_now = cluster.jobs[UID].spec.workers
@@ -424,18 +434,21 @@ def test_51_an_extra_instance_that_is_lost_holds_up_no_rollout() -> None:
     cluster.evict("node-c")
     cluster.live(40)
     assert {pod.metadata.labels["muster.dev/template"] for pod in cluster.pods.values()} == {digest(cluster.jobs[UID])}
-    assert (said(cluster).launcher_status, sorted(cluster.where())) == ("Running", ["train-worker-0", "train-worker-1"])
+    assert (job_status(cluster).launcher_status, sorted(cluster.where())) == (
+        "Running",
+        ["train-worker-0", "train-worker-1"],
+    )
     assert cluster.resets[UID, partition_of(cluster.jobs[UID], 2), 1] == 1, "before it stood in again"
 
 
 def test_57_what_is_tainted_beside_an_instance_that_is_lost_stays_where_it_is() -> None:
-    cluster = SickCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
+    cluster = FaultyCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
     cluster.add(make_job(launcher=False, instances=3, finalizers=(), healthPolicy={"onFault": "Keep"}))
     cluster.live()
     cluster.bad |= {"node-a": TAINTED, "node-b": NOT_READY}
     cluster.evict("node-b")
     cluster.live(24)
-    assert said(cluster).instance_moves == {"1": 1}
+    assert job_status(cluster).instance_moves == {"1": 1}
     assert cluster.where(0, 2) == {"train-worker-0": "node-a", "train-worker-2": "node-c"}
     assert (degraded(cluster).status, degraded(cluster).reason) == ("True", "NodeFaulty")
 
@@ -444,17 +457,17 @@ def test_57_instances_that_are_lost_again_and_again_are_bounded_as_moves_are() -
     cluster = lost_alone(GONE)
     cluster.bad["node-c"] = GONE  # two of them are there by now
     cluster.live(24)
-    assert said(cluster).instance_moves == {"1": 1}
+    assert job_status(cluster).instance_moves == {"1": 1}
     assert "it does not move before" in degraded(cluster).message
     cluster.hour()
     cluster.live(24)
-    assert (said(cluster).moves, said(cluster).instance_moves) == (2, {"1": 2, "2": 1})
-    assert said(cluster).launcher_status == "Running"
+    assert (job_status(cluster).moves, job_status(cluster).instance_moves) == (2, {"1": 2, "2": 1})
+    assert job_status(cluster).launcher_status == "Running"
 
 
 def test_59_wherever_the_operator_ends_an_instance_that_is_lost_begins_anew_once() -> None:
-    def look(cluster: SickCluster) -> object:
-        return cluster.where(), cluster.resets, said(cluster).moves, said(cluster).launcher_status
+    def look(cluster: FaultyCluster) -> object:
+        return cluster.where(), cluster.resets, job_status(cluster).moves, job_status(cluster).launcher_status
 
     expected = look(lost_alone(NOT_READY))
     for point in range(1, 8):
@@ -467,19 +480,19 @@ def test_57_an_instance_that_has_moved_before_is_lost_once() -> None:
     cluster = begin(make_job(launcher=False, finalizers=(), healthPolicy=MOVE, restartPolicy=restarts))
     cluster.bad["node-a"] = TAINTED
     cluster.live()
-    assert said(cluster).instance_moves == {"0": 1}
+    assert job_status(cluster).instance_moves == {"0": 1}
     cluster.edit(UID, health_policy=make_job(healthPolicy={"onFault": "Keep"}).spec.health_policy)
     cluster.bad["node-b"] = NOT_READY
     cluster.evict("node-b", grace_s=300)
     cluster.live(80)
-    status = said(cluster)
+    status = job_status(cluster)
     assert (status.launcher_status, status.restart_count) == ("Running", 1)
     assert cluster.where() == {"train-worker-0": "node-c"}
 
 
 @pytest.mark.parametrize("end", ["deleted", "suspended", "failed"])
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
-def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: BadNode, end: str) -> None:
+def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: NodeProblem, end: str) -> None:
     cluster = begin(make_job(workers=2, finalizers=(), cleanPodPolicy="All"))
     cluster.bad["node-b"] = bad
     cluster.evict("node-b", grace_s=30)
@@ -491,7 +504,7 @@ def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: BadNode, end: str)
     job = cluster.jobs.get(UID)
     if bad is NOT_READY:
         assert job is not None
-        again_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+        again_s = plan(job, cluster.snapshot(job, {}, {}), cluster.setup).again_s
         assert again_s is not None
         assert again_s <= 60
     cluster.live(16)
@@ -504,8 +517,8 @@ def test_63_what_is_tolerated_is_no_fault() -> None:
     cluster = begin(job)
     cluster.bad["node-a"] = TAINTED
     cluster.live()
-    assert said(cluster).moves == 0
-    assert not [each for each in said(cluster).conditions if each.type == "HealthDegraded"]
+    assert job_status(cluster).moves == 0
+    assert not [each for each in job_status(cluster).conditions if each.type == "HealthDegraded"]
 
 
 def test_63_a_job_that_has_succeeded_does_not_move() -> None:
@@ -513,7 +526,7 @@ def test_63_a_job_that_has_succeeded_does_not_move() -> None:
     cluster.set_phase(("default", "train-launcher"), "Succeeded")
     cluster.bad["node-a"] = TAINTED
     cluster.live()
-    assert (said(cluster).launcher_status, said(cluster).moves) == ("Completed", 0)
+    assert (job_status(cluster).launcher_status, job_status(cluster).moves) == ("Completed", 0)
 
 
 @pytest.mark.parametrize("launcher", [True, False])
@@ -529,7 +542,7 @@ def test_59_wherever_the_operator_ends_during_a_move_the_end_is_the_same(launche
         cluster.bad_ipus[partition_of(job)] = ("IPU 10.1.5.10/3 is quarantined",)
         cluster.now += 120
         cluster.live(10)
-        status = said(cluster)
+        status = job_status(cluster)
         seen = (
             cluster.where(),
             status.launcher_status,

@@ -1,8 +1,8 @@
 """Random lives of two jobs in one cluster: partitions come late, are refused or vanish, pods run, fail and are deleted
 by hand, names are taken by others, specs are edited, the operator dies between any two writes.
 
-What a plan may never ask for is checked where it is carried out (played_cluster.py). Behaviours 16, 19 to 21, 26 to 31,
-34, 35, 37, 44.
+What a plan may never ask for is checked where it is carried out (simulated_cluster.py). Behaviours 16, 19 to 21, 26 to
+31, 34, 35, 37, 44.
 """
 
 import contextlib
@@ -10,13 +10,13 @@ import contextlib
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.operator.plan.made_jobs import make_job
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.job_factory import make_job
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job import names, status
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import RestartPolicy
-from muster_operator.resources.config import workers
+from muster_operator.resources.config import worker_names
 
 numbers = st.integers(0, 7)
 which = st.integers(0, 1)
@@ -25,7 +25,7 @@ which = st.integers(0, 1)
 class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(setup=Setup(hold_delay_s=30.0, hold_delay_limit_s=120.0))
+        self.cluster = SimulatedCluster(setup=JobSetup(hold_delay_s=30.0, hold_delay_limit_s=120.0))
         self.uids: list[str] = []
 
     @initialize(
@@ -60,7 +60,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(number=which, actions=st.integers(0, 6))
     def die_while_looking(self, number: int, actions: int) -> None:
-        with contextlib.suppress(Died):
+        with contextlib.suppress(OperatorDied):
             self.cluster.turn(self.uids[number], dies_after=actions)
 
     @rule()
@@ -170,7 +170,7 @@ class Lives(RuleBasedStateMachine):
             found, policy = job.status, job.spec.restart_policy
             assert isinstance(policy, RestartPolicy)
             assert found.restart_count == found.attempt <= (0 if policy.type == "Never" else policy.back_off_limit)
-            assert bool(found.next_attempt_time) == status.is_true(found, status.RESTARTING)
+            assert bool(found.next_attempt_time) == status.has_condition(found, status.RESTARTING)
 
     def _let_things_be(self) -> None:
         """Everything goes well from here on, until nothing moves."""
@@ -197,16 +197,16 @@ class Lives(RuleBasedStateMachine):
         pods = {name for where, name in self.cluster.pods if where == job.metadata.namespace}
         entries = [entry for entry in self.cluster.tracker.values() if entry.job == uid]
         assert not job.metadata.deletion_timestamp, "it was deleted, and is still there"
-        if status.finished(job.status):
+        if status.is_finished(job.status):
             for key in [key for key in self.cluster.pods if key[0] == job.metadata.namespace]:
                 del self.cluster.pods[key]
-            self.cluster.turn(uid)  # behaviour 37: played_cluster.py sees that nothing is made
+            self.cluster.turn(uid)  # behaviour 37: simulated_cluster.py sees that nothing is made
             if job.spec.clean_pod_policy == "All":
                 assert (pods, entries) == (set(), [])
         elif job.spec.suspend:
             assert (pods, entries, job.status.launcher_status) == (set(), [], "Pending")
         elif job.spec.job_instances:
-            assert pods >= set(workers(job))
+            assert pods >= set(worker_names(job))
             assert job.status.launcher_status == "Running"
             assert job.status.current_replicas == job.status.desired_replicas == job.spec.job_instances == len(entries)
 

@@ -2,33 +2,33 @@
 
 import msgspec
 import pytest
-from tests.operator.plan.checked_cluster import CheckedCluster
-from tests.operator.plan.made_jobs import ended_container, make_entry, make_job, make_pod, partition_of
-from tests.operator.plan.sick_cluster import SickCluster
+from tests.operator.plan.faulty_cluster import FaultyCluster
+from tests.operator.plan.job_factory import ended_container, make_entry, make_job, make_pod, partition_of
+from tests.operator.plan.preflight_cluster import PreFlightCluster
 
-from muster_operator.job.snapshot import Seen, Setup, Tell
-from muster_operator.job.types import IPUJob, Status
+from muster_operator.job.snapshot import JobSetup, RecordEvent, Snapshot
+from muster_operator.job.types import IPUJob, IPUJobStatus
 from muster_operator.plan.phases import plan
 
 ERROR = "[Poplar][Load engine] recoverable_runtime_error: [Recovery action: {}] CIUERRVR.IPUSOFTERR error on IPU 0"
 UID = "uid-default-train"
 
 
-def fail(cluster: SickCluster, name: str, message: str, exit_code: int = 1) -> None:
+def fail(cluster: FaultyCluster, name: str, message: str, exit_code: int = 1) -> None:
     key = ("default", name)
     told = ended_container(exit_code=exit_code, message=message)
     failed = make_pod(cluster.jobs[UID], name, "Failed", containerStatuses=[told]).status
     cluster.pods[key] = msgspec.structs.replace(cluster.pods[key], status=failed)
 
 
-def begin(job: IPUJob) -> SickCluster:
-    cluster = SickCluster()
+def begin(job: IPUJob) -> FaultyCluster:
+    cluster = FaultyCluster()
     cluster.add(job)
     cluster.live()
     return cluster
 
 
-def said(cluster: SickCluster) -> Status:
+def job_status(cluster: FaultyCluster) -> IPUJobStatus:
     return cluster.jobs[UID].status
 
 
@@ -38,12 +38,12 @@ def test_60_poplar_s_resets_restart_a_job_with_its_partition_reset_whatever_the_
     cluster = begin(job)
     fail(cluster, "train-launcher", ERROR.format(action))
     cluster.live(12)
-    assert (said(cluster).launcher_status, said(cluster).restart_count) == ("Running", 1)
+    assert (job_status(cluster).launcher_status, job_status(cluster).restart_count) == ("Running", 1)
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     # the same exit code without such words stays permanent
     fail(cluster, "train-launcher", "ValueError: no such file")
     cluster.live()
-    assert said(cluster).launcher_status == "Failed"
+    assert job_status(cluster).launcher_status == "Failed"
 
 
 def test_60_a_job_that_moves_recovers_outside_back_off_limit() -> None:
@@ -51,7 +51,7 @@ def test_60_a_job_that_moves_recovers_outside_back_off_limit() -> None:
     cluster = begin(job)
     fail(cluster, "train-launcher", ERROR.format("PARTITION_RESET"))
     cluster.live()
-    status = said(cluster)
+    status = job_status(cluster)
     assert (status.launcher_status, status.restart_count, status.moves, status.attempt) == ("Running", 0, 1, 1)
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert status.last_move is not None
@@ -70,20 +70,20 @@ def test_60_a_full_reset_is_told_with_the_machines_and_restarts_nothing_by_itsel
         "train-launcher": make_pod(job, "train-launcher", "Failed", containerStatuses=[told]),
     }
     entry = make_entry(job, ipus="10.1.5.10/0,1 10.1.5.11/0,1")
-    decided = plan(job, Seen(now=1.7e9, pods=pods, entries={partition_of(job): entry}), Setup())
+    decided = plan(job, Snapshot(now=1.7e9, pods=pods, entries={partition_of(job): entry}), JobSetup())
     assert decided.status is not None
     assert (decided.status.launcher_status, decided.status.moves) == ("Failed", 0)
-    [event] = [each for each in decided.actions if isinstance(each, Tell) and each.reason == "PoplarFullReset"]
+    [event] = [each for each in decided.actions if isinstance(each, RecordEvent) and each.reason == "PoplarFullReset"]
     assert event.message == (
         "pod train-launcher: Poplar asks for FULL_RESET (CIUERRVR.IPUSOFTERR on IPU 0): "
         "power-cycle the IPU-Machine (10.1.5.10, 10.1.5.11)"
     )
 
 
-def suspected(job: IPUJob | None = None, *, dies_at: int = 0, **says: str) -> CheckedCluster:
+def suspected(job: IPUJob | None = None, *, dies_at: int = 0, **says: str) -> PreFlightCluster:
     """Two workers on node-a and node-b ran, and the launcher has failed with FULL_RESET. says: what their agents
     find."""
-    cluster = CheckedCluster()
+    cluster = PreFlightCluster()
     cluster.says = {name.replace("_", "-"): verdict for name, verdict in says.items()}
     cluster.add(job or make_job(workers=2, finalizers=()))
     cluster.live()
@@ -106,7 +106,7 @@ def test_60_agents_are_asked_what_they_find_of_the_ipus_after_a_full_reset_and_i
         assert told.message == "what Poplar says is confirmed: check ipu: node node-b: LowBandwidth: 3 GB/s"
     else:
         assert "no fault of an IPU is found, and none is quarantined" in told.message
-    assert said(cluster).launcher_status == "Failed"
+    assert job_status(cluster).launcher_status == "Failed"
     cluster.live(60)
     assert cluster.asked_nodes() == [], "it does not stand for ever"
     assert set(cluster.ran.values()) == {1}
@@ -119,7 +119,7 @@ def test_60_the_next_attempt_waits_for_no_agent_and_a_job_that_lies_on_asks_once
     job = make_job(workers=2, finalizers=(), restartPolicy={"type": "OnFailure", "backOffLimit": 20})
     cluster = suspected(job, node_a="", node_b="")
     cluster.live(4)
-    assert (said(cluster).launcher_status, said(cluster).restart_count) == ("Running", 1)
+    assert (job_status(cluster).launcher_status, job_status(cluster).restart_count) == ("Running", 1)
     ids = set()
     begun = cluster.now
     while cluster.now < begun + 250:
@@ -127,7 +127,7 @@ def test_60_the_next_attempt_waits_for_no_agent_and_a_job_that_lies_on_asks_once
         if "train-launcher" in cluster.where() and cluster.pods["default", "train-launcher"].status.phase == "Running":
             fail(cluster, "train-launcher", ERROR.format("FULL_RESET"))
         cluster.live(1)
-    assert said(cluster).restart_count > 2
+    assert job_status(cluster).restart_count > 2
     assert len(ids) == 1
 
 
@@ -149,16 +149,16 @@ def test_60_whenever_the_operator_dies_after_a_full_reset_each_agent_is_asked_on
     for point in range(1, 12):
         cluster = suspected(job, dies_at=point)
         cluster.live(6)
-        assert (said(cluster).launcher_status, said(cluster).restart_count) == ("Running", 1), point
+        assert (job_status(cluster).launcher_status, job_status(cluster).restart_count) == ("Running", 1), point
         assert sorted(node for node, _ in cluster.ran) == ["node-a", "node-b"], point
         cluster.live(60)
         assert cluster.asked_nodes() == []
 
 
 def test_60_a_reset_that_every_attempt_does_asks_no_agent() -> None:
-    cluster = CheckedCluster()
+    cluster = PreFlightCluster()
     cluster.add(make_job(workers=2, finalizers=(), restartPolicy={"type": "OnFailure"}))
     cluster.live()
     fail(cluster, "train-launcher", ERROR.format("PARTITION_RESET"))
     cluster.live()
-    assert (cluster.asked_nodes(), said(cluster).suspected) == ([], None)
+    assert (cluster.asked_nodes(), job_status(cluster).suspected) == ([], None)

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import UNSET
-from tests.operator.plan.checked_cluster import CheckedCluster
-from tests.operator.plan.made_jobs import make_job
-from tests.operator.plan.sick_cluster import TAINTED
+from tests.operator.plan.faulty_cluster import TAINTED
+from tests.operator.plan.job_factory import make_job
+from tests.operator.plan.preflight_cluster import PreFlightCluster
 
 from muster_kube.api.times import seconds
-from muster_operator.job.snapshot import Make, Setup
-from muster_operator.job.types import Checked, IPUJob, RestartPolicy, Status
+from muster_operator.job.snapshot import CreateObject, JobSetup
+from muster_operator.job.types import IPUJob, IPUJobStatus, PreFlightStatus, RestartPolicy
 from muster_operator.plan.phases import plan
 from muster_operator.plan.preflight import AVOIDED_S
 
@@ -25,27 +25,27 @@ def checked_job(*, workers: int = 2, on_fault: str = "Keep", **policy: Any) -> I
 
 
 def begin(
-    job: IPUJob | None = None, *, live: int = 8, dies_at: int = 0, setup: Setup | None = None, **says: str
-) -> CheckedCluster:
+    job: IPUJob | None = None, *, live: int = 8, dies_at: int = 0, setup: JobSetup | None = None, **says: str
+) -> PreFlightCluster:
     """Two workers on node-a and node-b, node-c free. says: verdicts of node_a, node_b, node_c."""
-    cluster = CheckedCluster(dies_at=dies_at, setup=setup or Setup())
+    cluster = PreFlightCluster(dies_at=dies_at, setup=setup or JobSetup())
     cluster.says = {name.replace("_", "-"): verdict for name, verdict in says.items()}
     cluster.add(job or checked_job())
     cluster.live(live)
     return cluster
 
 
-def status(cluster: CheckedCluster) -> Status:
+def status(cluster: PreFlightCluster) -> IPUJobStatus:
     return cluster.jobs[UID].status
 
 
-def checked(cluster: CheckedCluster) -> Checked:
+def checked(cluster: PreFlightCluster) -> PreFlightStatus:
     found = status(cluster).pre_flight
     assert found is not None
     return found
 
 
-def until_asked(cluster: CheckedCluster) -> None:
+def until_asked(cluster: PreFlightCluster) -> None:
     for _ in range(8):
         if len(cluster.asked_nodes()) == 2:
             return
@@ -53,7 +53,7 @@ def until_asked(cluster: CheckedCluster) -> None:
     raise AssertionError(status(cluster).last_message)
 
 
-def silent(**policy: Any) -> CheckedCluster:
+def silent(**policy: Any) -> PreFlightCluster:
     """Both nodes are asked, and do not answer."""
     cluster = begin(checked_job(**policy), live=0, node_a="", node_b="")
     until_asked(cluster)
@@ -106,7 +106,7 @@ def test_a_node_that_fails_is_left_and_avoided_though_nobody_taints_it(on_fault:
 
 
 def test_all_nodes_that_fail_are_left_in_one_move() -> None:
-    cluster = CheckedCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
+    cluster = PreFlightCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
     cluster.says = {"node-a": "FAIL", "node-b": "FAIL"}
     cluster.add(checked_job())
     cluster.live(24)
@@ -149,7 +149,7 @@ def test_a_job_that_must_pass_leaves_what_is_not_known(verdict: str) -> None:
 
 
 def test_a_node_that_cannot_be_asked_is_told_with_the_reason() -> None:
-    cluster = CheckedCluster(full={"node-b"})
+    cluster = PreFlightCluster(full={"node-b"})
     cluster.add(checked_job(timeoutSeconds=60))
     cluster.live()
     full = "its NodeHealth has 16 requests already"
@@ -161,7 +161,7 @@ def test_a_node_that_cannot_be_asked_is_told_with_the_reason() -> None:
 
 
 def test_nothing_is_asked_before_it_is_known_what_stands_there() -> None:
-    cluster = CheckedCluster(readable=False)
+    cluster = PreFlightCluster(readable=False)
     cluster.add(checked_job(timeoutSeconds=60))
     cluster.live(10)
     assert (cluster.asked_nodes(), LAUNCHER in cluster.pods) == ([], False)
@@ -172,7 +172,7 @@ def test_nothing_is_asked_before_it_is_known_what_stands_there() -> None:
 
 
 def test_moves_are_bounded_as_those_of_running_jobs_are() -> None:
-    cluster = CheckedCluster(nodes=tuple(f"node-{number}" for number in range(9)), setup=Setup(moves_per_hour=2))
+    cluster = PreFlightCluster(nodes=tuple(f"node-{number}" for number in range(9)), setup=JobSetup(moves_per_hour=2))
     cluster.says = dict.fromkeys(cluster.nodes, "FAIL")
     cluster.add(checked_job())
     cluster.live(40)
@@ -187,7 +187,7 @@ def test_moves_are_bounded_as_those_of_running_jobs_are() -> None:
 
 
 def test_a_job_that_can_go_nowhere_gives_back_what_it_holds_and_starts_once_the_node_is_good() -> None:
-    cluster = CheckedCluster(nodes=("node-a",))
+    cluster = PreFlightCluster(nodes=("node-a",))
     cluster.says = {"node-a": "FAIL"}
     cluster.add(checked_job(workers=1))
     cluster.live()
@@ -204,7 +204,7 @@ def test_a_job_that_can_go_nowhere_gives_back_what_it_holds_and_starts_once_the_
 
 
 def test_where_nothing_is_given_back_the_nodes_are_asked_again_after_an_hour() -> None:
-    cluster = CheckedCluster(nodes=("node-a", "node-b"), setup=Setup(hold_timeout_s=0))
+    cluster = PreFlightCluster(nodes=("node-a", "node-b"), setup=JobSetup(hold_timeout_s=0))
     cluster.says = {"node-a": "FAIL"}
     cluster.add(checked_job())
     cluster.live()
@@ -212,7 +212,7 @@ def test_where_nothing_is_given_back_the_nodes_are_asked_again_after_an_hour() -
     cluster.live()
     assert LAUNCHER not in cluster.pods
     job = cluster.jobs[UID]
-    waits_s = plan(job, cluster.seen(job, {}, {}), cluster.setup).again_s
+    waits_s = plan(job, cluster.snapshot(job, {}, {}), cluster.setup).again_s
     assert waits_s is not None
     assert AVOIDED_S - 200 < waits_s <= AVOIDED_S
     cluster.now += waits_s
@@ -280,14 +280,14 @@ def test_other_jobs_requests_stay() -> None:
     assert cluster.requests["node-a"] == others
 
 
-def lived(dies_at: int = 0) -> CheckedCluster:
+def lived(dies_at: int = 0) -> PreFlightCluster:
     """A life with one node that fails, and one that does not answer in time."""
     cluster = begin(checked_job(timeoutSeconds=60), live=0, dies_at=dies_at, node_a="FAIL", node_c="")
     cluster.live(40)
     return cluster
 
 
-def outcome(cluster: CheckedCluster) -> tuple[object, ...]:
+def outcome(cluster: PreFlightCluster) -> tuple[object, ...]:
     said = status(cluster)
     counts = said.launcher_status, said.moves, said.attempt, said.restart_count, checked(cluster).state
     return (*counts, cluster.where(), cluster.asked_nodes())
@@ -312,8 +312,8 @@ def test_the_launcher_is_not_made_by_who_sees_the_answers_before_the_verdict_is_
     until_asked(cluster)
     cluster.answer()
     job = cluster.jobs[UID]
-    decided = plan(job, cluster.seen(job, {}, {}), cluster.setup)
-    assert not [each for each in decided.actions if isinstance(each, Make)]
+    decided = plan(job, cluster.snapshot(job, {}, {}), cluster.setup)
+    assert not [each for each in decided.actions if isinstance(each, CreateObject)]
     assert decided.status is not None
     assert decided.status.pre_flight is not None
     assert decided.status.pre_flight.state == "Passed"

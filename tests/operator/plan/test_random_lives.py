@@ -1,7 +1,7 @@
 """Random lives of two jobs on nodes that are few, full, tainted, lost and back again: they move, roll out, scale, hold,
 give back, restart and end, while the operator dies between any two writes and forgets what it had only in memory.
 
-What a plan may never ask for is checked where it is carried out (played_cluster.py), the rest after each step. Each
+What a plan may never ask for is checked where it is carried out (simulated_cluster.py), the rest after each step. Each
 life is a number: ``MUSTER_LIVES=20000 pytest tests/operator/plan/test_random_lives.py`` plays so many; a failure names
 its own.
 """
@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.made_jobs import make_job, template
-from tests.operator.plan.played_cluster import Died
-from tests.operator.plan.sick_cluster import GONE, NOT_READY, TAINTED, SickCluster
+from tests.operator.plan.faulty_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
+from tests.operator.plan.job_factory import make_job, template
+from tests.operator.plan.simulated_cluster import OperatorDied
 
 from muster_operator.job import names, pod_outcome, status
-from muster_operator.job.partition_api import Refusal
-from muster_operator.job.snapshot import Action, JobPod, Make, RemovePod, Seen, Setup
+from muster_operator.job.partition_api import PartitionRefusal
+from muster_operator.job.snapshot import Action, CreateObject, DeletePod, JobPod, JobSetup, Snapshot
 from muster_operator.job.types import (
     HealthPolicy,
     IPUJob,
@@ -43,39 +43,43 @@ WAKES = 3  # by its own writes, one after the other
 
 
 @dataclass
-class Crowded(SickCluster):
+class RandomCluster(FaultyCluster):
     """Nodes with room for ``slots`` pods each. A launcher starts once all of its workers have."""
 
     slots: int = 4
     moved_at: dict[str, list[float]] = field(default_factory=dict)
     wakes: int = 0
 
-    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> Seen:
-        found = super().seen(job, foreign, refusals)
-        return Seen(**{**vars(found), "room": self.room if found.room is not None else None})
+    def snapshot(
+        self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> Snapshot:
+        found = super().snapshot(job, foreign, refusals)
+        return Snapshot(**{**vars(found), "room": self.room if found.room is not None else None})
 
-    def act(self, uid: str, action: Action, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> bool:
+    def act(
+        self, uid: str, action: Action, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> bool:
         if (job := self.jobs.get(uid)) is None:
             return False
-        if isinstance(action, Make) and action.kind == "Pod":
+        if isinstance(action, CreateObject) and action.kind == "Pod":
             self._check_number(job, action)
-        if isinstance(action, RemovePod) and action.grace_s != 0:
+        if isinstance(action, DeletePod) and action.grace_s != 0:
             return self._ask_to_end(job, action)
         return super().act(uid, action, foreign, refusals)
 
-    def _check_rest(self, uid: str, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> None:
+    def _check_rest(self, uid: str, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]) -> None:
         """What the status says may be what the next step waited for: the write wakes the operator."""
         job = self.jobs.get(uid)
         if job is not None and self.wakes < WAKES:
-            wanted = plan(job, self.seen(job, foreign, refusals), self.setup).status
-            if wanted is not None and status.comes_first(job.status, wanted):
+            wanted = plan(job, self.snapshot(job, foreign, refusals), self.setup).status
+            if wanted is not None and status.is_written_first(job.status, wanted):
                 self.wakes += 1
                 self.turn(uid)
                 return
         self.wakes = 0
         super()._check_rest(uid, foreign, refusals)
 
-    def _ask_to_end(self, job: IPUJob, action: RemovePod) -> bool:
+    def _ask_to_end(self, job: IPUJob, action: DeletePod) -> bool:
         key = (job.metadata.namespace, action.name)
         pod = self.pods.get(key)
         if pod is None or pod.metadata.uid != action.uid or pod.metadata.deletion_timestamp:
@@ -84,10 +88,10 @@ class Crowded(SickCluster):
         self._wrote()
         return True
 
-    def _check_number(self, job: IPUJob, make: Make) -> None:
+    def _check_number(self, job: IPUJob, make: CreateObject) -> None:
         instance = make.body["metadata"]["labels"].get(names.INSTANCE)
         if instance is not None:
-            surge = 0 if has_launcher(job.spec) else rollout.bounds(job).surge
+            surge = 0 if has_launcher(job.spec) else rollout.rollout_limits(job).surge
             assert int(instance) < instances(job.spec) + surge, f"{make.name} was made beyond what is wanted"
 
     def _write_status(self, uid: str, written: Any) -> None:
@@ -146,8 +150,10 @@ class Crowded(SickCluster):
 class Life:
     def __init__(self, number: int) -> None:
         self.chance = random.Random(number)
-        setup = Setup(**HOLDS, moves_per_hour=self.chance.choice([1, 3]))
-        self.cluster = Crowded(setup=setup, room=self.chance.choice([2, 3, 4, 8]), slots=self.chance.choice([2, 3, 6]))
+        setup = JobSetup(**HOLDS, moves_per_hour=self.chance.choice([1, 3]))
+        self.cluster = RandomCluster(
+            setup=setup, room=self.chance.choice([2, 3, 4, 8]), slots=self.chance.choice([2, 3, 6])
+        )
         self.cluster.nodes = ("node-a", "node-b", "node-c", "node-d")[: self.chance.randint(2, 4)]
         self.uids = [self._submit(name) for name in ("one", "other")]
         self.played: list[str] = []
@@ -229,7 +235,7 @@ class Life:
             cluster.dies_at = cluster.writes + self.chance.randint(1, 4)
         try:
             cluster.turn(self.chance.choice(self.uids), dies_after=after)
-        except Died:
+        except OperatorDied:
             cluster.forget()
         cluster.dies_at = 0
 
@@ -358,7 +364,7 @@ class Life:
             assert found.restart_count <= (0 if policy.type == "Never" else policy.back_off_limit)
             true = {each.type for each in found.conditions if each.status == "True"}
             assert len(true - {"HealthDegraded"}) == bool(found.conditions), true
-            assert not (status.finished(found) and "HealthDegraded" in true)
+            assert not (status.is_finished(found) and "HealthDegraded" in true)
 
     def check_that_something_wakes(self, uid: str) -> None:
         """A job at rest that is not what it should be is looked at again: by time, when there is room, or because what
@@ -366,7 +372,7 @@ class Life:
         cluster = self.cluster
         if (job := cluster.jobs.get(uid)) is None:
             return
-        decided = plan(job, cluster.seen(job, {}, {}), cluster.setup)
+        decided = plan(job, cluster.snapshot(job, {}, {}), cluster.setup)
         if decided.again_s is not None or self._is_as_it_should_be(job):
             return
         pods = [pod for pod in cluster.pods.values() if pod.metadata.owner_references[0].uid == uid]
@@ -386,7 +392,7 @@ class Life:
     def _is_as_it_should_be(self, job: IPUJob) -> bool:
         if job.metadata.deletion_timestamp:
             return False
-        if status.finished(job.status) or not instances(job.spec) or self._has_stopped(job):
+        if status.is_finished(job.status) or not instances(job.spec) or self._has_stopped(job):
             return True
         pods = [pod for pod in self.cluster.pods.values() if pod.metadata.owner_references[0].uid == job.metadata.uid]
         return job.spec.suspend and not pods
@@ -401,7 +407,7 @@ class Life:
         pods = {key[1] for key in self.cluster.pods if key[1].startswith(f"{name}-")}
         entries = [entry for entry in self.cluster.tracker.values() if entry.job == uid]
         found = job.status
-        if status.finished(found) or self._has_stopped(job):
+        if status.is_finished(found) or self._has_stopped(job):
             return
         if job.spec.suspend:
             assert (pods, entries, found.launcher_status) == (set(), [], "Pending")

@@ -4,34 +4,34 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     decide,
     entries,
+    last_message,
     launcher,
-    line,
-    running,
+    running_snapshot,
     with_status,
     workers,
 )
-from tests.operator.plan.made_jobs import NOW, ended_container, make_job, make_pod
-from tests.operator.plan.played_cluster import Cluster
+from tests.operator.plan.job_factory import NOW, ended_container, make_job, make_pod
+from tests.operator.plan.simulated_cluster import SimulatedCluster
 
 from muster_kube.api import times
 from muster_operator.job import names, status
-from muster_operator.job.snapshot import Plan, RemovePod, Setup, TakePartitions, Tell
+from muster_operator.job.snapshot import DeletePod, JobPlan, JobSetup, RecordEvent, TakePartitions
 from muster_operator.job.types import IPUJob
 
 
-def ended(job: IPUJob, exit_code: int = 1, **launcher_status: Any) -> Plan:
+def ended(job: IPUJob, exit_code: int = 1, **launcher_status: Any) -> JobPlan:
     """With its launcher's end."""
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     phase = "Failed" if exit_code else "Succeeded"
     told = {"containerStatuses": [ended_container("main", exit_code)], **launcher_status}
     seen["pods"] |= launcher(job, phase, **told)
     return decide(job, **seen)
 
 
-def restarts(decided: Plan) -> bool:
+def restarts(decided: JobPlan) -> bool:
     assert decided.status is not None
     return decided.status.attempt == 1
 
@@ -45,7 +45,7 @@ def test_38_a_job_that_is_not_to_restart_fails(spec: dict[str, Any]) -> None:
     decided = ended(make_job(**spec))
     assert decided.status is not None
     assert (decided.status.launcher_status, decided.status.restart_count) == ("Failed", 0)
-    assert [type(each) for each in decided.actions] == [Tell]
+    assert [type(each) for each in decided.actions] == [RecordEvent]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_39_the_last_failure_is_the_jobs_and_the_limit_is_named() -> None:
     decided = ended(msgspec.structs.replace(job, status=before), 7)
     assert decided.status is not None
     assert (decided.status.launcher_status, decided.status.restart_count) == ("Failed", 3)
-    assert line(decided) == (
+    assert last_message(decided) == (
         "pod train-launcher on node node1 failed: container main ended with exit code 7; all its 3 restarts are used up"
     )
     assert decided.status.conditions[-1].reason == "BackoffLimitExceeded"
@@ -94,7 +94,7 @@ def test_41_exit_codes_choose(exit_code: int, codes: str | None, again: bool) ->
     decided = ended(job, exit_code)
     assert restarts(decided) is again
     if not again:
-        assert f"exit code {exit_code} does not restart it" in line(decided)
+        assert f"exit code {exit_code} does not restart it" in last_message(decided)
 
 
 def test_41_codes_of_init_containers_count() -> None:
@@ -115,11 +115,11 @@ def test_41_codes_of_init_containers_count() -> None:
 )
 def test_41_57_a_lost_worker_restarts_launcher_and_workers(told: dict[str, Any], again: bool) -> None:
     job = make_job(workers=2, **policy("ExitCode"))
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"]["train-worker-1"] = make_pod(job, "train-worker-1", "Failed", **told)
     decided = decide(job, **seen)
     assert restarts(decided) is again
-    assert "pod train-worker-1" in line(decided)
+    assert "pod train-worker-1" in last_message(decided)
 
 
 def test_43_clean_pod_policy_all_makes_every_type_act_as_never() -> None:
@@ -133,10 +133,10 @@ def test_42_the_new_attempt_is_in_the_status_before_anything_is_done() -> None:
     decided = ended(job, 137)
     after = decided.status
     assert after is not None
-    assert [type(each) for each in decided.actions] == [Tell]
+    assert [type(each) for each in decided.actions] == [RecordEvent]
     assert (after.attempt, after.restart_count, after.launcher_status) == (1, 1, "Pending")
-    assert status.is_true(after, status.RESTARTING)
-    assert status.comes_first(job.status, after)
+    assert status.has_condition(after, status.RESTARTING)
+    assert status.is_written_first(job.status, after)
     assert times.seconds(after.next_attempt_time or "") == NOW + 10
     said = "pod train-launcher on node node1 failed: container main ended with exit code 137 (SIGKILL)"
     assert after.last_message == f"restart 1 of 3 at 2023-11-14T22:13:30Z: {said}"
@@ -145,7 +145,7 @@ def test_42_the_new_attempt_is_in_the_status_before_anything_is_done() -> None:
 def restarting() -> tuple[IPUJob, dict[str, Any]]:
     """Its launcher has failed, its worker still runs."""
     job = make_job(**policy("OnFailure"))
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 1)])
     return with_status(job, decide(job, **seen)), seen
 
@@ -153,16 +153,16 @@ def restarting() -> tuple[IPUJob, dict[str, Any]]:
 def test_42_what_runs_goes_at_once_and_what_has_ended_may_be_read_until_the_next_attempt() -> None:
     job, seen = restarting()
     decided = decide(job, **seen)
-    assert [each for each in decided.actions if not isinstance(each, Tell)] == [
-        RemovePod("train-worker-0", "pod-train-worker-0")
+    assert [each for each in decided.actions if not isinstance(each, RecordEvent)] == [
+        DeletePod("train-worker-0", "pod-train-worker-0")
     ]
     assert decided.status is None
     assert decided.again_s == 10
     seen["pods"] = launcher(job, "Failed")
-    assert [type(each) for each in decide(job, **seen).actions] == [Tell], "waits"
+    assert [type(each) for each in decide(job, **seen).actions] == [RecordEvent], "waits"
     decided = decide(job, now=NOW + 10, **seen)
-    assert [each for each in decided.actions if not isinstance(each, Tell)] == [
-        RemovePod("train-launcher", "pod-train-launcher")
+    assert [each for each in decided.actions if not isinstance(each, RecordEvent)] == [
+        DeletePod("train-launcher", "pod-train-launcher")
     ]
 
 
@@ -174,7 +174,7 @@ def test_42_then_partitions_are_reset_then_pods_are_made() -> None:
     assert decided.actions == (TakePartitions((0,), attempt=1, size=4, gcds=1, together=True),)
     assert decided.status is not None
     assert decided.status.next_attempt_time is None
-    assert not status.is_true(decided.status, status.RESTARTING)
+    assert not status.has_condition(decided.status, status.RESTARTING)
     seen["entries"] = entries(job, 0, attempt=1)
     made = decide(with_status(job, decided), now=NOW + 10, **seen).actions
     assert {each.body["metadata"]["labels"][names.ATTEMPT] for each in made} == {"1"}  # type: ignore[union-attr]
@@ -209,7 +209,7 @@ def test_without_a_launcher_a_worker_that_failed_ends_its_instance() -> None:
 
 
 def test_a_storm_of_a_launcher_that_exits_at_once_ends() -> None:
-    cluster = Cluster(setup=Setup(restart_delay_s=0.0))
+    cluster = SimulatedCluster(setup=JobSetup(restart_delay_s=0.0))
     job = make_job(**policy("OnFailure", backOffLimit=1000))
     cluster.add(job)
     for _ in range(6000):
@@ -218,7 +218,7 @@ def test_a_storm_of_a_launcher_that_exits_at_once_ends() -> None:
         cluster.end_deletions()
         for key in list(cluster.pods):
             cluster.set_phase(key, "Failed" if key[1].endswith("-launcher") else "Running")
-        if status.finished(cluster.jobs[job.metadata.uid].status):
+        if status.is_finished(cluster.jobs[job.metadata.uid].status):
             break
     found = cluster.jobs[job.metadata.uid].status
     assert (found.launcher_status, found.restart_count) == ("Failed", 1000)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.operator.plan.made_jobs import make_job, template
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.job_factory import make_job, template
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job import names, status
 from muster_operator.job.types import INSTANCES_LIMIT, IPUJob, Strategy, Workers, instances
 from muster_operator.plan.phases import plan
-from muster_operator.plan.rollout import Bounds, Slot, bounds, rollout
+from muster_operator.plan.rollout import InstanceState, RolloutLimits, plan_rollout, rollout_limits
 from muster_operator.resources.template import digest
 
 
@@ -36,13 +36,13 @@ def of(job: IPUJob, version: int, kind: Strategy | None = None) -> Workers:
     return msgspec.structs.replace(job.spec.workers, template=pods, strategy=kind or job.spec.workers.strategy)
 
 
-class Service(Cluster):
+class ServiceCluster(SimulatedCluster):
     """At most ``broken``'s pods fail as soon as they run; the rest work."""
 
     broken: str = ""
 
     def step(self, uid: str) -> None:
-        with contextlib.suppress(Died):
+        with contextlib.suppress(OperatorDied):
             self.turn(uid)
         self.settle_partitions()
         self.end_deletions()
@@ -59,22 +59,26 @@ class Service(Cluster):
         """(at work, in all) after each step, until every pod is of the present template and nothing more happens."""
         seen = []
         for _ in range(steps):
-            before = (self.writes, self.jobs[uid].status)
+            before = self._moment(uid)
             self.step(uid)
             seen.append((self.at_work(), len(self.pods)))
-            if before == (self.writes, self.jobs[uid].status):
+            if before == self._moment(uid):
                 return seen
         raise AssertionError("it does not come to rest")
 
+    def _moment(self, uid: str) -> tuple[object, ...]:
+        """Pods and partitions, too: they go without a write of the operator's."""
+        return self.writes, self.jobs[uid].status, dict(self.pods), dict(self.tracker)
 
-def begin(job: IPUJob, **world: Any) -> tuple[Service, str]:
-    cluster = Service(room=64, **world)
+
+def begin(job: IPUJob, **world: Any) -> tuple[ServiceCluster, str]:
+    cluster = ServiceCluster(room=64, **world)
     cluster.add(job)
     cluster.until_done(job.metadata.uid)
     return cluster, job.metadata.uid
 
 
-def look(cluster: Cluster) -> tuple[object, ...]:
+def observe_pods(cluster: SimulatedCluster) -> tuple[object, ...]:
     [job] = cluster.jobs.values()
     said = job.status
     return (
@@ -86,18 +90,18 @@ def look(cluster: Cluster) -> tuple[object, ...]:
 
 
 def test_51_shares_are_of_instances_and_round_as_a_deployments() -> None:
-    assert bounds(make_job(launcher=False, instances=4)) == Bounds(1, 1)
-    assert bounds(make_job(launcher=False, instances=1)) == Bounds(1, 0)
-    assert bounds(service(5, "25%", "25%")) == Bounds(2, 1)
-    assert bounds(service(3, 0, "25%")) == Bounds(0, 1), "neither is none: else nothing could ever go"
-    assert bounds(service(3, 0, 9)) == Bounds(0, 3)
-    assert bounds(service(INSTANCES_LIMIT, 0, "1%")) == Bounds(0, 40)
+    assert rollout_limits(make_job(launcher=False, instances=4)) == RolloutLimits(1, 1)
+    assert rollout_limits(make_job(launcher=False, instances=1)) == RolloutLimits(1, 0)
+    assert rollout_limits(service(5, "25%", "25%")) == RolloutLimits(2, 1)
+    assert rollout_limits(service(3, 0, "25%")) == RolloutLimits(0, 1), "neither is none: else nothing could ever go"
+    assert rollout_limits(service(3, 0, 9)) == RolloutLimits(0, 3)
+    assert rollout_limits(service(INSTANCES_LIMIT, 0, "1%")) == RolloutLimits(0, 40)
 
 
 @pytest.mark.parametrize(("surge", "unavailable"), [(0, 1), (1, 0), (1, 1), (2, 0), (0, 4), ("50%", "25%")])
 def test_51_never_more_are_missing_or_more_than_the_bounds_say(surge: int | str, unavailable: int | str) -> None:
     cluster, uid = begin(service(4, surge, unavailable))
-    limits = bounds(cluster.jobs[uid])
+    limits = rollout_limits(cluster.jobs[uid])
     cluster.edit(uid, workers=of(cluster.jobs[uid], 2))
     seen = cluster.until_done(uid)
     assert min(at_work for at_work, _ in seen) >= 4 - limits.unavailable
@@ -115,7 +119,7 @@ def test_51_the_job_runs_throughout_and_says_how_far_it_is() -> None:
     said = set()
     for _ in range(40):
         cluster.step(uid)
-        assert status.is_true(cluster.jobs[uid].status, status.RUNNING)
+        assert status.has_condition(cluster.jobs[uid].status, status.RUNNING)
         assert cluster.jobs[uid].status.current_replicas >= 3
         said.add(cluster.jobs[uid].status.last_message)
     assert "rolling update: 3 of 4 instances are of the changed template" in said
@@ -157,7 +161,7 @@ def test_51_a_template_that_fails_stops_at_its_bounds_says_so_and_a_second_edit_
 
 def test_51_without_room_for_the_extra_one_nothing_goes_and_the_job_says_what_it_waits_for() -> None:
     job = service(2, 1, 0)
-    cluster = Service(room=2)
+    cluster = ServiceCluster(room=2)
     cluster.add(job)
     uid = job.metadata.uid
     cluster.until_done(uid)
@@ -183,7 +187,7 @@ def test_a_template_edited_back_replaces_only_what_had_changed() -> None:
     assert [name for name in sorted(after) if after[name] != before[name]] == ["train-worker-3"]
 
 
-def unlabelled(cluster: Service) -> None:
+def unlabelled(cluster: ServiceCluster) -> None:
     """As an operator left them that knew no such label."""
     for key, pod in cluster.pods.items():
         labels = {name: text for name, text in pod.metadata.labels.items() if name != names.TEMPLATE}
@@ -216,10 +220,10 @@ def test_a_crd_that_does_not_know_the_adopted_template_yet_makes_no_write_that_c
     job = service(2, 0, 1)
     cluster, uid = begin(job)
     unlabelled(cluster)
-    decided = plan(cluster.jobs[uid], cluster.seen(cluster.jobs[uid], {}, {}), cluster.setup)
+    decided = plan(cluster.jobs[uid], cluster.snapshot(cluster.jobs[uid], {}, {}), cluster.setup)
     assert decided.status is not None
     assert msgspec.structs.replace(decided.status, adopted_template="") == cluster.jobs[uid].status
-    assert not status.comes_first(cluster.jobs[uid].status, decided.status), "nothing waits for it"
+    assert not status.is_written_first(cluster.jobs[uid].status, decided.status), "nothing waits for it"
 
 
 def test_an_instance_that_has_succeeded_is_not_repeated() -> None:
@@ -263,7 +267,7 @@ def test_51_59_a_rollout_ends_the_same_wherever_the_operator_ends(kind: Strategy
                 cluster.edit(uid, job_instances=second)
             if number == 5:
                 cluster.edit(uid, workers=of(job, 3, kind))
-        return look(cluster)[0], cluster.writes - begun
+        return observe_pods(cluster)[0], cluster.writes - begun
 
     def without_attempts(found: object) -> object:
         """How many attempts it took depends on how far the first edit had come."""
@@ -278,11 +282,11 @@ def test_51_59_a_rollout_ends_the_same_wherever_the_operator_ends(kind: Strategy
 
 
 def test_the_highest_goes_first_and_what_does_not_work_before_it() -> None:
-    slots = [Slot(0, True, False), Slot(1, True, True), Slot(2, True, True)]
-    assert rollout(slots, [], Bounds(0, 1)).replace == {0}
-    assert rollout(slots, [], Bounds(0, 2)).replace == {0, 2}
-    assert rollout(slots, [], Bounds(1, 0)).replace == set()
-    assert rollout([Slot(0, False, False), *slots[1:]], [], Bounds(0, 1)).replace == set()
+    slots = [InstanceState(0, True, False), InstanceState(1, True, True), InstanceState(2, True, True)]
+    assert plan_rollout(slots, [], RolloutLimits(0, 1)).replace == {0}
+    assert plan_rollout(slots, [], RolloutLimits(0, 2)).replace == {0, 2}
+    assert plan_rollout(slots, [], RolloutLimits(1, 0)).replace == set()
+    assert plan_rollout([InstanceState(0, False, False), *slots[1:]], [], RolloutLimits(0, 1)).replace == set()
 
 
 class Rollouts(RuleBasedStateMachine):
@@ -328,12 +332,12 @@ class Rollouts(RuleBasedStateMachine):
 
     def _turn(self, dies_after: int | None) -> None:
         before, wanted = self._whole(), instances(self.job.spec)
-        with contextlib.suppress(Died):
+        with contextlib.suppress(OperatorDied):
             self.cluster.turn(self.uid, dies_after=dies_after)
         strategy_now = self.job.spec.workers.strategy
         assert isinstance(strategy_now, Strategy)
-        if strategy_now.type == "RollingUpdate" and not status.is_true(self.job.status, status.RESTARTING):
-            least = min(before, wanted - bounds(self.job).unavailable)
+        if strategy_now.type == "RollingUpdate" and not status.has_condition(self.job.status, status.RESTARTING):
+            least = min(before, wanted - rollout_limits(self.job).unavailable)
             assert self._whole() >= least, "more were taken down than may be missing"
 
     @rule()
@@ -352,7 +356,7 @@ class Rollouts(RuleBasedStateMachine):
     @invariant()
     def it_has_not_ended(self) -> None:
         if hasattr(self, "cluster"):
-            assert not status.finished(self.job.status)
+            assert not status.is_finished(self.job.status)
 
     def teardown(self) -> None:
         if not hasattr(self, "cluster"):

@@ -3,41 +3,41 @@
 from typing import Any
 
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     actions_but_events,
     decide,
     entries,
-    line,
-    running,
-    standing,
+    last_message,
+    printed_columns,
+    running_snapshot,
 )
-from tests.operator.plan.made_jobs import (
+from tests.operator.plan.job_factory import (
     make_job,
     make_pod,
     partition_of,
     template,
 )
 
-from muster_operator.job.partition_api import Refusal
+from muster_operator.job.partition_api import PartitionRefusal
 from muster_operator.job.snapshot import (
+    DeletePod,
     FreePartition,
-    Placeable,
-    RemovePod,
+    NodeCapacity,
+    RecordEvent,
     TakePartitions,
-    Tell,
 )
 
 
 def test_48_the_highest_go_first_and_partitions_after_their_pods() -> None:
     job = make_job(instances=1, launcher=False)
-    seen = running(job, *["Running"] * 12)
+    seen = running_snapshot(job, *["Running"] * 12)
     assert decide(job, **seen).actions == tuple(
-        RemovePod(f"train-worker-{number}", f"pod-train-worker-{number}") for number in range(11, 0, -1)
+        DeletePod(f"train-worker-{number}", f"pod-train-worker-{number}") for number in range(11, 0, -1)
     )
     for number in range(2, 12):
         del seen["pods"][f"train-worker-{number}"]
     assert decide(job, **seen).actions == (
-        RemovePod("train-worker-1", "pod-train-worker-1"),
+        DeletePod("train-worker-1", "pod-train-worker-1"),
         *(FreePartition(f"p-train-default-{number}") for number in (10, 11, *range(2, 10))),
     )
 
@@ -45,38 +45,40 @@ def test_48_the_highest_go_first_and_partitions_after_their_pods() -> None:
 def test_the_scale_transcript_in_what_kubectl_prints() -> None:
     """data/ipu/kubectl_scale_transcript.txt, row by row."""
     job = make_job("job-inference-1", launcher=False, instances=1, ipus=1)
-    seen = running(job, "Running")
-    assert standing(decide(job, **seen)) == ("Running", 1, 1, "Successfully reconciled IPUJob")
+    seen = running_snapshot(job, "Running")
+    assert printed_columns(decide(job, **seen)) == ("Running", 1, 1, "Successfully reconciled IPUJob")
     job = make_job("job-inference-1", launcher=False, instances=2, ipus=1)
-    seen = running(job, "Running", "Pending")
-    assert standing(decide(job, **seen)) == ("Running", 2, 2, "Successfully reconciled IPUJob")
+    seen = running_snapshot(job, "Running", "Pending")
+    assert printed_columns(decide(job, **seen)) == ("Running", 2, 2, "Successfully reconciled IPUJob")
     job = make_job("job-inference-1", launcher=False, instances=4, ipus=1)
-    seen = running(job, "Running", "Running")
-    assert standing(decide(job, **seen)) == ("Pending", 2, 4, "partition not ready yet!partition not ready yet!")
-    seen = running(job, "Running", "Running", "Pending")
-    assert standing(decide(job, **seen)) == ("Pending", 3, 4, "partition not ready yet!")
-    seen = running(job, "Running", "Running", "Running", "Pending")
-    assert standing(decide(job, **seen)) == ("Running", 4, 4, "Successfully reconciled IPUJob")
+    seen = running_snapshot(job, "Running", "Running")
+    assert printed_columns(decide(job, **seen)) == ("Pending", 2, 4, "partition not ready yet!partition not ready yet!")
+    seen = running_snapshot(job, "Running", "Running", "Pending")
+    assert printed_columns(decide(job, **seen)) == ("Pending", 3, 4, "partition not ready yet!")
+    seen = running_snapshot(job, "Running", "Running", "Running", "Pending")
+    assert printed_columns(decide(job, **seen)) == ("Running", 4, 4, "Successfully reconciled IPUJob")
 
 
 def test_many_waiting_instances_are_counted() -> None:
     decided = decide(make_job(instances=9, launcher=False))
-    assert line(decided) == "partition not ready yet! (9 of 9 instances)"
+    assert last_message(decided) == "partition not ready yet! (9 of 9 instances)"
 
 
 def test_a_job_of_no_instances_waits_for_some() -> None:
     job = make_job(instances=0, launcher=False)
     decided = decide(job)
     assert actions_but_events(decided) == ()
-    assert standing(decided) == ("Pending", 0, 0, "waits for jobInstances to be more than 0")
+    assert printed_columns(decided) == ("Pending", 0, 0, "waits for jobInstances to be more than 0")
 
 
 def test_the_proxys_words_are_shown() -> None:
     job = make_job(instances=2, launcher=False)
-    refusal = Refusal(why="NoRoom", message="no aligned block of 4 IPUs is free")
+    refusal = PartitionRefusal(why="NoRoom", message="no aligned block of 4 IPUs is free")
     refusals = {partition_of(job, number): refusal for number in (0, 1)}
     decided = decide(job, refusals=refusals)
-    assert line(decided) == ("partition not ready yet!partition not ready yet! no aligned block of 4 IPUs is free")
+    assert last_message(decided) == (
+        "partition not ready yet!partition not ready yet! no aligned block of 4 IPUs is free"
+    )
     assert decided.waits_for_room
     assert isinstance(decided.actions[0], TakePartitions), "when to ask again is not its business"
 
@@ -84,51 +86,54 @@ def test_the_proxys_words_are_shown() -> None:
 def test_what_vipu_says_of_a_partition_is_shown() -> None:
     job = make_job()
     decided = decide(job, entries=entries(job, 0, state="creating", message="ERROR: link training"))
-    assert line(decided) == "partition not ready yet! p-train-default-0: ERROR: link training"
+    assert last_message(decided) == "partition not ready yet! p-train-default-0: ERROR: link training"
 
 
 @pytest.mark.parametrize(
     ("places", "said"),
     [
-        (Placeable(3, 0), "waits for a healthy node: 3 nodes match, 3 tainted by muster.dev/faulty"),
-        (Placeable(1, 0), "waits for a healthy node: 1 node matches, 1 tainted by muster.dev/faulty"),
-        (Placeable(0, 0), "waits for a node: none matches that is Ready and schedulable"),
+        (NodeCapacity(3, 0), "waits for a healthy node: 3 nodes match, 3 tainted by muster.dev/faulty"),
+        (NodeCapacity(1, 0), "waits for a healthy node: 1 node matches, 1 tainted by muster.dev/faulty"),
+        (NodeCapacity(0, 0), "waits for a node: none matches that is Ready and schedulable"),
     ],
 )
-def test_no_partition_is_taken_without_a_healthy_node(places: Placeable, said: str) -> None:
-    decided = decide(make_job(), placeable=places)
-    assert decided.actions == (Tell("Warning", "NoHealthyNode", said),)
-    assert standing(decided) == ("Pending", 0, 1, said)
+def test_no_partition_is_taken_without_a_healthy_node(places: NodeCapacity, said: str) -> None:
+    decided = decide(make_job(), node_capacity=places)
+    assert decided.actions == (RecordEvent("Warning", "NoHealthyNode", said),)
+    assert printed_columns(decided) == ("Pending", 0, 1, said)
     assert decided.waits_for_room
 
 
 def test_a_partition_that_was_asked_for_is_waited_for_whatever_the_nodes() -> None:
     job = make_job()
-    decided = decide(job, placeable=Placeable(1, 0), entries=entries(job, 0, state="creating"))
-    assert line(decided) == "partition not ready yet!"
+    decided = decide(job, node_capacity=NodeCapacity(1, 0), entries=entries(job, 0, state="creating"))
+    assert last_message(decided) == "partition not ready yet!"
 
 
 def test_one_healthy_node_is_enough_for_several_workers() -> None:
-    assert isinstance(decide(make_job(workers=4), placeable=Placeable(1, 1)).actions[0], TakePartitions)
+    assert isinstance(decide(make_job(workers=4), node_capacity=NodeCapacity(1, 1)).actions[0], TakePartitions)
 
 
 def test_a_job_that_tolerates_faulty_nodes_takes_its_partition() -> None:
     job = make_job(healthPolicy={"tolerateFaulty": True})
-    assert isinstance(decide(job, placeable=Placeable(1, 0)).actions[0], TakePartitions)
-    assert not actions_but_events(decide(job, placeable=Placeable(0, 0)))
+    assert isinstance(decide(job, node_capacity=NodeCapacity(1, 0)).actions[0], TakePartitions)
+    assert not actions_but_events(decide(job, node_capacity=NodeCapacity(0, 0)))
 
 
 def test_a_running_job_does_not_wait_for_nodes() -> None:
     job = make_job()
-    assert standing(decide(job, placeable=Placeable(1, 0), **running(job, "Running")))[0] == "Running"
+    assert (
+        printed_columns(decide(job, node_capacity=NodeCapacity(1, 0), **running_snapshot(job, "Running")))[0]
+        == "Running"
+    )
 
 
 def test_25_a_node_selector_that_excludes_the_partition_is_told_of() -> None:
     job = make_job(launcher=False, pods=template(nodeSelector={"ipunode": "node2"}))
     decided = decide(job, entries=entries(job, 0))
     said = "nodeSelector of workers.template has ipunode=node2; its partition is reached from ipunode=node1 only"
-    assert decided.actions == (Tell("Warning", "NodeSelectorConflict", said),)
-    assert standing(decided) == ("Pending", 0, 1, said)
+    assert decided.actions == (RecordEvent("Warning", "NodeSelectorConflict", said),)
+    assert printed_columns(decided) == ("Pending", 0, 1, said)
 
 
 @pytest.mark.parametrize(
@@ -171,4 +176,4 @@ def test_25_a_node_selector_that_excludes_the_partition_is_told_of() -> None:
 def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], said: str) -> None:
     job = make_job(launcher=False)
     pods = {"train-worker-0": make_pod(job, "train-worker-0", "Pending", **status)}
-    assert standing(decide(job, entries=entries(job, 0), pods=pods)) == ("Pending", 1, 1, said)
+    assert printed_columns(decide(job, entries=entries(job, 0), pods=pods)) == ("Pending", 1, 1, said)

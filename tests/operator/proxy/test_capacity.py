@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
-from muster_operator.job.partition_api import Entry, Query, Refusal
+from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal
 from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.quarantine.quarantined_blocks import IpuLayout, find_quarantined_blocks
 from muster_operator.proxy.quarantine.quarantined_ipus import parse_quarantine_map
@@ -32,10 +32,10 @@ async def test_53_aligned_free_blocks_are_counted() -> None:
     proxy = await world.start()
     asked = build_request(size=4)
     await proxy.intents.request(partition_name(asked), asked)
-    assert await proxy.capacity.count_partitions(2) == Query(True, 14, "")
-    assert await proxy.capacity.count_partitions(64) == Query(True, 0, "")
-    assert await proxy.capacity.count_partitions(16) == Query(True, 1, "")
-    assert await proxy.capacity.count_partitions(1) == Query(True, 28, "")
+    assert await proxy.capacity.count_partitions(2) == PartitionCapacity(True, 14, "")
+    assert await proxy.capacity.count_partitions(64) == PartitionCapacity(True, 0, "")
+    assert await proxy.capacity.count_partitions(16) == PartitionCapacity(True, 1, "")
+    assert await proxy.capacity.count_partitions(1) == PartitionCapacity(True, 28, "")
     await world.kill()
 
 
@@ -45,10 +45,10 @@ async def test_quarantined_ipus_are_left_out(knows_ipus: bool) -> None:
     proxy = await world.start(quarantined(Ipu("10.1.1.3", 0), Ipu("10.1.1.3", 1), Ipu("10.1.1.8", 3)))
     assert (await proxy.capacity.count_ipus())["total"] == {"used": 0, "available": 29}
     for size, number in ((1, 29), (2, 14), (4, 6), (32, 0)):
-        assert await proxy.capacity.count_partitions(size) == Query(True, number, "")
+        assert await proxy.capacity.count_partitions(size) == PartitionCapacity(True, number, "")
     asked = build_request(size=32)
     refused = await proxy.intents.request(partition_name(asked), asked)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.message == "v0:8090: 1 free blocks of 32 IPUs, 1 of them with quarantined IPUs"
     assert world.vipus[0].calls == []
     await world.kill()
@@ -71,7 +71,7 @@ async def test_a_partition_that_falls_on_one_is_parked_and_made_elsewhere(knows_
         await proxy.intents.request(partition_name(w), w)
         for w in (asked, build_request(instance=1, size=2), build_request(instance=2, size=2))
     ]
-    assert all(isinstance(each, Entry) and each.state == "active" for each in taken)
+    assert all(isinstance(each, PartitionEntry) and each.state == "active" for each in taken)
     await world.wait_idle()
     [parked] = [name for name in world.vipus[0].held if name.startswith("p-muster-parked-")]
     assert list(world.vipus[0].held[parked].ipus) == [2], "as small as it can be"
@@ -107,7 +107,7 @@ async def test_parking_is_bounded() -> None:
     proxy = await world.start(quarantined(Ipu("10.1.1.1", 0), Ipu("10.1.1.2", 0)), limits=PartitionLimits(parked=1))
     asked = build_request()
     refused = await proxy.intents.request(partition_name(asked), asked)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "NoRoom"
     assert "quarantined" in refused.message
     await world.wait_idle()

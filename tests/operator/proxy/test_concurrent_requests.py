@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.operator.proxy.world import World, build_request, partition_name
 
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 
 ASKED = build_request()
 
@@ -42,13 +42,13 @@ async def test_both_get_the_one_partition_and_no_room_is_kept_for_another(call: 
     first = asyncio.create_task(proxy.intents.request(partition_name(ASKED), ASKED))
     await held.is_held.wait()
     second = await proxy.intents.request(partition_name(ASKED), ASKED)
-    assert isinstance(second, Entry)
+    assert isinstance(second, PartitionEntry)
     await world.wait_idle()
     held.let_go.set()
     assert await first == second
     other = build_request("uid-2", name="other")
     taken = await proxy.intents.request(partition_name(other), other)
-    assert isinstance(taken, Entry), "the other half is free"
+    assert isinstance(taken, PartitionEntry), "the other half is free"
     await world.wait_idle()
     world.assert_they_agree()
     await world.kill()

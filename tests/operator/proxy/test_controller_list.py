@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
-from muster_operator.job.partition_api import Entry, Query, Refusal
+from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal
 from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint, parse_address, parse_controller_list
 from muster_operator.proxy.controllers.registry import ControllerRegistry
@@ -81,7 +81,7 @@ async def test_55_they_are_tried_in_order_until_one_has_room() -> None:
     for instance in range(3):
         asked = build_request(instance=instance)
         taken = await proxy.intents.request(partition_name(asked), asked)
-        assert isinstance(taken, Entry)
+        assert isinstance(taken, PartitionEntry)
         got.append((taken.controller, taken.selector))
     assert got == [("v0:8090", "rack=v0"), ("v1:8090", "rack=v1"), ("v1:8090", "rack=v1")]
     world.assert_they_agree()
@@ -100,11 +100,11 @@ async def test_55_no_room_that_shows_only_at_the_creation_goes_to_the_next() -> 
     first.inner.clocked_fleet.create("theirs", 4, 1)
     asked = build_request()
     taken = await proxy.intents.request(partition_name(asked), asked)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     assert (taken.state, taken.controller) == ("active", "v1:8090")
     other = build_request(instance=1)
     refused = await proxy.intents.request(partition_name(other), other)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "NoRoom"
     assert set(world.api.data) == {partition_name(asked)}
     await world.kill()
@@ -116,13 +116,15 @@ async def test_55_one_that_is_down_is_passed_over_and_named() -> None:
     world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     asked = build_request(size=16, gcds=1)
     taken = await proxy.intents.request(partition_name(asked), asked)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     assert taken.controller == "v1:8090"
-    assert await proxy.capacity.count_partitions(2) == Query(True, 0, "v0:8090: no answer")
+    assert await proxy.capacity.count_partitions(2) == PartitionCapacity(True, 0, "v0:8090: no answer")
     world.vipus[1].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
-    assert await proxy.capacity.count_partitions(2) == Query(False, 0, "v0:8090: no answer; v1:8090: no answer")
+    assert await proxy.capacity.count_partitions(2) == PartitionCapacity(
+        False, 0, "v0:8090: no answer; v1:8090: no answer"
+    )
     other = build_request(instance=1)
-    assert await proxy.intents.request(partition_name(other), other) == Refusal(
+    assert await proxy.intents.request(partition_name(other), other) == PartitionRefusal(
         why="Unreachable", message="v0:8090: no answer; v1:8090: no answer"
     )
     await world.kill()
@@ -137,7 +139,7 @@ async def test_56_a_removed_controllers_live_partition_is_still_let_go() -> None
     listing.apply("v1:8090:rack=v1", "test")
     other = build_request(instance=1)
     taken = await proxy.intents.request(partition_name(other), other)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     assert taken.controller == "v1:8090"
     assert await proxy.intents.release(partition_name(asked), asked.job) is None
     assert world.vipus[0].held == {}
@@ -193,12 +195,12 @@ async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
 
     slow.inner.find_partition = never  # type: ignore[method-assign,assignment]
     under_way = await proxy.intents.release(partition_name(first), first.job)
-    assert isinstance(under_way, Entry)
+    assert isinstance(under_way, PartitionEntry)
     assert under_way.state == "deleting"
     assert asked.is_set()
     ControllerListSource(proxy.controllers).apply("v1:8090:rack=v1", "test")
     other = build_request("uid-2", name="b")
     taken = await proxy.intents.request(partition_name(other), other)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     slow.inner.find_partition = real  # type: ignore[method-assign]
     await world.kill()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Ipu
 from muster_operator.vipu.simulator.fleet import InjectedFaults
@@ -97,7 +97,7 @@ async def _interrupted(scene: str, at: int) -> bool:
         assert answer is None
         assert held == set()
     else:
-        assert isinstance(answer, Entry)
+        assert isinstance(answer, PartitionEntry)
         assert answer.state == "active"
         assert NAME in held
         resets = world.vipus[0].calls.count(("reset", NAME))
@@ -163,7 +163,7 @@ async def test_33_another_release_picks_up_the_tracker_and_touches_nothing() -> 
     proxy = await world.start()
     await world.wait_idle()
     taken = await proxy.intents.request(NAME, ASKED)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     assert taken.state == "active"
     assert (world.api.writes, world.vipus[0].calls) == (writes, calls)
     world.assert_they_agree()
@@ -263,7 +263,7 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
     for index, last in wanted.items():
         asked = msgspec.structs.replace(wishes[index], attempt=last)
         answer = await world.proxy.intents.request(partition_name(asked), asked)
-        assert isinstance(answer, Entry), answer
+        assert isinstance(answer, PartitionEntry), answer
         assert (answer.state, answer.job) == ("active", asked.job)
     for asked in [each for index, each in enumerate(wishes) if index not in wanted]:
         assert await world.proxy.intents.release(partition_name(asked), asked.job) is None

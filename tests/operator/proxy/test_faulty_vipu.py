@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, build_request, partition_name, quarantined
 
 from muster_operator.job.names import PARKED_PREFIX
-from muster_operator.job.partition_api import Entry, Query, Refusal
+from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal
 from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.vipu.controller import Ipu, NoRoom, VipuError, VipuPartition, VipuUnreachable
 from muster_operator.vipu.simulator.fleet import InjectedFaults
@@ -61,7 +61,7 @@ async def test_35_let_go_before_a_creation_that_happens_later_leaves_nothing() -
     taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "V-IPU is asked")
     left = await proxy.intents.release(NAME, ASKED.job)
-    assert isinstance(left, Entry)
+    assert isinstance(left, PartitionEntry)
     assert left.state == "deleting"
     await _wait_looked_for(world, NAME)
     await late.happens()
@@ -76,7 +76,7 @@ async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> 
     proxy = await world.start(timeouts=RequestTimeouts(FAR_S, FAR_S), intervals=NEVER_LATE)
     late = _LateCreations(world.vipus[0], NAME, then=NoRoom("no room"))
     refused = await proxy.intents.request(NAME, ASKED)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "NoRoom"
     await _wait_looked_for(world, NAME)
     await late.happens()
@@ -89,7 +89,7 @@ async def test_what_is_never_made_after_all_is_forgotten() -> None:
     world = World(8)
     proxy = await world.start()
     late = _LateCreations(world.vipus[0], NAME, then=NoRoom("no room"))
-    assert isinstance(await proxy.intents.request(NAME, ASKED), Refusal)
+    assert isinstance(await proxy.intents.request(NAME, ASKED), PartitionRefusal)
     await world.wait_idle()
     assert (world.api.data, world.vipus[0].held, len(late.kept)) == ({}, {}, 1)
     await world.kill()
@@ -103,7 +103,7 @@ async def test_a_parked_one_that_is_made_later_is_found_and_kept() -> None:
     taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
     await world.until(lambda: bool(late.kept), "one is to be parked")
     park = late.kept[0][0]
-    assert isinstance(await proxy.intents.release(NAME, ASKED.job), Entry | None)
+    assert isinstance(await proxy.intents.release(NAME, ASKED.job), PartitionEntry | None)
     await _wait_looked_for(world, park)
     await late.happens()
     await world.until(lambda: '"active"' in world.api.data.get(park, ""), "it is parked")
@@ -152,10 +152,10 @@ async def test_53_one_controller_that_does_not_answer_in_time_leaves_the_others_
 
     hung.count_free_blocks = hung.list_partitions = hung.find_partition = never  # type: ignore[method-assign,assignment]
     query, stats = await asyncio.gather(proxy.capacity.count_partitions(4), proxy.capacity.count_ipus())
-    assert query == Query(True, 2, "v0:8090: no answer within 2.5 s")
+    assert query == PartitionCapacity(True, 2, "v0:8090: no answer within 2.5 s")
     assert stats["total"] == {"used": 0, "available": 8}
     taken = await proxy.intents.request(NAME, ASKED)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     assert taken.controller == "v1:8090"
     await world.kill()
 
@@ -169,7 +169,7 @@ async def test_one_that_is_made_otherwise_than_asked_for_is_told_and_made_anew_a
     real = vipu.create
     vipu.create = lambda name, size, _gcds: real(name, size, 1)  # type: ignore[method-assign,assignment]
     asked = build_request(size=2, gcds=2)
-    assert isinstance(await proxy.intents.request(NAME, asked), Entry)
+    assert isinstance(await proxy.intents.request(NAME, asked), PartitionEntry)
     told = "it made 2 IPUs in 1 GCDs, asked for 2 in 2"
     await world.until(lambda: told in world.api.data[NAME], "the reason")
     # once more at once, as the reason is news

@@ -8,7 +8,7 @@ import pytest
 from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
 from muster_operator.job.names import PARKED_PREFIX, is_parked
-from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.partitions import park_resize
 from muster_operator.vipu.controller import Ipu, NoRoom
 from muster_operator.vipu.simulator import fleet as simulated_fleet
@@ -54,7 +54,7 @@ async def test_one_bad_ipu_under_a_large_partition_keeps_no_other_from_work(
     proxy = await world.start(quarantined(*map(ipu, bad)))
     asked = build_request(size=size)
     taken = await proxy.intents.request(partition_name(asked), asked)
-    assert isinstance(taken, Entry)
+    assert isinstance(taken, PartitionEntry)
     await world.wait_idle()
     assert parks(world) == expected
     world.assert_they_agree()
@@ -78,7 +78,7 @@ async def test_jobs_come_while_v_ipu_chooses_as_it_likes_and_none_is_left_on_a_b
     for number in range(6):
         asked = build_request(f"uid-{number}", name=f"j{number}", size=rng.choice([1, 2, 4, 8]))
         taken = await proxy.intents.request(partition_name(asked), asked)
-        if isinstance(taken, Refusal):
+        if isinstance(taken, PartitionRefusal):
             assert taken.why == "NoRoom"
     await world.wait_idle()
     world.assert_they_agree()
@@ -107,13 +107,13 @@ async def test_where_no_smaller_one_can_be_made_it_is_given_up_and_nothing_is_le
     vipu.create = create  # type: ignore[method-assign]
     proxy = await world.start(quarantined(ipu(1)))
     asked = build_request(size=4)
-    assert isinstance(await proxy.intents.request(partition_name(asked), asked), Entry)
+    assert isinstance(await proxy.intents.request(partition_name(asked), asked), PartitionEntry)
     await world.wait_idle()
     world.assert_they_agree()
     assert parks(world) == []
     assert (await proxy.capacity.count_ipus())["total"]["available"] == 11
     other = build_request("uid-2", name="other", size=4)
-    assert isinstance(await proxy.intents.request(partition_name(other), other), Entry)
+    assert isinstance(await proxy.intents.request(partition_name(other), other), PartitionEntry)
     await world.wait_idle()
     assert parks(world) == [[0, 1, 2, 3]], "it is not tried again"
     await world.kill()
@@ -136,13 +136,13 @@ async def test_a_park_that_v_ipu_never_gets_rid_of_keeps_nobody_waiting_for_ever
     vipu.remove = remove  # type: ignore[method-assign]
     proxy = await world.start(quarantined(ipu(1)))
     asked = build_request(size=4)
-    assert isinstance(await proxy.intents.request(partition_name(asked), asked), Entry)
+    assert isinstance(await proxy.intents.request(partition_name(asked), asked), PartitionEntry)
     other = build_request("uid-2", name="other", size=4)
     async with asyncio.timeout(20.0):
         await is_asked.wait()
         while True:
             taken = await proxy.intents.request(partition_name(other), other)
-            if isinstance(taken, Entry) and taken.state == "active":
+            if isinstance(taken, PartitionEntry) and taken.state == "active":
                 break
     is_stuck = False
     await world.wait_idle()

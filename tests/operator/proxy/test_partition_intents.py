@@ -7,7 +7,7 @@ import pytest
 from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
 from muster_operator.job.names import partition
-from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.proxy.tracker.decisions import create_entry
 from muster_operator.proxy.tracker.entries import format_entry
@@ -20,7 +20,7 @@ async def test_29_each_instance_has_a_partition_of_its_own_and_its_workers_are_g
     for instance in range(2):
         asked = build_request(instance=instance, size=8, gcds=2)
         taken = await proxy.intents.request(partition_name(asked), asked)
-        assert isinstance(taken, Entry)
+        assert isinstance(taken, PartitionEntry)
         assert taken.state == "active"
         assert (taken.controller, taken.selector) == ("v0:8090", "rack=v0")
     assert {n: (h.size, h.gcds) for n, h in world.vipus[0].held.items()} == {
@@ -35,7 +35,7 @@ async def test_29_names_that_would_collide_are_told_apart() -> None:
     proxy = await world.start()
     one, other = build_request("uid-1", name="a-b", namespace="c"), build_request("uid-2", name="a", namespace="b-c")
     for asked in (one, other):
-        assert isinstance(await proxy.intents.request(partition_name(asked), asked), Entry)
+        assert isinstance(await proxy.intents.request(partition_name(asked), asked), PartitionEntry)
     assert len(world.vipus[0].held) == 2
     await world.kill()
 
@@ -65,11 +65,11 @@ async def test_30_a_higher_attempt_resets_once() -> None:
     again = msgspec.structs.replace(asked, attempt=1)
     for _ in range(2):
         taken = await proxy.intents.request(partition_name(asked), again)
-        assert isinstance(taken, Entry)
+        assert isinstance(taken, PartitionEntry)
         assert (taken.state, taken.attempt, taken.reset) == ("active", 1, False)
     assert world.vipus[0].calls == [("create", partition_name(asked)), ("reset", partition_name(asked))]
     old = await proxy.intents.request(partition_name(asked), asked)
-    assert isinstance(old, Refusal)
+    assert isinstance(old, PartitionRefusal)
     assert old.why == "OldAttempt"
     await world.kill()
 
@@ -85,7 +85,7 @@ async def test_30_another_job_is_refused_and_nothing_changes() -> None:
         await proxy.intents.request(partition_name(asked), theirs),
         await proxy.intents.release(partition_name(asked), "uid-2"),
     ):
-        assert isinstance(answer, Refusal)
+        assert isinstance(answer, PartitionRefusal)
         assert answer.why == "NotOurs"
     assert (world.vipus[0].calls, world.api.data) == (calls, data)
     await world.kill()
@@ -98,7 +98,7 @@ async def test_a_higher_attempt_of_another_size_makes_it_anew() -> None:
     await proxy.intents.request(partition_name(asked), asked)
     other = msgspec.structs.replace(asked, size=8)
     refused = await proxy.intents.request(partition_name(asked), other)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Invalid"
     await proxy.intents.request(partition_name(asked), msgspec.structs.replace(other, attempt=1))
     assert world.vipus[0].held[partition_name(asked)].size == 8
@@ -125,7 +125,7 @@ async def test_34_v_ipu_is_down_and_the_entry_says_so_until_it_is_back() -> None
     await proxy.intents.request(partition_name(asked), asked)
     world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     left = await proxy.intents.release(partition_name(asked), asked.job)
-    assert isinstance(left, Entry)
+    assert isinstance(left, PartitionEntry)
     assert left.state == "deleting"
     await world.until(lambda: "v0:8090: no answer" in world.api.data[partition_name(asked)], "the reason")
     written = world.api.writes
@@ -144,7 +144,7 @@ async def test_35_let_go_while_it_is_being_made_leaves_nothing() -> None:
     await world.until(lambda: partition_name(asked) in world.vipus[0].held, "it is being made")
     assert await proxy.intents.release(partition_name(asked), asked.job) is None
     refused = await making
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     await world.wait_idle()
     assert (world.api.data, world.vipus[0].held) == ({}, {})
     await world.kill()
@@ -167,7 +167,7 @@ async def test_many_intents_go_together_in_few_writes() -> None:
     proxy = await world.start()
     wishes = [build_request(f"uid-{i}", name=f"job{i}", size=1) for i in range(40)]
     taken = await asyncio.gather(*(proxy.intents.request(partition_name(each), each) for each in wishes))
-    assert all(isinstance(each, Entry) and each.state == "active" for each in taken)
+    assert all(isinstance(each, PartitionEntry) and each.state == "active" for each in taken)
     assert world.api.writes < 40, "40 partitions are 80 changes"
     world.assert_they_agree()
     await world.kill()
@@ -180,7 +180,7 @@ async def test_no_room_is_told_and_costs_no_write() -> None:
     written = world.api.writes
     asked = build_request(size=16)
     refused = await proxy.intents.request(partition_name(asked), asked)
-    assert refused == Refusal(why="NoRoom", message="v0:8090: 0 free blocks of 16 IPUs")
+    assert refused == PartitionRefusal(why="NoRoom", message="v0:8090: 0 free blocks of 16 IPUs")
     assert world.api.writes == written
     await world.kill()
 
@@ -190,7 +190,7 @@ async def test_two_at_once_for_the_last_room_are_one_taken_and_one_refused() -> 
     proxy = await world.start()
     one, other = build_request("uid-1", name="a", size=8), build_request("uid-2", name="b", size=8)
     taken = await asyncio.gather(*(proxy.intents.request(partition_name(each), each) for each in (one, other)))
-    assert sorted(type(each).__name__ for each in taken) == ["Entry", "Refusal"]
+    assert sorted(type(each).__name__ for each in taken) == ["PartitionEntry", "PartitionRefusal"]
     await world.wait_idle()
     world.assert_they_agree()
     await world.kill()
@@ -218,7 +218,7 @@ async def test_a_partition_that_the_tracker_does_not_know_is_left_alone() -> Non
     world.vipus[0].inner.clocked_fleet.create(partition_name(asked), 4, 1)
     proxy = await world.start()
     refused = await proxy.intents.request(partition_name(asked), asked)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Refused"
     assert "that the tracker does not know" in refused.message
     assert partition_name(asked) in world.vipus[0].held
@@ -240,7 +240,7 @@ async def test_a_wish_that_cannot_be_is_refused_by_name(changes: dict[str, objec
     world = World()
     proxy = await world.start()
     refused = await proxy.intents.request("p-x-y-0", msgspec.structs.replace(build_request(), **changes))
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Invalid"
     assert told in refused.message
     await world.kill()
@@ -255,7 +255,7 @@ async def test_a_name_that_the_tracker_cannot_have_is_refused_and_never_written(
     world = World()
     proxy = await world.start()
     refused = await proxy.intents.request(name, build_request())
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Invalid"
     assert "expected a name of a job's partition" in refused.message
     await world.wait_idle()
@@ -269,7 +269,7 @@ async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> Non
     one, other = build_request("uid-1"), build_request("uid-2")
     taken = await asyncio.gather(*(proxy.intents.request(partition_name(each), each) for each in (one, other)))
     # whoever comes first has it
-    assert [each.why if isinstance(each, Refusal) else each.state for each in taken] == ["active", "NotOurs"]
+    assert [each.why if isinstance(each, PartitionRefusal) else each.state for each in taken] == ["active", "NotOurs"]
     await world.wait_idle()
     world.assert_they_agree()
     await world.kill()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
-from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.proxy.tracker import entries
 from muster_operator.vipu.simulator.fleet import InjectedFaults
@@ -26,7 +26,9 @@ async def _taken(world: World) -> None:
 
 
 def test_32_an_entry_links_job_and_partition_and_comes_back_as_it_was() -> None:
-    entry = Entry(job="uid-1", namespace="default", name="train", attempt=2, controller="v:8090", state="deleting")
+    entry = PartitionEntry(
+        job="uid-1", namespace="default", name="train", attempt=2, controller="v:8090", state="deleting"
+    )
     text = entries.format_entry(entry)
     assert "\n" not in text
     shown = json.loads(text)
@@ -62,7 +64,7 @@ async def test_garbage_under_a_name_that_is_not_known_is_left_and_refused_for() 
     proxy = await world.start()
     await world.wait_idle()
     for answer in (await proxy.intents.request(NAME, ASKED), await proxy.intents.release(NAME, "uid-1")):
-        assert isinstance(answer, Refusal)
+        assert isinstance(answer, PartitionRefusal)
         assert answer.why == "Refused"
         assert "cannot be read" in answer.message
     await proxy.intents.request(partition_name(OTHER), OTHER)
@@ -113,7 +115,7 @@ async def test_what_another_writes_meanwhile_is_not_written_over() -> None:
     world = World()
     proxy = await world.start()
     theirs = entries.format_entry(
-        Entry(job="uid-9", namespace="n", name="theirs", controller="v0:8090", state="active")
+        PartitionEntry(job="uid-9", namespace="n", name="theirs", controller="v0:8090", state="active")
     )
     world.vipus[0].inner.clocked_fleet.create("p-theirs-n-0", 2, 1)
     world.api.writable.clear()
@@ -122,7 +124,7 @@ async def test_what_another_writes_meanwhile_is_not_written_over() -> None:
     await asyncio.sleep(0.01)
     world.api.put({"p-theirs-n-0": theirs})
     world.api.writable.set()
-    assert isinstance(await taking, Entry)
+    assert isinstance(await taking, PartitionEntry)
     assert set(world.api.data) == {"p-theirs-n-0", NAME}
     assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_tracker_conflicts_total") == 1
     await world.kill()
@@ -132,15 +134,17 @@ async def test_a_full_tracker_refuses_and_still_lets_go() -> None:
     world = World()
     long = "x" * 103_000
     names = [f"p-{i}-n-0" for i in range(10)]
-    world.api.put({n: entries.format_entry(Entry(job=n, namespace=long, name="n", state="active")) for n in names})
+    world.api.put(
+        {n: entries.format_entry(PartitionEntry(job=n, namespace=long, name="n", state="active")) for n in names}
+    )
     proxy = await world.start()
     refused = await proxy.intents.request(NAME, ASKED)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Full"
     assert "10 partitions" in refused.message
     assert world.vipus[0].calls == []
     assert await proxy.intents.release(names[0], names[0]) is None
-    assert isinstance(await proxy.intents.request(NAME, ASKED), Entry)
+    assert isinstance(await proxy.intents.request(NAME, ASKED), PartitionEntry)
     await world.kill()
 
 
@@ -148,7 +152,7 @@ async def test_in_a_tracker_without_room_partitions_lose_their_messages_and_go_o
     world = World()
     await _taken(world)
     entry = entries.parse_entries({NAME: world.api.data[NAME]}).entries[NAME]
-    long = Entry(job="x", namespace="n", name="", state="active", controller="v0:8090")
+    long = PartitionEntry(job="x", namespace="n", name="", state="active", controller="v0:8090")
     fill = (
         entries.TRACKER_LIMIT
         - entries.measure_size(dict(world.api.data))
@@ -173,7 +177,8 @@ async def test_in_a_tracker_without_room_partitions_lose_their_messages_and_go_o
 def test_a_tracker_of_two_thousand_usual_entries_is_not_full() -> None:
     data = {}
     for i in range(2000):
-        entry = Entry(job="123e4567-e89b-12d3-a456-426614174000", namespace="team-of-people", name=f"training-{i}",
+        entry = PartitionEntry(job="123e4567-e89b-12d3-a456-426614174000", namespace="team-of-people",
+        name=f"training-{i}",
                       controller="controller-1.example:8090", selector="ipunode=node1", state="active",
                       since="2026-01-01T00:00:00Z")  # fmt: skip
         data[f"p-training-{i}-team-of-people-12345678-0"] = entries.format_entry(entry)
@@ -187,19 +192,19 @@ async def test_the_api_server_is_away_and_the_wish_is_refused_with_the_reason() 
     await world.wait_idle()
     world.api.away = True
     refused = await proxy.intents.request(NAME, ASKED)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Unreachable"
     assert "cannot be written" in refused.message
     world.api.away = False
     proxy.intents._timeouts = RequestTimeouts(FAR_S, FAR_S)
-    assert isinstance(await proxy.intents.request(NAME, ASKED), Entry)
+    assert isinstance(await proxy.intents.request(NAME, ASKED), PartitionEntry)
     world.assert_they_agree()
     await world.kill()
 
 
 async def test_an_entry_that_names_no_controller_can_be_ended_by_hand() -> None:
     world = World()
-    entry = Entry(job="uid-1", namespace="n", name="x", controller="", state="deleting")
+    entry = PartitionEntry(job="uid-1", namespace="n", name="x", controller="", state="deleting")
     world.api.put(
         {
             NAME: entries.format_entry(entry),

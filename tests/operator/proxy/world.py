@@ -14,7 +14,7 @@ import msgspec
 from muster_kube.api.errors import Conflict, NotFound, Unreachable
 from muster_kube.api.objects import Metadata
 from muster_operator.job.names import partition
-from muster_operator.job.partition_api import Wish
+from muster_operator.job.partition_api import PartitionRequest
 from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.timing import Intervals, RequestTimeouts
@@ -282,11 +282,13 @@ def build_request(
     size: int = 4,
     gcds: int = 1,
     namespace: str = "default",
-) -> Wish:
-    return Wish(job=job, namespace=namespace, name=name, instance=instance, attempt=attempt, size=size, gcds=gcds)
+) -> PartitionRequest:
+    return PartitionRequest(
+        job=job, namespace=namespace, name=name, instance=instance, attempt=attempt, size=size, gcds=gcds
+    )
 
 
-def partition_name(asked: Wish) -> str:
+def partition_name(asked: PartitionRequest) -> str:
     return partition(asked.namespace, asked.name, asked.instance)
 
 

@@ -1,6 +1,6 @@
 """What the launcher may do (behaviour 19)."""
 
-from tests.operator.plan.made_jobs import make_job
+from tests.operator.plan.job_factory import make_job
 
 from muster_operator.resources.access import role, role_binding, service_account
 

@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.operator.plan.made_jobs import make_job, template
+from tests.operator.plan.job_factory import make_job, template
 
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.resources.config import HOSTFILE, KUBEEXEC, config_map
-from muster_operator.resources.pods import launcher
+from muster_operator.resources.pods import build_launcher
 
 SHELLS = [shell for shell in ("/bin/sh", "/bin/bash", "/bin/dash") if Path(shell).exists()]
 # what it was called with, each word ended by a NUL; then it does what kubectl exec would: run the rest
@@ -122,7 +122,7 @@ def test_content_changes_its_digest() -> None:
 
 
 def test_17_kubeexec_is_mounted_executable_and_hostfile_readable() -> None:
-    spec = launcher(make_job(), [], 0, Setup())["spec"]
+    spec = build_launcher(make_job(), [], 0, JobSetup())["spec"]
     volume = next(each for each in spec["volumes"] if "configMap" in each)
     modes = {item["path"]: item["mode"] for item in volume["configMap"]["items"]}
     assert modes["kubeexec"] & stat.S_IXOTH

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.made_jobs import make_entry, make_job, template
+from tests.operator.plan.job_factory import make_entry, make_job, template
 
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, Launcher
 from muster_operator.resources import pods
 
@@ -20,12 +20,12 @@ def env_of(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def worker_env(job: IPUJob, index: int = 0, setup: Setup | None = None, **entry: Any) -> dict[str, Any]:
-    return env_of(pods.worker(job, index, make_entry(job, **entry), 0, setup or Setup()))
+def worker_env(job: IPUJob, index: int = 0, setup: JobSetup | None = None, **entry: Any) -> dict[str, Any]:
+    return env_of(pods.build_worker(job, index, make_entry(job, **entry), 0, setup or JobSetup()))
 
 
-def launcher_env(job: IPUJob, setup: Setup | None = None) -> dict[str, Any]:
-    return env_of(pods.launcher(job, [make_entry(job)], 0, setup or Setup()))
+def launcher_env(job: IPUJob, setup: JobSetup | None = None) -> dict[str, Any]:
+    return env_of(pods.build_launcher(job, [make_entry(job)], 0, setup or JobSetup()))
 
 
 def with_env(*env: dict[str, Any]) -> dict[str, Any]:
@@ -77,13 +77,16 @@ def test_24_the_templates_own_do_not_come_twice() -> None:
 
 def test_24_the_templates_own_may_refer_to_ours() -> None:
     job = make_job(pods=with_env({"name": "WHERE", "value": "$(IPUOF_VIPU_API_PARTITION_ID)"}))
-    listed = [each["name"] for each in pods.worker(job, 0, make_entry(job), 0, Setup())["spec"]["containers"][0]["env"]]
+    listed = [
+        each["name"]
+        for each in pods.build_worker(job, 0, make_entry(job), 0, JobSetup())["spec"]["containers"][0]["env"]
+    ]
     assert listed.index("IPUOF_VIPU_API_PARTITION_ID") < listed.index("WHERE")
 
 
 def test_24_every_container_of_a_worker_has_them() -> None:
     job = make_job(pods=template(containers=[{"name": f"c{number}", "image": "i"} for number in range(40)]))
-    made = pods.worker(job, 0, make_entry(job), 0, Setup())["spec"]["containers"]
+    made = pods.build_worker(job, 0, make_entry(job), 0, JobSetup())["spec"]["containers"]
     assert len(made) == 40
     assert all("IPUOF_VIPU_API_PARTITION_ID" in [each["name"] for each in one["env"]] for one in made)
 
@@ -141,7 +144,7 @@ class TestInterface:
 
     def test_a_single_worker_needs_none(self) -> None:
         assert BTL not in worker_env(make_job())
-        assert BTL not in launcher_env(make_job(), Setup(btl_tcp_if_include="eth0"))
+        assert BTL not in launcher_env(make_job(), JobSetup(btl_tcp_if_include="eth0"))
 
     def test_by_the_nodes_own_address(self) -> None:
         job = make_job(workers=2)
@@ -152,7 +155,7 @@ class TestInterface:
         assert BTL not in launcher_env(job)
 
     def test_by_the_setting(self) -> None:
-        job, setup = make_job(instances=2), Setup(btl_tcp_if_include="10.2.0.0/16")
+        job, setup = make_job(instances=2), JobSetup(btl_tcp_if_include="10.2.0.0/16")
         assert launcher_env(job, setup)[BTL] == "10.2.0.0/16"
         assert BTL not in worker_env(job, setup=setup)
 
@@ -167,7 +170,7 @@ class TestInterface:
     )
     @pytest.mark.parametrize("setting", ["", "eth9"])
     def test_the_users_choice_wins(self, users: dict[str, Any], setting: str) -> None:
-        job, setup = _with_launcher(make_job(workers=2), users["launcher"]), Setup(btl_tcp_if_include=setting)
+        job, setup = _with_launcher(make_job(workers=2), users["launcher"]), JobSetup(btl_tcp_if_include=setting)
         assert BTL not in worker_env(job, setup=setup)
         assert launcher_env(job, setup).get(BTL) in (None, "eth1")
 

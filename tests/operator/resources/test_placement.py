@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.operator.plan.made_jobs import make_entry, make_job, template
+from tests.operator.plan.job_factory import make_entry, make_job, template
 
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.resources import pods
 from muster_operator.resources.placement import conflict, node_affinity, node_selector, tolerations
 
@@ -66,7 +66,7 @@ def test_a_term_that_matches_no_node_still_matches_none() -> None:
 
 def test_a_job_may_ask_for_faulty_nodes_too() -> None:
     job = make_job(healthPolicy={"tolerateFaulty": True})
-    spec = pods.worker(job, 0, make_entry(job), 0, Setup())["spec"]
+    spec = pods.build_worker(job, 0, make_entry(job), 0, JobSetup())["spec"]
     assert REQUIRED not in spec["affinity"]["nodeAffinity"]
     assert spec["affinity"]["nodeAffinity"][PREFERRED] == [HEALTHY]
     assert spec["tolerations"] == [{"key": "muster.dev/faulty", "operator": "Exists"}]
@@ -84,11 +84,11 @@ def test_a_job_may_ask_for_faulty_nodes_too() -> None:
     ],
 )
 def test_our_taints_are_not_tolerated_by_name(users: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
-    assert tolerations(users, Setup(), tolerate=False) == found
+    assert tolerations(users, JobSetup(), tolerate=False) == found
 
 
 def test_tolerations_of_other_keys_that_are_ours_by_setting_go_as_well() -> None:
-    setup = Setup(our_taints=("muster.dev/faulty", "trainy.konduktor.ai/faulty"))
+    setup = JobSetup(our_taints=("muster.dev/faulty", "trainy.konduktor.ai/faulty"))
     users = [{"key": "trainy.konduktor.ai/faulty", "operator": "Exists"}]
     assert tolerations(users, setup, tolerate=False) == []
     assert tolerations(users, setup, tolerate=True) == [
@@ -99,7 +99,10 @@ def test_tolerations_of_other_keys_that_are_ours_by_setting_go_as_well() -> None
 
 def test_a_template_that_tolerates_everything_is_kept_off_faulty_nodes() -> None:
     job = make_job(pods=template(tolerations=[EVERYTHING]))
-    for body in (pods.worker(job, 0, make_entry(job), 0, Setup()), pods.launcher(job, [make_entry(job)], 0, Setup())):
+    for body in (
+        pods.build_worker(job, 0, make_entry(job), 0, JobSetup()),
+        pods.build_launcher(job, [make_entry(job)], 0, JobSetup()),
+    ):
         terms = body["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
         assert all(NOT_FAULTY in term["matchExpressions"] for term in terms)
 
@@ -110,14 +113,14 @@ class TestNodeSelector:
     def test_25_pods_carry_the_controllers_label_and_the_templates(self) -> None:
         job = make_job(pods=template(nodeSelector={"disk": "fast"}))
         for body in (
-            pods.worker(job, 0, make_entry(job), 0, Setup()),
-            pods.launcher(job, [make_entry(job)], 0, Setup()),
+            pods.build_worker(job, 0, make_entry(job), 0, JobSetup()),
+            pods.build_launcher(job, [make_entry(job)], 0, JobSetup()),
         ):
             assert body["spec"]["nodeSelector"] == {"ipunode": "node1", "disk": "fast"}
 
     def test_25_a_controller_without_a_label_adds_none(self) -> None:
         job = make_job()
-        assert "nodeSelector" not in pods.worker(job, 0, make_entry(job, selector=""), 0, Setup())["spec"]
+        assert "nodeSelector" not in pods.build_worker(job, 0, make_entry(job, selector=""), 0, JobSetup())["spec"]
 
     def test_25_a_launcher_of_partitions_on_several_controllers_may_go_anywhere(self) -> None:
         assert node_selector({}, ["ipunode=a", "ipunode=b"]) == {}

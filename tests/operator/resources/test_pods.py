@@ -12,26 +12,26 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.operator.plan.made_jobs import MPIRUN, make_entry, make_job, template
+from tests.operator.plan.job_factory import MPIRUN, make_entry, make_job, template
 
-from muster_operator.admission.defaults import defaulted
+from muster_operator.admission.defaults import apply_defaults
 from muster_operator.job import names
-from muster_operator.job.snapshot import Setup
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, instances, workers_per_instance
 from muster_operator.resources import pods
 
 SAMPLES = sorted((Path(__file__).parents[1] / "samples").glob("ipujob_*.yaml"))
 
 
-def worker(job: IPUJob, setup: Setup | None = None, index: int = 0) -> dict[str, Any]:
-    return pods.worker(job, index, make_entry(job), 0, setup or Setup())
+def worker(job: IPUJob, setup: JobSetup | None = None, index: int = 0) -> dict[str, Any]:
+    return pods.build_worker(job, index, make_entry(job), 0, setup or JobSetup())
 
 
-def launcher(job: IPUJob, setup: Setup | None = None) -> dict[str, Any]:
-    return pods.launcher(job, [make_entry(job)], 0, setup or Setup())
+def launcher(job: IPUJob, setup: JobSetup | None = None) -> dict[str, Any]:
+    return pods.build_launcher(job, [make_entry(job)], 0, setup or JobSetup())
 
 
-def both(job: IPUJob, setup: Setup | None = None) -> list[dict[str, Any]]:
+def both(job: IPUJob, setup: JobSetup | None = None) -> list[dict[str, Any]]:
     return [worker(job, setup), launcher(job, setup)]
 
 
@@ -103,7 +103,7 @@ class TestInitContainer:
 
     def test_21_waits_for_the_workers_and_brings_kubectl(self) -> None:
         job = make_job(instances=2, workers=2)
-        spec = launcher(job, Setup(launcher_image="muster:9", launcher_image_pull_policy="IfNotPresent"))["spec"]
+        spec = launcher(job, JobSetup(launcher_image="muster:9", launcher_image_pull_policy="IfNotPresent"))["spec"]
         (found,) = spec["initContainers"]
         words = [*found["command"], *found["args"]]
         assert " ".join(words) == (
@@ -180,13 +180,13 @@ class TestSwitches:
             assert main(body)["securityContext"] == {"privileged": True}
 
     def test_23_without_host_network_there_is_no_resolver_for_it(self) -> None:
-        for body in both(make_job(), Setup(host_network=False)):
+        for body in both(make_job(), JobSetup(host_network=False)):
             assert "hostNetwork" not in body["spec"]
             assert "dnsPolicy" not in body["spec"]
             assert main(body)["securityContext"] == {"privileged": True}
 
     def test_23_each_is_switched_by_itself(self) -> None:
-        for body in both(make_job(), Setup(privileged=False, dns_policy="Default")):
+        for body in both(make_job(), JobSetup(privileged=False, dns_policy="Default")):
             assert body["spec"]["hostNetwork"] is True
             assert body["spec"]["dnsPolicy"] == "Default"
             assert "securityContext" not in main(body)
@@ -288,7 +288,7 @@ class TestTemplates:
 
     def test_a_worker_says_its_instance_and_attempt(self) -> None:
         job = make_job(instances=3, workers=2)
-        labels = pods.worker(job, 5, make_entry(job, 2), 7, Setup())["metadata"]["labels"]
+        labels = pods.build_worker(job, 5, make_entry(job, 2), 7, JobSetup())["metadata"]["labels"]
         assert (labels[names.INSTANCE], labels[names.ATTEMPT]) == ("2", "7")
 
     def test_starting_again_is_the_jobs_business_unless_the_template_says_otherwise(self) -> None:
@@ -310,7 +310,7 @@ class TestTemplates:
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_all_of_the_originals_samples_make_pods(path: Path) -> None:
     found = next(each for each in yaml.safe_load_all(path.read_text()) if each["kind"] == "IPUJob")
-    found["spec"] = defaulted(found["spec"]).spec
+    found["spec"] = apply_defaults(found["spec"]).spec
     found["metadata"] |= {"namespace": "default", "uid": "u"}
     job = msgspec.convert(found, IPUJob)
     for index in range(instances(job.spec) * workers_per_instance(job.spec)):

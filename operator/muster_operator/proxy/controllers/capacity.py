@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from muster_operator.job.partition_api import Query, Refusal
+from muster_operator.job.partition_api import PartitionCapacity, PartitionRefusal
 from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint
 from muster_operator.proxy.controllers.measured_calls import MeasuredController
 from muster_operator.proxy.controllers.registry import ControllerRegistry
@@ -97,11 +97,13 @@ class CapacityCounter:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def count_partitions(self, size: int) -> Query:
+    async def count_partitions(self, size: int) -> PartitionCapacity:
         """How many partitions of that size could be made now, one after the other."""
         return await self._share(("query", size), lambda: self._ask_all(size))
 
-    async def choose_controller(self, name: str, size: int, skip: Collection[str] = ()) -> ControllerEndpoint | Refusal:
+    async def choose_controller(
+        self, name: str, size: int, skip: Collection[str] = ()
+    ) -> ControllerEndpoint | PartitionRefusal:
         """The first controller of the list with room for it, which is kept for ``name`` until
         :meth:`cancel_reservation`. skip: addresses that have said no."""
         silent: list[str] = []
@@ -116,7 +118,7 @@ class CapacityCounter:
                     message = (
                         f"{endpoint.address} has a partition {name} that the tracker does not know: remove it there"
                     )
-                    return Refusal(why="Refused", message=message)
+                    return PartitionRefusal(why="Refused", message=message)
                 blocks = await self._reserve(controller, name, size)
             except VipuUnreachable as error:
                 silent.append(str(error))
@@ -129,8 +131,8 @@ class CapacityCounter:
                 details = f", {bad} of them with quarantined IPUs" if bad else ""
                 full.append(f"{endpoint.address}: {blocks.free} free blocks of {size} IPUs{details}")
         if full:
-            return Refusal(why="NoRoom", message="; ".join([*full, *silent]))
-        return Refusal(why="Unreachable", message="; ".join(silent) or NO_CONTROLLER)
+            return PartitionRefusal(why="NoRoom", message="; ".join([*full, *silent]))
+        return PartitionRefusal(why="Unreachable", message="; ".join(silent) or NO_CONTROLLER)
 
     def cancel_reservation(self, name: str) -> None:
         """What was kept for it: V-IPU has it, or nobody wants it any more."""
@@ -185,7 +187,7 @@ class CapacityCounter:
             log.warning("its IPUs are not counted: %s", error)
             return _FreeBlocks(0)
 
-    async def _ask_all(self, size: int) -> Query:
+    async def _ask_all(self, size: int) -> PartitionCapacity:
         async def ask(endpoint: ControllerEndpoint) -> _FreeBlocks | str:
             try:
                 controller = self._controllers.get(endpoint)
@@ -197,7 +199,7 @@ class CapacityCounter:
         complaints = [each for each in answers if isinstance(each, str)]
         blocks = [each for each in answers if isinstance(each, _FreeBlocks)]
         message = "; ".join(complaints) or ("" if blocks else NO_CONTROLLER)
-        return Query(available=bool(blocks), num_of_partitions=_count_usable(blocks), message=message)
+        return PartitionCapacity(available=bool(blocks), num_of_partitions=_count_usable(blocks), message=message)
 
     async def _count_blocks(self, controller: MeasuredController, size: int) -> _FreeBlocks:
         free = await controller.count_free_blocks(size)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from muster_operator.job.partition_api import Entry, Refusal, Wish
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.proxy.controllers.capacity import CapacityCounter
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partitions.reconciler import PartitionReconciler
@@ -13,7 +13,7 @@ from muster_operator.proxy.tracker.store import TrackerStore
 
 
 class _Refused(Exception):
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: PartitionRefusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
 
@@ -36,21 +36,21 @@ class PartitionIntents:
         self._max_ipus = max_ipus
         self._timeouts = timeouts
 
-    async def request(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def request(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         """The entry, active or on its way; or why not. The same request twice changes nothing."""
         answer = validate_request(name, wish, self._max_ipus) or await self._request(name, wish)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, PartitionRefusal):
             self._metrics.refusals.labels(answer.why).inc()
         return answer
 
-    async def release(self, name: str, job: str) -> Entry | Refusal | None:
+    async def release(self, name: str, job: str) -> PartitionEntry | PartitionRefusal | None:
         """None: it is gone, or never was; the entry: under way; or why not."""
         if not job:
-            return Refusal(why="Invalid", message="job: expected the job's uid, as ?job=UID")
+            return PartitionRefusal(why="Invalid", message="job: expected the job's uid, as ?job=UID")
 
-        def release(now: Entry | None) -> Entry | None:
+        def release(now: PartitionEntry | None) -> PartitionEntry | None:
             changed = release_entry(name, job, now)
-            if isinstance(changed, Refusal):
+            if isinstance(changed, PartitionRefusal):
                 raise _Refused(changed)
             return changed
 
@@ -70,20 +70,20 @@ class PartitionIntents:
         now = self._store.find_entry(name)
         return None if now is None or now.job != job else now
 
-    async def _request(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def _request(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         if not self._store.is_loaded:
             return _refuse_unloaded(self._store)
         known = self._store.find_entry(name)
         answered = answer_request(name, wish, known)
-        if isinstance(answered, Refusal):
+        if isinstance(answered, PartitionRefusal):
             return answered
         if answered is None:
             return await self._create(name, wish)
         if answered is not known:
 
-            def reset(now: Entry | None) -> Entry | None:
+            def reset(now: PartitionEntry | None) -> PartitionEntry | None:
                 changed = answer_request(name, wish, now)
-                if isinstance(changed, Refusal):
+                if isinstance(changed, PartitionRefusal):
                     raise _Refused(changed)
                 return changed
 
@@ -92,24 +92,26 @@ class PartitionIntents:
             except _Refused as refused:
                 return refused.refusal
             if written is None:
-                return Refusal(why="Refused", message=f"partition {name} has just gone: ask again")
+                return PartitionRefusal(why="Refused", message=f"partition {name} has just gone: ask again")
             self._metrics.intents.labels("reset").inc()
         return await self._wait_until_active(name, wish)
 
-    async def _create(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def _create(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         endpoint = (
-            Refusal(why="Refused", message=f"tracker entry {name} cannot be read: {self._store.unreadable[name]}")
+            PartitionRefusal(
+                why="Refused", message=f"tracker entry {name} cannot be read: {self._store.unreadable[name]}"
+            )
             if name in self._store.unreadable
             else await self._capacity.choose_controller(name, wish.size)
         )
-        if isinstance(endpoint, Refusal):
+        if isinstance(endpoint, PartitionRefusal):
             # the same wish that came twice: the other one has made it meanwhile
             return endpoint if self._store.find_entry(name) is None else await self._request(name, wish)
         intent = create_entry(wish, endpoint.address, endpoint.selector)
 
-        def begin(now: Entry | None) -> Entry | None:
+        def begin(now: PartitionEntry | None) -> PartitionEntry | None:
             changed = answer_request(name, wish, now)
-            if isinstance(changed, Refusal):
+            if isinstance(changed, PartitionRefusal):
                 raise _Refused(changed)
             if changed is None:
                 # before anybody can see it: the watch may bring it before this caller goes on
@@ -125,7 +127,7 @@ class PartitionIntents:
         self._metrics.intents.labels("create").inc()
         return await self._wait_until_active(name, wish)
 
-    async def _wait_until_active(self, name: str, wish: Wish) -> Entry | Refusal:
+    async def _wait_until_active(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         entry = self._store.find_entry(name)
         if entry is not None and entry.state == "active":
             self._capacity.cancel_reservation(name)  # of another such wish, which has met this one
@@ -138,20 +140,20 @@ class PartitionIntents:
             return refusal
         now = self._store.find_entry(name)
         answered = answer_request(name, wish, now)
-        return answered or Refusal(why="Refused", message=f"partition {name} was removed meanwhile")
+        return answered or PartitionRefusal(why="Refused", message=f"partition {name} was removed meanwhile")
 
-    async def _write(self, name: str, decide: EntryDecision) -> Entry | None:
+    async def _write(self, name: str, decide: EntryDecision) -> PartitionEntry | None:
         try:
             async with asyncio.timeout(self._timeouts.write_s):
                 return await self._store.change(name, decide)
         except TimeoutError as error:
             message = f"the tracker {self._store.name} cannot be written: {self._store.error or 'no answer yet'}"
-            raise _Refused(Refusal(why="Unreachable", message=message)) from error
+            raise _Refused(PartitionRefusal(why="Unreachable", message=message)) from error
         except TrackerFull as error:
-            raise _Refused(Refusal(why="Full", message=str(error))) from error
+            raise _Refused(PartitionRefusal(why="Full", message=str(error))) from error
         except EntryUnreadable as error:
-            raise _Refused(Refusal(why="Refused", message=str(error))) from error
+            raise _Refused(PartitionRefusal(why="Refused", message=str(error))) from error
 
 
-def _refuse_unloaded(store: TrackerStore) -> Refusal:
-    return Refusal(why="Unreachable", message=f"the tracker {store.name} is not known yet: {store.error}")
+def _refuse_unloaded(store: TrackerStore) -> PartitionRefusal:
+    return PartitionRefusal(why="Unreachable", message=f"the tracker {store.name} is not known yet: {store.error}")

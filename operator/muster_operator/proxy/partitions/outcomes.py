@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.tracker.store import TrackerStore
 
 REFUSALS_LIMIT = 4096  # of those who did not wait for it
@@ -13,10 +13,12 @@ REFUSALS_LIMIT = 4096  # of those who did not wait for it
 class PartitionOutcomes:
     def __init__(self, store: TrackerStore) -> None:
         self._store = store
-        self._refusals: dict[str, Refusal] = {}
+        self._refusals: dict[str, PartitionRefusal] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
-    async def wait(self, name: str, is_over: Callable[[Entry | None], bool], timeout_s: float) -> Refusal | None:
+    async def wait(
+        self, name: str, is_over: Callable[[PartitionEntry | None], bool], timeout_s: float
+    ) -> PartitionRefusal | None:
         """Wait until ``is_over`` of the entry, a refusal, which is returned, or the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -32,7 +34,7 @@ class PartitionOutcomes:
             if not moved.done():
                 moved.set_result(None)
 
-    def refuse(self, name: str, refusal: Refusal) -> None:
+    def refuse(self, name: str, refusal: PartitionRefusal) -> None:
         """For whoever waits for it now, or next."""
         if len(self._refusals) > REFUSALS_LIMIT:
             self._refusals.clear()

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from muster_operator.job.names import PARKED_PREFIX
-from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.controllers.measured_calls import MeasuredController
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partitions.progress import PartitionProgress
@@ -55,8 +55,8 @@ class ParkKeeper:
         return self._resize_locks[address]
 
     async def park_in_place_of(
-        self, name: str, entry: Entry, progress: PartitionProgress, controller: MeasuredController
-    ) -> Refusal | None:
+        self, name: str, entry: PartitionEntry, progress: PartitionProgress, controller: MeasuredController
+    ) -> PartitionRefusal | None:
         """Remove ``name`` and put another one where it lay, so that it comes to lie elsewhere when it is made again.
         Raises VipuError."""
         progress.parks += 1
@@ -66,7 +66,7 @@ class ParkKeeper:
         parked = sum(entries[park].state != "deleting" for park in list_parked(entries))
         if progress.parks > ATTEMPTS or parked >= self._quarantined.parked_limit:
             message = f"{entry.controller}: V-IPU puts it on quarantined IPUs, and {parked} partitions are parked"
-            return Refusal(why="NoRoom", message=message)
+            return PartitionRefusal(why="NoRoom", message=message)
         park = generate_park_name()
         log.warning("partition %s lies on quarantined IPUs of %s: %s is put in its place", name, entry.controller, park)
         self.under_way.add(park)
@@ -77,7 +77,7 @@ class ParkKeeper:
                 await self.create(park, entry.size, controller)
                 await self.wait_until_placed(park, controller, lambda: self._store.find_entry(name) == entry)
         except TrackerFull as error:
-            return Refusal(why="Full", message=str(error))
+            return PartitionRefusal(why="Full", message=str(error))
         except NoRoom as error:
             # somebody else was faster: the parked one is forgotten, and this one made elsewhere
             log.info("%s is not made: %s", park, error)
@@ -92,7 +92,7 @@ class ParkKeeper:
 
     async def record_intent(self, park: str, name: str, size: int, address: str) -> None:
         """Written before V-IPU is asked. name: what it is there for. Raises TrackerFull."""
-        intent = Entry(
+        intent = PartitionEntry(
             job=PARKED_JOB,
             namespace="",
             name=name,

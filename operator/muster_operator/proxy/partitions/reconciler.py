@@ -15,7 +15,7 @@ import msgspec
 
 from muster_kube.controller.backoff import Backoff
 from muster_operator.job.names import is_parked
-from muster_operator.job.partition_api import Entry, Refusal, ipus_text
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, ipus_text
 from muster_operator.proxy.controllers.capacity import CapacityCounter
 from muster_operator.proxy.controllers.measured_calls import MeasuredController
 from muster_operator.proxy.controllers.registry import ControllerRegistry
@@ -47,7 +47,7 @@ class _Turn(NamedTuple):
     """One step for one partition: its entry when the turn began, and the controller that has it."""
 
     name: str
-    entry: Entry
+    entry: PartitionEntry
     progress: PartitionProgress
     controller: MeasuredController
 
@@ -294,7 +294,7 @@ class PartitionReconciler:
         except NoRoom as error:
             return await self._try_next_controller(turn, str(error))
         except VipuError as error:
-            return await self._withdraw(turn, Refusal(why="Refused", message=str(error)))
+            return await self._withdraw(turn, PartitionRefusal(why="Refused", message=str(error)))
         finally:
             self._capacity.cancel_reservation(name)
         progress.fresh = entry.attempt
@@ -318,17 +318,17 @@ class PartitionReconciler:
     async def _try_next_controller(self, turn: _Turn, reason: str) -> float | None:
         """The next controller, where it is sure that this one has nothing by that name."""
         name, entry, progress, _ = turn
-        refusal = Refusal(why="NoRoom", message=f"{entry.controller}: {reason}")
+        refusal = PartitionRefusal(why="NoRoom", message=f"{entry.controller}: {reason}")
         if not progress.is_sure:
             return await self._withdraw(turn, refusal)
         progress.refused_by.add(entry.controller)
         other = await self._capacity.choose_controller(name, entry.size, progress.refused_by)
-        if isinstance(other, Refusal):
+        if isinstance(other, PartitionRefusal):
             return await self._withdraw(turn, other)
         await self._write(name, entry, controller=other.address, selector=other.selector)
         return 0
 
-    async def _withdraw(self, turn: _Turn, refusal: Refusal) -> float | None:
+    async def _withdraw(self, turn: _Turn, refusal: PartitionRefusal) -> float | None:
         """The intent comes to nothing; where V-IPU may have something after all, by way of removing that."""
         name, entry, progress, _ = turn
         log.warning("partition %s is not made: %s: %s", name, refusal.why, refusal.message)
@@ -353,7 +353,7 @@ class PartitionReconciler:
         await self._store.change(name, lambda now: now)
         return 0
 
-    async def _report_bad_address(self, name: str, entry: Entry) -> float | None:
+    async def _report_bad_address(self, name: str, entry: PartitionEntry) -> float | None:
         if entry.state == "deleting":
             await self._store.change(name, lambda now: None if now == entry else now)
             return None
@@ -373,7 +373,7 @@ class PartitionReconciler:
                 await self._write(name, entry, message=message)
         return delay_s
 
-    async def _write(self, name: str, entry: Entry, **changes: object) -> None:
+    async def _write(self, name: str, entry: PartitionEntry, **changes: object) -> None:
         """Unless the entry has moved: then the next turn sees what it is now."""
         changed = msgspec.structs.replace(entry, **changes)
         await self._store.change(name, lambda now: changed if now == entry else now)

@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from muster_operator.job.names import is_parked
-from muster_operator.job.partition_api import Entry, Refusal, Wish
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
 from muster_operator.proxy.tracker.entries import ASIDE_SUFFIX
 from muster_operator.vipu.controller import Ipu, VipuPartition
@@ -37,7 +37,7 @@ class PartitionAction(Enum):
     DONE = "done"
 
 
-def validate_request(name: str, wish: Wish, max_ipus: int) -> Refusal | None:
+def validate_request(name: str, wish: PartitionRequest, max_ipus: int) -> PartitionRefusal | None:
     """What is wrong with a request in itself."""
     if not _NAME.fullmatch(name) or name.endswith(ASIDE_SUFFIX) or is_parked(name):
         return _refuse_invalid(f"partition {name[:80]!r}: expected a name of a job's partition, p-…")
@@ -54,19 +54,25 @@ def validate_request(name: str, wish: Wish, max_ipus: int) -> Refusal | None:
     return None
 
 
-def answer_request(name: str, wish: Wish, entry: Entry | None) -> Entry | Refusal | None:
+def answer_request(
+    name: str, wish: PartitionRequest, entry: PartitionEntry | None
+) -> PartitionEntry | PartitionRefusal | None:
     """None: there is none yet, so it is to be begun. An Entry that is ``entry`` itself: nothing changes. Another one:
     it is to be written first."""
     if entry is None:
         return None
     if entry.job != wish.job:
         whose = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.job
-        return Refusal(why="NotOurs", message=f"partition {name} belongs to another job, {whose} (uid {entry.job})")
+        return PartitionRefusal(
+            why="NotOurs", message=f"partition {name} belongs to another job, {whose} (uid {entry.job})"
+        )
     if wish.attempt < entry.attempt:
         message = f"partition {name}: attempt {wish.attempt} is over: it is at attempt {entry.attempt}"
-        return Refusal(why="OldAttempt", message=message)
+        return PartitionRefusal(why="OldAttempt", message=message)
     if entry.state == "deleting":
-        return Refusal(why="Refused", message=f"partition {name} is being removed: {entry.message or 'not gone yet'}")
+        return PartitionRefusal(
+            why="Refused", message=f"partition {name} is being removed: {entry.message or 'not gone yet'}"
+        )
     if wish.attempt == entry.attempt:
         if (wish.size, wish.gcds) != (entry.size, entry.gcds):
             has = f"{entry.size} IPUs in {entry.gcds} GCDs"
@@ -79,8 +85,8 @@ def answer_request(name: str, wish: Wish, entry: Entry | None) -> Entry | Refusa
     )
 
 
-def create_entry(wish: Wish, controller: str, selector: str) -> Entry:
-    return Entry(
+def create_entry(wish: PartitionRequest, controller: str, selector: str) -> PartitionEntry:
+    return PartitionEntry(
         job=wish.job,
         namespace=wish.namespace,
         name=wish.name,
@@ -93,21 +99,21 @@ def create_entry(wish: Wish, controller: str, selector: str) -> Entry:
     )
 
 
-def release_entry(name: str, job: str, entry: Entry | None) -> Entry | Refusal | None:
+def release_entry(name: str, job: str, entry: PartitionEntry | None) -> PartitionEntry | PartitionRefusal | None:
     """What is to be written when ``job`` lets go of it; None: it is gone; ``entry`` itself: nothing changes."""
     if entry is None:
         return None
     if entry.job != job:
-        return Refusal(why="NotOurs", message=f"partition {name} belongs to another job (uid {entry.job})")
+        return PartitionRefusal(why="NotOurs", message=f"partition {name} belongs to another job (uid {entry.job})")
     return entry if entry.state == "deleting" else mark_deleting(entry)
 
 
-def mark_deleting(entry: Entry, message: str = "") -> Entry:
+def mark_deleting(entry: PartitionEntry, message: str = "") -> PartitionEntry:
     return msgspec.structs.replace(entry, state="deleting", reset=False, message=message)
 
 
 def decide_action(
-    name: str, entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
+    name: str, entry: PartitionEntry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
 ) -> PartitionAction:
     """found: what the entry's controller has under this name, None: nothing, for sure.
 
@@ -124,7 +130,7 @@ def decide_action(
     return _decide_creating(entry, found, quarantined, is_fresh=is_fresh)
 
 
-def describe_sickness(entry: Entry, found: VipuPartition | None, *, is_fresh: bool) -> str:
+def describe_sickness(entry: PartitionEntry, found: VipuPartition | None, *, is_fresh: bool) -> str:
     """Why what was made for this attempt is no good; empty: it was not, or is to go anyway."""
     if found is None or entry.state == "deleting":
         return ""
@@ -137,7 +143,7 @@ def describe_sickness(entry: Entry, found: VipuPartition | None, *, is_fresh: bo
 
 
 def _decide_creating(
-    entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
+    entry: PartitionEntry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
 ) -> PartitionAction:
     if found is None:
         return PartitionAction.CREATE
@@ -152,7 +158,7 @@ def _decide_creating(
     return PartitionAction.RESET if entry.reset and not is_fresh else PartitionAction.ACTIVATE
 
 
-def _decide_parked(entry: Entry, found: VipuPartition | None, quarantined: Collection[Ipu]) -> PartitionAction:
+def _decide_parked(entry: PartitionEntry, found: VipuPartition | None, quarantined: Collection[Ipu]) -> PartitionAction:
     """A parked one is made by who needs it; one that was only meant when that process died is not made any more."""
     if found is None:
         return PartitionAction.DROP
@@ -163,5 +169,5 @@ def _decide_parked(entry: Entry, found: VipuPartition | None, quarantined: Colle
     return PartitionAction.SHRINK if not set(found.ipus) <= set(quarantined) else PartitionAction.DONE
 
 
-def _refuse_invalid(message: str) -> Refusal:
-    return Refusal(why="Invalid", message=message)
+def _refuse_invalid(message: str) -> PartitionRefusal:
+    return PartitionRefusal(why="Invalid", message=message)

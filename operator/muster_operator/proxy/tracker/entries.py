@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from muster_operator.job.names import is_parked
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 
 TRACKER_LIMIT = 1000 << 10  # bytes of what counts below; etcd takes objects of 1.5 MB, a ConfigMap's values 1 MiB
 MESSAGE_LIMIT = 256  # characters
@@ -25,7 +25,7 @@ _RESERVED = MESSAGE_LIMIT // 2  # an entry may grow by its message: room is kept
 class TrackedEntries:
     """entries: by name; unreadable: by name, what is wrong with the value; aside: keys that keep persons' texts."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, PartitionEntry] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     aside: frozenset[str] = frozenset()
 
@@ -35,7 +35,7 @@ def parse_entries(
 ) -> TrackedEntries:
     """Of a ConfigMap's ``data``. last: what was read before, of what data: what is the same is not read again."""
     old, known = last if last is not None else ({}, TrackedEntries())
-    entries: dict[str, Entry] = {}
+    entries: dict[str, PartitionEntry] = {}
     unreadable: dict[str, str] = {}
     aside = {key for key in data if key.endswith(ASIDE_SUFFIX)}
     for name, text in data.items():
@@ -45,7 +45,7 @@ def parse_entries(
             entries[name] = known.entries[name]
             continue
         try:
-            entry = msgspec.json.decode(text, type=Entry)
+            entry = msgspec.json.decode(text, type=PartitionEntry)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             unreadable[name] = f"expected one line of JSON, an entry of this table: {error}"
             continue
@@ -57,7 +57,7 @@ def parse_entries(
     return TrackedEntries(entries, unreadable, frozenset(aside))
 
 
-def format_entry(entry: Entry) -> str:
+def format_entry(entry: PartitionEntry) -> str:
     if len(entry.message) > MESSAGE_LIMIT:
         entry = msgspec.structs.replace(entry, message=f"{entry.message[: MESSAGE_LIMIT - 1]}…")
     # these two for whoever reads it with kubectl, whatever they are
@@ -79,7 +79,7 @@ def sum_costs(data: Mapping[str, str]) -> int:
     return sum(measure_cost(name, text) for name, text in data.items())
 
 
-def count_used_ipus(entries: Mapping[str, Entry]) -> dict[str, int]:
+def count_used_ipus(entries: Mapping[str, PartitionEntry]) -> dict[str, int]:
     """IPUs that jobs hold, by namespace; parked ones are nobody's."""
     sums: dict[str, int] = {}
     for name, entry in entries.items():
@@ -88,7 +88,7 @@ def count_used_ipus(entries: Mapping[str, Entry]) -> dict[str, int]:
     return dict(sorted(sums.items()))
 
 
-def list_parked(entries: Mapping[str, Entry]) -> Iterable[str]:
+def list_parked(entries: Mapping[str, PartitionEntry]) -> Iterable[str]:
     return sorted(name for name in entries if is_parked(name))
 
 
@@ -96,7 +96,7 @@ def _bytes(name: str, text: str) -> int:
     return 2 * len(name) + len(text.encode("utf-8", "replace")) + 16
 
 
-def _find_problem(entry: Entry) -> str:
+def _find_problem(entry: PartitionEntry) -> str:
     if not entry.job:
         return "job: '': expected the job's uid"
     if entry.size < 1 or entry.size & (entry.size - 1):

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from muster_kube.api.times import rfc3339_whole
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.proxy.tracker.entries import (
     ASIDE_SUFFIX,
     TRACKER_LIMIT,
@@ -21,7 +21,7 @@ from muster_operator.proxy.tracker.entries import (
     sum_costs,
 )
 
-EntryDecision: TypeAlias = Callable[[Entry | None], Entry | None]
+EntryDecision: TypeAlias = Callable[[PartitionEntry | None], PartitionEntry | None]
 """From the entry that is there to the one that shall be; called again whenever what is there has moved."""
 
 
@@ -42,7 +42,9 @@ class TrackerPatch:
         self._tracker = tracker
         self._cost = sum_costs(self.data)
 
-    def apply(self, name: str, decide: EntryDecision, lost: Entry | None, now_s: float) -> Entry | Exception | None:
+    def apply(
+        self, name: str, decide: EntryDecision, lost: PartitionEntry | None, now_s: float
+    ) -> PartitionEntry | Exception | None:
         """What becomes of the entry; an exception that ``decide`` raised, TrackerFull or EntryUnreadable: nothing does.
 
         lost: what the entry was before its key vanished; now_s: Unix time.
@@ -70,7 +72,7 @@ class TrackerPatch:
             del self.data[name]
             self.changes[name] = None
 
-    def _put(self, name: str, entry: Entry, *, is_unreadable: bool) -> Entry | TrackerFull:
+    def _put(self, name: str, entry: PartitionEntry, *, is_unreadable: bool) -> PartitionEntry | TrackerFull:
         text = format_entry(entry)
         before = self.data.get(name)
         if before is not None and measure_size(self.data) + len(text.encode()) - len(before.encode()) > TRACKER_LIMIT:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Conflict, NotFound
 from muster_kube.controller.backoff import Backoff
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.tracker.config_map import TrackerConfigMap, TrackerObject
 from muster_operator.proxy.tracker.entries import TrackedEntries, parse_entries
@@ -31,8 +31,8 @@ BATCH_LIMIT = 256  # changes in one write
 class _PendingChange:
     name: str
     decide: EntryDecision
-    done: "asyncio.Future[Entry | None]"
-    outcome: Entry | Exception | None = None
+    done: "asyncio.Future[PartitionEntry | None]"
+    outcome: PartitionEntry | Exception | None = None
 
 
 @dataclass
@@ -65,8 +65,8 @@ class TrackerStore:
         self._backoff = backoff
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         self._snapshot: _Snapshot | None = None
-        self._lost: dict[str, Entry] = {}
-        self._readable: dict[str, Entry] = {}  # the last readable entry of each key that is there
+        self._lost: dict[str, PartitionEntry] = {}
+        self._readable: dict[str, PartitionEntry] = {}  # the last readable entry of each key that is there
         self._reported: dict[str, str] = {}
         self._pending: deque[_PendingChange] = deque()
         self._wake = asyncio.Event()
@@ -81,20 +81,20 @@ class TrackerStore:
     # -- what is known
 
     @property
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, PartitionEntry]:
         """By name; with those that were lost and not yet settled."""
         known = self._snapshot.tracked.entries if self._snapshot is not None else {}
         return {**self._lost, **known} if self._lost else known
 
     @property
-    def lost(self) -> Mapping[str, Entry]:
+    def lost(self) -> Mapping[str, PartitionEntry]:
         return self._lost
 
     @property
     def unreadable(self) -> Mapping[str, str]:
         return self._snapshot.tracked.unreadable if self._snapshot is not None else {}
 
-    def find_entry(self, name: str) -> Entry | None:
+    def find_entry(self, name: str) -> PartitionEntry | None:
         if self._snapshot is not None and (found := self._snapshot.tracked.entries.get(name)) is not None:
             return found
         return self._lost.get(name)
@@ -108,7 +108,7 @@ class TrackerStore:
 
     # -- changing it
 
-    async def change(self, name: str, decide: EntryDecision) -> Entry | None:
+    async def change(self, name: str, decide: EntryDecision) -> PartitionEntry | None:
         """The entry as it is once that is written; no write where ``decide`` returns what it was given.
 
         ``decide`` may raise: then nothing of it is written, and it is raised here. It may be called several times, and

@@ -4,30 +4,30 @@ from typing import Any
 
 import pytest
 from tests.kube.conftest import Reply
-from tests.operator.edge.operator_world import NS, failure, job_object, pod_object, until
-from tests.operator.test_controller import EVENTS, STATUS, leading, status
+from tests.operator.operator_bench import NS, failure, job_object, pod_object, until
+from tests.operator.test_controller import EVENTS, STATUS, lead_operator, status
 
-from muster_operator.job.snapshot import AddFinalizer, FreePartition, Make, Plan, Seen
+from muster_operator.job.snapshot import AddFinalizer, CreateObject, FreePartition, JobPlan, Snapshot
 from muster_operator.job.types import IPUJob
 
 PODS = f"/api/v1/namespaces/{NS}/pods"
 BEFORE: dict[str, Any] = {"observedGeneration": 1, "conditions": [{"type": "Pending", "status": "True"}]}
-POD = Make("Pod", "p", {"metadata": {"name": "p"}})
+POD = CreateObject("Pod", "p", {"metadata": {"name": "p"}})
 
 
 async def test_what_nobody_asks_for_any_more_is_no_reason_to_wait() -> None:
     """A scale down, a suspension or the end of the job: its last message is its own again, and stays."""
     wanted = [POD]
 
-    def decide(_job: IPUJob, _: Seen) -> Plan:
-        return Plan(tuple(wanted), status(last_message="All instances done"))
+    def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
+        return JobPlan(tuple(wanted), status(last_message="All instances done"))
 
-    async with leading(decide, job_object(**BEFORE)) as it:
+    async with lead_operator(decide, job_object(**BEFORE)) as it:
         it.bench.api.on("POST", PODS, failure(403, "Forbidden", "exceeded quota"))
         await until(lambda: it.sent(STATUS) and it.at_rest())
         assert it.sent(STATUS)[-1]["status"]["lastMessage"] == "Pod p cannot be made: exceeded quota"
         wanted.clear()
-        it.operator._look(f"{NS}/train")
+        it.operator._enqueue(f"{NS}/train")
         await until(lambda: len(it.sent(STATUS)) == 2 and it.at_rest())
         assert it.sent(STATUS)[-1]["status"]["lastMessage"] == "All instances done"
 
@@ -36,10 +36,10 @@ async def test_what_nobody_asks_for_any_more_is_no_reason_to_wait() -> None:
 async def test_a_template_that_cannot_be_read_or_a_webhooks_no_is_told(code: int, reason: str) -> None:
     """A number where text belongs is 400 (json: cannot unmarshal …), and so is the no of many admission webhooks."""
 
-    def decide(_job: IPUJob, _: Seen) -> Plan:
-        return Plan((POD,), status(last_message="runs"))
+    def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
+        return JobPlan((POD,), status(last_message="runs"))
 
-    async with leading(decide, job_object(**BEFORE)) as it:
+    async with lead_operator(decide, job_object(**BEFORE)) as it:
         it.bench.api.on("POST", PODS, failure(code, reason, "cannot unmarshal"))
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
         assert it.sent(STATUS)[-1]["status"]["lastMessage"] == "Pod p cannot be made: cannot unmarshal"
@@ -49,10 +49,10 @@ async def test_a_template_that_cannot_be_read_or_a_webhooks_no_is_told(code: int
 async def test_a_job_whose_finaliser_was_taken_off_is_not_counted_twice() -> None:
     """`kubectl replace` with the user's own file does it."""
 
-    def decide(job: IPUJob, _: Seen) -> Plan:
-        return Plan(status=status()) if job.metadata.finalizers else Plan((AddFinalizer(),))
+    def decide(job: IPUJob, _: Snapshot) -> JobPlan:
+        return JobPlan(status=status()) if job.metadata.finalizers else JobPlan((AddFinalizer(),))
 
-    async with leading(decide, job_object(finalizer=False, **BEFORE)) as it:
+    async with lead_operator(decide, job_object(finalizer=False, **BEFORE)) as it:
         await until(lambda: it.bench.written() and it.at_rest())
         assert it.metrics.registry.get_sample_value("muster_operator_jobs_created_total") == 0
 
@@ -60,10 +60,12 @@ async def test_a_job_whose_finaliser_was_taken_off_is_not_counted_twice() -> Non
 async def test_a_proxy_that_is_away_holds_up_no_pods_while_a_scale_down_waits_for_it() -> None:
     """A worker of an instance that stays, deleted by hand, comes back (behaviour 28)."""
 
-    def decide(_job: IPUJob, seen: Seen) -> Plan:
-        return Plan((FreePartition("p-train-ns-1"), *([] if "p" in seen.pods else [POD])), status(last_message="runs"))
+    def decide(_job: IPUJob, seen: Snapshot) -> JobPlan:
+        return JobPlan(
+            (FreePartition("p-train-ns-1"), *([] if "p" in seen.pods else [POD])), status(last_message="runs")
+        )
 
-    async with leading(decide, job_object(**BEFORE)) as it:
+    async with lead_operator(decide, job_object(**BEFORE)) as it:
         it.bench.api.on("POST", PODS, Reply(201, pod_object("p")))
         await until(lambda: it.sent(STATUS) and it.at_rest())
         assert [asked.path for asked in it.bench.written()] == [PODS, STATUS]
@@ -71,7 +73,9 @@ async def test_a_proxy_that_is_away_holds_up_no_pods_while_a_scale_down_waits_fo
 
 
 async def test_a_job_that_is_gone_is_not_written_again_and_again_until_the_watch_says_so() -> None:
-    async with leading(lambda *_: Plan(status=status(last_message="waits")), job_object(observedGeneration=1)) as it:
+    async with lead_operator(
+        lambda *_: JobPlan(status=status(last_message="waits")), job_object(observedGeneration=1)
+    ) as it:
         it.bench.api.on("PATCH", STATUS, failure(404, "NotFound"))
         await until(lambda: it.sent(STATUS) and it.at_rest())
         assert len(it.sent(STATUS)) < 8, "tries come with a back-off"

@@ -3,54 +3,58 @@
 from dataclasses import dataclass, field
 
 import msgspec
-from tests.operator.plan.played_cluster import Cluster, Died
+from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names
-from muster_operator.job.partition_api import Refusal
-from muster_operator.job.snapshot import Action, AskRoom, BadNode, Placeable, RemovePod, Seen
+from muster_operator.job.partition_api import PartitionRefusal
+from muster_operator.job.snapshot import Action, DeletePod, NodeCapacity, NodeProblem, QueryCapacity, Snapshot
 from muster_operator.job.types import IPUJob
 
-TAINTED = BadNode("Faulty", "check pciebw: LowBandwidth")
-NOT_READY = BadNode("NotReady", "it is not Ready (NodeStatusUnknown)")
-GONE = BadNode("Gone", "it is not in the cluster any more")
+TAINTED = NodeProblem("Faulty", "check pciebw: LowBandwidth")
+NOT_READY = NodeProblem("NotReady", "it is not Ready (NodeStatusUnknown)")
+GONE = NodeProblem("Gone", "it is not in the cluster any more")
 ROUND_S = 5.0
 
 
 @dataclass
-class SickCluster(Cluster):
+class FaultyCluster(SimulatedCluster):
     """bad_ipus: by partition; elsewhere: partitions that there is room for beside those in use; grace: what removals
     asked for, by pod; asked: how often the proxy was asked for room."""
 
     nodes: tuple[str, ...] = ("node-a", "node-b", "node-c")
-    bad: dict[str, BadNode] = field(default_factory=dict)
+    bad: dict[str, NodeProblem] = field(default_factory=dict)
     bad_ipus: dict[str, tuple[str, ...]] = field(default_factory=dict)
     elsewhere: int = 4
     rooms: dict[str, int] = field(default_factory=dict)
     grace: list[tuple[str, int | None]] = field(default_factory=list)
     asked: int = 0
 
-    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> Seen:
-        plain = super().seen(job, foreign, refusals)
+    def snapshot(
+        self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> Snapshot:
+        plain = super().snapshot(job, foreign, refusals)
         under = {pod.spec.node_name for pod in plain.pods.values()}
         healthy = len([node for node in self.nodes if node not in self.bad])
-        return Seen(
+        return Snapshot(
             **{
                 **vars(plain),
-                "placeable": Placeable(nodes=len(self.nodes), healthy=healthy),
+                "node_capacity": NodeCapacity(nodes=len(self.nodes), healthy=healthy),
                 "bad_nodes": {name: bad for name, bad in self.bad.items() if name in under},
                 "bad_ipus": {name: ipus for name, ipus in self.bad_ipus.items() if name in plain.entries},
                 "room": self.rooms.get(job.metadata.uid),
             }
         )
 
-    def act(self, uid: str, action: Action, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> bool:
-        if isinstance(action, AskRoom):
+    def act(
+        self, uid: str, action: Action, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> bool:
+        if isinstance(action, QueryCapacity):
             news = uid not in self.rooms
             self.asked += news
             self.rooms.setdefault(uid, self.elsewhere)
             return news
-        if isinstance(action, RemovePod):
+        if isinstance(action, DeletePod):
             key = (self.jobs[uid].metadata.namespace, action.name)
             if (pod := self.pods.get(key)) is None or pod.metadata.uid != action.uid:
                 return False
@@ -104,7 +108,7 @@ class SickCluster(Cluster):
             for uid in list(self.jobs):
                 try:
                     self.turn(uid)
-                except Died:
+                except OperatorDied:
                     self.rooms.clear()  # what was only in its memory
                     self.turn(uid)
             self.settle_partitions()

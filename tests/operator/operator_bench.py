@@ -1,4 +1,4 @@
-"""A scripted API server, a scripted proxy and a clock that stands still, around the operator's hands and controller."""
+"""A scripted API server, a scripted proxy and a clock that stands still, around the operator's own parts."""
 
 import asyncio
 import json
@@ -14,12 +14,12 @@ from tests.kube.conftest import Asked, FakeApi, Reply, Stream
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import StaticToken
-from muster_operator.act.executor import Hands
-from muster_operator.act.proxy_client import Proxy
-from muster_operator.act.refusal_cache import Memory
-from muster_operator.job.partition_api import Entry, Refusal
-from muster_operator.job.types import API_VERSION, FINALIZER, IPUJob, decode
-from muster_operator.observe.cluster import World
+from muster_operator.act.executor import ActionExecutor
+from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.act.refusal_cache import RefusalCache
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
+from muster_operator.job.types import API_VERSION, FINALIZER, IPUJob, decode_job
+from muster_operator.observe.cluster import ChangeListener, ClusterCache, WatchScope
 
 NS = "ns"
 JOBS = f"/apis/graphcore.ai/v1alpha1/namespaces/{NS}/ipujobs"
@@ -62,7 +62,7 @@ def job_object(name: str = "train", *, uid: str = "u1", finalizer: bool = True, 
 
 
 def a_job(name: str = "train", **given: Any) -> IPUJob:
-    return decode(json.dumps(job_object(name, **given)).encode())
+    return decode_job(json.dumps(job_object(name, **given)).encode())
 
 
 def pod_object(name: str, *, owner: str = "u1", version: int = 9, **meta: Any) -> Object:
@@ -83,7 +83,7 @@ def failure(code: int, reason: str, message: str = "words") -> Reply:
     return Reply(code, {"kind": "Status", "code": code, "reason": reason, "message": message, "metadata": {}})
 
 
-class PlayedProxy:
+class ScriptedProxy:
     """answers: by (method, path) of what was asked; each is an Entry, a Refusal, or plain JSON, with its status."""
 
     def __init__(self) -> None:
@@ -96,18 +96,18 @@ class PlayedProxy:
     def handle(self, request: httpx2.Request) -> httpx2.Response:
         key = request.method, request.url.path
         self.asked.append(key)
-        refusal = Refusal(why="Unreachable", message="V-IPU is away")
+        refusal = PartitionRefusal(why="Unreachable", message="V-IPU is away")
         status, body = self.answers.get(key, (503, refusal))
-        if isinstance(body, Entry) and request.method == "PUT":
+        if isinstance(body, PartitionEntry) and request.method == "PUT":
             wish = msgspec.json.decode(request.content)
             body = msgspec.structs.replace(body, instance=wish["instance"], attempt=wish["attempt"])
         return httpx2.Response(status, content=msgspec.json.encode(body))
 
 
-class Bench:
+class OperatorBench:
     def __init__(self, api: FakeApi) -> None:
         self.api = api
-        self.played = PlayedProxy()
+        self.played = ScriptedProxy()
         self.now = 1000.0
         self.leads = True
         self.looked: list[str] = []
@@ -133,39 +133,37 @@ class Bench:
         return [asked for asked in self.api.asked if asked.method != "GET"]
 
     client: KubeClient
-    proxy: Proxy
-    world: World
-    memory: Memory
-    hands: Hands
+    proxy: ProxyClient
+    cluster: ClusterCache
+    refusals: RefusalCache
+    executor: ActionExecutor
 
 
 @asynccontextmanager
 async def bench_around(
     on_change: Callable[[str], None] | None = None,
     answered_by: Callable[[httpx2.Request], Awaitable[httpx2.Response]] | None = None,
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[OperatorBench]:
     """answered_by: in place of the scripted proxy."""
     api = FakeApi()
     await api.start()
-    bench = Bench(api)
+    bench = OperatorBench(api)
     config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
     try:
         async with KubeClient(config, timeout_s=30.0) as client:
             transport = httpx2.MockTransport(answered_by or bench.played.handle)
             bench.client = client
-            bench.proxy = Proxy("http://proxy", StaticToken("t"), may_write=bench.may_write, transport=transport)
+            bench.proxy = ProxyClient("http://proxy", StaticToken("t"), may_write=bench.may_write, transport=transport)
             async with bench.proxy:
-                bench.world = World(
+                bench.cluster = ClusterCache(
                     client,
-                    scope=(),
-                    tracker=("muster", "tracker"),
-                    our_taints=("muster.dev/faulty",),
-                    on_change=on_change or bench.looked.append,
-                    on_room=lambda: None,
-                    clock=bench.clock,
+                    WatchScope(tracker=("muster", "tracker")),
+                    ("muster.dev/faulty",),
+                    ChangeListener(on_change or bench.looked.append),
+                    bench.clock,
                 )
-                bench.memory = Memory(bench.clock, random.Random(1))
-                bench.hands = Hands(client, bench.proxy, bench.world, bench.memory)
+                bench.refusals = RefusalCache(bench.clock, random.Random(1))
+                bench.executor = ActionExecutor(client, bench.proxy, bench.cluster, bench.refusals)
                 yield bench
     finally:
         await api.stop()

@@ -4,19 +4,28 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
-from tests.operator.plan.sick_cluster import ROUND_S, SickCluster
+from tests.operator.plan.faulty_cluster import ROUND_S, FaultyCluster
 
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job import names
-from muster_operator.job.partition_api import Refusal
-from muster_operator.job.snapshot import Action, AskNode, Make, Placeable, Plan, Seen, Tell, WithdrawRequests
+from muster_operator.job.partition_api import PartitionRefusal
+from muster_operator.job.snapshot import (
+    Action,
+    CreateObject,
+    JobPlan,
+    NodeCapacity,
+    RecordEvent,
+    RequestChecks,
+    Snapshot,
+    WithdrawRequests,
+)
 from muster_operator.job.types import IPUJob
-from muster_operator.plan.preflight import avoided
+from muster_operator.plan.preflight import avoided_nodes
 
 
 @dataclass
-class CheckedCluster(SickCluster):
+class PreFlightCluster(FaultyCluster):
     """says: by node, the verdict of its checks, PASS where nothing stands; "": its agent is silent. requests: by node
     and id. ran: how often a node's agent ran for an id. full: nodes that take no request. told: Events, in order."""
 
@@ -26,30 +35,34 @@ class CheckedCluster(SickCluster):
     ran: Counter[tuple[str, str]] = field(default_factory=Counter)
     full: set[str] = field(default_factory=set)
     readable: bool = True
-    told: list[Tell] = field(default_factory=list)
+    told: list[RecordEvent] = field(default_factory=list)
     avoids: dict[str, list[str]] = field(default_factory=dict)
 
-    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> Seen:
-        plain = super().seen(job, foreign, refusals)
+    def snapshot(
+        self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> Snapshot:
+        plain = super().snapshot(job, foreign, refusals)
         prefix = names.request_prefix(job.metadata.uid)
         asked = {
             node: {name: self.answers.get((node, name)) for name in held if name.startswith(prefix)}
             for node, held in self.requests.items()
             if any(name.startswith(prefix) for name in held)
         }
-        out = len([node for node in avoided(job, self.now) if node not in self.bad])
-        assert plain.placeable is not None
-        return Seen(
+        out = len([node for node in avoided_nodes(job, self.now) if node not in self.bad])
+        assert plain.node_capacity is not None
+        return Snapshot(
             **{
                 **vars(plain),
-                "placeable": Placeable(plain.placeable.nodes, plain.placeable.healthy - out, out),
-                "asked": asked if self.readable else None,
-                "unasked": dict.fromkeys(self.full, "its NodeHealth has 16 requests already"),
+                "node_capacity": NodeCapacity(plain.node_capacity.nodes, plain.node_capacity.healthy - out, out),
+                "requests": asked if self.readable else None,
+                "failed_requests": dict.fromkeys(self.full, "its NodeHealth has 16 requests already"),
             }
         )
 
-    def act(self, uid: str, action: Action, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> bool:
-        if isinstance(action, AskNode):
+    def act(
+        self, uid: str, action: Action, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> bool:
+        if isinstance(action, RequestChecks):
             held = self.requests.setdefault(action.node, {})
             if action.node in self.full or action.request.id in held:
                 return False
@@ -65,7 +78,7 @@ class CheckedCluster(SickCluster):
             if doomed:
                 self._wrote()
             return bool(doomed)
-        if isinstance(action, Make) and action.kind == "Pod":
+        if isinstance(action, CreateObject) and action.kind == "Pod":
             affinity = action.body["spec"]["affinity"]["nodeAffinity"]
             terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
             self.avoids[action.name] = [
@@ -73,9 +86,9 @@ class CheckedCluster(SickCluster):
             ]
         return super().act(uid, action, foreign, refusals)
 
-    def _check_plan(self, job: IPUJob, decided: Plan) -> None:
+    def _check_plan(self, job: IPUJob, decided: JobPlan) -> None:
         super()._check_plan(job, decided)
-        self.told += [each for each in decided.actions if isinstance(each, Tell) and each not in self.told]
+        self.told += [each for each in decided.actions if isinstance(each, RecordEvent) and each not in self.told]
 
     def place(self) -> None:
         for (namespace, name), pod in sorted(self.pods.items()):

@@ -4,17 +4,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     actions_but_events,
     decide,
     entries,
+    last_message,
     launcher,
-    line,
-    running,
-    standing,
+    printed_columns,
+    running_snapshot,
     with_status,
 )
-from tests.operator.plan.made_jobs import (
+from tests.operator.plan.job_factory import (
     NOW,
     ended_container,
     make_entry,
@@ -23,14 +23,14 @@ from tests.operator.plan.made_jobs import (
     partition_of,
 )
 
-from muster_operator.job.partition_api import Refusal
+from muster_operator.job.partition_api import PartitionRefusal
 from muster_operator.job.snapshot import (
-    DropFinalizer,
+    DeletePod,
     FreePartition,
-    Plan,
-    RemovePod,
+    JobPlan,
+    RecordEvent,
+    RemoveFinalizer,
     TakePartitions,
-    Tell,
 )
 from muster_operator.job.types import IPUJob
 
@@ -49,34 +49,39 @@ def test_36_a_job_runs_when_its_launcher_does_or_without_one_a_worker(
     launched: bool, launchers: str | None, phases: tuple[str, ...], state: str
 ) -> None:
     job = make_job(instances=2, launcher=launched)
-    seen = running(job, *phases)
+    seen = running_snapshot(job, *phases)
     if launchers:
         seen["pods"] |= launcher(job, launchers)
-    assert standing(decide(job, **seen))[:3] == (state, 2, 2)
+    assert printed_columns(decide(job, **seen))[:3] == (state, 2, 2)
 
 
 def test_37_a_job_completes_with_its_launcher() -> None:
     job = make_job()
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Succeeded")
     decided = decide(job, **seen)
     assert decided.actions == ()
-    assert standing(decided) == ("Completed", 0, 1, "All instances done")
+    assert printed_columns(decided) == ("Completed", 0, 1, "All instances done")
 
 
 def test_without_a_launcher_it_ends_with_the_last_worker() -> None:
     job = make_job(instances=2, launcher=False)
-    assert standing(decide(job, **running(job, "Succeeded", "Running")))[0] == "Running"
-    assert standing(decide(job, **running(job, "Failed", "Running")))[0] == "Running"
-    assert standing(decide(job, **running(job, "Succeeded", "Succeeded"))) == ("Completed", 0, 2, "All instances done")
-    failed = decide(job, **running(job, "Succeeded", "Failed"))
-    assert standing(failed)[0] == "Failed"
-    assert "train-worker-1" in line(failed)
+    assert printed_columns(decide(job, **running_snapshot(job, "Succeeded", "Running")))[0] == "Running"
+    assert printed_columns(decide(job, **running_snapshot(job, "Failed", "Running")))[0] == "Running"
+    assert printed_columns(decide(job, **running_snapshot(job, "Succeeded", "Succeeded"))) == (
+        "Completed",
+        0,
+        2,
+        "All instances done",
+    )
+    failed = decide(job, **running_snapshot(job, "Succeeded", "Failed"))
+    assert printed_columns(failed)[0] == "Failed"
+    assert "train-worker-1" in last_message(failed)
 
 
 def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
     job = make_job()
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     oom = [ended_container("main", 137, reason="OOMKilled")]
     seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 1)])
     seen["pods"]["train-worker-0"] = make_pod(job, "train-worker-0", "Failed", containerStatuses=oom)
@@ -85,8 +90,8 @@ def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
         "pod train-launcher on node node1 failed: container main ended with exit code 1; "
         "pod train-worker-0 on node node1 failed: container main ended with exit code 137 (SIGKILL), OOMKilled"
     )
-    assert decided.actions == (Tell("Warning", "IPUJobFailed", said),)
-    assert standing(decided) == ("Failed", 0, 1, said)
+    assert decided.actions == (RecordEvent("Warning", "IPUJobFailed", said),)
+    assert printed_columns(decided) == ("Failed", 0, 1, said)
     assert decided.status is not None
     assert decided.status.conditions[-1].message == f"{said}; its partitions stay until it is deleted"
     assert decided.status.workers_status.failed == 1
@@ -95,9 +100,9 @@ def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
 def test_a_worker_that_fails_under_a_launcher_fails_the_job() -> None:
     """mpirun may hang on it for ever."""
     job = make_job(workers=2)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"]["train-worker-1"] = make_pod(job, "train-worker-1", "Failed", reason="Evicted", message="memory")
-    assert standing(decide(job, **seen))[::3] == (
+    assert printed_columns(decide(job, **seen))[::3] == (
         "Failed",
         "pod train-worker-1 on node node1 failed: Evicted: memory",
     )
@@ -105,27 +110,27 @@ def test_a_worker_that_fails_under_a_launcher_fails_the_job() -> None:
 
 def test_28_a_pod_that_is_being_deleted_ends_nothing() -> None:
     job = make_job()
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     for name, phase in (("train-worker-0", "Failed"), ("train-launcher", "Succeeded")):
         pod = make_pod(job, name, phase)
         metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2023-11-14T22:13:20Z")
         seen["pods"][name] = msgspec.structs.replace(pod, metadata=metadata)
-    assert standing(decide(job, **seen))[0] == "Pending"
+    assert printed_columns(decide(job, **seen))[0] == "Pending"
 
 
 def finished(**spec: Any) -> tuple[IPUJob, dict[str, Any]]:
     job = make_job(**spec)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Succeeded")
     return with_status(job, decide(job, **seen)), seen
 
 
 def test_37_a_finished_job_is_never_run_again() -> None:
     job, seen = finished()
-    assert decide(job, **seen) == Plan()
+    assert decide(job, **seen) == JobPlan()
     decided = decide(job, now=NOW + 1e6)  # all has gone, and whoever decides has just started
     assert decided.actions == ()
-    assert standing(decided)[::3] == ("Completed", "All instances done")
+    assert printed_columns(decided)[::3] == ("Completed", "All instances done")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ def test_37_a_finished_job_is_never_run_again() -> None:
 def test_43_what_is_cleaned_away(policy: str, removed: list[str]) -> None:
     job, seen = finished(cleanPodPolicy=policy)
     decided = decide(job, **seen)
-    assert decided.actions == tuple(RemovePod(name, f"pod-{name}") for name in removed)
+    assert decided.actions == tuple(DeletePod(name, f"pod-{name}") for name in removed)
     seen["pods"] = {name: pod for name, pod in seen["pods"].items() if name not in removed}
     decided = decide(job, **seen)
     freed = (FreePartition("p-train-default-0"),) if policy == "All" else ()
@@ -145,7 +150,7 @@ def test_43_what_is_cleaned_away(policy: str, removed: list[str]) -> None:
 @pytest.mark.parametrize("policy", ["None", "Workers", "All"])
 def test_37_clean_up_changes_no_word_of_how_it_ended(policy: str) -> None:
     job = make_job(cleanPodPolicy=policy)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 3)])
     job = with_status(job, decide(job, **seen))
     later = decide(job, now=NOW + 60).status
@@ -156,14 +161,14 @@ def test_37_clean_up_changes_no_word_of_how_it_ended(policy: str) -> None:
 
 def test_44_a_suspended_job_has_no_pods_and_then_no_partitions() -> None:
     job = make_job(suspend=True)
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     decided = decide(job, **seen)
-    assert [each for each in decided.actions if isinstance(each, RemovePod)] == [
-        RemovePod("train-worker-0", "pod-train-worker-0"),
-        RemovePod("train-launcher", "pod-train-launcher"),
+    assert [each for each in decided.actions if isinstance(each, DeletePod)] == [
+        DeletePod("train-worker-0", "pod-train-worker-0"),
+        DeletePod("train-launcher", "pod-train-launcher"),
     ]
     assert not [each for each in decided.actions if isinstance(each, FreePartition)]
-    assert standing(decided) == ("Pending", 0, 1, "suspended")
+    assert printed_columns(decided) == ("Pending", 0, 1, "suspended")
     decided = decide(with_status(job, decided), entries=seen["entries"], objects=seen["objects"])
     assert decided.actions == (FreePartition("p-train-default-0"),)
 
@@ -179,8 +184,8 @@ def test_44_resumed_it_begins_anew() -> None:
     job = with_status(make_job(suspend=True), decide(make_job(suspend=True)))
     job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, suspend=False))
     decided = decide(job)
-    assert [type(each) for each in decided.actions] == [TakePartitions, Tell]
-    assert standing(decided)[0] == "Pending"
+    assert [type(each) for each in decided.actions] == [TakePartitions, RecordEvent]
+    assert printed_columns(decided)[0] == "Pending"
 
 
 def test_44_a_partition_that_is_still_being_freed_is_waited_for() -> None:
@@ -190,14 +195,14 @@ def test_44_a_partition_that_is_still_being_freed_is_waited_for() -> None:
 
 def test_34_pods_then_partitions_then_the_finaliser() -> None:
     job = make_job(deleted=True, instances=2)
-    seen = running(job, "Running", "Running")
+    seen = running_snapshot(job, "Running", "Running")
     decided = decide(job, **seen)
-    assert {type(each) for each in decided.actions} == {RemovePod}
+    assert {type(each) for each in decided.actions} == {DeletePod}
     assert len(decided.actions) == 3
     decided = decide(job, entries=seen["entries"])
-    assert decided == Plan((FreePartition("p-train-default-0"), FreePartition("p-train-default-1")))
-    assert decide(job) == Plan((DropFinalizer(),))
-    assert decide(make_job(deleted=True, finalizers=())) == Plan()
+    assert decided == JobPlan((FreePartition("p-train-default-0"), FreePartition("p-train-default-1")))
+    assert decide(job) == JobPlan((RemoveFinalizer(),))
+    assert decide(make_job(deleted=True, finalizers=())) == JobPlan()
 
 
 def test_34_pods_and_partitions_on_their_way_out_are_waited_for() -> None:
@@ -205,16 +210,16 @@ def test_34_pods_and_partitions_on_their_way_out_are_waited_for() -> None:
     pod = make_pod(job, "train-worker-0")
     metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2023-11-14T22:13:20Z")
     leaving = {"train-worker-0": msgspec.structs.replace(pod, metadata=metadata)}
-    assert decide(job, pods=leaving, entries=entries(job, 0)) == Plan()
-    assert decide(job, entries=entries(job, 0, state="deleting")) == Plan()
+    assert decide(job, pods=leaving, entries=entries(job, 0)) == JobPlan()
+    assert decide(job, entries=entries(job, 0, state="deleting")) == JobPlan()
 
 
 def test_34_why_it_cannot_go_is_shown() -> None:
     job = make_job(deleted=True)
-    refusal = Refusal(why="Unreachable", message="10.0.0.1:8090 does not answer")
+    refusal = PartitionRefusal(why="Unreachable", message="10.0.0.1:8090 does not answer")
     decided = decide(job, entries=entries(job, 0), refusals={partition_of(job): refusal})
     assert decided.actions == (FreePartition("p-train-default-0"),)
-    assert line(decided) == (
+    assert last_message(decided) == (
         "waits for its partitions to be released: p-train-default-0: 10.0.0.1:8090 does not answer"
     )
     again = decide(with_status(job, decided), entries=entries(job, 0), refusals={partition_of(job): refusal})
@@ -229,11 +234,11 @@ def test_35_a_partition_under_way_is_freed_as_well(state: str) -> None:
 
 def test_34_partitions_of_others_are_none_of_its_business() -> None:
     job = make_job(deleted=True)
-    assert decide(job, entries={partition_of(job): make_entry(make_job("other"))}) == Plan((DropFinalizer(),))
+    assert decide(job, entries={partition_of(job): make_entry(make_job("other"))}) == JobPlan((RemoveFinalizer(),))
 
 
 def test_34_deletion_comes_before_everything_else() -> None:
     cases: list[dict[str, Any]] = [{"suspend": True}, {"instances": 0}, {"cleanPodPolicy": "None"}]
     for spec in cases:
         job = make_job(deleted=True, **spec)
-        assert decide(job) == Plan((DropFinalizer(),))
+        assert decide(job) == JobPlan((RemoveFinalizer(),))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from tests.operator.plan.made_jobs import (
+from tests.operator.plan.job_factory import (
     NOW,
     make_entry,
     make_pod,
@@ -11,22 +11,23 @@ from tests.operator.plan.made_jobs import (
 )
 
 from muster_operator.job import names
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import (
     Action,
+    CreateObject,
+    JobPlan,
     JobPod,
-    Make,
+    JobSetup,
     OwnedObject,
-    Plan,
-    Seen,
-    Setup,
-    Tell,
+    RecordEvent,
+    Snapshot,
 )
 from muster_operator.job.types import IPUJob
-from muster_operator.plan.phases import plan, small_objects
+from muster_operator.plan.phases import plan
+from muster_operator.plan.workload import small_objects
 
 
-def entries(job: IPUJob, *instances: int, **fields: Any) -> dict[str, Entry]:
+def entries(job: IPUJob, *instances: int, **fields: Any) -> dict[str, PartitionEntry]:
     return {partition_of(job, number): make_entry(job, number, **fields) for number in instances}
 
 
@@ -47,32 +48,32 @@ def launcher(job: IPUJob, phase: str = "Running", **status: Any) -> dict[str, Jo
     return {name: make_pod(job, name, phase, **status)}
 
 
-def decide(job: IPUJob, setup: Setup | None = None, now: float = NOW, **seen: Any) -> Plan:
-    return plan(job, Seen(now=now, **seen), setup or Setup())
+def decide(job: IPUJob, setup: JobSetup | None = None, now: float = NOW, **seen: Any) -> JobPlan:
+    return plan(job, Snapshot(now=now, **seen), setup or JobSetup())
 
 
-def made(decided: Plan) -> list[str]:
-    return [f"{each.kind} {each.name}" for each in decided.actions if isinstance(each, Make)]
+def created_objects(decided: JobPlan) -> list[str]:
+    return [f"{each.kind} {each.name}" for each in decided.actions if isinstance(each, CreateObject)]
 
 
-def line(decided: Plan) -> str:
+def last_message(decided: JobPlan) -> str:
     assert decided.status is not None
     return decided.status.last_message
 
 
-def standing(decided: Plan) -> tuple[str, int, int, str]:
+def printed_columns(decided: JobPlan) -> tuple[str, int, int, str]:
     """The columns of `kubectl get ipujobs`."""
     found = decided.status
     assert found is not None
     return found.launcher_status, found.current_replicas, found.desired_replicas, found.last_message
 
 
-def with_status(job: IPUJob, decided: Plan) -> IPUJob:
+def with_status(job: IPUJob, decided: JobPlan) -> IPUJob:
     assert decided.status is not None
     return msgspec.structs.replace(job, status=decided.status)
 
 
-def running(job: IPUJob, *phases: str) -> dict[str, Any]:
+def running_snapshot(job: IPUJob, *phases: str) -> dict[str, Any]:
     """What is seen of a job all of whose things are there; the phases of its workers."""
     count = len(phases)
     is_launched = not isinstance(job.spec.launcher, msgspec.UnsetType)
@@ -83,5 +84,5 @@ def running(job: IPUJob, *phases: str) -> dict[str, Any]:
     }
 
 
-def actions_but_events(decided: Plan) -> tuple[Action, ...]:
-    return tuple(each for each in decided.actions if not isinstance(each, Tell))
+def actions_but_events(decided: JobPlan) -> tuple[Action, ...]:
+    return tuple(each for each in decided.actions if not isinstance(each, RecordEvent))

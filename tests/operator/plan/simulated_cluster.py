@@ -1,6 +1,6 @@
-"""A cluster that a state machine plays: jobs, their pods and objects, the tracker, and hands that carry out plans.
+"""A cluster that a state machine plays: jobs, their pods and objects, the tracker, and an executor of plans.
 
-The hands do what the operator's do, and check each action before it is done: what they may never be asked for is an
+It does what the operator's does, and checks each action before it is done: what it may never be asked for is an
 AssertionError here. What names belong to others is remembered, as the operator does.
 """
 
@@ -12,24 +12,24 @@ import msgspec
 
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names, pod_outcome, status
-from muster_operator.job.partition_api import Entry, Refusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.job.snapshot import (
     Action,
     AddFinalizer,
-    Change,
+    CreateObject,
     DeleteJob,
-    DropFinalizer,
+    DeletePod,
     FreePartition,
+    JobPlan,
     JobPod,
-    Make,
+    JobSetup,
+    NodeCapacity,
     OwnedObject,
-    Placeable,
-    Plan,
-    RemovePod,
-    Seen,
-    Setup,
+    PatchObject,
+    RecordEvent,
+    RemoveFinalizer,
+    Snapshot,
     TakePartitions,
-    Tell,
 )
 from muster_operator.job.types import FINALIZER, IPUJob, has_launcher, ipus_per_instance, workers_per_instance
 from muster_operator.plan.phases import plan
@@ -38,21 +38,21 @@ ROUNDS = 32
 Key = tuple[str, str, str]  # kind, namespace, name
 
 
-class Died(Exception):
+class OperatorDied(Exception):
     """The operator ended in the middle of a turn."""
 
 
 @dataclass
-class Cluster:
+class SimulatedCluster:
     """room: partitions that V-IPU could still make."""
 
     now: float = 1_700_000_000.0
-    setup: Setup = field(default_factory=Setup)
+    setup: JobSetup = field(default_factory=JobSetup)
     jobs: dict[str, IPUJob] = field(default_factory=dict)  # by uid
     pods: dict[tuple[str, str], JobPod] = field(default_factory=dict)
     objects: dict[Key, OwnedObject] = field(default_factory=dict)
     others: dict[Key, str] = field(default_factory=dict)
-    tracker: dict[str, Entry] = field(default_factory=dict)
+    tracker: dict[str, PartitionEntry] = field(default_factory=dict)
     room: int = 8
     healthy: int = 1
     numbers: int = 0
@@ -66,10 +66,12 @@ class Cluster:
 
     # what the operator sees
 
-    def seen(self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> Seen:
+    def snapshot(
+        self, job: IPUJob, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]
+    ) -> Snapshot:
         """Pods by their owner, as the operator's cache has them."""
         namespace, uid = job.metadata.namespace, job.metadata.uid
-        return Seen(
+        return Snapshot(
             now=self.now,
             pods={name: pod for (where, name), pod in self.pods.items() if where == namespace and _owner(pod) == uid},
             objects={
@@ -80,7 +82,7 @@ class Cluster:
             foreign=foreign,
             entries={name: entry for name, entry in self.tracker.items() if entry.job == uid},
             refusals=refusals,
-            placeable=Placeable(nodes=2, healthy=self.healthy),
+            node_capacity=NodeCapacity(nodes=2, healthy=self.healthy),
         )
 
     # one turn of the operator
@@ -88,22 +90,22 @@ class Cluster:
     def turn(self, uid: str, dies_after: int | None = None) -> None:
         """Decides and acts until there is no news, then writes the status. dies_after: so many actions."""
         foreign: dict[tuple[str, str], str] = {}
-        refusals: dict[str, Refusal] = {}
+        refusals: dict[str, PartitionRefusal] = {}
         left = [dies_after]
         for _ in range(ROUNDS):
             job = self.jobs.get(uid)
             if job is None:
                 return
-            decided = plan(job, self.seen(job, foreign, refusals), self.setup)
+            decided = plan(job, self.snapshot(job, foreign, refusals), self.setup)
             self._check_plan(job, decided)
-            if decided.status is not None and status.comes_first(job.status, decided.status):
+            if decided.status is not None and status.is_written_first(job.status, decided.status):
                 self._write_status(uid, decided.status)
                 continue
             news = False
             for action in decided.actions:
                 if left[0] is not None:
                     if left[0] == 0:
-                        raise Died
+                        raise OperatorDied
                     left[0] -= 1
                 news |= self.act(uid, action, foreign, refusals)
                 before = self._snapshot()
@@ -119,11 +121,11 @@ class Cluster:
             return
         raise AssertionError("the job does not come to rest while the world stands still")
 
-    def _check_rest(self, uid: str, foreign: dict[tuple[str, str], str], refusals: dict[str, Refusal]) -> None:
+    def _check_rest(self, uid: str, foreign: dict[tuple[str, str], str], refusals: dict[str, PartitionRefusal]) -> None:
         job = self.jobs.get(uid)
         if job is None:
             return
-        decided = plan(job, self.seen(job, foreign, refusals), self.setup)
+        decided = plan(job, self.snapshot(job, foreign, refusals), self.setup)
         assert decided.status is None, "the status is written again though nothing has changed"
         for action in decided.actions:
             assert not self.act(uid, action, foreign, refusals), action
@@ -131,21 +133,21 @@ class Cluster:
     def _write_status(self, uid: str, written: Any) -> None:
         self.now += 1
         self.jobs[uid] = msgspec.structs.replace(self.jobs[uid], status=written)
-        if status.finished(written):
+        if status.is_finished(written):
             self.was_finished.add(uid)
         self._wrote()
 
     def _wrote(self) -> None:
         self.writes += 1
         if self.writes == self.dies_at:
-            raise Died
+            raise OperatorDied
 
-    def _check_plan(self, job: IPUJob, decided: Plan) -> None:
-        actions = [action for action in decided.actions if not isinstance(action, Tell)]
+    def _check_plan(self, job: IPUJob, decided: JobPlan) -> None:
+        actions = [action for action in decided.actions if not isinstance(action, RecordEvent)]
         if FINALIZER not in job.metadata.finalizers:
             assert actions in ([AddFinalizer()], []), "something was made before the finaliser"
             return
-        creating = [each for each in actions if isinstance(each, Make | TakePartitions | Change)]
+        creating = [each for each in actions if isinstance(each, CreateObject | TakePartitions | PatchObject)]
         if job.metadata.uid in self.was_finished:
             assert not creating, f"a finished job made something: {creating}"
         if job.spec.suspend or job.metadata.deletion_timestamp:
@@ -156,22 +158,22 @@ class Cluster:
         uid: str,
         action: Action,
         foreign: dict[tuple[str, str], str],
-        refusals: dict[str, Refusal],
+        refusals: dict[str, PartitionRefusal],
     ) -> bool:
         """Whether there is news."""
         job = self.jobs.get(uid)
-        if job is None or isinstance(action, Tell):
+        if job is None or isinstance(action, RecordEvent):
             return False
         match action:
             case AddFinalizer():
                 return self._set_finalizers(job, {*job.metadata.finalizers, FINALIZER})
-            case DropFinalizer():
+            case RemoveFinalizer():
                 assert not [name for name, entry in self.tracker.items() if entry.job == uid], "a partition is left"
                 assert not [pod for pod in self.pods.values() if _owner(pod) == uid], "a pod is left"
                 return self._set_finalizers(job, {*job.metadata.finalizers} - {FINALIZER})
-            case Make():
+            case CreateObject():
                 return self._make(job, action, foreign)
-            case Change():
+            case PatchObject():
                 key = (action.kind, job.metadata.namespace, action.name)
                 assert _owner(self.objects[key]) == uid, "another's object was changed"
                 made = msgspec.convert(action.body, OwnedObject)
@@ -180,7 +182,7 @@ class Cluster:
                 self.objects[key] = made
                 self._wrote()
                 return True
-            case RemovePod():
+            case DeletePod():
                 return self._remove(job, action)
             case TakePartitions():
                 return self._take(job, action, refusals)
@@ -216,7 +218,7 @@ class Cluster:
             self._wrote()
         return news
 
-    def _make(self, job: IPUJob, make: Make, foreign: dict[tuple[str, str], str]) -> bool:
+    def _make(self, job: IPUJob, make: CreateObject, foreign: dict[tuple[str, str], str]) -> bool:
         uid, namespace = job.metadata.uid, job.metadata.namespace
         key = (make.kind, namespace, make.name)
         metadata = make.body["metadata"]
@@ -255,7 +257,7 @@ class Cluster:
                 gangs.setdefault(gang, set()).add((labels[names.ATTEMPT], labels.get(names.TEMPLATE, "")))
         assert all(len(each) == 1 for each in gangs.values()), f"pods of two kinds at once: {gangs}"
 
-    def _check_pod(self, job: IPUJob, make: Make) -> None:
+    def _check_pod(self, job: IPUJob, make: CreateObject) -> None:
         """Behaviours 21, 24, 31."""
         labels = make.body["metadata"]["labels"]
         if labels[names.ROLE] == names.WORKER:
@@ -271,7 +273,7 @@ class Cluster:
             name = names.worker_pod(job.metadata.name, index)
             assert (job.metadata.namespace, name) in self.pods, f"the launcher was made before {name}"
 
-    def _remove(self, job: IPUJob, remove: RemovePod) -> bool:
+    def _remove(self, job: IPUJob, remove: DeletePod) -> bool:
         """A pod takes its time; see :meth:`end_deletions`."""
         key = (job.metadata.namespace, remove.name)
         pod = self.pods.get(key)
@@ -285,7 +287,7 @@ class Cluster:
         self._wrote()
         return True
 
-    def _take(self, job: IPUJob, take: TakePartitions, refusals: dict[str, Refusal]) -> bool:
+    def _take(self, job: IPUJob, take: TakePartitions, refusals: dict[str, PartitionRefusal]) -> bool:
         assert (take.size, take.gcds) == (ipus_per_instance(job.spec), workers_per_instance(job.spec))
         assert self.healthy, "a partition was taken though no node is healthy"
         news = False
@@ -303,14 +305,14 @@ class Cluster:
             missing = []
             for name in wanted:
                 news |= name not in refusals
-                refusals[name] = Refusal(why="NoRoom", message="room for too few")
+                refusals[name] = PartitionRefusal(why="NoRoom", message="room for too few")
         for name in missing:
             if not self.room:
                 news |= name not in refusals
-                refusals[name] = Refusal(why="NoRoom", message="no room")
+                refusals[name] = PartitionRefusal(why="NoRoom", message="no room")
                 continue
             self.room -= 1
-            self.tracker[name] = Entry(
+            self.tracker[name] = PartitionEntry(
                 job=job.metadata.uid,
                 namespace=job.metadata.namespace,
                 name=job.metadata.name,
@@ -326,7 +328,7 @@ class Cluster:
             self._wrote()
         return news
 
-    def _reset(self, job: IPUJob, name: str, entry: Entry, attempt: int) -> None:
+    def _reset(self, job: IPUJob, name: str, entry: PartitionEntry, attempt: int) -> None:
         """Behaviour 42."""
         uid = job.metadata.uid
         left = [

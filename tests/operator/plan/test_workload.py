@@ -4,20 +4,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.plan.looking import (
+from tests.operator.plan.decisions import (
     actions_but_events,
+    created_objects,
     decide,
     entries,
+    last_message,
     launcher,
-    line,
-    made,
     objects,
-    running,
-    standing,
+    printed_columns,
+    running_snapshot,
     with_status,
     workers,
 )
-from tests.operator.plan.made_jobs import (
+from tests.operator.plan.job_factory import (
     make_entry,
     make_job,
     make_pod,
@@ -26,25 +26,25 @@ from tests.operator.plan.made_jobs import (
 
 from muster_operator.job.snapshot import (
     AddFinalizer,
-    Change,
-    DropFinalizer,
+    CreateObject,
+    DeletePod,
     FreePartition,
-    Make,
-    Plan,
-    RemovePod,
+    JobPlan,
+    PatchObject,
+    RemoveFinalizer,
     TakePartitions,
 )
 
 
 def test_16_the_finaliser_comes_before_everything() -> None:
-    assert decide(make_job(finalizers=())) == Plan((AddFinalizer(),))
-    assert decide(make_job(finalizers=("foregroundDeletion",))) == Plan((AddFinalizer(),))
+    assert decide(make_job(finalizers=())) == JobPlan((AddFinalizer(),))
+    assert decide(make_job(finalizers=("foregroundDeletion",))) == JobPlan((AddFinalizer(),))
 
 
 def test_29_31_then_partitions_and_nothing_else() -> None:
     decided = decide(make_job(instances=2, workers=2, ipus=8))
     assert decided.actions == (TakePartitions((0, 1), attempt=0, size=8, gcds=2, together=True),)
-    assert standing(decided) == ("Pending", 0, 2, "partition not ready yet!partition not ready yet!")
+    assert printed_columns(decided) == ("Pending", 0, 2, "partition not ready yet!partition not ready yet!")
     assert decided.waits_for_room
 
 
@@ -58,7 +58,7 @@ def test_31_a_partition_on_its_way_is_waited_for(state: str) -> None:
     job = make_job(instances=1)
     decided = decide(job, entries=entries(job, 0, state=state))
     assert decided.actions == ()
-    assert standing(decided) == ("Pending", 0, 1, "partition not ready yet!")
+    assert printed_columns(decided) == ("Pending", 0, 1, "partition not ready yet!")
 
 
 def test_31_a_partition_of_an_earlier_attempt_is_asked_for_again() -> None:
@@ -81,22 +81,22 @@ def test_42_pods_of_an_earlier_attempt_go_before_its_partition_is_reset() -> Non
     old = workers(job, "Running") | launcher(job)
     decided = decide(job, entries=entries(job, 0, attempt=0), objects=objects(job), pods=old)
     assert decided.actions == (
-        RemovePod("train-worker-0", "pod-train-worker-0"),
-        RemovePod("train-launcher", "pod-train-launcher"),
+        DeletePod("train-worker-0", "pod-train-worker-0"),
+        DeletePod("train-launcher", "pod-train-launcher"),
     )
 
 
 def test_30_the_same_partition_of_another_job_is_not_ones_own() -> None:
     job = make_job()
     decided = decide(job, entries={partition_of(job): make_entry(make_job("other"))})
-    assert made(decided) == []
+    assert created_objects(decided) == []
     assert isinstance(decided.actions[0], TakePartitions)
 
 
 def test_17_19_20_the_small_objects_come_before_the_workers() -> None:
     job = make_job(workers=2)
     decided = decide(job, entries=entries(job, 0))
-    assert made(decided) == [
+    assert created_objects(decided) == [
         "ConfigMap train-config",
         "ServiceAccount train-launcher",
         "Role train-launcher",
@@ -108,26 +108,28 @@ def test_17_19_20_the_small_objects_come_before_the_workers() -> None:
 
 def test_20_a_job_without_launcher_has_workers_only() -> None:
     job = make_job(instances=2, workers=2, launcher=False)
-    assert made(decide(job, entries=entries(job, 0, 1))) == [f"Pod train-worker-{number}" for number in range(4)]
+    assert created_objects(decide(job, entries=entries(job, 0, 1))) == [
+        f"Pod train-worker-{number}" for number in range(4)
+    ]
 
 
 def test_21_the_launcher_comes_when_every_worker_was_made() -> None:
     job = make_job(instances=2)
     seen: dict[str, Any] = {"entries": entries(job, 0, 1), "objects": objects(job)}
-    assert made(decide(job, **seen, pods=workers(job, "Running"))) == ["Pod train-worker-1"]
-    assert made(decide(job, **seen, pods=workers(job, "Running", "Pending"))) == ["Pod train-launcher"]
+    assert created_objects(decide(job, **seen, pods=workers(job, "Running"))) == ["Pod train-worker-1"]
+    assert created_objects(decide(job, **seen, pods=workers(job, "Running", "Pending"))) == ["Pod train-launcher"]
 
 
 def test_21_and_when_every_partition_is_ready() -> None:
     job = make_job(instances=2)
     seen: dict[str, Any] = {"entries": entries(job, 0) | entries(job, 1, state="creating"), "objects": objects(job)}
-    assert made(decide(job, **seen, pods=workers(job, "Running", "Running"))) == []
+    assert created_objects(decide(job, **seen, pods=workers(job, "Running", "Running"))) == []
 
 
 def test_31_workers_of_a_ready_instance_do_not_wait_for_the_others() -> None:
     job = make_job(instances=2, launcher=False)
     decided = decide(job, entries=entries(job, 1) | entries(job, 0, state="creating"))
-    assert made(decided) == ["Pod train-worker-1"]
+    assert created_objects(decided) == ["Pod train-worker-1"]
 
 
 def test_24_the_pod_is_told_of_its_own_partition() -> None:
@@ -135,7 +137,7 @@ def test_24_the_pod_is_told_of_its_own_partition() -> None:
     seen = entries(job, 0, controller="a:1") | entries(job, 1, controller="b:2")
     hosts = []
     for each in decide(job, entries=seen).actions:
-        assert isinstance(each, Make)
+        assert isinstance(each, CreateObject)
         env = {one["name"]: one["value"] for one in each.body["spec"]["containers"][0]["env"]}
         hosts.append((env["IPUOF_VIPU_API_HOST"], env["IPUOF_VIPU_API_PARTITION_ID"]))
     assert hosts == [("a", "p-train-default-0"), ("b", "p-train-default-1")]
@@ -143,18 +145,18 @@ def test_24_the_pod_is_told_of_its_own_partition() -> None:
 
 def test_28_a_worker_that_was_deleted_comes_back_under_its_name() -> None:
     job = make_job(instances=2)
-    seen = running(job, "Running", "Running")
+    seen = running_snapshot(job, "Running", "Running")
     del seen["pods"]["train-worker-1"]
     decided = decide(job, **seen)
-    assert made(decided) == ["Pod train-worker-1"]
-    (again,) = (each for each in decided.actions if isinstance(each, Make))
+    assert created_objects(decided) == ["Pod train-worker-1"]
+    (again,) = (each for each in decided.actions if isinstance(each, CreateObject))
     env = {one["name"]: one["value"] for one in again.body["spec"]["containers"][0]["env"] if "value" in one}
     assert env["IPUOF_VIPU_API_PARTITION_ID"] == "p-train-default-1"
 
 
 def test_28_not_before_the_old_one_is_gone() -> None:
     job = make_job()
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     metadata = msgspec.structs.replace(
         seen["pods"]["train-worker-0"].metadata, deletion_timestamp="2023-11-14T22:13:20Z"
     )
@@ -165,23 +167,25 @@ def test_28_not_before_the_old_one_is_gone() -> None:
 def test_19_what_depends_on_the_scale_is_changed_with_it() -> None:
     before, job = make_job(instances=1), make_job(instances=2)
     decided = decide(job, entries=entries(job, 0, 1), objects=objects(before), pods=workers(job, "Running", "Running"))
-    changed = [(each.kind, each.name) for each in decided.actions if isinstance(each, Change)]
+    changed = [(each.kind, each.name) for each in decided.actions if isinstance(each, PatchObject)]
     assert changed == [("ConfigMap", "train-config"), ("Role", "train-launcher")]
-    assert made(decided) == [], "the launcher comes once they are as they should be"
+    assert created_objects(decided) == [], "the launcher comes once they are as they should be"
 
 
 def test_a_job_whose_things_are_all_there_asks_for_nothing() -> None:
     for job in (make_job(instances=2), make_job(instances=2, launcher=False)):
-        decided = decide(job, **running(job, "Running", "Running"))
+        decided = decide(job, **running_snapshot(job, "Running", "Running"))
         assert decided.actions == ()
-        assert decide(with_status(job, decided), **running(job, "Running", "Running")) == Plan()
+        assert decide(with_status(job, decided), **running_snapshot(job, "Running", "Running")) == JobPlan()
 
 
 def test_26_a_name_that_others_have_is_told_of_and_tried_again() -> None:
     job = make_job(workers=2)
     decided = decide(job, entries=entries(job, 0), foreign={("Role", "train-launcher"): "Deployment web"})
-    assert made(decided) == ["Role train-launcher"], "half a job is not made"
-    assert line(decided) == "Role train-launcher already exists and is not managed by this IPUJob (Deployment web)"
+    assert created_objects(decided) == ["Role train-launcher"], "half a job is not made"
+    assert (
+        last_message(decided) == "Role train-launcher already exists and is not managed by this IPUJob (Deployment web)"
+    )
 
 
 def test_26_no_partition_is_taken_for_a_job_whose_name_others_have() -> None:
@@ -189,31 +193,31 @@ def test_26_no_partition_is_taken_for_a_job_whose_name_others_have() -> None:
     assert decide(job, foreign={("Pod", "train-worker-0"): "nobody's"}).actions == ()
     job = make_job(launcher=False, instances=2)
     decided = decide(job, entries=entries(job, 0), foreign={("Pod", "train-worker-0"): "nobody's"})
-    assert [type(each) for each in decided.actions] == [Make, TakePartitions], "instances are each their own"
+    assert [type(each) for each in decided.actions] == [CreateObject, TakePartitions], "instances are each their own"
 
 
 def test_26_what_this_job_does_not_need_is_no_obstacle() -> None:
     job = make_job(launcher=False)
     decided = decide(job, foreign={("ConfigMap", "train-config"): "somebody", ("Pod", "train-worker-1"): "somebody"})
     assert isinstance(decided.actions[0], TakePartitions)
-    assert line(decided) == "partition not ready yet!"
+    assert last_message(decided) == "partition not ready yet!"
 
 
 @pytest.mark.parametrize("launched", [True, False])
 def test_26_a_pod_with_our_labels_that_others_own_is_left_alone(launched: bool) -> None:
     job, other = make_job(instances=1, launcher=launched), make_job(name="other")
     stray = {"train-worker-7": make_pod(other, "train-worker-7")}
-    seen = running(job, "Running")
+    seen = running_snapshot(job, "Running")
     seen["pods"] |= stray
     assert decide(job, **seen).actions == ()
     deleted = make_job(instances=1, launcher=launched, deleted=True)
-    assert decide(deleted, pods=stray).actions == (DropFinalizer(),)
+    assert decide(deleted, pods=stray).actions == (RemoveFinalizer(),)
 
 
 def test_27_jobs_of_one_name_in_two_namespaces_have_nothing_in_common() -> None:
     one, two = make_job(namespace="a-b", instances=1), make_job(namespace="b", name="train-a", instances=1)
     assert partition_of(one) != partition_of(two)
     same = make_job(namespace="other", instances=2)
-    seen = running(same, "Running", "Running")
+    seen = running_snapshot(same, "Running", "Running")
     decided = decide(make_job(namespace="default", instances=1), entries=seen["entries"], pods=seen["pods"])
-    assert not [each for each in decided.actions if isinstance(each, RemovePod | FreePartition)]
+    assert not [each for each in decided.actions if isinstance(each, DeletePod | FreePartition)]

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from muster_operator.job import names
-from muster_operator.job.partition_api import Entry
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import FINALIZER, IPUJob, Status, ipus_per_instance, workers_per_instance
+from muster_operator.job.types import FINALIZER, IPUJob, IPUJobStatus, ipus_per_instance, workers_per_instance
 
 NOW = 1_700_000_000.0
 MPIRUN = {"command": ["mpirun", "-np", "2", "python3", "train.py"]}
@@ -29,7 +29,7 @@ def make_job(
     pods: dict[str, Any] | None = None,
     finalizers: tuple[str, ...] = (FINALIZER,),
     deleted: bool = False,
-    status: Status | None = None,
+    status: IPUJobStatus | None = None,
     generation: int = 1,
     **spec: Any,
 ) -> IPUJob:
@@ -54,7 +54,7 @@ def make_job(
     return job if status is None else msgspec.structs.replace(job, status=status)
 
 
-def make_entry(job: IPUJob, instance: int = 0, state: str = "active", **fields: Any) -> Entry:
+def make_entry(job: IPUJob, instance: int = 0, state: str = "active", **fields: Any) -> PartitionEntry:
     return msgspec.convert(
         {
             "job": job.metadata.uid,
@@ -68,7 +68,7 @@ def make_entry(job: IPUJob, instance: int = 0, state: str = "active", **fields: 
             "state": state,
             **fields,
         },
-        Entry,
+        PartitionEntry,
     )
 
 

@@ -1,0 +1,98 @@
+"""Writes jobs' status: only what says something else than what is stored, and not for every pod that moves."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from muster_kube.api.client import KubeClient
+from muster_kube.controller.token_bucket import TokenBuckets
+from muster_operator.act.leader_check import LeaderCheck
+from muster_operator.job.types import IPUJob, IPUJobStatus, WorkersStatus, jobs_path
+from muster_operator.observe.cluster import ClusterCache
+
+COUNTS_S = 1.0  # between two writes of a status of which only the numbers of workers are new
+# writes of one job's status of which only the line is new, at once, and then one in a while: what is waited for may
+# come and go with a node that flaps, many times a second
+LINES = 6
+LINE_S = 10.0
+
+Written = Callable[[IPUJob, IPUJobStatus], None]
+
+
+class StatusWriter:
+    """clock: monotonic seconds. written: called with the job as it was, and its new status, after each write."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        cluster: ClusterCache,
+        leader_check: LeaderCheck,
+        clock: Callable[[], float],
+        written: Written,
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._leader_check = leader_check
+        self._clock = clock
+        self._written = written
+        self._written_at: dict[str, float] = {}  # by job uid, while only its numbers may be held back
+        self._lines = TokenBuckets(LINES, LINE_S, clock)
+
+    def clear(self) -> None:
+        self._written_at.clear()
+        self._lines.clear()
+
+    def forget_job(self, uid: str) -> None:
+        self._written_at.pop(uid, None)
+
+    async def write_if_new(self, job: IPUJob, status: IPUJobStatus) -> float:
+        """Seconds until it is to be written, where it is too early for that; 0: nothing is left to be written."""
+        if _essence(status) == _essence(job.status):
+            return 0.0
+        uid, now = job.metadata.uid, self._clock()
+        if _essence(status, counts=False) == _essence(job.status, counts=False):
+            # pods of one job come up one after the other: what nobody waits for need not be written for each
+            rest_s = self._written_at.get(uid, float("-inf")) + COUNTS_S - now
+            if rest_s > 0:
+                return rest_s
+        elif _essence(status, line=False) == _essence(job.status, line=False) and (rest_s := self._lines.take(uid)):
+            return rest_s
+        await self.write(job, status)
+        return 0.0
+
+    async def write(self, job: IPUJob, status: IPUJobStatus) -> None:
+        """Raises ApiError; Conflict where ``job`` is another one by now."""
+        meta = job.metadata
+        body = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": _as_patch(status),
+        }
+        path = f"{jobs_path(meta.namespace)}/{meta.name}/status"
+        answer = await self._client.patch(path, body, type=IPUJob)
+        self._written(job, status)
+        self._written_at[meta.uid] = self._clock()
+        self._leader_check.note(meta.uid)
+        self._cluster.observe_job(answer)
+
+
+def _essence(status: IPUJobStatus, *, counts: bool = True, line: bool = True) -> IPUJobStatus:
+    """Without what moves only along with other things."""
+    workers = status.workers_status if counts and line else WorkersStatus()
+    message = status.last_message if line else ""
+    return msgspec.structs.replace(status, last_reconcile_time=None, workers_status=workers, last_message=message)
+
+
+def _as_patch(status: IPUJobStatus) -> dict[str, object]:
+    """For a merge: null takes away what is no longer so."""
+    workers = status.workers_status
+    counts = {"active": workers.active, "succeeded": workers.succeeded, "failed": workers.failed}
+    patch: dict[str, object] = msgspec.to_builtins(status)
+    # the API server takes no empty text where the scale's selector is
+    return patch | {
+        "selector": status.selector or None,
+        # kubectl describe breaks its columns at what is empty
+        "adoptedTemplate": status.adopted_template or None,
+        "instanceMoves": status.instance_moves or None,
+        "moveStarts": status.move_starts or None,
+        "workersStatus": {name: number or None for name, number in counts.items()},
+    }

@@ -1,0 +1,60 @@
+"""How an attempt ends: with the job's end, or with another attempt. It is in the status before anything is done."""
+
+import msgspec
+
+from muster_operator.job import pod_outcome, status, timers
+from muster_operator.job.pod_outcome import AttemptEnd
+from muster_operator.job.snapshot import JobPlan, RecordEvent
+from muster_operator.job.status import COMPLETE, FAILED, RESTARTING, StatusUpdate
+from muster_operator.plan import full_reset, poplar_recovery, restart, teardown
+from muster_operator.plan.job_state import JobState
+from muster_operator.plan.restart import RestartDecision
+
+
+def end_attempt(state: JobState) -> JobPlan | None:
+    """The end of an attempt or of the job; None: it goes on. What a job came to by itself is truer than that its time
+    was over when somebody looked."""
+    job, now, end = state.job, state.snapshot.now, state.end
+    decision = restart.decide_restart(job, end) if end is not None else RestartDecision(False)
+    if end is not None and not decision.again:
+        return end_job(state, end, decision)
+    session_end, deadline = timers.session_end(job), timers.deadline(job)
+    if session_end is not None and now >= session_end:
+        return end_job(state, AttemptEnd(True), RestartDecision(False, "SessionEnded"))
+    if deadline is not None and now >= deadline:
+        why = f"it has not ended within its activeDeadlineSeconds ({job.spec.active_deadline_seconds})"
+        late = AttemptEnd(False, f"{why}; {end.why}" if end is not None and end.why else why)
+        return end_job(state, late, RestartDecision(False, "DeadlineExceeded"))
+    return _begin_next(state, end) if end is not None else None
+
+
+def end_job(state: JobState, end: AttemptEnd, decision: RestartDecision) -> JobPlan:
+    """Said first, and alone: what is cleaned away afterwards could no longer say how it ended."""
+    job, now, partitions = state.job, state.snapshot.now, not state.unready_instances
+    cleanup = teardown.describe_cleanup(state, success=end.success)
+    if end.success:
+        what = "is over: its ttl has passed" if decision.reason == "SessionEnded" else "has completed"
+        message = f"IPUJob {job.metadata.namespace}/{job.metadata.name} {what}; {cleanup}."
+        update = StatusUpdate(COMPLETE, status.DONE, state.instances, 0, partitions, decision.reason, message)
+        return JobPlan((), status.compose_status(job, update, state.workers, now))
+    why = pod_outcome.shorten(end.why, pod_outcome.LIMIT - 200)
+    why = f"{why}; {decision.note}" if decision.note else why
+    update = StatusUpdate(FAILED, why, state.instances, 0, partitions, decision.reason, f"{why}; {cleanup}")
+    event = RecordEvent("Warning", decision.reason or "IPUJobFailed", why)
+    known = msgspec.structs.replace(job, status=full_reset.suspect_nodes(state, end.pods, job.status))
+    return JobPlan(
+        (event, *poplar_recovery.report_full_reset(state, end.pods)),
+        status.compose_status(known, update, state.workers, now),
+    )
+
+
+def _begin_next(state: JobState, end: AttemptEnd) -> JobPlan:
+    """The new attempt is in the status before anything is done about it: it is counted once, whoever goes on."""
+    job, now, before = state.job, state.snapshot.now, state.job.status
+    at = restart.next_attempt_time(job, end, now, state.setup)
+    message = restart.describe_restart(job, end, at)
+    anew = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
+    update = StatusUpdate(RESTARTING, message, desired=state.instances, message=message, next_attempt=at)
+    events = (RecordEvent("Warning", "IPUJobRestarting", message), *poplar_recovery.report_full_reset(state, end.pods))
+    anew = full_reset.suspect_nodes(state, end.pods, anew)
+    return JobPlan(events, status.compose_status(msgspec.structs.replace(job, status=anew), update, (), now))

@@ -1,0 +1,144 @@
+"""What is taken away from a job: while it is deleted, once it has finished, and while it is suspended.
+
+Pods go before partitions: a partition is only freed once nothing of the job can use its IPUs.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import UnsetType
+
+from muster_operator.admission.kueue import QUEUE
+from muster_operator.job import lost_pods, names, pod_outcome, status, timers
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.snapshot import (
+    Action,
+    AddFinalizer,
+    DeleteJob,
+    DeletePod,
+    FreePartition,
+    JobPlan,
+    JobPod,
+    RecordEvent,
+    RemoveFinalizer,
+)
+from muster_operator.job.status import COMPLETE, FAILED, SUSPENDED, StatusUpdate
+from muster_operator.job.types import FINALIZER
+from muster_operator.plan import waiting_reason
+from muster_operator.plan.job_state import JobState
+
+
+def delete_job(state: JobState) -> JobPlan | None:
+    """Pods, then partitions, then the finaliser (behaviours 34, 35); Kubernetes collects the rest by its owner."""
+    if not state.job.metadata.deletion_timestamp:
+        return None
+    if FINALIZER not in state.job.metadata.finalizers:
+        return JobPlan()
+    if state.pods:
+        return JobPlan(_delete_pods(state, state.pods.values()), again_s=_next_forced_s(state))
+    if not state.entries:
+        return JobPlan((RemoveFinalizer(),))
+    line = waiting_reason.describe_release_wait(state.entries, state.snapshot)
+    return JobPlan(
+        _free_partitions(state.entries),
+        status.compose_message(state.job, line, state.snapshot.now) if line else None,
+    )
+
+
+def add_finalizer(state: JobState) -> JobPlan | None:
+    """Before anything of the job exists that would have to be given back (behaviour 16)."""
+    return None if FINALIZER in state.job.metadata.finalizers else JobPlan((AddFinalizer(),))
+
+
+def clean_up(state: JobState) -> JobPlan | None:
+    """A job that is over makes nothing again, whoever starts and whatever is deleted by hand (behaviours 37, 43).
+
+    After a failure nothing of it runs on, whatever the policy: it would hold nodes and IPUs for nothing (57). What has
+    ended stays by the policy, with its logs."""
+    job, now = state.job, state.snapshot.now
+    if not status.is_finished(job.status):
+        return None
+    expiry = timers.expiry(job)
+    if expiry is not None and now >= expiry:
+        return JobPlan((DeleteJob(),))
+    workers = [pod for pod in state.pods.values() if pod.metadata.labels.get(names.ROLE) == names.WORKER]
+    failed = status.has_condition(job.status, FAILED)
+    everything = _is_all_cleaned(state, success=not failed)
+    doomed = [
+        pod
+        for pod in state.pods.values()
+        if everything
+        or (job.spec.clean_pod_policy == "Workers" and pod in workers)
+        or ((failed or state.setup.free_partitions_at_end) and not pod_outcome.has_ended(pod))
+    ]
+    actions: tuple[Action, ...] = _delete_pods(state, doomed)
+    frees = everything or state.setup.free_partitions_at_end
+    if not doomed and frees and all(pod_outcome.has_ended(pod) for pod in state.pods.values()):
+        actions = _free_partitions(state.entries)
+    kind = FAILED if failed else COMPLETE
+    ended = next(each for each in job.status.conditions if each.type == kind)
+    update = StatusUpdate(
+        kind,
+        job.status.last_message,
+        desired=job.status.desired_replicas,
+        partitions=job.status.ipu_partition_created and bool(state.entries),
+        reason=ended.reason,
+        message=ended.message,
+    )
+    again_s = timers.next_s(now, expiry, *lost_pods.force_delete_times(doomed, state.snapshot))
+    return JobPlan(actions, status.compose_status(job, update, workers, now), again_s=again_s)
+
+
+def describe_cleanup(state: JobState, *, success: bool) -> str:
+    """What becomes of the partitions of a job that has ended, for people."""
+    if _is_all_cleaned(state, success=success) or state.setup.free_partitions_at_end:
+        return "its partitions are freed"
+    ttl_s = state.job.spec.ttl_seconds_after_finished
+    when = "" if isinstance(ttl_s, UnsetType) else f", {ttl_s} s after its end"
+    return f"its partitions stay until it is deleted{when}"
+
+
+def suspend(state: JobState) -> JobPlan | None:
+    """No pods, no partitions; the small objects may stay (behaviour 44)."""
+    job = state.job
+    if not job.spec.suspend and not _is_being_suspended(state):
+        return None
+    actions = _delete_pods(state, state.pods.values()) if state.pods else _free_partitions(state.entries)
+    queue = job.metadata.labels.get(QUEUE)
+    line = f"suspended, of queue {queue}" if queue else "suspended"
+    events: tuple[Action, ...] = ()
+    if not status.has_condition(job.status, SUSPENDED):
+        events = (RecordEvent("Normal", "IPUJobSuspended", "its pods are removed and its partitions freed"),)
+    written = status.compose_status(job, StatusUpdate(SUSPENDED, line, desired=state.instances), (), state.snapshot.now)
+    return JobPlan((*actions, *events), written, again_s=_next_forced_s(state))
+
+
+def _is_being_suspended(state: JobState) -> bool:
+    """Resumed before it had come to rest: what was made before may not be what is wanted now (behaviour 44)."""
+    return status.has_condition(state.job.status, SUSPENDED) and bool(state.pods or state.entries)
+
+
+def _is_all_cleaned(state: JobState, *, success: bool) -> bool:
+    """A session that is over leaves nothing to look at (behaviour 46)."""
+    spec = state.job.spec
+    return spec.clean_pod_policy == "All" or (success and not isinstance(spec.interactive, UnsetType))
+
+
+def _delete_pods(state: JobState, pods: Iterable[JobPod]) -> tuple[DeletePod, ...]:
+    """Of a job that wants none of them any more; by force what is lost with its node."""
+    actions = []
+    for pod in pods:
+        forced_at = lost_pods.force_delete_at(pod, state.snapshot)
+        if forced_at is not None and state.snapshot.now >= forced_at:
+            actions.append(DeletePod(pod.metadata.name, pod.metadata.uid, 0))
+        elif not pod.metadata.deletion_timestamp:
+            actions.append(DeletePod(pod.metadata.name, pod.metadata.uid))
+    return tuple(actions)
+
+
+def _next_forced_s(state: JobState) -> float | None:
+    snapshot = state.snapshot
+    return timers.next_s(snapshot.now, *lost_pods.force_delete_times(state.pods.values(), snapshot))
+
+
+def _free_partitions(entries: Mapping[str, PartitionEntry]) -> tuple[FreePartition, ...]:
+    return tuple(FreePartition(name) for name, entry in sorted(entries.items()) if entry.state != "deleting")

@@ -1,0 +1,180 @@
+"""What a job that goes on has: its partitions, its small objects and its pods, and what is superfluous of them.
+
+Each step comes only once what is before it is there: partitions (behaviours 29, 31), the ConfigMap and the launcher's
+rights (17, 19), workers (20, 28), and the launcher when all of its workers were made (21) and, where the job has
+pre-flight checks, no node of theirs has failed them.
+
+What was refused is asked for again by every plan: whoever carries it out remembers when it is time to. Of a launcher
+job that finds names of its own taken nothing is made but those, which settles whether they still are. Events may be
+recorded again: they say the same each time.
+"""
+
+from muster_kube.api.times import rfc3339_whole
+from muster_operator.job import lost_pods, pod_outcome, status, timers
+from muster_operator.job.snapshot import (
+    Action,
+    CreateObject,
+    FreePartition,
+    JobPlan,
+    PatchObject,
+    RecordEvent,
+    TakePartitions,
+)
+from muster_operator.job.status import PENDING, RESTARTING, RUNNING, SUSPENDED, StatusUpdate
+from muster_operator.job.types import IPUJob, ipus_per_instance
+from muster_operator.plan import degradation, gang_hold, move, preflight, restart, template_change, waiting_reason
+from muster_operator.plan.job_state import JobState
+from muster_operator.resources import access, config, pods
+from muster_operator.resources.ownership import CONTENT, Body
+
+
+def wait_for_attempt(state: JobState) -> JobPlan | None:
+    """What still runs goes at once; what has ended may be read until the next attempt begins, which needs its names."""
+    job, now = state.job, state.snapshot.now
+    rest_s = restart.delay_left_s(job, now, state.setup)
+    if not (state.old_pods or rest_s):
+        return None
+    doomed = [pod for pod in state.superfluous_pods if not (rest_s and pod_outcome.has_ended(pod))]
+    known = next((each for each in job.status.conditions if each.type == RESTARTING and each.status == "True"), None)
+    message = known.message if known is not None else "its pods of an earlier attempt go first"
+    update = StatusUpdate(
+        RESTARTING,
+        message,
+        desired=state.instances,
+        message=message,
+        reason=known.reason if known is not None else "",
+        next_attempt=job.status.next_attempt_time,
+    )
+    moves = known is not None and known.reason == degradation.MOVING  # which has its own Event
+    events: tuple[Action, ...] = ()
+    if known is not None and not moves:
+        events = (RecordEvent("Warning", "IPUJobRestarting", message),)
+    return JobPlan(
+        (*move.delete_pods(state, doomed), *_free_surplus(state), *events, *_session_warning(state)),
+        status.compose_status(job, update, (), now),
+        again_s=timers.next_s(
+            now,
+            now + rest_s,
+            now + (_next_s(state) or 0.0),
+            *lost_pods.force_delete_times(state.old_pods, state.snapshot),
+        ),
+    )
+
+
+def start_and_keep_running(state: JobState) -> JobPlan:
+    """Deletes what is superfluous, takes the partitions that are missing, makes the objects that can be made now."""
+    job, snapshot = state.job, state.snapshot
+    deletions: tuple[Action, ...] = (*move.delete_pods(state, state.superfluous_pods), *_free_surplus(state))
+    creations: tuple[Action, ...] = () if state.misfit_partitions else _create_missing(state)
+    obstacle = waiting_reason.find_obstacle(state)
+    taking: tuple[Action, ...] = ()
+    if state.instances_to_take and not state.misfit_partitions and not (obstacle and obstacle.blocks):
+        taking = _take_partitions(state)
+    held = gang_hold.describe_hold(state)
+    update = StatusUpdate(
+        RUNNING if state.is_running else PENDING,
+        held
+        or template_change.describe_rollout(state)
+        or preflight.describe_checks(state)
+        or waiting_reason.describe_wait(state, obstacle),
+        desired=state.instances,
+        current=len(state.complete_instances),
+        partitions=bool(state.instances) and not state.unready_instances,
+        reason="GaveBack" if held and not state.is_running else "",
+        message=held if not state.is_running else "",
+        started=gang_hold.is_back_off_over(state),
+    )
+    written = status.compose_status(job, update, state.workers, snapshot.now)
+    events: list[Action] = [*template_change.rollout_events(state)]
+    if status.has_condition(job.status, SUSPENDED):
+        events.append(RecordEvent("Normal", "IPUJobResumed", "its partitions and pods are made again"))
+    if obstacle is not None and obstacle.event:
+        events.append(RecordEvent("Warning", obstacle.event, pod_outcome.shorten(obstacle.text)))
+    checks = preflight.request_checks(state)
+    again_s = timers.next_s(
+        snapshot.now,
+        snapshot.now + (_next_s(state) or 0.0),
+        gang_hold.next_change_at(state),
+        preflight.next_change_at(state),
+        *lost_pods.force_delete_times(state.superfluous_pods, snapshot),
+    )
+    return JobPlan(
+        (*deletions, *creations, *taking, *checks, *events, *_session_warning(state)),
+        written,
+        again_s=again_s,
+        waits_for_room=bool(state.unready_instances or state.instances_to_take),
+    )
+
+
+def small_objects(job: IPUJob) -> list[Body]:
+    """In the order in which they are made."""
+    return [config.config_map(job), access.service_account(job), access.role(job), access.role_binding(job)]
+
+
+def _take_partitions(state: JobState) -> tuple[Action, ...]:
+    """A launcher's partitions are all of one attempt, and so asked for at once."""
+    by_attempt: dict[int, list[int]] = {}
+    for instance in state.instances_to_take:
+        by_attempt.setdefault(state.attempt_of(instance), []).append(instance)
+    return tuple(
+        TakePartitions(
+            tuple(those),
+            attempt=attempt,
+            size=ipus_per_instance(state.job.spec),
+            gcds=state.workers_each,
+            together=state.with_launcher,
+        )
+        for attempt, those in sorted(by_attempt.items())
+    )
+
+
+def _free_surplus(state: JobState) -> tuple[Action, ...]:
+    return tuple(FreePartition(name) for name in state.surplus_partitions)
+
+
+def _create_missing(state: JobState) -> tuple[Action, ...]:
+    """What is missing and can be made now (behaviours 17, 19, 20, 21, 26, 28)."""
+    if not state.ready_instances:
+        return ()
+    found: list[Action] = []
+    avoid = preflight.avoided_nodes(state.job, state.snapshot.now)
+    if state.with_launcher:
+        for body in small_objects(state.job):
+            kind, name = body["kind"], body["metadata"]["name"]
+            there = state.snapshot.objects.get((kind, name))
+            if there is None:
+                found.append(CreateObject(kind, name, body))
+            elif there.metadata.annotations.get(CONTENT) != body["metadata"]["annotations"][CONTENT]:
+                found.append(PatchObject(kind, name, body))
+    for instance in state.ready_instances:
+        entry = state.entry(instance)
+        if entry is None or state.conflict(instance) or state.is_mixed(instance):
+            continue
+        for index, name in state.workers_of(instance).items():
+            if name not in state.pods:
+                body = pods.build_worker(state.job, index, entry, entry.attempt, state.setup, avoid=avoid)
+                found.append(CreateObject("Pod", name, body))
+    complete = state.instances and len(state.complete_instances) == state.instances and not found
+    if state.with_launcher and complete and state.launcher_name not in state.pods and not preflight.is_open(state):
+        entries = [entry for instance in state.ready_instances if (entry := state.entry(instance)) is not None]
+        body = pods.build_launcher(state.job, entries, state.attempt, state.setup, avoid=avoid)
+        found.append(CreateObject("Pod", state.launcher_name, body))
+    if state.with_launcher and (taken := waiting_reason.taken_names(state)):
+        # half a job would only hold what others could use
+        return tuple(each for each in found if isinstance(each, CreateObject) and (each.kind, each.name) in taken)
+    return tuple(found)
+
+
+def _session_warning(state: JobState) -> tuple[Action, ...]:
+    """For the people of a session, some time before its end."""
+    warning, end = timers.session_warning(state.job), timers.session_end(state.job)
+    if warning is None or end is None or state.snapshot.now < warning:
+        return ()
+    text = f"this session ends at {rfc3339_whole(end)}: its pods are removed and its partitions freed"
+    return (RecordEvent("Warning", "SessionEnds", text),)
+
+
+def _next_s(state: JobState) -> float | None:
+    job = state.job
+    moments = timers.deadline(job), timers.session_warning(job), timers.session_end(job)
+    return timers.next_s(state.snapshot.now, *moments)
