@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from muster_agent.checks.check_answer import Answered, refused_by
-from muster_agent.checks.health_status import compose
+from muster_agent.checks.check_outcome import Answered, refused_by
 from muster_agent.checks.node_check import Context, Running
 from muster_agent.checks.request_runner import STOPPING, Requests
 from muster_agent.checks.run_queue import Busy, CpuShare, Turns
 from muster_agent.checks.schedule import Schedule
 from muster_agent.checks.state_file import VERSION, Stored
+from muster_agent.findings.health_status import compose
 from muster_agent.idle.occupancy import Occupancy, Vacant
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Cost, Parameters

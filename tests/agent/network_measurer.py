@@ -10,8 +10,8 @@ import sys
 import msgspec
 
 from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import PeerCalls
 from muster_agent.fleet.network_test import measure_network
+from muster_agent.fleet.peer_client import PeerCalls
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.iperf import IperfParameters
 

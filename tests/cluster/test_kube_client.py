@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from muster_agent.checks.health_status import merge_patch
+from muster_agent.findings.health_status import merge_patch
 from muster_kube.api import errors
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config

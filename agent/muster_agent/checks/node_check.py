@@ -6,12 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from muster_agent.checks import finding_log
-from muster_agent.checks.health_status import CheckView
-from muster_agent.checks.ledger import Ledger, Transition
-from muster_agent.checks.ledger_seed import highest_told, knows_more, seeded, told_of
 from muster_agent.checks.state_file import StoredCheck
-from muster_agent.checks.verdict_history import Changes
+from muster_agent.findings import finding_log
+from muster_agent.findings.health_status import CheckView
+from muster_agent.findings.ledger import Ledger, Transition
+from muster_agent.findings.ledger_seed import highest_told, knows_more, seeded, told_of
+from muster_agent.findings.verdict_history import Changes
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Check, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict, worst

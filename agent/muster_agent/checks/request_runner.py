@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from muster_agent.checks.check_answer import Answered
-from muster_agent.checks.ledger import REASON_LIMIT
+from muster_agent.checks.check_outcome import Answered
 from muster_agent.checks.node_check import Running
 from muster_agent.checks.request_parser import BadRequest, Series, read_request
 from muster_agent.checks.state_file import StoredRequest
+from muster_agent.findings.ledger import REASON_LIMIT
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict, severity, shorten
 from muster_kube.api.times import rfc3339, seconds

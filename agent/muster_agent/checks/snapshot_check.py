@@ -1,8 +1,8 @@
 """A snapshot check: run at its turn or when asked, the last result kept."""
 
-from muster_agent.checks.ledger import Ledger
 from muster_agent.checks.node_check import Context, Running
 from muster_agent.checks.state_file import StoredCheck
+from muster_agent.findings.ledger import Ledger
 from muster_checks.base.declaration import Check, Cost, Parameters
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Result, Verdict

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import msgspec
 
-from muster_agent.checks.ledger import OPEN_LIMIT, Memory
-from muster_agent.checks.verdict_history import Change
+from muster_agent.findings.ledger import OPEN_LIMIT, Memory
+from muster_agent.findings.verdict_history import Change
 from muster_checks.base.threads import begin_in_thread
 from muster_checks.base.vocabulary import Result
 

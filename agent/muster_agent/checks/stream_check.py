@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
-from muster_agent.checks.ledger import Ledger
 from muster_agent.checks.node_check import Context, Running
 from muster_agent.checks.state_file import StoredCheck
+from muster_agent.findings.ledger import Ledger
 from muster_checks.base.declaration import AllClear, Check, CheckStream, Parameters, Sign
 from muster_checks.base.vocabulary import Finding, Result, Verdict, severity
 from muster_kube.controller.backoff import Backoff

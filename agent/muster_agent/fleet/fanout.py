@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import Caller, CallFailed, place
+from muster_agent.fleet.peer_client import Caller, CallFailed, place
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer, no_answer
 from muster_agent.query.status_query import Asked, IperfOptions
 from muster_checks.base.declaration import Check, Cost

@@ -151,8 +151,8 @@ class Fleet:
     def fan(self) -> "FanOut":
         """How its nodes are asked; made when somebody does."""
         if self._fan is None:
-            from muster_agent.fleet.calls import PeerCalls
             from muster_agent.fleet.fanout import FanOut
+            from muster_agent.fleet.peer_client import PeerCalls
 
             calls = PeerCalls(self._tainter_token)
             self._fan = FanOut(

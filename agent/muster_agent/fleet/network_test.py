@@ -17,10 +17,10 @@ from weakref import WeakSet
 import msgspec
 
 from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import Caller, CallFailed
 from muster_agent.fleet.interfaces import Interface
 from muster_agent.fleet.iperf_wire import AskedInterfaces, Interfaces
 from muster_agent.fleet.pair_test import Away, Manner, away_of, manner_of, meet
+from muster_agent.fleet.peer_client import Caller, CallFailed
 from muster_agent.fleet.round_plan import (
     FURTHER,
     Meeting,

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 import msgspec
 
 from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import Caller, CallFailed
 from muster_agent.fleet.interfaces import Interface, Lane, lanes, servers_per_interface
 from muster_agent.fleet.iperf_wire import (
     PORTS,
@@ -23,6 +22,7 @@ from muster_agent.fleet.iperf_wire import (
     Servers,
     Test,
 )
+from muster_agent.fleet.peer_client import Caller, CallFailed
 from muster_agent.fleet.round_plan import Meeting
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.judge import pairs_of

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from muster_agent.checks.ledger import Over
 from muster_agent.checks.node_check import Running
+from muster_agent.findings.ledger import Over
 from muster_agent.node_agent import Agent
 from muster_checks.base.vocabulary import Result, Verdict, worst
 from muster_kube.api.times import rfc3339

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from muster_agent.checks.health_status import change_signature, claim_patch, merge_patch, same_but_for_time
+from muster_agent.findings.health_status import change_signature, claim_patch, merge_patch, same_but_for_time
 from muster_agent.metrics.agent_metrics import Metrics
 from muster_agent.publish.node_claim import GRACE_S, Claim, Do
 from muster_agent.publish.rate_limit import Pace

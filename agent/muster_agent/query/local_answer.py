@@ -2,7 +2,7 @@
 
 import asyncio
 
-from muster_agent.checks.check_answer import Answered
+from muster_agent.checks.check_outcome import Answered
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import NodeAnswer, node_answer
 from muster_agent.query.status_query import Asked

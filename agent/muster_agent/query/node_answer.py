@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster_agent.checks.check_answer import Answered
+from muster_agent.checks.check_outcome import Answered
 from muster_checks.base.vocabulary import Result, Verdict, worst
 
 PEER_AGENT = "muster-agent"

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from muster_agent.checks.health_status import CheckView, compose
-from muster_agent.checks.ledger import Ledger
+from muster_agent.findings.health_status import CheckView, compose
+from muster_agent.findings.ledger import Ledger
 from muster_checks.dmesg import DMESG
 from muster_checks.dmesg.catalogue.types import Catalogue
 from muster_checks.dmesg.judge import Judge

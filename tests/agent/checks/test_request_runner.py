@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.agent.asked_node import NOON, Limits, Node, request, settle, until
 from tests.agent.conftest import LoopTime
+from tests.agent.scripted_node import NOON, Limits, Node, request, settle, until
 
-from muster_agent.checks.check_answer import Answered
+from muster_agent.checks.check_outcome import Answered
 from muster_agent.checks.node_check import Running
 from muster_agent.checks.request_runner import (
     LOOK_S,

@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from muster_agent.checks.ledger import Ledger
 from muster_agent.checks.node_check import Context
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredCheck
+from muster_agent.findings.ledger import Ledger
 from muster_agent.http.routes import make_app
 from muster_agent.metrics.agent_metrics import Metrics
 from muster_agent.node_agent import Agent

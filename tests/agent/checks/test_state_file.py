@@ -11,7 +11,6 @@ import threading
 import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 
-from muster_agent.checks.ledger import OPEN_LIMIT, Memory
 from muster_agent.checks.state_file import (
     BEHIND_CHANGE_S,
     MEASUREMENTS_LIMIT,
@@ -24,7 +23,8 @@ from muster_agent.checks.state_file import (
     StoredCheck,
     StoredRequest,
 )
-from muster_agent.checks.verdict_history import Change
+from muster_agent.findings.ledger import OPEN_LIMIT, Memory
+from muster_agent.findings.verdict_history import Change
 from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
 
 

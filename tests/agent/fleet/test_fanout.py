@@ -12,8 +12,8 @@ import pytest
 from muster_agent.checks.node_check import Context, Running
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import CallFailed
 from muster_agent.fleet.fanout import LIGHT_AT_ONCE, MARGIN_S, FanOut, Patience, timeout_s
+from muster_agent.fleet.peer_client import CallFailed
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
 from muster_agent.query.status_query import Asked, IperfOptions, read_query
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters

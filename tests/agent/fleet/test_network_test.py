@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import CallFailed
 from muster_agent.fleet.interfaces import Interface, lanes
 from muster_agent.fleet.iperf_wire import (
     AskedClient,
@@ -24,6 +23,7 @@ from muster_agent.fleet.iperf_wire import (
 )
 from muster_agent.fleet.network_test import longest_s, measure_network
 from muster_agent.fleet.pair_test import manner_of
+from muster_agent.fleet.peer_client import CallFailed
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IperfParameters

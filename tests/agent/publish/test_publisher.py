@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_agent.checks.health_status import CheckView, compose
+from muster_agent.findings.health_status import CheckView, compose
 from muster_agent.metrics.agent_metrics import Metrics
 from muster_agent.publish.publisher import RIDE_ALONG_S, Publisher
 from muster_checks.base.vocabulary import Finding, Verdict

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from muster_agent.checks.replayed_signs import Replay, Replayed
+from muster_agent.findings.replayed_signs import Replay, Replayed
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import (
     FINDINGS_LIMIT,

@@ -6,8 +6,8 @@ over is not opened again by reading the same lines a second time.
 
 import contextlib
 
-from muster_agent.checks.ledger import OCCURRENCE_LIMIT, Ledger, Memory, Over
-from muster_agent.checks.replayed_signs import Replayed
+from muster_agent.findings.ledger import OCCURRENCE_LIMIT, Ledger, Memory, Over
+from muster_agent.findings.replayed_signs import Replayed
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict, severity
 from muster_kube import nodehealth
 from muster_kube.api.times import seconds

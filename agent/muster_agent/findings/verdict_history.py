@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from muster_agent.checks.ledger import REASON_LIMIT
+from muster_agent.findings.ledger import REASON_LIMIT
 from muster_checks.base.vocabulary import Verdict, shorten
 
 CHANGES_LIMIT = 100

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_agent.checks.verdict_history import CHANGES_LIMIT, Change, Changes
+from muster_agent.findings.verdict_history import CHANGES_LIMIT, Change, Changes
 from muster_checks.base.vocabulary import Verdict
 
 

@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from muster_agent.checks.ledger import Step, Transition
+from muster_agent.findings.ledger import Step, Transition
 from muster_checks.base.vocabulary import Verdict
 
 log = logging.getLogger("muster_agent.findings")

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from muster_agent.checks.health_status import CheckView, compose, merge_patch
-from muster_agent.checks.ledger_seed import seeded
+from muster_agent.findings.health_status import CheckView, compose, merge_patch
+from muster_agent.findings.ledger_seed import seeded
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.nodehealth import AgentIdentity, Metadata, NodeHealth, NodeHealthStatus, ReportedCheck
 

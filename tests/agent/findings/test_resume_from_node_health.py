@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_agent.checks.ledger import Memory
 from muster_agent.checks.node_check import Context
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredCheck
-from muster_agent.checks.verdict_history import Change
+from muster_agent.findings.ledger import Memory
+from muster_agent.findings.verdict_history import Change
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_kube import nodehealth

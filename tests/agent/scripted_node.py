@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from muster_agent.checks.check_answer import Answered, refused_by
+from muster_agent.checks.check_outcome import Answered, refused_by
 from muster_agent.checks.node_check import Context, Running
 from muster_agent.checks.request_runner import Requests
 from muster_agent.checks.snapshot_check import SnapshotCheck

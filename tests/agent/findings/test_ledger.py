@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_agent.checks.health_status import CheckView, compose
-from muster_agent.checks.ledger import OPEN_LIMIT, Ledger, Memory, Step
-from muster_agent.checks.ledger_seed import seeded
+from muster_agent.findings.health_status import CheckView, compose
+from muster_agent.findings.ledger import OPEN_LIMIT, Ledger, Memory, Step
+from muster_agent.findings.ledger_seed import seeded
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FINDINGS_LIMIT, FaultClass, Finding, Origin, Result, Verdict
 from muster_kube import nodehealth

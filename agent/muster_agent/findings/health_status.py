@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from muster_agent.checks.ledger import REASON_LIMIT, Over
+from muster_agent.findings.ledger import REASON_LIMIT, Over
 from muster_checks.base.vocabulary import Finding, Verdict, severity, shorten, worst
 from muster_kube import nodehealth
 from muster_kube.api.times import rfc3339

@@ -10,7 +10,7 @@ import pytest
 from tests.kube.conftest import Drop, FakeApi, Reply, Stream, Wire
 
 from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import CallFailed, PeerCalls, place
+from muster_agent.fleet.peer_client import CallFailed, PeerCalls, place
 from muster_agent.query.node_answer import PEER_AGENT
 
 FAR_S = 300.0  # reached by faked time only

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from muster_agent.checks import finding_log
-from muster_agent.checks.ledger import Step, Transition
+from muster_agent.findings import finding_log
+from muster_agent.findings.ledger import Step, Transition
 from muster_agent.metrics.node_hardware import read_hardware
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Origin, Verdict
