@@ -12,7 +12,7 @@ import yaml
 from starlette.routing import BaseRoute, Route
 
 from muster_agent.fleet import iperf_routes
-from muster_agent.http.openapi import document
+from muster_agent.http.openapi import openapi_document
 from muster_agent.query.status_query import OWN
 from muster_operator import app as operator
 from muster_operator import metrics_server
@@ -32,7 +32,7 @@ TABLE = ["| request | answers |", "|---|---|"]
 
 def text() -> str:
     nothing: Any = MagicMock()  # routes are made without what they answer from
-    described = document(SimpleNamespace(node="NODE", version="", checks={}), set())  # type: ignore[arg-type]
+    described = openapi_document(SimpleNamespace(node="NODE", version="", checks={}), set())  # type: ignore[arg-type]
     served = [
         f"| `GET {path}` | {reference.cell(each['get']['summary'])} |" for path, each in described["paths"].items()
     ]

@@ -11,23 +11,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster_agent.checks.node_check import Context, Running
-from muster_agent.checks.run_queue import CpuShare, Turns
+from muster_agent.checks.node_check import Context, NodeCheck
+from muster_agent.checks.run_queue import CpuShare, RunQueue
 from muster_agent.checks.snapshot_check import SnapshotCheck
-from muster_agent.checks.state_file import Saver, StateFile, Stored
+from muster_agent.checks.state_file import StateFile, StateSaver, StoredState
 from muster_agent.checks.stream_check import StreamCheck
-from muster_agent.fleet.members import Fleet
-from muster_agent.fleet.ping_peers import PeersForPing
-from muster_agent.http.access import Access
+from muster_agent.fleet.members import FleetMembers
+from muster_agent.fleet.ping_peers import PingPeers
+from muster_agent.http.access import AccessControl
 from muster_agent.http.routes import make_app
-from muster_agent.idle.detector import Idleness
+from muster_agent.idle.detector import IdleDetector
 from muster_agent.idle.pod_resources import PodResources
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.metrics.node_hardware import read_hardware
 from muster_agent.node_agent import Agent, Publication
-from muster_agent.process.memory_trim import AFTER_START_S, give_back
+from muster_agent.process.memory_trim import AFTER_START_S, trim_memory
 from muster_agent.publish.publisher import Publisher
-from muster_agent.settings import Settings, parameters_of, periods_of
+from muster_agent.settings import AgentSettings, check_parameters, check_periods
 from muster_checks.base.declaration import NodeView, VolumeTrialLender
 from muster_checks.ping.neighbours import NodeAmongOthers
 from muster_checks.registry import registry
@@ -55,7 +55,9 @@ SERVER_TICK_S = 0.5  # how long HTTP goes on after it was told to stop, at most;
 FLUSH_S = 3.0  # at the end the disk gets so long; what is not saved is read again
 
 
-async def run(settings: Settings, opened: Mapping[Path, int] | None = None, kubelet: PodResources | None = None) -> int:
+async def run(
+    settings: AgentSettings, opened: Mapping[Path, int] | None = None, kubelet: PodResources | None = None
+) -> int:
     """Until SIGTERM or SIGINT. Raises SettingsError for what shows only when checks and cluster are looked up.
 
     opened, kubelet: descriptors by path, and the connection, that this process may not open any more (rights.py)
@@ -66,7 +68,7 @@ async def run(settings: Settings, opened: Mapping[Path, int] | None = None, kube
     return await running.serve(stop)
 
 
-def _cluster(settings: Settings) -> ClusterConfig | None:
+def _cluster(settings: AgentSettings) -> ClusterConfig | None:
     """None where there is no cluster to speak to; the log says so, and the agent serves HTTP only."""
     try:
         config = load_config(settings.kubeconfig)
@@ -85,7 +87,7 @@ class _Wired:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         cluster: ClusterConfig | None,
         opened: Mapping[Path, int],
         kubelet: PodResources | None,
@@ -94,22 +96,22 @@ class _Wired:
         self._settings = settings
         self._cluster = cluster
         self._version = version()
-        self._metrics = Metrics(settings.node, self._version)
+        self._metrics = AgentMetrics(settings.node, self._version)
         self._state = StateFile(settings.state_directory, settings.node)
         self._peers = (
-            PeersForPing(settings.node, settings.namespace or cluster.namespace, settings.service) if cluster else None
+            PingPeers(settings.node, settings.namespace or cluster.namespace, settings.service) if cluster else None
         )
         self._view = NodeAmongOthers(
             settings.root, name=settings.node, volumes=_lent_volumes(settings), opened=opened, neighbours=self._peers
         )
         self._checks = registry(plugins_folder=settings.plugins)
-        self._parameters = parameters_of(settings, self._checks)
+        self._parameters = check_parameters(settings, self._checks)
         self._publisher: Publisher | None = None
         self._reflector: Reflector[NodeHealth] | None = None
         self._watch_down_since: float | None = None
         self._locked_out = False
         self._agent: Agent | None = None
-        self._saver: Saver | None = None
+        self._saver: StateSaver | None = None
 
     async def serve(self, stop: asyncio.Event) -> int:
         """Until ``stop``; 0, or EXIT_FAILED when a part of the agent has ended by itself."""
@@ -151,7 +153,7 @@ class _Wired:
         stop: asyncio.Event,
     ) -> int:
         server = _server(make_app(agent, self._metrics, self._fleet(asking), self._access(asking)))
-        saver = Saver(agent.stored, self._state.save, on_error=self._metrics.state_write_failed)
+        saver = StateSaver(agent.stored, self._state.save, on_error=self._metrics.state_write_failed)
         self._agent, self._saver = agent, saver
         self._metrics.bind(agent.readings(), agent.occupancy)
         jobs = [saver.run(), agent.run(), *(running.run() for running in agent.checks.values())]
@@ -161,23 +163,23 @@ class _Wired:
         tell_address("listening", listener)
         gc.collect()
         gc.freeze()  # what is there now stays: no need to look through it again and again
-        asyncio.get_running_loop().call_later(AFTER_START_S, give_back)
+        asyncio.get_running_loop().call_later(AFTER_START_S, trim_memory)
         try:
             return await until_one_ends("agent", [*tasks, http, *([cluster] if cluster else [])], stop)
         finally:
             stop.set()
             await self._shut_down(tasks, cluster, http, server, saver, agent)
 
-    def _make_agent(self, context: Context, stored: Stored | None) -> Agent:
+    def _make_agent(self, context: Context, stored: StoredState | None) -> Agent:
         if stored is not None:
             self._view.history.restore(stored.counters, context.boot_id)
-        running: list[Running] = []
+        running: list[NodeCheck] = []
         for name, parameters in self._parameters.items():
             check = self._checks[name]
             kind = StreamCheck if check.stream is not None else SnapshotCheck
             running.append(kind(check, parameters, context, stored.checks.get(name) if stored else None))
         settings = self._settings
-        occupancy = Idleness(
+        occupancy = IdleDetector(
             self._view,
             socket=settings.pod_resources,
             kubelet=self._kubelet,
@@ -192,9 +194,9 @@ class _Wired:
             version=self._version,
             hardware=read_hardware(self._view),
             publication=self._publication,
-            periods=periods_of(settings, self._checks),
+            periods=check_periods(settings, self._checks),
             occupancy=occupancy,
-            turns=Turns(occupancy, light_at_once=settings.light_at_once, cpu=cpu),
+            turns=RunQueue(occupancy, light_at_once=settings.light_at_once, cpu=cpu),
             own_plan=settings.plan == "local" or (settings.plan == "auto" and self._cluster is None),
             post_flight=settings.post_flight,
             stored=stored,
@@ -214,11 +216,11 @@ class _Wired:
             return False
         return True
 
-    def _fleet(self, asking: KubeClient | None) -> Fleet | None:
+    def _fleet(self, asking: KubeClient | None) -> FleetMembers | None:
         settings = self._settings
         if asking is None or self._cluster is None:
             return None
-        return Fleet(
+        return FleetMembers(
             asking,
             settings.node,
             settings.namespace or self._cluster.namespace,
@@ -230,9 +232,9 @@ class _Wired:
             heavy_at_once=settings.heavy_at_once,
         )
 
-    def _access(self, asking: KubeClient | None) -> Access:
+    def _access(self, asking: KubeClient | None) -> AccessControl:
         reviews = Reviews(asking) if asking is not None else None
-        return Access(reviews, require_token=self._settings.require_token)
+        return AccessControl(reviews, require_token=self._settings.require_token)
 
     async def _speak_to_cluster(self, agent: Agent, client: KubeClient, stop: asyncio.Event) -> None:
         publisher = Publisher(
@@ -273,7 +275,7 @@ class _Wired:
         cluster: asyncio.Task[None] | None,
         http: asyncio.Task[None],
         server: "uvicorn.Server",
-        saver: Saver,
+        saver: StateSaver,
         agent: Agent,
     ) -> None:
         server.should_exit = True
@@ -337,18 +339,18 @@ class _Wired:
         return Publication(complaint=complaint, unpublished_s=unpublished_s)
 
 
-def _lent_volumes(settings: Settings) -> VolumeTrialLender | None:
+def _lent_volumes(settings: AgentSettings) -> VolumeTrialLender | None:
     if settings.tainter_url is None:
         return None
-    from muster_agent.fleet.tainter_client import TaintersVolumes
+    from muster_agent.fleet.tainter_client import VolumeTrialClient
 
-    return TaintersVolumes(settings.tainter_url, settings.tainter_token, settings.tainter_ca)
+    return VolumeTrialClient(settings.tainter_url, settings.tainter_token, settings.tainter_ca)
 
 
 def _server(app: "Starlette") -> "uvicorn.Server":
     from uvicorn.config import Config
 
-    from muster_agent.http.concurrency_limit import Crowd
+    from muster_agent.http.concurrency_limit import ConcurrencyLimit
     from muster_agent.http.slow_clients import Impatient
 
     class Slow(QuietServer):
@@ -358,7 +360,7 @@ def _server(app: "Starlette") -> "uvicorn.Server":
                 await asyncio.sleep(SERVER_TICK_S)
 
     config = Config(
-        Crowd(app),
+        ConcurrencyLimit(app),
         loop="asyncio",
         http=Impatient,
         ws="none",

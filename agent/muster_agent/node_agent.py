@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from muster_agent.checks.check_outcome import Answered, refused_by
-from muster_agent.checks.node_check import Context, Running
-from muster_agent.checks.request_runner import STOPPING, Requests
-from muster_agent.checks.run_queue import Busy, CpuShare, Turns
+from muster_agent.checks.check_outcome import CheckOutcome, refused_outcome
+from muster_agent.checks.node_check import Context, NodeCheck
+from muster_agent.checks.request_runner import STOPPING, RequestRunner
+from muster_agent.checks.run_queue import CpuShare, NodeBusy, RunQueue
 from muster_agent.checks.schedule import Schedule
-from muster_agent.checks.state_file import VERSION, Stored
-from muster_agent.findings.health_status import compose
-from muster_agent.idle.occupancy import Occupancy, Vacant
+from muster_agent.checks.state_file import VERSION, StoredState
+from muster_agent.findings.health_status import compose_status
+from muster_agent.idle.occupancy import AlwaysIdle, Occupancy
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
@@ -39,7 +39,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 class _Run(msgspec.Struct):
     """A run that callers share; the last of them takes it along when they go."""
 
-    task: "asyncio.Task[Answered]"
+    task: "asyncio.Task[CheckOutcome]"
     waiting: int = 0
 
 
@@ -54,7 +54,7 @@ class Agent:
 
     def __init__(
         self,
-        checks: Sequence[Running],
+        checks: Sequence[NodeCheck],
         context: Context,
         *,
         pod_uid: str,
@@ -63,10 +63,10 @@ class Agent:
         publication: Callable[[], Publication] = Publication,
         periods: Mapping[str, float] | None = None,
         occupancy: Occupancy | None = None,
-        turns: Turns | None = None,
+        turns: RunQueue | None = None,
         own_plan: bool = True,
         post_flight: Sequence[str] = (),
-        stored: Stored | None = None,
+        stored: StoredState | None = None,
     ) -> None:
         self.checks = {running.name: running for running in checks}
         self.context = context
@@ -77,9 +77,9 @@ class Agent:
         self.periods = {name: period_s for name, period_s in (periods or {}).items() if name in self.checks}
         for name, period_s in self.periods.items():
             self.checks[name].period_s = period_s
-        self.occupancy: Occupancy = occupancy or Vacant(context.wall())
-        self.turns = turns or Turns(self.occupancy, light_at_once=4, cpu=CpuShare(1.0))
-        self.requests = Requests(
+        self.occupancy: Occupancy = occupancy or AlwaysIdle(context.wall())
+        self.turns = turns or RunQueue(self.occupancy, light_at_once=4, cpu=CpuShare(1.0))
+        self.requests = RequestRunner(
             self._ask_for_request,
             self.checks,
             wall=context.wall,
@@ -109,7 +109,7 @@ class Agent:
         in_time = self.context.clock() - self._started < FIRST_PASS_S
         if not passed and in_time and not self._blocked():
             return None
-        return compose(
+        return compose_status(
             [running.view() for running in self.checks.values() if running.known],
             # a boot is named only when its log has been read to the end: before that, nothing is known of it
             boot_id=self.context.boot_id if passed else self._told_boot,
@@ -132,8 +132,8 @@ class Agent:
             running.apply_clears(health.spec.clear)
         self.requests.take(health.spec.requests, health.status.answers)
 
-    def stored(self) -> Stored:
-        return Stored(
+    def stored(self) -> StoredState:
+        return StoredState(
             version=VERSION,
             node=self.node,
             checks={name: running.stored() for name, running in self.checks.items()},
@@ -148,7 +148,9 @@ class Agent:
 
     # --- what people and Prometheus ask
 
-    async def ask(self, running: Running, parameters: Parameters, *, force: bool = False, beside: str = "") -> Answered:
+    async def ask(
+        self, running: NodeCheck, parameters: Parameters, *, force: bool = False, beside: str = ""
+    ) -> CheckOutcome:
         """What the check finds now, in its turn.
 
         Callers who ask the same share a run, which is called off when the last of them has gone. A heavy check is
@@ -171,17 +173,17 @@ class Agent:
         if run.task.cancelled():
             message = "the agent stops"
             result = Result(check=running.name, verdict=Verdict.UNKNOWN, reason=STOPPING, message=message)
-            return Answered(result)
+            return CheckOutcome(result)
         return run.task.result()
 
-    def last(self, running: Running) -> Answered:
+    def last(self, running: NodeCheck) -> CheckOutcome:
         """What the check found last; nothing is run."""
         result = running.last
         if result is None:
-            return Answered(running.result())
-        return Answered(result, age_s=max(0.0, self.context.wall() - result.started))
+            return CheckOutcome(running.result())
+        return CheckOutcome(result, age_s=max(0.0, self.context.wall() - result.started))
 
-    async def _run(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+    async def _run(self, running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
         begun = False
 
         async def refresh() -> Result:
@@ -190,16 +192,18 @@ class Agent:
             return await running.refresh(parameters)
 
         if running.check.stream is not None:
-            return Answered(await refresh())
+            return CheckOutcome(await refresh())
         if running.check.cost is Cost.LIGHT:
-            return Answered(await self.turns.light(refresh))
+            return CheckOutcome(await self.turns.light(refresh))
         try:
-            return Answered(await self.turns.heavy(running.name, refresh, force=force, beside=beside))
-        except Busy as busy:
+            return CheckOutcome(await self.turns.heavy(running.name, refresh, force=force, beside=beside))
+        except NodeBusy as busy:
             running.tallies["gave_way" if begun else "refused"] += 1
-            return refused_by(running.name, str(busy), running.last, self.context.wall())
+            return refused_outcome(running.name, str(busy), running.last, self.context.wall())
 
-    async def _ask_for_request(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+    async def _ask_for_request(
+        self, running: NodeCheck, parameters: Parameters, force: bool, beside: str
+    ) -> CheckOutcome:
         if running.check.cost is Cost.LIGHT and running.check.stream is None:
             await self.turns.wait_for_processor(REQUEST_PATIENCE_S)
         return await self.ask(running, parameters, force=force, beside=beside)
@@ -249,7 +253,7 @@ class Agent:
         self._look_at_plan.set()
         self.context.on_change()
 
-    async def _turn_of(self, running: Running) -> None:
+    async def _turn_of(self, running: NodeCheck) -> None:
         await self.turns.wait_for_processor(running.period_s / 2)
         await self.ask(running, running.parameters)
 
@@ -261,7 +265,7 @@ class Agent:
         if not (nothing_there or fresh):
             self._make_due(running)
 
-    def _make_due(self, running: Running) -> None:
+    def _make_due(self, running: NodeCheck) -> None:
         if running.due_since is None:
             running.due_since = self.context.wall()
             self._look_at_plan.set()

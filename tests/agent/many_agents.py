@@ -21,11 +21,11 @@ from tests.kube.conftest import FakeApi, Reply
 
 from muster_agent.checks.node_check import Context
 from muster_agent.checks.stream_check import StreamCheck
-from muster_agent.fleet.fanout import Patience
-from muster_agent.fleet.members import DISCOVERY, Fleet
-from muster_agent.http.access import Access
+from muster_agent.fleet.fanout import LivenessProbe
+from muster_agent.fleet.members import DISCOVERY, FleetMembers
+from muster_agent.http.access import AccessControl
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
 from muster_checks.base.declaration import NodeView
@@ -92,7 +92,7 @@ class ManyAgents:
 
 @asynccontextmanager
 async def many_agents(
-    folder: Path, *, count: int, dead: int = 0, silent: int = 0, patience: Patience | None = None
+    folder: Path, *, count: int, dead: int = 0, silent: int = 0, patience: LivenessProbe | None = None
 ) -> AsyncIterator[ManyAgents]:
     """``count`` agents, the asked one and those that are dead or silent included."""
     nodes = [f"node-{number:03}" for number in range(count)]
@@ -107,9 +107,9 @@ async def many_agents(
         stack.push_async_callback(api.stop)
         config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
         client = await stack.enter_async_context(KubeClient(config, timeout_s=60.0))
-        fleet = Fleet(client, ASKED, "muster", "autopilot-healthchecks", patience=patience)
+        fleet = FleetMembers(client, ASKED, "muster", "autopilot-healthchecks", patience=patience)
         agent = await stack.enter_async_context(_asked_agent(folder))
-        app = make_app(agent, Metrics(ASKED, "1"), fleet, Access(None))
+        app = make_app(agent, AgentMetrics(ASKED, "1"), fleet, AccessControl(None))
         transport = httpx2.ASGITransport(app=app)
         asking = httpx2.AsyncClient(transport=transport, base_url=f"http://{places[ASKED]}:{port}", timeout=None)
         yield ManyAgents(port, api, agent, app, await stack.enter_async_context(asking), answerers, gone, mute)

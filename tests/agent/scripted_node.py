@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from muster_agent.checks.check_outcome import Answered, refused_by
-from muster_agent.checks.node_check import Context, Running
-from muster_agent.checks.request_runner import Requests
+from muster_agent.checks.check_outcome import CheckOutcome, refused_outcome
+from muster_agent.checks.node_check import Context, NodeCheck
+from muster_agent.checks.request_runner import RequestRunner
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredRequest
 from muster_agent.checks.stream_check import StreamCheck
@@ -57,7 +57,7 @@ class Node:
         self.cancelled = 0
         self.changes = 0
         context = Context(node="node-1", view=NodeView(), boot_id="boot")
-        self.checks: dict[str, Running] = {
+        self.checks: dict[str, NodeCheck] = {
             name: SnapshotCheck(self._check(name, cost), Limits(depth=3), context, None)
             for name, cost in (("link", Cost.LIGHT), ("heavy", Cost.HEAVY), ("other", Cost.HEAVY))
         }
@@ -87,12 +87,12 @@ class Node:
             probe=probe,
         )
 
-    async def ask(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+    async def ask(self, running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
         self.asked.append((running.name, parameters, force))
         self.beside.append(beside)
         await asyncio.sleep(0)
         if running.check.cost is Cost.HEAVY and self.busy and not force:
-            return refused_by(running.name, self.busy, None, self.clock())
+            return refused_outcome(running.name, self.busy, None, self.clock())
         try:
             await self.hold.wait()
         except asyncio.CancelledError:
@@ -101,13 +101,15 @@ class Node:
         script = self.finds.get(running.name)
         found = script.pop(0) if script else Verdict.PASS
         if isinstance(found, Result):
-            return Answered(found)
+            return CheckOutcome(found)
         self.ran.append(running.name)
         reason = "" if found is Verdict.PASS else f"{found.capitalize()}ed"
-        return Answered(Result(check=running.name, verdict=found, reason=reason, message=f"{running.name} is {found}"))
+        return CheckOutcome(
+            Result(check=running.name, verdict=found, reason=reason, message=f"{running.name} is {found}")
+        )
 
-    def requests(self, stored: Sequence[StoredRequest] = ()) -> Requests:
-        return Requests(
+    def requests(self, stored: Sequence[StoredRequest] = ()) -> RequestRunner:
+        return RequestRunner(
             self.ask,
             self.checks,
             wall=self.clock,
@@ -121,7 +123,7 @@ class Node:
         self.changes += 1
 
     @asynccontextmanager
-    async def at_work(self, *asked: CheckRequest, stored: Sequence[StoredRequest] = ()) -> AsyncIterator[Requests]:
+    async def at_work(self, *asked: CheckRequest, stored: Sequence[StoredRequest] = ()) -> AsyncIterator[RequestRunner]:
         requests = self.requests(stored)
         requests.take(asked)
         task = asyncio.create_task(requests.run())

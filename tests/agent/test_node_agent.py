@@ -7,9 +7,9 @@ import pytest
 from pydantic import Field
 
 from muster_agent.checks.node_check import Context
-from muster_agent.checks.run_queue import CpuShare, Turns
+from muster_agent.checks.run_queue import CpuShare, RunQueue
 from muster_agent.checks.snapshot_check import SnapshotCheck
-from muster_agent.idle.occupancy import Vacant
+from muster_agent.idle.occupancy import AlwaysIdle
 from muster_agent.node_agent import Agent
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.execution import NotHere
@@ -56,7 +56,7 @@ class Bench:
         self.changes = 0
         self.reruns = 0
         self.changed = asyncio.Event()
-        self.occupancy = Vacant(self.now)
+        self.occupancy = AlwaysIdle(self.now)
         self.light, self.heavy, self.other = Probe(), Probe(), Probe()
         self.context = Context(
             node="node-1",
@@ -79,7 +79,7 @@ class Bench:
             version="1",
             periods=dict.fromkeys(("temp", "pciebw", "dcgm"), FAR),
             occupancy=self.occupancy,
-            turns=Turns(self.occupancy, light_at_once=4, cpu=CpuShare(1.0, used=lambda: 0.0), look_s=0.005),
+            turns=RunQueue(self.occupancy, light_at_once=4, cpu=CpuShare(1.0, used=lambda: 0.0), look_s=0.005),
             own_plan=own_plan,
             post_flight=post_flight,
         )
@@ -136,7 +136,7 @@ async def test_callers_of_one_check_share_a_run_and_others_do_not(bench: Bench):
 
 async def test_who_asks_for_a_light_check_does_not_wait_with_its_turn_for_the_processor(bench: Bench):
     used = [0.0]
-    bench.agent.turns = Turns(bench.occupancy, light_at_once=1, cpu=CpuShare(0.01, used=lambda: used[0]))
+    bench.agent.turns = RunQueue(bench.occupancy, light_at_once=1, cpu=CpuShare(0.01, used=lambda: used[0]))
     used[0] = 1000.0
     temp = bench.agent.checks["temp"]
     turn = asyncio.create_task(bench.agent._turn_of(temp))

@@ -10,8 +10,8 @@ from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings import finding_log
 from muster_agent.findings.health_status import CheckView
 from muster_agent.findings.ledger import Ledger, Transition
-from muster_agent.findings.ledger_seed import highest_told, knows_more, seeded, told_of
-from muster_agent.findings.verdict_history import Changes
+from muster_agent.findings.ledger_seed import highest_reported, reported_check, reports_more_than, seed_ledger
+from muster_agent.findings.verdict_history import VerdictHistory
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Check, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict, worst
@@ -54,7 +54,7 @@ class Context:
         self.wall = wall
 
 
-class Running:
+class NodeCheck:
     """Base of stream and snapshot checks.
 
     last, ran_at: the last run and when it began (seconds since the epoch; 0: it has not run in this boot)
@@ -78,7 +78,7 @@ class Running:
         same_boot = stored is not None and stored.ledger.boot_id == context.boot_id
         self.last: Result | None = stored.last if stored is not None and same_boot else None
         self.ran_at = stored.ran_at if stored is not None and same_boot else 0.0
-        self.changes = Changes(stored.changes if stored else ())
+        self.changes = VerdictHistory(stored.changes if stored else ())
         self.tallies: Counter[str] = Counter()
         self.period_s = 0.0
         self.due_since: float | None = None
@@ -126,15 +126,17 @@ class Running:
         if self._reconciled:
             return
         self._reconciled = True
-        told = told_of(health, self.name)
+        told = reported_check(health, self.name)
         if told is None:
             return
         self._learn_verdict(told)
         if not (told.findings or told.cleared or told.last_occurrence):
             return
-        if self._provisional or knows_more(health, self.name, self.ledger):
-            log.info("check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_told(health, self.name))
-            self.start_over(seeded(self.name, self.context.boot_id, health))
+        if self._provisional or reports_more_than(health, self.name, self.ledger):
+            log.info(
+                "check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_reported(health, self.name)
+            )
+            self.start_over(seed_ledger(self.name, self.context.boot_id, health))
 
     def _learn_verdict(self, told: ReportedCheck) -> None:
         """What was told, and not saved before the end, is no less a change of the verdict."""
@@ -166,7 +168,7 @@ class Running:
     def announce(self, transitions: Sequence[Transition]) -> None:
         """Tell log and publisher. Synchronous on purpose: see StreamCheck.run."""
         for transition in transitions:
-            finding_log.tell(self.context.node, self.name, transition)
+            finding_log.log_transition(self.context.node, self.name, transition)
         if transitions:
             self.context.on_change()
 

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from muster_agent.checks.check_outcome import Answered
-from muster_agent.checks.node_check import Running
-from muster_agent.checks.request_parser import BadRequest, Series, read_request
+from muster_agent.checks.check_outcome import CheckOutcome
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.request_parser import BadRequest, RunSeries, read_request
 from muster_agent.checks.state_file import StoredRequest
 from muster_agent.findings.ledger import REASON_LIMIT
 from muster_checks.base.declaration import Cost, Parameters
@@ -34,7 +34,7 @@ REMEMBERED_S = 600.0
 REMEMBERED = 64
 STOPPING = "Stopping"  # the reason of a result that an agent gives because it ends: no word about the node
 
-Ask = Callable[[Running, Parameters, bool, str], Awaitable[Answered]]
+RunCheck = Callable[[NodeCheck, Parameters, bool, str], Awaitable[CheckOutcome]]
 """Runs a check in its turn; heavy ones also beside somebody's work (the third argument), or beside that of pods whose
 ``namespace/name`` begins so (the fourth)."""
 
@@ -71,18 +71,18 @@ class _Expired(Exception):
     """Too late to begin."""
 
 
-class Requests:
+class RequestRunner:
     """The requests of one node.
 
-    ask:       see :data:`Ask`
+    ask:       see :data:`RunCheck`
     on_change: something is to be saved, and maybe to be published
     stored:    what :meth:`stored` gave before a restart
     """
 
     def __init__(
         self,
-        ask: Ask,
-        checks: Mapping[str, Running],
+        ask: RunCheck,
+        checks: Mapping[str, NodeCheck],
         *,
         wall: Callable[[], float],
         clock: Callable[[], float],
@@ -183,7 +183,7 @@ class Requests:
             log.exception("request %s has broken", shorten(request.id))
             self._finish(entry, Verdict.UNKNOWN, "RequestFailed", f"{type(error).__name__}: {error}")
 
-    async def _run_series(self, entry: _Entry, series: Series) -> None:
+    async def _run_series(self, entry: _Entry, series: RunSeries) -> None:
         if entry.cut_off >= TRIES:
             message = f"cut off {TRIES} times by the end of the agent or of its node"
             self._count(
@@ -198,7 +198,7 @@ class Requests:
             results = [await self._result(entry, series, *each) for each in series.checks]
             self._count(entry, series, results)
 
-    async def _result(self, entry: _Entry, series: Series, running: Running, parameters: Parameters) -> Result:
+    async def _result(self, entry: _Entry, series: RunSeries, running: NodeCheck, parameters: Parameters) -> Result:
         """What one check of a run came to, once the node had time for it. Raises _Busy, _Expired."""
         while True:
             if running.check.cost is Cost.HEAVY:
@@ -217,7 +217,9 @@ class Requests:
             if self._patience_left_s(entry, series) <= 0:
                 raise _Busy(answered.why)
 
-    async def _asked_now(self, entry: _Entry, series: Series, running: Running, parameters: Parameters) -> Answered:
+    async def _asked_now(
+        self, entry: _Entry, series: RunSeries, running: NodeCheck, parameters: Parameters
+    ) -> CheckOutcome:
         if not entry.begun and series.expires and self._wall() >= series.expires:
             raise _Expired
         marking = asyncio.get_running_loop().call_later(MARK_S, self._mark_begun, entry)
@@ -234,12 +236,12 @@ class Requests:
         entry.note(begun=entry.cut_off + 1)
         self._on_change()
 
-    def _patience_left_s(self, entry: _Entry, series: Series) -> float:
+    def _patience_left_s(self, entry: _Entry, series: RunSeries) -> float:
         if series.expires:
             return series.expires - self._wall()
         return entry.patient_since + PATIENCE_S - self._clock()
 
-    def _count(self, entry: _Entry, series: Series, results: Sequence[Result]) -> None:
+    def _count(self, entry: _Entry, series: RunSeries, results: Sequence[Result]) -> None:
         """One more run is over. What it decides is kept with it: an answer is saved with its counts, or not at all."""
         bad = _bad(series, results)
         runs, passes = entry.state.runs + 1, entry.state.passes + (bad is None)
@@ -298,7 +300,7 @@ class Requests:
                 del self._entries[name]
 
 
-def _bad(series: Series, results: Sequence[Result]) -> Result | None:
+def _bad(series: RunSeries, results: Sequence[Result]) -> Result | None:
     """Why a run is no pass, the worst first; None: it is one."""
     if not series.sees:
         return _worst(result for result in results if result.verdict is not Verdict.PASS)

@@ -17,7 +17,7 @@ LOOK_S = 1.5  # how often a node under test is looked at: work that comes gets i
 BURST_CPU_S = 30.0  # a first pass of all light checks on a large node takes some of it
 
 
-class Busy(Exception):
+class NodeBusy(Exception):
     """A heavy check is refused, or was called off: somebody's work is on the node. ``str()``: whose."""
 
 
@@ -61,7 +61,7 @@ def cpu_used_s() -> float:
     )
 
 
-class Turns:
+class RunQueue:
     """The turns of one node. ``light_at_once``: side by side; ``cpu``: what light checks may use on average."""
 
     def __init__(
@@ -104,11 +104,11 @@ class Turns:
         """Runs ``work`` when the heavy checks before it are through. ``force``: also beside somebody's work;
         ``beside``: see Occupancy.
 
-        Raises Busy, also in the middle: ``work`` is then cancelled, its tools ended.
+        Raises NodeBusy, also in the middle: ``work`` is then cancelled, its tools ended.
         """
         async with self._heavy:
             if not force and (busy := await self._occupancy.look(beside)):
-                raise Busy(busy)
+                raise NodeBusy(busy)
             self.testing = name
             try:
                 return await work() if force else await self._unless_busy(name, work, beside)
@@ -122,7 +122,7 @@ class Turns:
             while not (await asyncio.wait([running], timeout=self._look_s))[0]:
                 if busy := await self._occupancy.look_beside_test(beside):
                     log.info("check %s gives way: %s", name, busy)
-                    raise Busy(busy)
+                    raise NodeBusy(busy)
             return running.result()
         finally:
             running.cancel()

@@ -16,7 +16,7 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from muster_agent.checks.node_check import Running
+from muster_agent.checks.node_check import NodeCheck
 from muster_checks.base.declaration import Cost
 
 log = logging.getLogger(__name__)
@@ -25,28 +25,28 @@ CLOCK_LOOK_S = 15.0
 CLOCK_JUMP_S = 1.0  # NTP slews below half of that; what is more was set
 
 
-def place_s(node: str, name: str, period_s: float) -> float:
+def phase_s(node: str, name: str, period_s: float) -> float:
     """Seconds after each whole multiple of ``period_s`` since the epoch."""
     digest = blake2b(f"{node}/{name}".encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64 * period_s
 
 
-class Placed(BaseTrigger):  # type: ignore[misc] # the package has no types
+class PhasedTrigger(BaseTrigger):  # type: ignore[misc] # the package has no types
     """Fires once in each period, at its place.
 
     APScheduler's own IntervalTrigger counts on from whenever it fired first, and goes through all turns missed, one by
     one: a clock that leaps from 1970 to today would keep the agent busy for minutes.
     """
 
-    def __init__(self, place_s: float, period_s: float) -> None:
-        self._place_s = place_s
+    def __init__(self, phase_s: float, period_s: float) -> None:
+        self._phase_s = phase_s
         self._period_s = period_s
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
         # datetimes have microseconds only: without the millisecond a turn might come again at once
         after = max(previous_fire_time or now, now).timestamp() + 0.001
-        turns = floor((after - self._place_s) / self._period_s) + 1
-        return datetime.fromtimestamp(self._place_s + turns * self._period_s, UTC)
+        turns = floor((after - self._phase_s) / self._period_s) + 1
+        return datetime.fromtimestamp(self._phase_s + turns * self._period_s, UTC)
 
 
 class Schedule:
@@ -60,10 +60,10 @@ class Schedule:
     def __init__(
         self,
         node: str,
-        checks: Mapping[str, Running],
+        checks: Mapping[str, NodeCheck],
         periods: Mapping[str, float],
         *,
-        run: Callable[[Running], Awaitable[object]],
+        run: Callable[[NodeCheck], Awaitable[object]],
         due: Callable[[str], None],
         overrun: Callable[[str], None],
         wall: Callable[[], float] = time.time,
@@ -101,7 +101,7 @@ class Schedule:
         finally:
             scheduler.shutdown(wait=False)
 
-    async def _turn(self, running: Running) -> None:
+    async def _turn(self, running: NodeCheck) -> None:
         if running.check.cost is Cost.HEAVY:
             self._due(running.name)
             return
@@ -113,9 +113,9 @@ class Schedule:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._wall(), UTC)
 
-    def _trigger(self, name: str, period_s: float) -> Placed:
+    def _trigger(self, name: str, period_s: float) -> PhasedTrigger:
         shared = self._checks[name].check.shares or name
-        return Placed(place_s(self._node, shared, period_s), period_s)
+        return PhasedTrigger(phase_s(self._node, shared, period_s), period_s)
 
     def _is_late(self, name: str, period_s: float) -> bool:
         """It has not run in this boot, or its turn has passed while no agent ran."""

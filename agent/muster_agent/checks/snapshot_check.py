@@ -1,6 +1,6 @@
 """A snapshot check: run at its turn or when asked, the last result kept."""
 
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.node_check import Context, NodeCheck
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings.ledger import Ledger
 from muster_checks.base.declaration import Check, Cost, Parameters
@@ -11,7 +11,7 @@ STALE_TURNS = 3  # so many turns missed, and the verdict is no longer to be beli
 STALE_SLACK_S = 60.0
 
 
-class SnapshotCheck(Running):
+class SnapshotCheck(NodeCheck):
     def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
         super().__init__(check, parameters, context, stored)
         self._watched_since = context.clock()

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.node_check import Context, NodeCheck
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings.ledger import Ledger
 from muster_checks.base.declaration import AllClear, Check, CheckStream, Parameters, Sign
@@ -23,7 +23,7 @@ HEALTHY_S = 60.0  # a stream that lived so long is started anew without a long w
 STARTING = ("Starting", "what was in the source at the start is still being read")
 
 
-class StreamCheck(Running):
+class StreamCheck(NodeCheck):
     def __init__(
         self,
         check: Check,

@@ -16,7 +16,7 @@ CHANGES_LIMIT = 100
 NOTHING_KNOWN_YET = "Starting"
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class VerdictChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The verdict became ``to`` at ``at`` (seconds since the epoch). ``old`` (in JSON ``from``): empty for the first
     verdict ever. reason, message: the new verdict's; empty for PASS."""
 
@@ -27,14 +27,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class Changes:
+class VerdictHistory:
     """``entries``: what was kept, oldest first."""
 
-    def __init__(self, entries: Iterable[Change] = ()) -> None:
+    def __init__(self, entries: Iterable[VerdictChange] = ()) -> None:
         self._entries = tuple(entries)[-CHANGES_LIMIT:]
 
     @property
-    def entries(self) -> tuple[Change, ...]:
+    def entries(self) -> tuple[VerdictChange, ...]:
         """Oldest first, :data:`CHANGES_LIMIT` at most; each begins with the verdict that the one before ended in."""
         return self._entries
 
@@ -49,7 +49,7 @@ class Changes:
         before = self._entries[-1].to if self._entries else (old.value if old is not None else "")
         if before == new.value:
             return False
-        change = Change(at=at, old=before, to=new.value, reason=reason[:REASON_LIMIT], message=shorten(message))
+        change = VerdictChange(at=at, old=before, to=new.value, reason=reason[:REASON_LIMIT], message=shorten(message))
         self._entries = (*self._entries, change)[-CHANGES_LIMIT:]
         return True
 
@@ -78,7 +78,9 @@ class Changes:
             learnt = msgspec.structs.replace(later[0], at=at)
             later = later[1:]
         else:
-            learnt = Change(at=at, old=before, to=told.value, reason=reason[:REASON_LIMIT], message=shorten(message))
+            learnt = VerdictChange(
+                at=at, old=before, to=told.value, reason=reason[:REASON_LIMIT], message=shorten(message)
+            )
             if later:
                 later = (msgspec.structs.replace(later[0], old=told.value), *later[1:])
         self._entries, known = (*earlier, learnt, *later)[-CHANGES_LIMIT:], self._entries

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Peer(msgspec.Struct, frozen=True):
+class PeerAgent(msgspec.Struct, frozen=True):
     """One node's agent. address: an IP address, empty where none is known (no agent runs there)."""
 
     node: str

@@ -20,20 +20,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from muster_agent.checks.run_queue import Busy
-from muster_agent.fleet.interfaces import interfaces_of
+from muster_agent.checks.run_queue import NodeBusy
+from muster_agent.fleet.interfaces import read_interfaces
 from muster_agent.fleet.iperf_wire import (
     PORTS,
-    AskedClient,
-    AskedInterfaces,
-    AskedServers,
-    Interfaces,
-    Listening,
-    Outcome,
-    Outcomes,
-    Place,
-    Servers,
-    Test,
+    ClientRequest,
+    InterfaceList,
+    InterfacesRequest,
+    IperfOutcome,
+    IperfOutcomes,
+    IperfServer,
+    IperfServers,
+    IperfTest,
+    ListenAddress,
+    ServersRequest,
 )
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Result, Verdict, shorten
@@ -78,12 +78,12 @@ def routes(agent: "Agent") -> list[Route]:
     async def interfaces(request: Request) -> Response:
         """For agents: interfaces of a plane, with their addresses."""
         try:
-            asked = await _read(request, AskedInterfaces)
-            found = Interfaces(tuple(await interfaces_of(agent.context.view, asked.plane)))
+            asked = await _read(request, InterfacesRequest)
+            found = InterfaceList(tuple(await read_interfaces(agent.context.view, asked.plane)))
         except _Refused as refused:
             return refused.response()
         except NotHere as error:
-            found = Interfaces(skipped=error.reason, why=error.message)
+            found = InterfaceList(skipped=error.reason, why=error.message)
         except CannotTell as error:
             return PlainTextResponse(f"{error.message}\n", 503)
         return _json(found)
@@ -91,7 +91,7 @@ def routes(agent: "Agent") -> list[Route]:
     async def servers(request: Request) -> Response:
         """For agents: iperf3 servers, as long as the answer is read."""
         try:
-            asked = await _read(request, AskedServers)
+            asked = await _read(request, ServersRequest)
             for place in asked.servers:
                 _check_address(place.address)
         except _Refused as refused:
@@ -101,7 +101,7 @@ def routes(agent: "Agent") -> list[Route]:
     async def client(request: Request) -> Response:
         """For agents: iperf3 clients against those; tells the rates."""
         try:
-            asked = await _read(request, AskedClient)
+            asked = await _read(request, ClientRequest)
             for test in asked.tests:
                 _check_address(test.address, test.server)
             work = partial(_run_tests, agent, asked)
@@ -121,7 +121,7 @@ def routes(agent: "Agent") -> list[Route]:
 class _Serving(Response):
     """Servers that live as long as this answer."""
 
-    def __init__(self, agent: "Agent", asked: AskedServers) -> None:
+    def __init__(self, agent: "Agent", asked: ServersRequest) -> None:
         super().__init__()
         self._agent = agent
         self._asked = asked
@@ -138,7 +138,7 @@ class _Serving(Response):
                 await refused.response()(scope, receive, send)
                 return
             error = str(refused)
-        await self._tell(send, Servers(error=error), more=False)
+        await self._tell(send, IperfServers(error=error), more=False)
 
     async def _serve(self, send: Send) -> None:
         """Until the time is over or this is cancelled. Raises _Refused."""
@@ -147,14 +147,14 @@ class _Serving(Response):
                 found = [await self._start(running, place) for place in self._asked.servers]
             except CannotTell as error:
                 raise _Refused(503, error.message) from None
-            await self._tell(send, Servers(tuple(found)))
+            await self._tell(send, IperfServers(tuple(found)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._asked.seconds):
                     while True:
                         await asyncio.sleep(BEAT_S)
                         await self._tell(send, None)
 
-    async def _start(self, running: AsyncExitStack, place: Place) -> Listening:
+    async def _start(self, running: AsyncExitStack, place: ListenAddress) -> IperfServer:
         """On the first port that is free. Raises CannotTell."""
         node = self._agent.context.view
         trouble = CannotTell(f"none of the ports {PORTS.start} to {PORTS.stop - 1} is free", "PortTaken")
@@ -171,10 +171,10 @@ class _Serving(Response):
                     raise  # it was not the port
                 trouble = error
                 continue
-            return Listening(place.interface, place.address, port)
+            return IperfServer(place.interface, place.address, port)
         raise trouble
 
-    async def _tell(self, send: Send, line: Servers | None, *, more: bool = True) -> None:
+    async def _tell(self, send: Send, line: IperfServers | None, *, more: bool = True) -> None:
         if not self._told:
             self._told = True
             headers = [(b"content-type", b"application/jsonl")]
@@ -183,16 +183,16 @@ class _Serving(Response):
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def _run_tests(agent: "Agent", asked: AskedClient) -> Outcomes:
-    found: list[Outcome] = []
+async def _run_tests(agent: "Agent", asked: ClientRequest) -> IperfOutcomes:
+    found: list[IperfOutcome] = []
     for reverse in (False, True):
         running = (_run_test(agent, asked, number, reverse=reverse) for number in range(len(asked.tests)))
         found += await asyncio.gather(*running)
-    return Outcomes(tuple(found))
+    return IperfOutcomes(tuple(found))
 
 
-async def _run_test(agent: "Agent", asked: AskedClient, number: int, *, reverse: bool) -> Outcome:
-    test: Test = asked.tests[number]
+async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, reverse: bool) -> IperfOutcome:
+    test: IperfTest = asked.tests[number]
     parameters = IperfParameters.model_construct(
         server=test.server,
         port=test.port,
@@ -213,8 +213,8 @@ async def _run_test(agent: "Agent", asked: AskedClient, number: int, *, reverse:
                 break
             await asyncio.sleep(AGAIN_S)
         else:
-            return Outcome(number, reverse, report)
-    return Outcome(number, reverse, trouble=shorten(trouble))
+            return IperfOutcome(number, reverse, report)
+    return IperfOutcome(number, reverse, trouble=shorten(trouble))
 
 
 async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
@@ -242,7 +242,7 @@ async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive:
             raise _Gone
         try:
             running.result()
-        except Busy as busy:
+        except NodeBusy as busy:
             raise _Refused(409, f"busy: {busy}") from None
         return done[0]
     finally:

@@ -14,14 +14,14 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from muster_agent.fleet import Peer
+from muster_agent.fleet import PeerAgent
 from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Api
 from muster_kube.nodehealth import PATH as NODE_HEALTHS
 
 if TYPE_CHECKING:
-    from muster_agent.fleet.fanout import FanOut, Patience
+    from muster_agent.fleet.fanout import FanOut, LivenessProbe
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class FleetUnknown(Exception):
     """The fleet cannot be asked for now; ``str()``: why, and what would help."""
 
 
-class BadChoice(ValueError):
+class BadNodeSelection(ValueError):
     """Nodes are asked for that there are not, or a selector is none."""
 
 
@@ -81,8 +81,8 @@ class _Port(Api, frozen=True):
     protocol: str | None = None
 
 
-class Slice(Api, frozen=True):
-    """One EndpointSlice. The API sends null for lists that are empty."""
+class AgentEndpointSlice(Api, frozen=True):
+    """One AgentEndpointSlice. The API sends null for lists that are empty."""
 
     metadata: _Named
     address_type: str = ""
@@ -104,7 +104,7 @@ class _Row(msgspec.Struct):
     node: str
 
 
-class Fleet:
+class FleetMembers:
     """The fleet as the API server knows it. ``client`` must be open whenever this is asked.
 
     node:       the own one, which is there whatever the API server says
@@ -126,7 +126,7 @@ class Fleet:
         tainter_ca: Path | None = None,
         fleet_at_once: int = 64,
         heavy_at_once: int = 16,
-        patience: "Patience | None" = None,
+        patience: "LivenessProbe | None" = None,
         kept_s: float = KEPT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -144,17 +144,17 @@ class Fleet:
         self._kept_s = kept_s
         self._clock = clock
         self._version = ""
-        self._kept: tuple[float, dict[str, Peer]] | None = None
-        self._listing: asyncio.Task[dict[str, Peer]] | None = None
+        self._kept: tuple[float, dict[str, PeerAgent]] | None = None
+        self._listing: asyncio.Task[dict[str, PeerAgent]] | None = None
 
     @property
     def fan(self) -> "FanOut":
         """How its nodes are asked; made when somebody does."""
         if self._fan is None:
             from muster_agent.fleet.fanout import FanOut
-            from muster_agent.fleet.peer_client import PeerCalls
+            from muster_agent.fleet.peer_client import HttpPeerClient
 
-            calls = PeerCalls(self._tainter_token)
+            calls = HttpPeerClient(self._tainter_token)
             self._fan = FanOut(
                 self._node,
                 calls,
@@ -164,7 +164,7 @@ class Fleet:
             )
         return self._fan
 
-    async def members(self) -> dict[str, Peer]:
+    async def members(self) -> dict[str, PeerAgent]:
         """Every node that has a NodeHealth, by name; an empty address: no agent runs there. Raises FleetUnknown."""
         if self._kept is not None and self._clock() < self._kept[0]:
             return self._kept[1]
@@ -174,22 +174,25 @@ class Fleet:
         # shielded: a caller who hangs up must not take the list from the others
         return await asyncio.shield(self._listing)
 
-    async def choose(self, hosts: Collection[str] = (), *, job: str = "", nodelabel: str = "") -> list[Peer]:
+    async def choose(self, hosts: Collection[str] = (), *, job: str = "", nodelabel: str = "") -> list[PeerAgent]:
         """The nodes that are named and selected, in the order of their names; without either all of them.
 
         job: ``NAMESPACE:key=value``, the nodes on which such pods run; nodelabel: ``key=value[,…]``.
-        Raises BadChoice for names that no node has, FleetUnknown.
+        Raises BadNodeSelection for names that no node has, FleetUnknown.
         """
         members = await self.members()
         if unknown := sorted(set(hosts) - members.keys()):
-            raise BadChoice(f"host: {_some(unknown)}: expected some of {_some(sorted(members))}")
+            raise BadNodeSelection(f"host: {_some(unknown)}: expected some of {_some(sorted(members))}")
         chosen = set(hosts) or set(members)
         if job or nodelabel:
             chosen &= await self.resolve(job=job, nodelabel=nodelabel)
         return [members[name] for name in sorted(chosen & members.keys())]
 
     async def resolve(self, *, job: str = "", nodelabel: str = "") -> set[str]:
-        """Names of the nodes that the tainter finds. Raises BadChoice where it calls a selector wrong, FleetUnknown."""
+        """Names of the nodes that the tainter finds.
+
+        Raises BadNodeSelection where the tainter rejects a selector, FleetUnknown.
+        """
         given = {name: value for name, value in (("job", job), ("nodelabel", nodelabel)) if value}
         asked = " and ".join(given)
         if self._tainter_url is None:
@@ -207,42 +210,44 @@ class Fleet:
                 rows = await tainter.get(path, type=list[_Row], timeout_s=TAINTER_S)
         except ApiError as error:
             if error.status == 400:
-                raise BadChoice(f"{asked}: {error.message}") from error
+                raise BadNodeSelection(f"{asked}: {error.message}") from error
             raise FleetUnknown(f"{asked}: tainter at {self._tainter_url}: {error}") from error
         except (ConfigError, OSError) as error:
             raise FleetUnknown(f"{asked}: tainter at {self._tainter_url}: {error}") from error
         return {row.node for row in rows}
 
-    async def _list(self) -> dict[str, Peer]:
+    async def _list(self) -> dict[str, PeerAgent]:
         try:
             healths = await self._all(NODE_HEALTHS, _Health, {})
             slices = await self._slices()
         except (ApiError, ConfigError) as error:
             raise FleetUnknown(f"the API server cannot be asked which nodes there are: {error}") from error
-        found = addresses(slices)
+        found = agent_addresses(slices)
         names = {health.metadata.name for health in healths} | {self._node}
-        members = {name: found.get(name) or Peer(name, "") for name in names}
+        members = {name: found.get(name) or PeerAgent(name, "") for name in names}
         self._kept = (self._clock() + self._kept_s, members)
         # 15,000 of them are 3 MB, which nobody needs a minute later
         asyncio.get_running_loop().call_later(2 * self._kept_s, self._forget, members)
         return members
 
-    def _listed(self, task: asyncio.Task[dict[str, Peer]]) -> None:
+    def _listed(self, task: asyncio.Task[dict[str, PeerAgent]]) -> None:
         self._listing = None  # it holds what it returned
         if not task.cancelled():
             task.exception()  # told to whoever still waits; with nobody left it is of no interest
 
-    def _forget(self, members: dict[str, Peer]) -> None:
+    def _forget(self, members: dict[str, PeerAgent]) -> None:
         if self._kept is not None and self._kept[1] is members:
             self._kept = None
 
-    async def _slices(self) -> list[Slice]:
+    async def _slices(self) -> list[AgentEndpointSlice]:
         known = bool(self._version)
         if not known:
             self._version = await self._choose_version()
         place = f"{DISCOVERY}/{self._version}/namespaces/{self._namespace}/endpointslices"
         try:
-            return await self._all(place, Slice, {"labelSelector": f"kubernetes.io/service-name={self._service}"})
+            return await self._all(
+                place, AgentEndpointSlice, {"labelSelector": f"kubernetes.io/service-name={self._service}"}
+            )
         except NotFound:
             self._version = ""
             if not known:
@@ -274,10 +279,10 @@ class Fleet:
             more = {"continue": page.continue_}
 
 
-def addresses(slices: Iterable[Slice]) -> dict[str, Peer]:
+def agent_addresses(slices: Iterable[AgentEndpointSlice]) -> dict[str, PeerAgent]:
     """Where each node's agent is. Of two on one node, as in a rollout, the one that stays: not being ended, ready, the
     newer pod. Addresses that are none (FQDN slices) are left out."""
-    best: dict[str, tuple[tuple[bool, bool, bool, int], Peer]] = {}
+    best: dict[str, tuple[tuple[bool, bool, bool, int], PeerAgent]] = {}
     for each in slices:
         port = _port(each.ports or ())
         for endpoint in each.endpoints or ():
@@ -287,7 +292,7 @@ def addresses(slices: Iterable[Slice]) -> dict[str, Peer]:
                 continue
             rank = _rank(endpoint)
             if node not in best or rank > best[node][0]:
-                best[node] = (rank, Peer(node, address, port))
+                best[node] = (rank, PeerAgent(node, address, port))
     return {node: peer for node, (_, peer) in best.items()}
 
 

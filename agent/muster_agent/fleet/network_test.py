@@ -16,11 +16,17 @@ from weakref import WeakSet
 
 import msgspec
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.interfaces import Interface
-from muster_agent.fleet.iperf_wire import AskedInterfaces, Interfaces
-from muster_agent.fleet.pair_test import Away, Manner, away_of, manner_of, meet
-from muster_agent.fleet.peer_client import Caller, CallFailed
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.interfaces import NodeInterface
+from muster_agent.fleet.iperf_wire import InterfaceList, InterfacesRequest
+from muster_agent.fleet.pair_test import (
+    NodeUnavailable,
+    TestSettings,
+    choose_test_settings,
+    node_unavailable,
+    run_meeting,
+)
+from muster_agent.fleet.peer_client import PeerCallFailed, PeerClient
 from muster_agent.fleet.round_plan import (
     FURTHER,
     Meeting,
@@ -47,12 +53,12 @@ INTERFACES_S = 20.0
 
 Sleep = Callable[[float], Awaitable[object]]
 
-_measuring: WeakSet[Caller] = WeakSet()
+_measuring: WeakSet[PeerClient] = WeakSet()
 
 
 async def measure_network(
-    peers: Sequence[Peer],
-    call: Caller,
+    peers: Sequence[PeerAgent],
+    call: PeerClient,
     options: IperfOptions,
     limits: IperfParameters,
     *,
@@ -70,12 +76,16 @@ async def measure_network(
     """
     started, begun = wall(), clock()
     if call in _measuring:
-        away = Away("", "Busy", "another measurement of the network goes out from this agent; ask again later")
+        away = NodeUnavailable(
+            "", "Busy", "another measurement of the network goes out from this agent; ask again later"
+        )
         return {peer.node: _missing(away) for peer in peers}
-    manner = manner_of(options.plane, options.servers_per_node, options.clients_per_iface, limits, force=force)
+    manner = choose_test_settings(
+        options.plane, options.servers_per_node, options.clients_per_iface, limits, force=force
+    )
     at_once = max(1, min(MEETINGS_AT_ONCE, (nodes_at_once or 2 * MEETINGS_AT_ONCE) // 2))
     measuring = _Measurement(peers, call, manner, limits, at_once, rng or random.Random(), sleep)  # noqa: S311 - no secret
-    most_s = longest_s(len(peers), manner, at_once)
+    most_s = longest_duration_s(len(peers), manner, at_once)
     log.info("check iperf over %d nodes: %.0f s at the most", len(peers), most_s)
     _measuring.add(call)
     try:
@@ -89,7 +99,7 @@ async def measure_network(
     }
 
 
-def longest_s(nodes: int, manner: Manner, at_once: int = MEETINGS_AT_ONCE) -> float:
+def longest_duration_s(nodes: int, manner: TestSettings, at_once: int = MEETINGS_AT_ONCE) -> float:
     """How long a measurement of ``nodes`` nodes takes at the most; what does not answer costs the most."""
     asked_s = math.ceil(nodes / ASKED_AT_ONCE) * INTERFACES_S
     return asked_s + rounds_at_most(nodes) * math.ceil(nodes / 2 / at_once) * manner.meeting_s
@@ -98,9 +108,9 @@ def longest_s(nodes: int, manner: Manner, at_once: int = MEETINGS_AT_ONCE) -> fl
 class _Measurement:
     def __init__(
         self,
-        peers: Sequence[Peer],
-        call: Caller,
-        manner: Manner,
+        peers: Sequence[PeerAgent],
+        call: PeerClient,
+        manner: TestSettings,
         limits: IperfParameters,
         at_once: int,
         rng: random.Random,
@@ -114,9 +124,9 @@ class _Measurement:
         self._free = asyncio.Semaphore(at_once)
         self._rng = rng
         self._sleep = sleep
-        self._interfaces: dict[str, tuple[Interface, ...]] = {}
-        self._away: dict[str, Away] = {}
-        self._skipped: dict[str, Interfaces] = {}
+        self._interfaces: dict[str, tuple[NodeInterface, ...]] = {}
+        self._away: dict[str, NodeUnavailable] = {}
+        self._skipped: dict[str, InterfaceList] = {}
         self._met: list[Meeting] = []
 
     async def results(self) -> dict[str, Result]:
@@ -129,16 +139,16 @@ class _Measurement:
         pages = await asyncio.to_thread(lambda: judge(_settled(self.pairs), self._limits))
         return {node: self._result(node, pages) for node in self._peers}
 
-    async def _ask_interfaces(self, peer: Peer, free: asyncio.Semaphore) -> None:
-        asked = AskedInterfaces(self._manner.plane)
+    async def _ask_interfaces(self, peer: PeerAgent, free: asyncio.Semaphore) -> None:
+        asked = InterfacesRequest(self._manner.plane)
         try:
             async with free:
                 answer = await self._call.post_json(peer, "/iperf/interfaces", asked, INTERFACES_S)
-            found = msgspec.convert(answer, Interfaces)
-        except CallFailed as error:
-            self._away[peer.node] = away_of(peer, error)
+            found = msgspec.convert(answer, InterfaceList)
+        except PeerCallFailed as error:
+            self._away[peer.node] = node_unavailable(peer, error)
         except msgspec.MsgspecError as error:
-            self._away[peer.node] = Away(peer.node, "BadAnswer", f"answers otherwise than an agent: {error}")
+            self._away[peer.node] = NodeUnavailable(peer.node, "BadAnswer", f"answers otherwise than an agent: {error}")
         else:
             if found.interfaces:
                 self._interfaces[peer.node] = found.interfaces
@@ -151,7 +161,7 @@ class _Measurement:
     async def _meet(self, meeting: Meeting) -> None:
         async with self._free:
             try:
-                found = await meet(
+                found = await run_meeting(
                     meeting,
                     self._peers,
                     self._interfaces,
@@ -160,7 +170,7 @@ class _Measurement:
                     rng=self._rng,
                     sleep=self._sleep,
                 )
-            except Away as away:
+            except NodeUnavailable as away:
                 log.info("check iperf: %s with %s: %s: %s", meeting.client, meeting.server, away.node, away)
                 self._away.setdefault(away.node, away)
                 return
@@ -197,10 +207,10 @@ class _Measurement:
             findings=tuple(findings),
         )
 
-    def _alone(self, node: str) -> Away:
+    def _alone(self, node: str) -> NodeUnavailable:
         if len(self._interfaces) < 2:
-            return Away(node, "NoPeers", "no other node takes part: a bandwidth has two ends")
-        return Away(node, "NotMeasured", "none of the nodes that it was to meet could be measured with")
+            return NodeUnavailable(node, "NoPeers", "no other node takes part: a bandwidth has two ends")
+        return NodeUnavailable(node, "NotMeasured", "none of the nodes that it was to meet could be measured with")
 
 
 def _settled(pairs: Sequence[Pair]) -> list[Pair]:
@@ -217,7 +227,7 @@ def _settled(pairs: Sequence[Pair]) -> list[Pair]:
     ]
 
 
-def _missing(away: Away) -> Result:
+def _missing(away: NodeUnavailable) -> Result:
     return Result(check=IPERF.name, verdict=Verdict.UNKNOWN, reason=away.reason, message=shorten(away.message))
 
 

@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.interfaces import Interface, Lane, lanes, servers_per_interface
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.interfaces import InterfacePair, NodeInterface, pair_interfaces, servers_per_interface
 from muster_agent.fleet.iperf_wire import (
     PORTS,
-    AskedClient,
-    AskedServers,
-    Outcome,
-    Outcomes,
-    Place,
-    Servers,
-    Test,
+    ClientRequest,
+    IperfOutcome,
+    IperfOutcomes,
+    IperfServers,
+    IperfTest,
+    ListenAddress,
+    ServersRequest,
 )
-from muster_agent.fleet.peer_client import Caller, CallFailed
+from muster_agent.fleet.peer_client import PeerCallFailed, PeerClient
 from muster_agent.fleet.round_plan import Meeting
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.judge import pairs_of
@@ -35,7 +35,7 @@ TRIES = 3  # with a node that somebody else just measures
 PAUSE_S = 2.0  # at most, between two tries
 
 
-class Away(Exception):
+class NodeUnavailable(Exception):
     """``node`` does not take part: it does not answer, is busy, or cannot serve. ``reason`` and ``message`` as a
     result has them."""
 
@@ -46,7 +46,7 @@ class Away(Exception):
         self.message = message
 
 
-class Manner(msgspec.Struct, frozen=True):
+class TestSettings(msgspec.Struct, frozen=True):
     """How all meetings of one measurement go. servers: ``serverspernode``, None: not given; clients: streams towards
     one server; force: beside somebody's work, too."""
 
@@ -69,10 +69,12 @@ class Manner(msgspec.Struct, frozen=True):
         return TRIES * (START_S + PAUSE_S) + self.tests_s + CALL_S
 
 
-def manner_of(plane: str, servers: int | None, clients: int | None, limits: IperfParameters, *, force: bool) -> Manner:
+def choose_test_settings(
+    plane: str, servers: int | None, clients: int | None, limits: IperfParameters, *, force: bool
+) -> TestSettings:
     """On the management plane there is one server a node and one client, whatever is asked for."""
     mgmt = plane == "mgmt"
-    return Manner(
+    return TestSettings(
         plane=plane,
         servers=None if mgmt else servers,
         clients=1 if mgmt else clients or limits.clients,
@@ -83,18 +85,18 @@ def manner_of(plane: str, servers: int | None, clients: int | None, limits: Iper
     )
 
 
-async def meet(
+async def run_meeting(
     meeting: Meeting,
-    peers: Mapping[str, Peer],
-    interfaces: Mapping[str, tuple[Interface, ...]],
-    call: Caller,
-    manner: Manner,
+    peers: Mapping[str, PeerAgent],
+    interfaces: Mapping[str, tuple[NodeInterface, ...]],
+    call: PeerClient,
+    manner: TestSettings,
     *,
     rng: random.Random,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> list[Pair]:
-    """The pairs of all interfaces, both ways. Raises Away."""
-    between = lanes(interfaces[meeting.client], interfaces[meeting.server], manner.plane)
+    """The pairs of all interfaces, both ways. Raises NodeUnavailable."""
+    between = pair_interfaces(interfaces[meeting.client], interfaces[meeting.server], manner.plane)
     if not between:
         return _both_ways(meeting, "no network and no interface's name in common")
     each = servers_per_interface(manner.servers, len(interfaces[meeting.server]))
@@ -104,8 +106,10 @@ async def meet(
             async with asyncio.timeout(START_S + manner.tests_s + CALL_S):
                 return _pairs(meeting, wanted, await _measure(meeting, peers, wanted, call, manner), manner)
         except TimeoutError:
-            raise Away(meeting.server, "NoAnswer", "its servers were asked for, and no word came of them") from None
-        except Away as away:
+            raise NodeUnavailable(
+                meeting.server, "NoAnswer", "its servers were asked for, and no word came of them"
+            ) from None
+        except NodeUnavailable as away:
             if away.reason != "Busy" or attempt == TRIES - 1:
                 raise
         # two measurements that meet on a node must not meet there again
@@ -114,11 +118,15 @@ async def meet(
 
 
 async def _measure(
-    meeting: Meeting, peers: Mapping[str, Peer], wanted: list[Lane], call: Caller, manner: Manner
-) -> tuple[Outcome, ...]:
+    meeting: Meeting,
+    peers: Mapping[str, PeerAgent],
+    wanted: list[InterfacePair],
+    call: PeerClient,
+    manner: TestSettings,
+) -> tuple[IperfOutcome, ...]:
     client, server = peers[meeting.client], peers[meeting.server]
-    asked = AskedServers(
-        servers=tuple(Place(lane.server.name, lane.server_address) for lane in wanted),
+    asked = ServersRequest(
+        servers=tuple(ListenAddress(lane.server.name, lane.server_address) for lane in wanted),
         seconds=manner.tests_s + CALL_S,
         force=manner.force,
     )
@@ -127,52 +135,58 @@ async def _measure(
             async with asyncio.timeout(START_S):
                 started = await _first(lines)
             if len(started.servers) != len(wanted):
-                raise Away(server.node, "NotMeasured", started.error or "answers with another number of servers")
+                raise NodeUnavailable(
+                    server.node, "NotMeasured", started.error or "answers with another number of servers"
+                )
             tests = tuple(
-                Test(lane.client.name, lane.client_address, lane.server_address, listening.port)
+                IperfTest(lane.client.name, lane.client_address, lane.server_address, listening.port)
                 for lane, listening in zip(wanted, started.servers, strict=True)
             )
             return await _run_client(client, tests, call, manner)
-    except CallFailed as error:
-        raise away_of(server, error) from error
+    except PeerCallFailed as error:
+        raise node_unavailable(server, error) from error
     except msgspec.MsgspecError as error:
-        raise Away(server.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
+        raise NodeUnavailable(server.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
     except TimeoutError as error:
-        raise Away(server.node, "NoAnswer", f"no server within {START_S:g} s") from error
+        raise NodeUnavailable(server.node, "NoAnswer", f"no server within {START_S:g} s") from error
 
 
-async def _run_client(client: Peer, tests: tuple[Test, ...], call: Caller, manner: Manner) -> tuple[Outcome, ...]:
-    asked = AskedClient(tests, manner.clients, manner.seconds, manner.omit_seconds, manner.force)
+async def _run_client(
+    client: PeerAgent, tests: tuple[IperfTest, ...], call: PeerClient, manner: TestSettings
+) -> tuple[IperfOutcome, ...]:
+    asked = ClientRequest(tests, manner.clients, manner.seconds, manner.omit_seconds, manner.force)
     try:
         answer = await call.post_json(client, "/iperf/client", asked, manner.tests_s + CALL_S / 2)
-        found = msgspec.convert(answer, Outcomes).outcomes
-    except CallFailed as error:
-        raise away_of(client, error) from error
+        found = msgspec.convert(answer, IperfOutcomes).outcomes
+    except PeerCallFailed as error:
+        raise node_unavailable(client, error) from error
     except msgspec.MsgspecError as error:
-        raise Away(client.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
+        raise NodeUnavailable(client.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
     expected = {(number, reverse) for number in range(len(tests)) for reverse in (False, True)}
     if {(outcome.test, outcome.reverse) for outcome in found} != expected or len(found) != len(expected):
-        raise Away(client.node, "BadAnswer", "answers for other tests than it was asked for")
+        raise NodeUnavailable(client.node, "BadAnswer", "answers for other tests than it was asked for")
     if any(flow.gbit_per_s < 0 for outcome in found if outcome.report for flow in outcome.report.flows):
-        raise Away(client.node, "BadAnswer", "answers a bandwidth below zero")
+        raise NodeUnavailable(client.node, "BadAnswer", "answers a bandwidth below zero")
     return found
 
 
-async def _first(lines: AsyncIterator[bytes]) -> Servers:
+async def _first(lines: AsyncIterator[bytes]) -> IperfServers:
     async for line in lines:
         if line.strip():
-            return msgspec.json.decode(line, type=Servers)
-    return Servers(error="ended without a word")
+            return msgspec.json.decode(line, type=IperfServers)
+    return IperfServers(error="ended without a word")
 
 
-def away_of(peer: Peer, error: CallFailed) -> Away:
+def node_unavailable(peer: PeerAgent, error: PeerCallFailed) -> NodeUnavailable:
     """409 is an agent's word for work on its node."""
     if error.status == 409:
-        return Away(peer.node, "Busy", error.message)
-    return Away(peer.node, error.reason, error.message)
+        return NodeUnavailable(peer.node, "Busy", error.message)
+    return NodeUnavailable(peer.node, error.reason, error.message)
 
 
-def _pairs(meeting: Meeting, wanted: list[Lane], outcomes: tuple[Outcome, ...], manner: Manner) -> list[Pair]:
+def _pairs(
+    meeting: Meeting, wanted: list[InterfacePair], outcomes: tuple[IperfOutcome, ...], manner: TestSettings
+) -> list[Pair]:
     """One pair for each two interfaces and way: its servers share a link, so what they carry adds up."""
     parts: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
     for outcome in outcomes:

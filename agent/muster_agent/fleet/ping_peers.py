@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from muster_agent.fleet.members import DISCOVERY, HOSTNAME, VERSIONS, Slice
+from muster_agent.fleet.members import DISCOVERY, HOSTNAME, VERSIONS, AgentEndpointSlice
 from muster_checks.base.execution import CannotTell
 from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ConfigError, NotFound
@@ -39,7 +39,7 @@ class _Kept(msgspec.Struct):
     wait_s: float = AGAIN_S
 
 
-class PeersForPing:
+class PingPeers:
     """``node``: the own one, never its own peer; namespace, service: of the agents' headless Service;
     connected_s: how long the first run waits for :meth:`connect`."""
 
@@ -141,17 +141,17 @@ class PeersForPing:
         path = f"{DISCOVERY}/{self._version}/namespaces/{self._namespace}/endpointslices"
         drawn: dict[str, dict[str, str]] = {}
 
-        def keep(each: Slice) -> Slice:
+        def keep(each: AgentEndpointSlice) -> AgentEndpointSlice:
             """The rest is let go as it comes in."""
             drawn[each.metadata.name] = believed_up(each, self._node)
             if len(drawn) > SLICES:
                 del drawn[min(drawn, key=self._draw)]
-            return Slice(metadata=each.metadata)
+            return AgentEndpointSlice(metadata=each.metadata)
 
         more: dict[str, str] = {"resourceVersion": "0"}
         while True:
             asked: Params = {**params, **more, "limit": PAGE}
-            page = await client.list_page(path, Slice, params=asked, transform=keep, timeout_s=SILENCE_S)
+            page = await client.list_page(path, AgentEndpointSlice, params=asked, transform=keep, timeout_s=SILENCE_S)
             if not page.continue_:
                 return drawn
             more = {"continue": page.continue_}
@@ -168,7 +168,7 @@ class PeersForPing:
         return {name: address for kept in self._slices.values() for name, address in kept.peers.items()}
 
 
-def believed_up(each: Slice, own: str) -> dict[str, str]:
+def believed_up(each: AgentEndpointSlice, own: str) -> dict[str, str]:
     """Address by node of the endpoints that are not known to be down."""
     found: dict[str, str] = {}
     for endpoint in each.endpoints or ():

@@ -12,7 +12,7 @@ PATH = "/api/trials/pvc"
 SPARE_S = 45.0  # beyond the trial's own limits: to find out who asks, to sweep before, to delete behind
 
 
-class TaintersVolumes:
+class VolumeTrialClient:
     """Volume claims that the tainter at ``url`` tries. The token is read anew each time; ``ca``: PEM, for https."""
 
     def __init__(self, url: str, token: Path, ca: Path | None) -> None:

@@ -15,32 +15,32 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import PEER_AGENT, NodeAnswer
 from muster_agent.query.schema import PLACE as SCHEMA_PLACE
-from muster_agent.query.status_query import Asked, BadQuery, read_fields, read_query
+from muster_agent.query.status_query import BadQuery, StatusQuery, read_fields, read_query
 
 if TYPE_CHECKING:
-    from muster_agent.fleet.members import Fleet
-    from muster_agent.http.access import Access
+    from muster_agent.fleet.members import FleetMembers
+    from muster_agent.http.access import AccessControl
 
 WRONG_NODE = "host: {}: this is the agent of {}, and one agent asks another for its own node only\n"
 
 
-class Asking(Protocol):
+class QueryFleet(Protocol):
     """How a fleet is asked: fleet.fleet_query.ask_fleet."""
 
-    def __call__(self, agent: Agent, fleet: "Fleet", asked: Asked) -> AsyncGenerator[NodeAnswer, None]: ...
+    def __call__(self, agent: Agent, fleet: "FleetMembers", asked: StatusQuery) -> AsyncGenerator[NodeAnswer, None]: ...
 
 
 def make_app(
     agent: Agent,
-    metrics: Metrics,
-    fleet: "Fleet | None" = None,
-    access: "Access | None" = None,
+    metrics: AgentMetrics,
+    fleet: "FleetMembers | None" = None,
+    access: "AccessControl | None" = None,
     *,
-    asking: Asking | None = None,
+    asking: QueryFleet | None = None,
 ) -> Starlette:
     """The routes of one node's agent.
 
@@ -50,7 +50,7 @@ def make_app(
     """
 
     async def status(request: Request) -> Response:
-        from muster_agent.query.answer_stream import MEDIA_TYPES, AnswerStream, written
+        from muster_agent.query.answer_stream import MEDIA_TYPES, AnswerStream, render_answer
 
         try:
             asked = read_query(
@@ -72,17 +72,17 @@ def make_app(
             nodes = _here(agent, asked, _served_at(request))
         else:
             nodes = _over(agent, fleet, asked, asking)
-        return AnswerStream(written(nodes, asked, agent.context.clock), MEDIA_TYPES[asked.fmt], _refusal)
+        return AnswerStream(render_answer(nodes, asked, agent.context.clock), MEDIA_TYPES[asked.fmt], _refusal)
 
     async def report(_request: Request) -> Response:
-        from muster_agent.http.report import report
+        from muster_agent.http.report import make_report
 
-        return _json(report(agent))
+        return _json(make_report(agent))
 
     async def checks(_request: Request) -> Response:
-        from muster_agent.http.report import declarations
+        from muster_agent.http.report import list_declarations
 
-        return _json(declarations(agent))
+        return _json(list_declarations(agent))
 
     async def prometheus(request: Request) -> Response:
         try:
@@ -99,19 +99,19 @@ def make_app(
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 
     async def openapi(_request: Request) -> Response:
-        from muster_agent.http.openapi import document  # rarely asked for: not a byte of it before
+        from muster_agent.http.openapi import openapi_document  # rarely asked for: not a byte of it before
 
-        return _json(document(agent, await _nodes(agent, fleet)))
+        return _json(openapi_document(agent, await _nodes(agent, fleet)))
 
     async def schema(_request: Request) -> Response:
-        from muster_agent.query.schema import schema
+        from muster_agent.query.schema import status_schema
 
-        return _json(schema())
+        return _json(status_schema())
 
     async def docs(_request: Request) -> Response:
-        from muster_agent.http.openapi import page
+        from muster_agent.http.openapi import html_page
 
-        return Response(page(agent, await _nodes(agent, fleet)), media_type="text/html")
+        return Response(html_page(agent, await _nodes(agent, fleet)), media_type="text/html")
 
     routes = {
         "/status": status,
@@ -132,7 +132,7 @@ class _Serving:
     """What measuring the network takes on this node (POST /iperf/…), loaded when somebody measures. For agents and
     who may do as much: it sends traffic where it is told to."""
 
-    def __init__(self, agent: Agent, access: "Access | None") -> None:
+    def __init__(self, agent: Agent, access: "AccessControl | None") -> None:
         self._agent = agent
         self._access = access
         self._router: Router | None = None
@@ -149,28 +149,30 @@ class _Serving:
         await self._router(scope, receive, send)
 
 
-async def _here(agent: Agent, asked: Asked, endpoint: str) -> AsyncGenerator[NodeAnswer, None]:
-    from muster_agent.query.local_answer import answer_here
+async def _here(agent: Agent, asked: StatusQuery, endpoint: str) -> AsyncGenerator[NodeAnswer, None]:
+    from muster_agent.query.local_answer import answer_locally
 
-    yield await answer_here(agent, asked, endpoint)
+    yield await answer_locally(agent, asked, endpoint)
 
 
-async def _over(agent: Agent, fleet: "Fleet", asked: Asked, asking: Asking | None) -> AsyncGenerator[NodeAnswer, None]:
-    from muster_agent.fleet.fleet_query import ask_fleet
+async def _over(
+    agent: Agent, fleet: "FleetMembers", asked: StatusQuery, asking: QueryFleet | None
+) -> AsyncGenerator[NodeAnswer, None]:
+    from muster_agent.fleet.fleet_query import query_fleet
 
-    async with aclosing((asking or ask_fleet)(agent, fleet, asked)) as nodes:
+    async with aclosing((asking or query_fleet)(agent, fleet, asked)) as nodes:
         async for node in nodes:
             yield node
 
 
-async def _denied(request: Request, needs: str, access: "Access | None") -> Response | None:
+async def _denied(request: Request, needs: str, access: "AccessControl | None") -> Response | None:
     """``needs``: what of it takes a right; empty: nothing."""
-    from muster_agent.http.access import Access, Denied
+    from muster_agent.http.access import AccessControl, AccessDenied
 
     client = request.client.host if request.client is not None else None
     try:
-        caller = await (access or Access(None)).caller(request.headers, client, needs=needs)
-    except Denied as denied:
+        caller = await (access or AccessControl(None)).caller(request.headers, client, needs=needs)
+    except AccessDenied as denied:
         headers = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
         return PlainTextResponse(f"{denied.message}\n", denied.status, headers)
     if needs and not caller.trusted:
@@ -178,7 +180,7 @@ async def _denied(request: Request, needs: str, access: "Access | None") -> Resp
     return None
 
 
-def _exists_alone(asked: Asked, node: str) -> None:
+def _exists_alone(asked: StatusQuery, node: str) -> None:
     """Raises BadQuery for nodes that an agent without a cluster does not know."""
     others = [host for host in asked.hosts or () if host != node]
     if others:
@@ -193,16 +195,16 @@ def _refusal(error: Exception) -> Response | None:
     """What is told when it shows that the fleet cannot be asked so."""
     if isinstance(error, BadQuery):
         return PlainTextResponse(f"{error}\n", 400)
-    from muster_agent.fleet.members import BadChoice, FleetUnknown
+    from muster_agent.fleet.members import BadNodeSelection, FleetUnknown
 
-    if isinstance(error, BadChoice):
+    if isinstance(error, BadNodeSelection):
         return PlainTextResponse(f"{error}\n", 400)
     if isinstance(error, FleetUnknown):
         return PlainTextResponse(f"{error}\n", 503)
     return None
 
 
-async def _nodes(agent: Agent, fleet: "Fleet | None") -> Collection[str] | None:
+async def _nodes(agent: Agent, fleet: "FleetMembers | None") -> Collection[str] | None:
     """Those that may be named; None: nobody knows now."""
     if fleet is None:
         return [agent.node]

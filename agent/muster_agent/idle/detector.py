@@ -15,9 +15,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from muster_agent.idle.device_users import Sight, has_accelerators, see_device_users
-from muster_agent.idle.pod_resources import ANSWER_S, Holder, PodResources, Untold
-from muster_agent.idle.vendor_tools import ask_drivers
+from muster_agent.idle.device_users import DeviceScan, has_accelerators, scan_device_users
+from muster_agent.idle.pod_resources import ANSWER_S, DeviceHolder, HoldersUnknown, PodResources
+from muster_agent.idle.vendor_tools import query_vendor_tools
 from muster_checks.base.bounded_read import read_text
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.threads import in_thread
@@ -33,14 +33,14 @@ DRIVER_S = 60.0  # NVML gives up after 30 s
 DRIVER_AGAIN_S = 300.0  # 0.1 s of processor time each
 FORGIVEN_S = 60.0  # a kubelet that is started anew says nothing of the node
 FORGOTTEN_S = 600.0  # a job may have come and gone unseen
-UNTOLD = "cannot be told: "
+UNKNOWN = "cannot be told: "
 
 
 class KubeletLost(Exception):
     """The kubelet can only be asked again by an agent that starts anew, with the rights of its start."""
 
 
-class Idleness:
+class IdleDetector:
     """An Occupancy (occupancy.py) that looks.
 
     view:       the node; a process's devices are looked for under its root
@@ -67,7 +67,7 @@ class Idleness:
     ) -> None:
         known = _booted_at(view) <= since <= wall() and since > 0
         self.idle_since: float | None = since if known else None
-        self.busy = "" if known else f"{UNTOLD}not looked at yet"
+        self.busy = "" if known else f"{UNKNOWN}not looked at yet"
         self._view = view
         self._kubelet = kubelet or PodResources(socket, answer_s=answer_s, sleep=sleep)
         self._on_change = on_change
@@ -79,7 +79,7 @@ class Idleness:
         self._users = ""
         self._driver = ""
         self._alone = False
-        self._sight: asyncio.Task[Sight | Exception] | None = None
+        self._sight: asyncio.Task[DeviceScan | Exception] | None = None
         self._processes_due = self._driver_due = float("-inf")
         self._seen_idle = clock() if known else float("-inf")
         self._interrupted: float | None = None  # idle_since, while it cannot be told whether it still is
@@ -133,12 +133,12 @@ class Idleness:
             await self._ask_drivers()
         self._settle(self._decide(holders))
 
-    async def _ask_kubelet(self) -> list[Holder] | None:
+    async def _ask_kubelet(self) -> list[DeviceHolder] | None:
         """None: there is none, or it does not tell."""
         try:
             holders = await self._kubelet.holders()
-        except Untold as untold:
-            self._pods = f"{UNTOLD}{untold}"
+        except HoldersUnknown as untold:
+            self._pods = f"{UNKNOWN}{untold}"
             return None
         self._pods = ""
         self._alone = holders is None
@@ -157,7 +157,7 @@ class Idleness:
         await asyncio.wait([self._sight], timeout=self._answer_s)
         sight = self._sight.result() if self._sight.done() else TimeoutError("/proc does not answer")
         if isinstance(sight, Exception):
-            self._users = f"{UNTOLD}the node's processes: {sight}"
+            self._users = f"{UNKNOWN}the node's processes: {sight}"
             return ""
         longest_s = PROCESSES_LONGEST_ALONE_S if self._alone else PROCESSES_LONGEST_S
         pause_s = min(sight.cpu_s / PROCESSES_SHARE, longest_s)
@@ -173,18 +173,18 @@ class Idleness:
         diagnoses = [user for user in sight.users if user.diagnosis]
         return f"DCGM runs diagnostics ({diagnoses[0].name}, PID {diagnoses[0].pid})" if diagnoses else ""
 
-    async def _see(self) -> Sight | Exception:
+    async def _see(self) -> DeviceScan | Exception:
         try:
-            return await in_thread(self._view, see_device_users, self._view, limit_s=self._answer_s * PROCESSES_TIME)
+            return await in_thread(self._view, scan_device_users, self._view, limit_s=self._answer_s * PROCESSES_TIME)
         except Exception as error:  # told by whoever waits
             return error
 
     async def _ask_drivers(self) -> None:
         self._driver_due = self._clock() + DRIVER_AGAIN_S
         async with asyncio.timeout(DRIVER_S):
-            self._driver = await ask_drivers(self._view, sleep=self._sleep)
+            self._driver = await query_vendor_tools(self._view, sleep=self._sleep)
 
-    def _decide(self, holders: list[Holder] | None, *, driver: bool = True, beside: str = "") -> str:
+    def _decide(self, holders: list[DeviceHolder] | None, *, driver: bool = True, beside: str = "") -> str:
         """Why the node is not idle: what is known outranks what cannot be told. What pods whose name begins with
         ``beside`` hold does not count, what a process has open does, whosever it is.
 
@@ -194,7 +194,7 @@ class Idleness:
         if holders and beside:
             pods = _held([each for each in holders if not each.pod.startswith(beside)])
         reasons = [pods, self._users, self._driver if driver else ""]
-        known = [reason for reason in reasons if reason and not reason.startswith(UNTOLD)]
+        known = [reason for reason in reasons if reason and not reason.startswith(UNKNOWN)]
         if known:
             return known[0]
         if pods or holders is None:
@@ -204,7 +204,7 @@ class Idleness:
     def _settle(self, reason: str) -> None:
         """Takes ``reason`` as what is so now, and tells of a change."""
         now, was_idle = self._clock(), self.idle_since is not None
-        if reason.startswith(UNTOLD):
+        if reason.startswith(UNKNOWN):
             if was_idle and now - self._seen_idle < FORGIVEN_S:
                 return
             self._interrupted = self._interrupted if self.idle_since is None else self.idle_since
@@ -223,27 +223,27 @@ class Idleness:
 
     def _went_wrong(self, error: Exception) -> str:
         log.error("whether the node is idle cannot be told: %r", error, exc_info=error)
-        return f"{UNTOLD}{str(error) or type(error).__name__}"
+        return f"{UNKNOWN}{str(error) or type(error).__name__}"
 
 
-def _held(holders: list[Holder]) -> str:
+def _held(holders: list[DeviceHolder]) -> str:
     if not holders:
         return ""
     more = f", and {len(holders) - 1} more pods have accelerators" if len(holders) > 1 else ""
     return f"pod {holders[0].pod} holds {', '.join(holders[0].resources)}{more}"
 
 
-def _told(sight: Sight) -> str:
+def _told(sight: DeviceScan) -> str:
     users = [user for user in sight.users if not user.diagnosis]
     if users:
         more = f", and {len(users) - 1} more processes have accelerators" if len(users) > 1 else ""
         return f"process {users[0].name} (PID {users[0].pid}) holds {users[0].device}{more}"
     if sight.hidden:
-        return f"{UNTOLD}the agent sees its own container's processes only, and no kubelet's socket (hostPID: true)"
+        return f"{UNKNOWN}the agent sees its own container's processes only, and no kubelet's socket (hostPID: true)"
     if sight.unreadable:
-        return f"{UNTOLD}{sight.unreadable} processes cannot be looked into, and there is no kubelet's socket"
+        return f"{UNKNOWN}{sight.unreadable} processes cannot be looked into, and there is no kubelet's socket"
     if sight.cut_short:
-        return f"{UNTOLD}there are more processes than there is time to look at"
+        return f"{UNKNOWN}there are more processes than there is time to look at"
     return ""
 
 

@@ -33,7 +33,7 @@ class Occupancy(Protocol):
         ...
 
 
-class Vacant:
+class AlwaysIdle:
     """A node on which nothing is looked for: always idle, since it was made."""
 
     def __init__(self, since: float = 0.0) -> None:

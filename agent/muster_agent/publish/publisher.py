@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from muster_agent.findings.health_status import change_signature, claim_patch, merge_patch, same_but_for_time
-from muster_agent.metrics.agent_metrics import Metrics
-from muster_agent.publish.node_claim import GRACE_S, Claim, Do
+from muster_agent.findings.health_status import change_signature, claim_patch, same_but_for_time, status_patch
+from muster_agent.metrics.agent_metrics import AgentMetrics
+from muster_agent.publish.node_claim import GRACE_S, ClaimAction, NodeClaim
 from muster_agent.publish.rate_limit import Pace
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
@@ -43,7 +43,7 @@ class Publisher:
         node: str,
         pod_uid: str,
         desired: Callable[[], NodeHealthStatus | None],
-        metrics: Metrics,
+        metrics: AgentMetrics,
         *,
         on_health: Callable[[NodeHealth], None] = lambda _: None,
         claim_grace_s: float = GRACE_S,
@@ -60,7 +60,7 @@ class Publisher:
         self._clock = clock
         self._wall = wall
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self.claim = Claim(pod_uid, grace_s=claim_grace_s)
+        self.claim = NodeClaim(pod_uid, grace_s=claim_grace_s)
         self._pod_uid = pod_uid
         self._wake = asyncio.Event()
         self._seen: NodeHealth | None = None
@@ -146,9 +146,9 @@ class Publisher:
             return None
         move = self.claim.decide(health.status.agent.pod_uid, health.status.observed_at, now)
         self._tell_refusal(health)
-        if move.do is Do.WAIT:
+        if move.do is ClaimAction.WAIT:
             return move.at - now
-        if move.do is Do.CLAIM:
+        if move.do is ClaimAction.CLAIM:
             return await self._paced(now, health, None)
         if desired is None:
             return None
@@ -167,7 +167,7 @@ class Publisher:
         body = claim_patch("", version)
         if desired is not None and change_signature(desired) != change_signature(health.status):
             agent = msgspec.structs.replace(desired.agent, pod_uid="")
-            body = merge_patch(msgspec.structs.replace(desired, agent=agent, observed_at=rfc3339(self._wall())))
+            body = status_patch(msgspec.structs.replace(desired, agent=agent, observed_at=rfc3339(self._wall())))
         try:
             await self._client.patch(f"{self._path}/status", body, type=NodeHealth, timeout_s=RELEASE_TIMEOUT_S)
         except (ApiError, ConfigError) as error:
@@ -219,7 +219,7 @@ class Publisher:
             if self._heal_due is not None:
                 self._heals, self._last_heal, self._heal_due = self._heals + 1, now, None
             self._attempted = msgspec.structs.replace(desired, observed_at=rfc3339(self._wall()))
-            body = merge_patch(self._attempted, resource_version=version)
+            body = status_patch(self._attempted, resource_version=version)
         noticed, self._noticed_at = self._noticed_at, None
         try:
             written = await self._client.patch(f"{self._path}/status", body, type=NodeHealth)

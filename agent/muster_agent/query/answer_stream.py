@@ -12,18 +12,18 @@ from starlette.types import Receive, Scope, Send
 from muster_agent.query import text_layout
 from muster_agent.query.node_answer import NodeAnswer
 from muster_agent.query.schema import Ending
-from muster_agent.query.status_query import Asked
+from muster_agent.query.status_query import StatusQuery
 from muster_checks.base.vocabulary import Verdict, shorten, worst
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/json", "jsonl": "application/jsonl"}
 
-Refusal = Callable[[Exception], Response | None]
+RenderError = Callable[[Exception], Response | None]
 
 
-async def written(
-    nodes: AsyncGenerator[NodeAnswer, None], asked: Asked, clock: Callable[[], float]
+async def render_answer(
+    nodes: AsyncGenerator[NodeAnswer, None], asked: StatusQuery, clock: Callable[[], float]
 ) -> AsyncGenerator[bytes, None]:
     """The answer in the format asked for. What is raised before the first node passes through; what is raised later
     ends the answer, which says so."""
@@ -61,7 +61,7 @@ class _Answers:
         self._verdict = node.verdict if self._verdict is None else worst([self._verdict, node.verdict])
         return node
 
-    def ending(self, asked: Asked, runtime_s: float) -> Ending:
+    def ending(self, asked: StatusQuery, runtime_s: float) -> Ending:
         """Nothing asked is nothing known."""
         verdict = self._verdict or Verdict.UNKNOWN
         return Ending(
@@ -69,7 +69,7 @@ class _Answers:
         )
 
 
-async def _text(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+async def _text(answers: _Answers, asked: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
     before = text_layout.heading(asked.hosts, asked.job, asked.nodelabel)
     async for node in answers:
         yield before + text_layout.node_block(node, asked.url_query(node.node))
@@ -79,7 +79,7 @@ async def _text(answers: _Answers, asked: Asked, runtime_s: Callable[[], float])
     yield f"{before if not answers.summary else ''}\n{summary}\n{ending}"
 
 
-async def _json(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+async def _json(answers: _Answers, asked: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
     before = '{"nodes":['
     async for node in answers:
         yield f"{before}\n{_encoded(node)}"
@@ -88,7 +88,7 @@ async def _json(answers: _Answers, asked: Asked, runtime_s: Callable[[], float])
     yield f"{before if not answers.summary else ''}\n],{ending[1:]}\n"
 
 
-async def _jsonl(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+async def _jsonl(answers: _Answers, asked: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
     async for node in answers:
         yield f"{_encoded(node)}\n"
     yield f"{_encoded(answers.ending(asked, runtime_s()))}\n"
@@ -105,7 +105,7 @@ class AnswerStream(Response):
     refusal: what is sent instead for an exception raised before the first chunk; None: it passes through
     """
 
-    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str, refusal: Refusal) -> None:
+    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str, refusal: RenderError) -> None:
         super().__init__(media_type=media_type)
         del self.headers["content-length"]  # not known yet
         self._chunks = chunks

@@ -2,17 +2,17 @@
 
 import asyncio
 
-from muster_agent.checks.check_outcome import Answered
+from muster_agent.checks.check_outcome import CheckOutcome
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import NodeAnswer, node_answer
-from muster_agent.query.status_query import Asked
+from muster_agent.query.status_query import StatusQuery
 from muster_checks.base.declaration import Cost
 
 
-async def answer_here(agent: Agent, asked: Asked, endpoint: str) -> NodeAnswer:
+async def answer_locally(agent: Agent, asked: StatusQuery, endpoint: str) -> NodeAnswer:
     """Light checks side by side, then the heavy ones in the order asked: two that measure at once would measure each
     other. Heavy checks that were not named answer with their last result. endpoint: ``address:port`` of this agent."""
-    answers: dict[str, Answered] = {}
+    answers: dict[str, CheckOutcome] = {}
     light = [(running, given) for running, given in asked.checks if running.check.cost is Cost.LIGHT]
     async with asyncio.TaskGroup() as group:
         tasks = {running.name: group.create_task(agent.ask(running, given)) for running, given in light}

@@ -9,8 +9,8 @@ import pytest
 from tests.agent.conftest import LoopTime
 from tests.agent.scripted_node import NOON, Limits, Node, request, settle, until
 
-from muster_agent.checks.check_outcome import Answered
-from muster_agent.checks.node_check import Running
+from muster_agent.checks.check_outcome import CheckOutcome
+from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.request_runner import (
     LOOK_S,
     MARK_S,
@@ -393,7 +393,7 @@ async def test_an_object_edited_by_hand_is_survived(node: Node):
 async def test_a_request_that_breaks_us_is_answered_and_others_go_on(node: Node, caplog):
     sound = node.ask
 
-    async def ask(running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+    async def ask(running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
         if running.name == "heavy":
             raise RuntimeError("ours")
         return await sound(running, parameters, force, beside)

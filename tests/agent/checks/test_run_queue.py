@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from muster_agent.checks.run_queue import Busy, CpuShare, Turns
-from muster_agent.idle.occupancy import Vacant
+from muster_agent.checks.run_queue import CpuShare, NodeBusy, RunQueue
+from muster_agent.idle.occupancy import AlwaysIdle
 from muster_checks.base.vocabulary import Result, Verdict
 
 DONE = Result(check="c", verdict=Verdict.PASS)
 
 
-class Occupied(Vacant):
+class Occupied(AlwaysIdle):
     """A node whose use the test decides; counts how often it was looked at during a test."""
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ def plenty() -> CpuShare:
     return CpuShare(1.0, used=lambda: 0.0)
 
 
-def turns(occupancy: Vacant, light_at_once: int = 2) -> Turns:
-    return Turns(occupancy, light_at_once=light_at_once, cpu=plenty(), look_s=0.005)
+def turns(occupancy: AlwaysIdle, light_at_once: int = 2) -> RunQueue:
+    return RunQueue(occupancy, light_at_once=light_at_once, cpu=plenty(), look_s=0.005)
 
 
 async def test_only_so_many_light_checks_run_side_by_side():
-    made = turns(Vacant())
+    made = turns(AlwaysIdle())
     works = [Work() for _ in range(3)]
     tasks = [asyncio.create_task(made.light(work)) for work in works]
     await asyncio.gather(*(work.begun.wait() for work in works[:2]))
@@ -61,7 +61,7 @@ async def test_only_so_many_light_checks_run_side_by_side():
 
 
 async def test_a_heavy_check_waits_for_the_one_before_it_and_for_no_light_one():
-    made = turns(Vacant(), light_at_once=1)
+    made = turns(AlwaysIdle(), light_at_once=1)
     light, first, second = Work(), Work(), Work()
     tasks = [asyncio.create_task(made.light(light))]
     tasks += [asyncio.create_task(made.heavy(name, work)) for name, work in (("a", first), ("b", second))]
@@ -80,7 +80,7 @@ async def test_a_heavy_check_on_a_busy_node_is_refused_with_whose_work_it_is():
     node = Occupied()
     node.busy = "pod team-a/train-0 holds nvidia.com/gpu"
     work = Work()
-    with pytest.raises(Busy, match="team-a/train-0"):
+    with pytest.raises(NodeBusy, match="team-a/train-0"):
         await turns(node).heavy("pciebw", work)
     assert not work.begun.is_set()
 
@@ -90,7 +90,7 @@ async def test_a_heavy_check_gives_way_when_work_comes():
     running = asyncio.create_task(turns(node).heavy("pciebw", work))
     await work.begun.wait()
     node.busy = "pod team-a/train-0 holds nvidia.com/gpu"
-    with pytest.raises(Busy, match="team-a"):
+    with pytest.raises(NodeBusy, match="team-a"):
         await running
     assert work.cancelled
 
@@ -151,7 +151,7 @@ async def test_a_light_check_waits_no_longer_than_its_patience_and_holds_no_turn
 
     used = [0.0]
     cpu = CpuShare(0.01, burst_s=1.0, used=lambda: used[0], clock=lambda: 0.0)
-    made = Turns(Vacant(), light_at_once=1, cpu=cpu, sleep=sleep)
+    made = RunQueue(AlwaysIdle(), light_at_once=1, cpu=cpu, sleep=sleep)
     work = Work()
     work.end.set()
     used[0] = 100.0
@@ -171,7 +171,7 @@ async def test_tools_that_end_in_the_middle_of_a_heavy_check_are_not_charged_to_
 
     used = [0.0]
     cpu = CpuShare(0.01, burst_s=1.0, used=lambda: used[0], clock=lambda: 0.0)
-    made, work = Turns(Vacant(), light_at_once=1, cpu=cpu, sleep=sleep), Work()
+    made, work = RunQueue(AlwaysIdle(), light_at_once=1, cpu=cpu, sleep=sleep), Work()
     running = asyncio.create_task(made.heavy("gpumem", work))
     await work.begun.wait()
     used[0] = 500.0

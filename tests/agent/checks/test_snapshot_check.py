@@ -12,9 +12,9 @@ from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings.ledger import Ledger
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
-from muster_agent.settings import Settings, parameters_of
+from muster_agent.settings import AgentSettings, check_parameters
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_checks.nvidia import SEEN
@@ -60,7 +60,7 @@ class Bench:
         )
 
     def get(self, query: str, client: str = "127.0.0.1") -> "asyncio.Task[httpx2.Response]":
-        app = make_app(self.agent, Metrics("node-1", "1"))
+        app = make_app(self.agent, AgentMetrics("node-1", "1"))
         transport = httpx2.ASGITransport(app=app, client=(client, 5000))
 
         async def ask() -> httpx2.Response:
@@ -163,5 +163,5 @@ def test_what_the_cluster_remembers_counts_where_the_state_was_lost():
 @pytest.mark.parametrize("name", sorted(registry(plug_ins=[])))
 def test_defaults_that_were_not_validated_equal_those_that_were(name: str):
     check = registry(plug_ins=[])[name]
-    (chosen,) = [each for own, each in parameters_of(Settings(node="n"), {name: check}).items() if own == name]
+    (chosen,) = [each for own, each in check_parameters(AgentSettings(node="n"), {name: check}).items() if own == name]
     assert chosen == check.parameters.model_validate({})

@@ -9,8 +9,8 @@ import pytest
 from muster_agent.checks.node_check import Context
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredCheck
-from muster_agent.findings.ledger import Memory
-from muster_agent.findings.verdict_history import Change
+from muster_agent.findings.ledger import StoredLedger
+from muster_agent.findings.verdict_history import VerdictChange
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_kube import nodehealth
@@ -51,12 +51,12 @@ class Bench:
         blind = saved is Verdict.UNKNOWN
         reason = "Timeout" if blind else ""
         stored = StoredCheck(
-            ledger=Memory(boot_id="boot", counter=1, findings=findings),
+            ledger=StoredLedger(boot_id="boot", counter=1, findings=findings),
             verdict=saved.value,
             last_change=NOON,
             last=Result(check="link", verdict=saved, reason=reason, findings=findings, started=NOON),
             ran_at=NOON,
-            changes=(Change(at=NOON, to=saved.value),),
+            changes=(VerdictChange(at=NOON, to=saved.value),),
         )
         self.running = SnapshotCheck(check, Parameters(), context, stored)
         self.health = nodehealth.NodeHealth(

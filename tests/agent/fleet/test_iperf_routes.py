@@ -15,10 +15,10 @@ import uvicorn
 from starlette.applications import Starlette
 
 from muster_agent.checks.node_check import Context
-from muster_agent.checks.run_queue import CpuShare, Turns
+from muster_agent.checks.run_queue import CpuShare, RunQueue
 from muster_agent.fleet.interfaces import addresses_in, default_device, servers_per_interface
 from muster_agent.fleet.iperf_routes import BODY_LIMIT, routes
-from muster_agent.fleet.iperf_wire import PORTS, Servers
+from muster_agent.fleet.iperf_wire import PORTS, IperfServers
 from muster_agent.node_agent import Agent
 from muster_checks.base.commands import LocalCommands, Output
 from muster_checks.base.declaration import NodeView
@@ -76,7 +76,7 @@ class Node:
         self.occupancy = Busy()
         self.commands = Seen()
         context = Context(node="node-1", view=NodeView(name="node-1", commands=self.commands), boot_id="boot")
-        turns = Turns(self.occupancy, light_at_once=4, cpu=CpuShare(1.0), look_s=0.05)
+        turns = RunQueue(self.occupancy, light_at_once=4, cpu=CpuShare(1.0), look_s=0.05)
         self.agent = Agent([], context, pod_uid="pod", version="1", occupancy=self.occupancy, turns=turns)
         self.base = ""
 
@@ -114,10 +114,10 @@ class Lines:
     def __init__(self, response: httpx2.Response) -> None:
         self._lines = response.aiter_lines()
 
-    async def next(self) -> Servers:
+    async def next(self) -> IperfServers:
         async for line in self._lines:
             if line.strip():
-                return msgspec.json.decode(line, type=Servers)
+                return msgspec.json.decode(line, type=IperfServers)
         raise EOFError
 
 

@@ -19,8 +19,8 @@ from tests.kube.conftest import (  # noqa: F401 - fixtures
     fake_time,
 )
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.members import DISCOVERY, BadChoice, Fleet, FleetUnknown
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.members import DISCOVERY, BadNodeSelection, FleetMembers, FleetUnknown
 from muster_kube.api.client import KubeClient
 from muster_kube.nodehealth import PATH as HEALTHS
 
@@ -66,17 +66,17 @@ def serve(api: FakeApi, names: list[str], *slices: dict[str, Any], versions: tup
 
 
 @pytest.fixture
-def fleet(client: KubeClient, fake_time: FakeTime) -> Fleet:  # noqa: F811 - the fixtures
-    return Fleet(client, "node-1", "muster", "autopilot-healthchecks", clock=fake_time.clock)
+def fleet(client: KubeClient, fake_time: FakeTime) -> FleetMembers:  # noqa: F811 - the fixtures
+    return FleetMembers(client, "node-1", "muster", "autopilot-healthchecks", clock=fake_time.clock)
 
 
-async def test_nodes_are_those_with_a_nodehealth_and_addresses_those_of_the_service(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_nodes_are_those_with_a_nodehealth_and_addresses_those_of_the_service(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     ends = [endpoint("node-1", "10.0.0.1"), endpoint("node-2", "10.0.0.2"), endpoint("stray", "10.0.0.9")]
     serve(api, ["node-1", "node-2", "node-3"], endpoint_slice(*ends))
     assert await fleet.members() == {
-        "node-1": Peer("node-1", "10.0.0.1", 3333),
-        "node-2": Peer("node-2", "10.0.0.2", 3333),
-        "node-3": Peer("node-3", ""),  # no agent there, and people want to know
+        "node-1": PeerAgent("node-1", "10.0.0.1", 3333),
+        "node-2": PeerAgent("node-2", "10.0.0.2", 3333),
+        "node-3": PeerAgent("node-3", ""),  # no agent there, and people want to know
     }
     [asked] = api.asked_for("GET", V1)
     assert asked.query == {
@@ -88,12 +88,12 @@ async def test_nodes_are_those_with_a_nodehealth_and_addresses_those_of_the_serv
     assert asked.query == {"resourceVersion": "0", "limit": "500"}
 
 
-async def test_this_node_is_there_though_the_tainter_has_not_made_its_nodehealth(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_this_node_is_there_though_the_tainter_has_not_made_its_nodehealth(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     serve(api, ["node-2"])
-    assert await fleet.members() == {"node-1": Peer("node-1", ""), "node-2": Peer("node-2", "")}
+    assert await fleet.members() == {"node-1": PeerAgent("node-1", ""), "node-2": PeerAgent("node-2", "")}
 
 
-async def test_agents_that_are_not_ready_are_asked_too(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_agents_that_are_not_ready_are_asked_too(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2", ready=False, serving=False)))
     assert (await fleet.members())["node-2"].address == "10.0.0.2"
 
@@ -111,7 +111,7 @@ async def test_agents_that_are_not_ready_are_asked_too(api: FakeApi, fleet: Flee
 @pytest.mark.parametrize("newest_last", [True, False])
 async def test_of_two_agents_on_one_node_the_one_that_stays_is_asked(
     api: FakeApi,  # noqa: F811 - the fixture
-    fleet: Fleet,
+    fleet: FleetMembers,
     old: dict[str, Any],
     new: dict[str, Any],
     newest_last: bool,
@@ -121,7 +121,7 @@ async def test_of_two_agents_on_one_node_the_one_that_stays_is_asked(
     assert (await fleet.members())["node-2"].address == "10.0.0.2"
 
 
-async def test_below_1_21_slices_are_v1beta1_and_name_nodes_by_topology(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_below_1_21_slices_are_v1beta1_and_name_nodes_by_topology(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     old = {"addresses": ["10.0.0.2"], "topology": {"kubernetes.io/hostname": "node-2"}, "conditions": {"ready": True}}
     new = endpoint("node-3", "10.0.0.3")
     serve(api, ["node-2", "node-3"], endpoint_slice(old, new), versions=("v1beta1",))
@@ -131,7 +131,7 @@ async def test_below_1_21_slices_are_v1beta1_and_name_nodes_by_topology(api: Fak
 
 async def test_the_version_is_found_out_once_and_again_when_a_cluster_was_upgraded(
     api: FakeApi,  # noqa: F811 - the fixture
-    fleet: Fleet,
+    fleet: FleetMembers,
     fake_time: FakeTime,  # noqa: F811 - the fixture
 ):
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2")), versions=("v1beta1",))
@@ -146,7 +146,7 @@ async def test_the_version_is_found_out_once_and_again_when_a_cluster_was_upgrad
     assert len(api.asked_for("GET", DISCOVERY)) == 2
 
 
-async def test_a_server_without_endpointslices_is_named(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_a_server_without_endpointslices_is_named(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, ["node-2"], versions=("v2",))
     with pytest.raises(FleetUnknown, match=r"serves discovery.k8s.io in v2: expected one of v1, v1beta1"):
         await fleet.members()
@@ -164,12 +164,12 @@ async def test_a_server_without_endpointslices_is_named(api: FakeApi, fleet: Fle
         (None, 3333),
     ],
 )
-async def test_the_port_is_the_services(api: FakeApi, fleet: Fleet, ports: Any, port: int):  # noqa: F811
+async def test_the_port_is_the_services(api: FakeApi, fleet: FleetMembers, ports: Any, port: int):  # noqa: F811
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2"), ports=ports))
     assert (await fleet.members())["node-2"].port == port
 
 
-async def test_addresses_are_of_either_family_and_nothing_else(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_addresses_are_of_either_family_and_nothing_else(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(
         api,
         ["node-2", "node-3", "node-4"],
@@ -182,7 +182,7 @@ async def test_addresses_are_of_either_family_and_nothing_else(api: FakeApi, fle
     assert [members[f"node-{n}"].address for n in (2, 3, 4)] == ["fd00::2", "", ""]
 
 
-async def test_a_slice_that_cannot_be_read_costs_no_other(api: FakeApi, fleet: Fleet, caplog: Any):  # noqa: F811
+async def test_a_slice_that_cannot_be_read_costs_no_other(api: FakeApi, fleet: FleetMembers, caplog: Any):  # noqa: F811
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2")), endpoint_slice() | {"endpoints": 7})
     assert (await fleet.members())["node-2"].address == "10.0.0.2"
     assert "autopilot-healthchecks-x is left out" in caplog.text
@@ -190,7 +190,7 @@ async def test_a_slice_that_cannot_be_read_costs_no_other(api: FakeApi, fleet: F
 
 async def test_callers_at_once_share_a_list_and_it_is_kept_for_five_seconds(
     api: FakeApi,  # noqa: F811 - the fixture
-    fleet: Fleet,
+    fleet: FleetMembers,
     fake_time: FakeTime,  # noqa: F811 - the fixture
 ):
     serve(api, ["node-2"])
@@ -203,7 +203,7 @@ async def test_callers_at_once_share_a_list_and_it_is_kept_for_five_seconds(
     assert len(api.asked_for("GET", HEALTHS)) == 2
 
 
-async def test_a_caller_who_hangs_up_does_not_take_the_list_from_the_others(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_a_caller_who_hangs_up_does_not_take_the_list_from_the_others(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     serve(api, ["node-2"])
     first, second = asyncio.create_task(fleet.members()), asyncio.create_task(fleet.members())
     await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_a_caller_who_hangs_up_does_not_take_the_list_from_the_others(api:
     assert set(await second) == {"node-1", "node-2"}
 
 
-async def test_after_a_failure_the_next_caller_asks_again(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_after_a_failure_the_next_caller_asks_again(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, ["node-2"])
     refused = Reply(403, Wire.failure(403, "Forbidden", "cannot list endpointslices"))
     api.on("GET", V1, refused, listing(endpoint_slice(endpoint("node-2", "10.0.0.2"))))
@@ -222,7 +222,7 @@ async def test_after_a_failure_the_next_caller_asks_again(api: FakeApi, fleet: F
 
 async def test_the_list_is_given_back_when_nobody_asks_any_more(
     api: FakeApi,  # noqa: F811 - the fixture
-    fleet: Fleet,
+    fleet: FleetMembers,
     loop_time: Any,
 ):
     names = [f"node-{n}" for n in range(15_000)]
@@ -242,22 +242,22 @@ async def test_the_list_is_given_back_when_nobody_asks_any_more(
     assert after - before < 1e6
 
 
-async def test_a_list_in_pages_is_read_to_its_end(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_a_list_in_pages_is_read_to_its_end(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, [])
     api.on("GET", HEALTHS, listing(health("node-2"), more="x=="), listing(health("node-3")))
     assert set(await fleet.members()) == {"node-1", "node-2", "node-3"}
     assert api.asked_for("GET", HEALTHS)[1].query == {"continue": "x==", "limit": "500"}
 
 
-async def test_nodes_are_chosen_by_name_and_all_without_one(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_nodes_are_chosen_by_name_and_all_without_one(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, ["node-3", "node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2")))
-    assert await fleet.choose(["node-3", "node-2"]) == [Peer("node-2", "10.0.0.2"), Peer("node-3", "")]
+    assert await fleet.choose(["node-3", "node-2"]) == [PeerAgent("node-2", "10.0.0.2"), PeerAgent("node-3", "")]
     assert [peer.node for peer in await fleet.choose()] == ["node-1", "node-2", "node-3"]
 
 
-async def test_names_that_no_node_has_are_told_with_those_that_exist(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_names_that_no_node_has_are_told_with_those_that_exist(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     serve(api, [f"node-{n:05}" for n in range(15_000)])
-    with pytest.raises(BadChoice) as caught:
+    with pytest.raises(BadNodeSelection) as caught:
         await fleet.choose(["node-00001", *(f"typo-{n:05}" for n in range(10_000))])
     text = str(caught.value)
     assert text.startswith("host: typo-00000, typo-00001, ")
@@ -272,9 +272,9 @@ class Tainted:
     def __init__(self, api: FakeApi) -> None:  # noqa: F811 - the fixture
         self.api = api
 
-    def fleet(self, client: KubeClient, **settings: Any) -> Fleet:  # noqa: F811 - the fixture
+    def fleet(self, client: KubeClient, **settings: Any) -> FleetMembers:  # noqa: F811 - the fixture
         url = f"http://127.0.0.1:{self.api.port}"
-        return Fleet(client, "node-1", "muster", "autopilot-healthchecks", tainter_url=url, **settings)
+        return FleetMembers(client, "node-1", "muster", "autopilot-healthchecks", tainter_url=url, **settings)
 
 
 @pytest.fixture
@@ -311,14 +311,14 @@ async def test_without_a_token_the_tainter_is_asked_all_the_same(client: KubeCli
     assert "authorization" not in tainter.api.asked[0].headers
 
 
-async def test_without_a_tainter_to_ask_the_setting_is_named(fleet: Fleet):
+async def test_without_a_tainter_to_ask_the_setting_is_named(fleet: FleetMembers):
     with pytest.raises(FleetUnknown, match=r"job and nodelabel: .*the setting tainter_url names none"):
         await fleet.resolve(job="a:b=c", nodelabel="d=e")
 
 
 async def test_a_selector_that_the_tainter_calls_wrong_is_the_askers_mistake(client: KubeClient, tainter: Tainted):  # noqa: F811
     tainter.api.on("GET", "/api/nodes", Reply(400, Wire.failure(400, "BadRequest", "job: 'x': expected NS:key=value")))
-    with pytest.raises(BadChoice, match="job: 'x': expected NS:key=value"):
+    with pytest.raises(BadNodeSelection, match="job: 'x': expected NS:key=value"):
         await tainter.fleet(client).resolve(job="x")
 
 

@@ -13,7 +13,7 @@ from muster_agent.checks.node_check import Context
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent, Publication
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
@@ -56,7 +56,7 @@ class Bench:
     def __init__(self) -> None:
         self.probe = Probe()
         self.complaint = ""
-        self.metrics = Metrics("node-1", "1.2.3")
+        self.metrics = AgentMetrics("node-1", "1.2.3")
         context = Context(node="node-1", view=NodeView(), boot_id="boot")
         link = Check(
             name="link",

@@ -6,11 +6,11 @@ from dataclasses import replace
 import schemathesis
 from hypothesis import HealthCheck, settings
 
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.node_check import Context, NodeCheck
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_checks.base.declaration import Check, NodeView
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
@@ -36,7 +36,7 @@ class Quiet(StreamCheck):
         return ""
 
 
-def running(check: Check, context: Context) -> Running:
+def running(check: Check, context: Context) -> NodeCheck:
     parameters = check.parameters()
     if check.stream is not None:
         return Quiet(check, parameters, context, None)
@@ -47,7 +47,7 @@ def app():
     context = Context(node="node-1", view=NodeView(), boot_id="boot")
     checks = [running(check, context) for check in registry(plug_ins=[]).values()]
     agent = Agent(checks, context, pod_uid="pod-1", version="1.2.3")
-    return make_app(agent, Metrics("node-1", "1.2.3"))
+    return make_app(agent, AgentMetrics("node-1", "1.2.3"))
 
 
 schema = schemathesis.openapi.from_asgi("/openapi.json", app())

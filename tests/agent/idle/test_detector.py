@@ -20,8 +20,8 @@ from muster_agent.idle.detector import (
     FORGIVEN_S,
     FORGOTTEN_S,
     LOOK_S,
-    UNTOLD,
-    Idleness,
+    UNKNOWN,
+    IdleDetector,
     KubeletLost,
 )
 from muster_agent.idle.occupancy import Occupancy
@@ -54,8 +54,10 @@ class World:
         self._look_again = asyncio.Event()
         self.idleness = self.agent()
 
-    def agent(self, since: float = 0.0, answer_s: float = PATIENT_S, kubelet: PodResources | None = None) -> Idleness:
-        made = Idleness(
+    def agent(
+        self, since: float = 0.0, answer_s: float = PATIENT_S, kubelet: PodResources | None = None
+    ) -> IdleDetector:
+        made = IdleDetector(
             self.view,
             socket=self.socket,
             since=since,
@@ -125,9 +127,9 @@ async def world(tmp_path: Path, socket: Path) -> AsyncIterator[World]:
 
 
 def test_it_is_what_the_agent_asks_of_an_occupancy(tmp_path: Path) -> None:
-    occupancy: Occupancy = Idleness(NodeView(tmp_path), socket=tmp_path / "none")
+    occupancy: Occupancy = IdleDetector(NodeView(tmp_path), socket=tmp_path / "none")
     assert occupancy.idle_since is None
-    assert occupancy.busy.startswith(UNTOLD)
+    assert occupancy.busy.startswith(UNKNOWN)
 
 
 # --- one look
@@ -175,7 +177,7 @@ async def test_a_kubelet_that_does_not_answer_leaves_the_node_in_use(world: Worl
     kubelet.answer = hang
     for look in (world.agent(answer_s=0.2).look, world.idleness.look_beside_test):
         told = await look()
-        assert told.startswith(UNTOLD)
+        assert told.startswith(UNKNOWN)
         assert "no answer within 0.2 s" in told
     go_on.set()
 
@@ -189,7 +191,7 @@ async def test_a_process_that_is_seen_outranks_a_kubelet_that_does_not_tell(worl
 async def test_who_sees_only_a_container_and_no_kubelet_cannot_tell(world: World) -> None:
     (world.view.root / "proc/2/stat").unlink()
     told = await world.idleness.look()
-    assert told.startswith(UNTOLD)
+    assert told.startswith(UNKNOWN)
     assert "hostPID" in told
 
 
@@ -210,8 +212,8 @@ async def test_a_broken_look_is_no_idle_node(world: World, monkeypatch: pytest.M
         raise RuntimeError("boom")
 
     monkeypatch.setattr(world.idleness._kubelet, "holders", fails)
-    assert await world.idleness.look() == f"{UNTOLD}boom"
-    assert await world.idleness.look_beside_test() == f"{UNTOLD}boom"
+    assert await world.idleness.look() == f"{UNKNOWN}boom"
+    assert await world.idleness.look_beside_test() == f"{UNKNOWN}boom"
 
 
 async def test_a_driver_that_hangs_is_not_waited_for(world: World, kubelet: Kubelet, loop_time: LoopTime) -> None:
@@ -226,7 +228,7 @@ async def test_a_driver_that_hangs_is_not_waited_for(world: World, kubelet: Kube
     look = asyncio.create_task(world.idleness.look())
     await asked.wait()
     await loop_time.passes(DRIVER_S)
-    assert (await look).startswith(UNTOLD)
+    assert (await look).startswith(UNKNOWN)
     never.set()
 
 
@@ -321,7 +323,7 @@ async def test_a_kubelet_that_is_started_anew_changes_nothing(world: World, firs
     async with world.running():
         first.close()
         await world.passes(FORGIVEN_S / 2)
-        assert (await world.idleness.look()).startswith(UNTOLD)  # no test is let in, though
+        assert (await world.idleness.look()).startswith(UNKNOWN)  # no test is let in, though
         with Kubelet().listens(world.socket):
             await world.passes(10)
             assert world.changes == [True]
@@ -336,7 +338,7 @@ async def test_a_kubelet_that_stays_away_is_told(world: World, first: ExitStack,
         first.close()
         await world.passes(away_s)
         assert world.changes == [True, False]
-        assert world.idleness.busy.startswith(UNTOLD)
+        assert world.idleness.busy.startswith(UNKNOWN)
         with Kubelet().listens(world.socket):
             await world.passes(10)
             assert world.changes == [True, False, True]
@@ -386,7 +388,7 @@ async def test_a_failing_look_does_not_end_the_looking(
         with monkeypatch.context() as patch:
             patch.setattr(world.idleness._kubelet, "holders", fails)
             await world.passes(FORGIVEN_S)
-            assert world.idleness.busy == f"{UNTOLD}boom"
+            assert world.idleness.busy == f"{UNKNOWN}boom"
         await world.passes(10)
         assert world.idleness.busy == ""
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_agent.findings.health_status import CheckView, compose
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.findings.health_status import CheckView, compose_status
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.publish.publisher import RIDE_ALONG_S, Publisher
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_kube.api.errors import ApiError, Conflict, NotFound, TooManyRequests, Unreachable
@@ -77,7 +77,7 @@ class Bench:
         self.server = FakeServer()
         self.checks = [CheckView(name="dmesg", verdict=Verdict.PASS)]
         self.silent = False
-        self.metrics = Metrics("n1", "1")
+        self.metrics = AgentMetrics("n1", "1")
         self.publisher = Publisher(
             self.server,
             "n1",
@@ -90,7 +90,7 @@ class Bench:
         )
 
     def desired(self) -> NodeHealthStatus | None:
-        return None if self.silent else compose(self.checks, boot_id="boot", pod_uid="pod-1", version="1")
+        return None if self.silent else compose_status(self.checks, boot_id="boot", pod_uid="pod-1", version="1")
 
     def fail(self, count: int = 1) -> None:
         finding = msgspec.structs.replace(BAD, count=count)

@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, Field
 
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.node_check import Context, NodeCheck
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.query.status_query import HOSTS_LIMIT, BadQuery, IperfOptions, read_fields, read_query
@@ -29,10 +29,10 @@ async def nothing(_node, _parameters):
     return ()
 
 
-def checks() -> dict[str, Running]:
+def checks() -> dict[str, NodeCheck]:
     context = Context(node="node-1", view=NodeView(), boot_id="boot")
     dmesg = registry(plug_ins=[])["dmesg"]
-    made: list[Running] = [StreamCheck(dmesg, dmesg.parameters(), context, None)]
+    made: list[NodeCheck] = [StreamCheck(dmesg, dmesg.parameters(), context, None)]
     for name, cost, model in (
         ("pciebw", Cost.HEAVY, Pcie),
         ("dcgm", Cost.HEAVY, Dcgm),
