@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings import finding_log
 from muster_agent.findings.health_status import CheckView
@@ -13,45 +14,12 @@ from muster_agent.findings.ledger import Ledger, Transition
 from muster_agent.findings.ledger_seed import highest_reported, reported_check, reports_more_than, seed_ledger
 from muster_agent.findings.verdict_history import VerdictHistory
 from muster_agent.metrics.agent_metrics import CheckReading
-from muster_checks.base.declaration import Check, NodeView, Parameters
+from muster_checks.base.declaration import Check, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearEntry, NodeHealth, ReportedCheck
 
 log = logging.getLogger(__name__)
-
-
-class Context:
-    """What the checks of one agent share.
-
-    on_change: a finding has changed; on_progress: anything else has; on_rerun: a check has found what it found before;
-    on_detected: a stream's check has seen a sign so many seconds after it was written
-    """
-
-    def __init__(
-        self,
-        *,
-        node: str,
-        view: NodeView,
-        boot_id: str,
-        on_change: Callable[[], None] = lambda: None,
-        on_progress: Callable[[], None] = lambda: None,
-        on_rerun: Callable[[], None] = lambda: None,
-        on_stream_failure: Callable[[str], None] = lambda _: None,
-        on_detected: Callable[[str, float], None] = lambda _name, _seconds: None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self.node = node
-        self.view = view
-        self.boot_id = boot_id
-        self.on_change = on_change
-        self.on_progress = on_progress
-        self.on_rerun = on_rerun
-        self.on_stream_failure = on_stream_failure
-        self.on_detected = on_detected
-        self.clock = clock
-        self.wall = wall
 
 
 class NodeCheck:
@@ -63,11 +31,19 @@ class NodeCheck:
     ``stored``: from the state file. Without it the ledger is provisional: it gives way to what the NodeHealth tells.
     """
 
-    def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
+    def __init__(
+        self,
+        check: Check,
+        parameters: Parameters,
+        local: LocalNode,
+        stored: StoredCheck | None,
+        reporter: Reporter = NO_REPORTER,
+    ) -> None:
         self.check = check
         self.parameters = parameters
-        self.context = context
-        self.ledger = Ledger(check.name, context.boot_id, stored.ledger if stored else None)
+        self.local = local
+        self.reporter = reporter
+        self.ledger = Ledger(check.name, local.boot_id, stored.ledger if stored else None)
         self.position = stored.position if stored else None
         self.trouble: tuple[str, str] | None = None
         """Why nothing is known now: reason and message."""
@@ -75,7 +51,7 @@ class NodeCheck:
         self._reconciled = False
         self._verdict = Verdict(stored.verdict) if stored and stored.verdict in list(Verdict) else None
         self._last_change = stored.last_change if stored else 0.0
-        same_boot = stored is not None and stored.ledger.boot_id == context.boot_id
+        same_boot = stored is not None and stored.ledger.boot_id == local.boot_id
         self.last: Result | None = stored.last if stored is not None and same_boot else None
         self.ran_at = stored.ran_at if stored is not None and same_boot else 0.0
         self.changes = VerdictHistory(stored.changes if stored else ())
@@ -136,16 +112,16 @@ class NodeCheck:
             log.info(
                 "check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_reported(health, self.name)
             )
-            self.start_over(seed_ledger(self.name, self.context.boot_id, health))
+            self.start_over(seed_ledger(self.name, self.local.boot_id, health))
 
     def _learn_verdict(self, told: ReportedCheck) -> None:
         """What was told, and not saved before the end, is no less a change of the verdict."""
         at = seconds(told.last_change)
-        if told.verdict not in list(Verdict) or not 0 < at <= self.context.wall():
+        if told.verdict not in list(Verdict) or not 0 < at <= self.local.clock.wall():
             return
         verdict = Verdict(told.verdict)
         if self.changes.learn(at, verdict, told.reason, told.message):
-            self.context.on_change()
+            self.reporter.report_change()
         if at > self._last_change:
             self._verdict, self._last_change = verdict, at
             self.resume_blind((told.reason, told.message) if verdict is Verdict.UNKNOWN and not told.findings else None)
@@ -155,12 +131,12 @@ class NodeCheck:
 
     def apply_clears(self, clears: Sequence[ClearEntry]) -> None:
         before = self.ledger.revision
-        closed = self.ledger.apply_clears(clears, self.context.wall())
+        closed = self.ledger.apply_clears(clears, self.local.clock.wall())
         for transition in closed:
             self.forget(transition.finding)
         self.announce(closed)
         if self.ledger.revision != before:
-            self.context.on_progress()
+            self.reporter.report_progress()
 
     def forget(self, finding: Finding) -> None:
         """``finding`` was closed by a person's word; what fires next is new."""
@@ -168,9 +144,9 @@ class NodeCheck:
     def announce(self, transitions: Sequence[Transition]) -> None:
         """Tell log and publisher. Synchronous on purpose: see StreamCheck.run."""
         for transition in transitions:
-            finding_log.log_transition(self.context.node, self.name, transition)
+            finding_log.log_transition(self.local.name, self.name, transition)
         if transitions:
-            self.context.on_change()
+            self.reporter.report_change()
 
     def set_trouble(self, trouble: tuple[str, str] | None) -> None:
         if trouble == self.trouble:
@@ -181,7 +157,7 @@ class NodeCheck:
             elif self.trouble and self.trouble[0] != "Starting":
                 log.info("check %s can be judged again", self.name)
         self.trouble = trouble
-        self.context.on_change()
+        self.reporter.report_change()
 
     def view(self) -> CheckView:
         """What is published of it."""
@@ -193,7 +169,7 @@ class NodeCheck:
         elif self.last is not None and self.last.verdict is Verdict.SKIP and verdict is Verdict.PASS:
             verdict, reason, message = Verdict.SKIP, self.last.reason, self.last.message
         if verdict is not self._verdict:
-            self._last_change = self.context.wall()
+            self._last_change = self.local.clock.wall()
             self.changes.note(self._last_change, self._verdict, verdict, reason, message)
             self._verdict = verdict
         return CheckView(
@@ -219,7 +195,7 @@ class NodeCheck:
             reason=view.reason,
             message=view.message,
             findings=view.findings,
-            started=started or self.ran_at or self.context.wall(),
+            started=started or self.ran_at or self.local.clock.wall(),
             duration_s=duration_s or (self.last.duration_s if self.last is not None else 0.0),
         )
 

@@ -14,8 +14,10 @@ import msgspec
 
 from muster_agent.checks.check_outcome import CheckOutcome
 from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.request_parser import BadRequest, RunSeries, read_request
 from muster_agent.checks.state_file import StoredRequest
+from muster_agent.clock import SYSTEM_CLOCK, AgentClock
 from muster_agent.findings.ledger import REASON_LIMIT
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict, severity, shorten
@@ -74,37 +76,34 @@ class _Expired(Exception):
 class RequestRunner:
     """The requests of one node.
 
-    ask:       see :data:`RunCheck`
-    on_change: something is to be saved, and maybe to be published
-    stored:    what :meth:`stored` gave before a restart
+    run_check: see :data:`RunCheck`
+    reporter:  something is to be saved, and maybe to be published
     """
 
     def __init__(
         self,
-        ask: RunCheck,
+        run_check: RunCheck,
         checks: Mapping[str, NodeCheck],
-        *,
-        wall: Callable[[], float],
-        clock: Callable[[], float],
-        on_change: Callable[[], None],
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        stored: Iterable[StoredRequest] = (),
+        reporter: Reporter = NO_REPORTER,
+        clock: AgentClock = SYSTEM_CLOCK,
     ) -> None:
-        self._ask = ask
+        self._run_check = run_check
         self._checks = checks
-        self._wall = wall
+        self._reporter = reporter
         self._clock = clock
-        self._on_change = on_change
-        self._sleep = sleep
-        self._entries = {state.id: _Entry(state, clock()) for state in stored}
+        self._entries: dict[str, _Entry] = {}
         self._asked: tuple[str, ...] = ()
         self._heavy = asyncio.Lock()
         self._wake = asyncio.Event()
 
+    def restore(self, stored: Iterable[StoredRequest]) -> None:
+        """Go on from what :meth:`stored` gave before a restart."""
+        self._entries = {state.id: _Entry(state, self._clock.monotonic()) for state in stored}
+
     def take(self, requests: Sequence[CheckRequest], told: Sequence[RequestAnswer] = ()) -> None:
         """``spec.requests`` as they are now, and ``status.answers`` beside them: an answer that stands there was given,
         also when the state file does not know of it. Never raises."""
-        now = self._clock()
+        now = self._clock.monotonic()
         self._forget_old(now)
         asked = {each.id: each for each in reversed(requests[:REQUESTS_LIMIT]) if 0 < len(each.id) <= ID_LIMIT}
         self._asked = tuple(reversed(asked))
@@ -192,9 +191,9 @@ class RequestRunner:
         while not entry.state.finished:
             if entry.state.runs and series.interval_s:
                 # no longer than the interval, should the clock have been set
-                rest_s = entry.state.ran_at + series.interval_s - self._wall()
-                await self._sleep(max(0.0, min(rest_s, series.interval_s)))
-            entry.patient_since = self._clock()
+                rest_s = entry.state.ran_at + series.interval_s - self._clock.wall()
+                await self._clock.sleep(max(0.0, min(rest_s, series.interval_s)))
+            entry.patient_since = self._clock.monotonic()
             results = [await self._result(entry, series, *each) for each in series.checks]
             self._count(entry, series, results)
 
@@ -203,28 +202,28 @@ class RequestRunner:
         while True:
             if running.check.cost is Cost.HEAVY:
                 async with self._heavy:
-                    answered = await self._asked_now(entry, series, running, parameters)
+                    answered = await self._run_now(entry, series, running, parameters)
             else:
-                answered = await self._asked_now(entry, series, running, parameters)
+                answered = await self._run_now(entry, series, running, parameters)
             if answered.result.reason == STOPPING:
                 entry.note(begun=entry.cut_off)
-                self._on_change()
+                self._reporter.report_change()
                 await asyncio.Event().wait()  # the end has begun: what is called off now goes on after the restart
             if not answered.refused:
                 return answered.result
             entry.note(begun=entry.cut_off)  # refused, or it gave way: in either case no run
-            await self._sleep(max(0.0, min(LOOK_S, self._patience_left_s(entry, series))))
+            await self._clock.sleep(max(0.0, min(LOOK_S, self._patience_left_s(entry, series))))
             if self._patience_left_s(entry, series) <= 0:
                 raise _Busy(answered.why)
 
-    async def _asked_now(
+    async def _run_now(
         self, entry: _Entry, series: RunSeries, running: NodeCheck, parameters: Parameters
     ) -> CheckOutcome:
-        if not entry.begun and series.expires and self._wall() >= series.expires:
+        if not entry.begun and series.expires and self._clock.wall() >= series.expires:
             raise _Expired
         marking = asyncio.get_running_loop().call_later(MARK_S, self._mark_begun, entry)
         try:
-            answered = await self._ask(running, parameters, series.force, series.beside)
+            answered = await self._run_check(running, parameters, series.force, series.beside)
         finally:
             marking.cancel()
         entry.begun_here = entry.begun_here or not answered.refused
@@ -234,19 +233,19 @@ class RequestRunner:
         if entry.state.begun > entry.cut_off:
             return  # an earlier check of this run was noted
         entry.note(begun=entry.cut_off + 1)
-        self._on_change()
+        self._reporter.report_change()
 
     def _patience_left_s(self, entry: _Entry, series: RunSeries) -> float:
         if series.expires:
-            return series.expires - self._wall()
-        return entry.patient_since + PATIENCE_S - self._clock()
+            return series.expires - self._clock.wall()
+        return entry.patient_since + PATIENCE_S - self._clock.monotonic()
 
     def _count(self, entry: _Entry, series: RunSeries, results: Sequence[Result]) -> None:
         """One more run is over. What it decides is kept with it: an answer is saved with its counts, or not at all."""
         bad = _bad(series, results)
         runs, passes = entry.state.runs + 1, entry.state.passes + (bad is None)
         entry.cut_off = 0
-        entry.note(runs=runs, passes=passes, begun=0, ran_at=self._wall())
+        entry.note(runs=runs, passes=passes, begun=0, ran_at=self._clock.wall())
         if passes >= series.passes:
             self._finish(entry, Verdict.PASS)
         elif bad is not None and series.runs - runs < series.passes - passes:
@@ -254,12 +253,12 @@ class RequestRunner:
             text = ": ".join(part for part in (named, bad.message) if part)
             self._finish(entry, bad.verdict, bad.reason, text)
         else:
-            self._on_change()
+            self._reporter.report_change()
 
     def _finish(self, entry: _Entry, verdict: Verdict, reason: str = "", message: str = "") -> None:
         entry.note(
             begun=0,
-            finished=self._wall(),
+            finished=self._clock.wall(),
             verdict=verdict.value,
             reason=reason[:REASON_LIMIT],
             message=shorten(message),
@@ -274,7 +273,7 @@ class RequestRunner:
             state.runs,
             f": {why}" if why else "",
         )
-        self._on_change()
+        self._reporter.report_change()
 
     def _adopt(self, answer: RequestAnswer) -> None:
         entry, finished = self._entries.get(answer.id), seconds(answer.finished)

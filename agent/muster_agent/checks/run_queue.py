@@ -62,7 +62,7 @@ def cpu_used_s() -> float:
 
 
 class RunQueue:
-    """The turns of one node. ``light_at_once``: side by side; ``cpu``: what light checks may use on average."""
+    """Who runs when on one node. ``light_at_once``: side by side; ``cpu``: what light checks may use on average."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class RunQueue:
         look_s: float = LOOK_S,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._occupancy = occupancy
+        self.occupancy = occupancy
         self._light = asyncio.Semaphore(light_at_once)
         self._heavy = asyncio.Lock()
         self._cpu = cpu
@@ -107,7 +107,7 @@ class RunQueue:
         Raises NodeBusy, also in the middle: ``work`` is then cancelled, its tools ended.
         """
         async with self._heavy:
-            if not force and (busy := await self._occupancy.look(beside)):
+            if not force and (busy := await self.occupancy.look(beside)):
                 raise NodeBusy(busy)
             self.testing = name
             try:
@@ -120,7 +120,7 @@ class RunQueue:
         running = asyncio.ensure_future(work())
         try:
             while not (await asyncio.wait([running], timeout=self._look_s))[0]:
-                if busy := await self._occupancy.look_beside_test(beside):
+                if busy := await self.occupancy.look_beside_test(beside):
                     log.info("check %s gives way: %s", name, busy)
                     raise NodeBusy(busy)
             return running.result()

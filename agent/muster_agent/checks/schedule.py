@@ -6,17 +6,18 @@ knowing of each other, and keep their places over restarts. Checks that share a 
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from math import floor
+from typing import Protocol
 
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from muster_agent.checks.node_check import NodeCheck
+from muster_agent.clock import SYSTEM_CLOCK, AgentClock
 from muster_checks.base.declaration import Cost
 
 log = logging.getLogger(__name__)
@@ -49,33 +50,34 @@ class PhasedTrigger(BaseTrigger):  # type: ignore[misc] # the package has no typ
         return datetime.fromtimestamp(self._phase_s + turns * self._period_s, UTC)
 
 
-class Schedule:
-    """periods: seconds by name, for those that run by themselves.
+class TurnHandler(Protocol):
+    """What happens at a check's turn."""
 
-    run:      a light check's turn; awaited, so that a check never overlaps itself
-    due:      a heavy check's turn has come
-    overrun:  a turn came before the run before it was through, and was left out
-    """
+    async def run_turn(self, check: NodeCheck) -> None:
+        """A light check's turn; awaited, so that a check never overlaps itself."""
+
+    def mark_due(self, name: str) -> None:
+        """A heavy check's turn has come."""
+
+    def count_overrun(self, name: str) -> None:
+        """A turn came before the run before it was through, and was left out."""
+
+
+class Schedule:
+    """periods: seconds by name, for those that run by themselves."""
 
     def __init__(
         self,
         node: str,
         checks: Mapping[str, NodeCheck],
         periods: Mapping[str, float],
-        *,
-        run: Callable[[NodeCheck], Awaitable[object]],
-        due: Callable[[str], None],
-        overrun: Callable[[str], None],
-        wall: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
+        handler: TurnHandler,
+        clock: AgentClock = SYSTEM_CLOCK,
     ) -> None:
         self._node = node
         self._checks = checks
         self._periods = periods
-        self._run = run
-        self._due = due
-        self._overrun = overrun
-        self._wall = wall
+        self._handler = handler
         self._clock = clock
 
     async def run(self) -> None:
@@ -103,15 +105,15 @@ class Schedule:
 
     async def _turn(self, running: NodeCheck) -> None:
         if running.check.cost is Cost.HEAVY:
-            self._due(running.name)
+            self._handler.mark_due(running.name)
             return
         try:
-            await self._run(running)
+            await self._handler.run_turn(running)
         except Exception:
             log.exception("check %s: its turn has broken; the next one comes in %g s", running.name, running.period_s)
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._wall(), UTC)
+        return datetime.fromtimestamp(self._clock.wall(), UTC)
 
     def _trigger(self, name: str, period_s: float) -> PhasedTrigger:
         shared = self._checks[name].check.shares or name
@@ -119,15 +121,15 @@ class Schedule:
 
     def _is_late(self, name: str, period_s: float) -> bool:
         """It has not run in this boot, or its turn has passed while no agent ran."""
-        since = self._wall() - self._checks[name].ran_at
+        since = self._clock.wall() - self._checks[name].ran_at
         return not 0 <= since < period_s
 
     async def _follow_clock(self, scheduler: AsyncIOScheduler) -> None:
         """APScheduler goes by the wall clock: set back by a day, it would stand still for a day."""
-        offset = self._wall() - self._clock()
+        offset = self._clock.wall() - self._clock.monotonic()
         while True:
             await asyncio.sleep(CLOCK_LOOK_S)
-            now = self._wall() - self._clock()
+            now = self._clock.wall() - self._clock.monotonic()
             if abs(now - offset) > CLOCK_JUMP_S:
                 log.warning("the clock was set by %+.0f s; the checks keep their places by the new one", now - offset)
                 for name, period_s in self._periods.items():
@@ -135,4 +137,4 @@ class Schedule:
                 offset = now
 
     def _left_out(self, event: JobSubmissionEvent) -> None:
-        self._overrun(event.job_id)
+        self._handler.count_overrun(event.job_id)

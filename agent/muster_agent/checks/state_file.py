@@ -224,15 +224,15 @@ class StateSaver:
         self._under_way: asyncio.Future[None] | None = None
         self._handed_over: StoredState | None = None  # to the disk; the future above knows what came of it
 
-    def now(self) -> None:
+    def save_now(self) -> None:
         """A finding has changed."""
         self._want(0.0)
 
-    def sometime(self) -> None:
+    def save_soon(self) -> None:
         """Only positions or counts have moved."""
         self._want(POSITIONS_EVERY_S)
 
-    def lazily(self) -> None:
+    def save_lazily(self) -> None:
         """A check has found what it found before: only ages and readings have moved."""
         self._want(RERUNS_EVERY_S)
 
@@ -270,19 +270,19 @@ class StateSaver:
         saving = self._under_way = begin_in_thread(partial(self._save, stored), name="state")
         self._handed_over = stored
         if not (await asyncio.wait([saving], timeout=self._slow_s))[0]:
-            self._tell(f"no answer from the disk for {self._slow_s:g} s")
+            self._log_failure(f"no answer from the disk for {self._slow_s:g} s")
             await asyncio.wait([saving])
         try:
             saving.result()
         except OSError as error:
-            self._tell(str(error))
+            self._log_failure(str(error))
             return False
         if self._failing:
             log.info("state is saved again")
         self._failing = ""
         return True
 
-    def _tell(self, why: str) -> None:
+    def _log_failure(self, why: str) -> None:
         self._on_error()
         if why != self._failing:
             log.warning("state cannot be saved; should the agent die, logs are read anew: %s", why)

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
 
-from muster_agent.checks.node_check import Context, NodeCheck
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings.ledger import Ledger
 from muster_checks.base.declaration import AllClear, Check, CheckStream, Parameters, Sign
@@ -28,15 +30,14 @@ class StreamCheck(NodeCheck):
         self,
         check: Check,
         parameters: Parameters,
-        context: Context,
+        local: LocalNode,
         stored: StoredCheck | None,
+        reporter: Reporter = NO_REPORTER,
         *,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(check, parameters, context, stored)
+        super().__init__(check, parameters, local, stored, reporter)
         self.trouble = STARTING
-        self._sleep = sleep
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._backoff = Backoff(base_s=1.0, cap_s=60.0)
         self._stream: CheckStream | None = None
@@ -75,7 +76,7 @@ class StreamCheck(NodeCheck):
     async def run(self) -> None:
         failures = 0
         while True:
-            started = self.context.clock()
+            started = self.local.clock.monotonic()
             self._over.clear()
             reading = asyncio.create_task(self._read())
             over = asyncio.create_task(self._over.wait())
@@ -92,16 +93,16 @@ class StreamCheck(NodeCheck):
                 self.position, self._stream = self._stream.position(), None
             text = f"{type(error).__name__}: {error}" if error else "the stream has ended"
             log.error("check %s has broken and starts anew: %s", self.name, text, exc_info=error)
-            self.context.on_stream_failure(self.name)
+            self.reporter.report_stream_failure(self.name)
             self.set_trouble(("StreamFailed", text))
-            if self.context.clock() - started > HEALTHY_S:
+            if self.local.clock.monotonic() - started > HEALTHY_S:
                 failures = 0
-            await self._sleep(self._backoff.delay_s(failures, self._rng))
+            await self.local.clock.sleep(self._backoff.delay_s(failures, self._rng))
             failures += 1
 
     async def _read(self) -> None:
         assert self.check.stream is not None  # noqa: S101 - a stream check has one
-        stream = self.check.stream(self.context.view, self.parameters, self.position)
+        stream = self.check.stream(self.local.view, self.parameters, self.position)
         self._stream = stream
         while self._to_forget:
             self.forget(self._to_forget.pop())
@@ -119,10 +120,10 @@ class StreamCheck(NodeCheck):
             await asyncio.gather(tending, return_exceptions=True)
 
     def _tell_delays(self, batch: Sequence[Sign | AllClear]) -> None:
-        now = self.context.wall()
+        now = self.local.clock.wall()
         for sign in batch:
             if isinstance(sign, Sign):
-                self.context.on_detected(self.name, now - sign.at)
+                self.reporter.report_detection(self.name, now - sign.at)
 
     async def _tend(self, stream: CheckStream) -> None:
         try:
@@ -131,7 +132,7 @@ class StreamCheck(NodeCheck):
             return  # it has ended, and _read says why
         self._look(stream)
         while True:
-            await self._sleep(POLL_S)
+            await self.local.clock.sleep(POLL_S)
             self._look(stream)
 
     def _look(self, stream: CheckStream) -> None:
@@ -145,19 +146,19 @@ class StreamCheck(NodeCheck):
             if not self._caught_up:
                 self._caught_up = True
                 self.ledger.end_replay()
-                self.context.on_change()
+                self.reporter.report_change()
             self.set_trouble(None)
         else:
             self.set_trouble(STARTING)
         position = stream.position()
         if self._revision != self.ledger.revision or position != self._looked_at:
             self._revision, self._looked_at = self.ledger.revision, position
-            self.context.on_progress()
+            self.reporter.report_progress()
 
     async def refresh(self, parameters: Parameters) -> Result:  # noqa: ARG002 - those it runs with anyway
         """Everything that is in the source now is read and judged; where it cannot be, nothing is PASS."""
-        started = self.context.wall()
-        clock = self.context.clock()
+        started = self.local.clock.wall()
+        clock = self.local.clock.monotonic()
         stream = self._stream
         unread: tuple[str, str] | None = None
         if stream is not None:
@@ -172,7 +173,7 @@ class StreamCheck(NodeCheck):
                 unread = "StreamFailed", str(error)
                 log.info("check %s: %s", self.name, error)
             self._look(stream)
-        result = self.result(started=started, duration_s=self.context.clock() - clock)
+        result = self.result(started=started, duration_s=self.local.clock.monotonic() - clock)
         if unread is None or severity(result.verdict) >= severity(Verdict.UNKNOWN):
             return result
         reason, message = unread

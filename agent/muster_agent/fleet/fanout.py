@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from muster_agent.fleet import PeerAgent
+from muster_agent.fleet import FleetLimits, PeerAgent
 from muster_agent.fleet.peer_client import PeerCallFailed, PeerClient, peer_endpoint
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer, no_answer
 from muster_agent.query.status_query import IperfOptions, StatusQuery
@@ -31,7 +31,7 @@ AnswerLocally = Callable[[StatusQuery], Awaitable[NodeAnswer]]
 
 
 class MeasureNetwork(Protocol):
-    """As network.measure_network."""
+    """As network_test.measure_network."""
 
     async def __call__(
         self,
@@ -46,38 +46,38 @@ class MeasureNetwork(Protocol):
 
 
 class LivenessProbe(msgspec.Struct, frozen=True):
-    """With a node whose answer takes its time. A check may take an hour, an agent that hangs is found out in seconds.
+    """Of an agent whose answer takes its time. A check may take an hour; an agent that hangs is found out in seconds.
 
-    look_s, look_at_most_s: how long until /healthz is asked first, and how long at most from one time to the next
-    alive_s, looks: it is given up when that was not answered within alive_s, so many times in a row
+    first_interval_s, longest_interval_s: how long until /healthz is asked first, and how long at most from one time to
+                                          the next
+    timeout_s, failure_threshold: the agent is given up when that was not answered within timeout_s, so many times in
+                                  a row
     """
 
-    look_s: float = 2.0
-    look_at_most_s: float = 30.0
-    alive_s: float = 3.0
-    looks: int = 3
+    first_interval_s: float = 2.0
+    longest_interval_s: float = 30.0
+    timeout_s: float = 3.0
+    failure_threshold: int = 3
 
 
 class FanOut:
-    """``node``: the own one, which is not asked by a call. fleet_at_once: nodes that one question asks at the same
-    time; heavy_at_once: nodes on which all questions together have heavy checks run. measure: makes iperf over many
-    nodes, measure_network of network.py by default."""
+    """``node``: the own one, which is not asked by a call. measure: makes iperf over many nodes, measure_network of
+    network_test.py by default."""
 
     def __init__(
         self,
         node: str,
-        calls: PeerClient,
+        peers: PeerClient,
+        limits: FleetLimits,
         *,
-        fleet_at_once: int,
-        heavy_at_once: int,
-        patience: LivenessProbe | None = None,
+        probe: LivenessProbe | None = None,
         measure: MeasureNetwork | None = None,
     ) -> None:
         self._node = node
-        self._calls = calls
-        self._fleet_at_once = fleet_at_once
-        self._heavy = asyncio.Semaphore(heavy_at_once)
-        self._patience = patience or LivenessProbe()
+        self._peers = peers
+        self._fleet_at_once = limits.fleet_at_once
+        self._heavy = asyncio.Semaphore(limits.heavy_at_once)
+        self._probe = probe or LivenessProbe()
         self._measure = measure
 
     async def ask(
@@ -117,7 +117,7 @@ class FanOut:
 
                 self._measure = measure_network
             return await self._measure(
-                there, self._calls, asked.iperf, limits, force=asked.force, nodes_at_once=asked.batch
+                there, self._peers, asked.iperf, limits, force=asked.force, nodes_at_once=asked.batch
             )
         except Exception as error:  # the other checks are answered all the same
             log.exception("check %s over %d nodes", NETWORK, len(there))
@@ -134,13 +134,13 @@ class FanOut:
         return peer.node == self._node
 
     async def checks_of(self, peer: PeerAgent) -> set[str]:
-        found = await self._calls.get_json(peer, "/checks", {}, self._patience.alive_s)
+        found = await self._peers.get_json(peer, "/checks", {}, self._probe.timeout_s)
         return {check.name for check in _read(found, _Checks, peer).checks}
 
     async def answer_of(self, peer: PeerAgent, query: Mapping[str, str], timeout_s: float) -> NodeAnswer:
         """What it answers to /status, held against who it is. Raises PeerCallFailed."""
         params = {**query, "host": peer.node, "format": "json"}
-        call = asyncio.ensure_future(self._calls.get_json(peer, "/status", params, timeout_s))
+        call = asyncio.ensure_future(self._peers.get_json(peer, "/status", params, timeout_s))
         try:
             await self._watch(peer, call)
             found = call.result()
@@ -161,15 +161,15 @@ class FanOut:
 
     async def _watch(self, peer: PeerAgent, call: "asyncio.Future[Any]") -> None:
         """Until ``call`` is done."""
-        patience = self._patience
-        wait_s, silent = patience.look_s, 0
+        probe = self._probe
+        wait_s, silent = probe.first_interval_s, 0
         while not (await asyncio.wait([call], timeout=wait_s))[0]:
-            if await self._calls.alive(peer, patience.alive_s):
-                wait_s, silent = min(2 * wait_s, patience.look_at_most_s), 0
+            if await self._peers.alive(peer, probe.timeout_s):
+                wait_s, silent = min(2 * wait_s, probe.longest_interval_s), 0
                 continue
             wait_s, silent = 0.0, silent + 1
-            if silent >= patience.looks and not call.done():
-                tried = f"{silent} times in a row, {patience.alive_s:g} s each"
+            if silent >= probe.failure_threshold and not call.done():
+                tried = f"{silent} times in a row, {probe.timeout_s:g} s each"
                 raise PeerCallFailed("NoAnswer", f"{peer_endpoint(peer)} takes connections and says nothing ({tried})")
 
 

@@ -13,20 +13,20 @@ from muster_agent.query.status_query import StatusQuery
 from muster_checks.base.vocabulary import shorten
 
 if TYPE_CHECKING:
-    from muster_agent.fleet.members import FleetMembers
+    from muster_agent.fleet.agent_fleet import AgentFleet
     from muster_agent.node_agent import Agent
 
 OTHERS = "(other nodes)"  # no node's name: the API allows no brackets there
 
 
-async def query_fleet(agent: "Agent", fleet: "FleetMembers", asked: StatusQuery) -> AsyncGenerator[NodeAnswer, None]:
+async def query_fleet(agent: "Agent", fleet: "AgentFleet", asked: StatusQuery) -> AsyncGenerator[NodeAnswer, None]:
     """What each node that ``asked`` is about says, as they answer. Close it (aclosing), and all calls are off.
 
     Raises BadChoice or FleetUnknown (members.py) before the first answer. While the API server does not say which nodes
     there are, this node answers for itself, and the others are UNKNOWN: those that were named each, else all in one.
     """
     try:
-        peers = await fleet.choose(asked.hosts or (), job=asked.job, nodelabel=asked.nodelabel)
+        peers = await fleet.members.select(asked.hosts or (), job=asked.job, nodelabel=asked.nodelabel)
     except FleetUnknown as error:
         if asked.job or asked.nodelabel:
             raise

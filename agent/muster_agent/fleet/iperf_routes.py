@@ -79,7 +79,7 @@ def routes(agent: "Agent") -> list[Route]:
         """For agents: interfaces of a plane, with their addresses."""
         try:
             asked = await _read(request, InterfacesRequest)
-            found = InterfaceList(tuple(await read_interfaces(agent.context.view, asked.plane)))
+            found = InterfaceList(tuple(await read_interfaces(agent.local.view, asked.plane)))
         except _Refused as refused:
             return refused.response()
         except NotHere as error:
@@ -156,7 +156,7 @@ class _Serving(Response):
 
     async def _start(self, running: AsyncExitStack, place: ListenAddress) -> IperfServer:
         """On the first port that is free. Raises CannotTell."""
-        node = self._agent.context.view
+        node = self._agent.local.view
         trouble = CannotTell(f"none of the ports {PORTS.start} to {PORTS.stop - 1} is free", "PortTaken")
         for port in PORTS:
             if listens(node, port):
@@ -201,7 +201,7 @@ async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, revers
         omit_seconds=asked.omit_seconds,
     )
     bind = f"{test.address}%{test.interface}"
-    view = agent.context.view
+    view = agent.local.view
     for attempt in range(TRIES):
         try:
             if view.commands.which("iperf3") is None:
@@ -220,8 +220,8 @@ async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, revers
 async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
     """``work`` while this node's turn is ours and the caller is there. Raises _Refused or _Gone, also in the middle;
     ``work`` has then ended."""
-    if agent.turns.testing:
-        raise _Refused(409, f"busy: the check {agent.turns.testing} runs here")
+    if agent.queue.testing:
+        raise _Refused(409, f"busy: the check {agent.queue.testing} runs here")
     begun = asyncio.Event()
     done: list[Done] = []
 
@@ -230,13 +230,13 @@ async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive:
         done.append(await work())
         return Result(check=NAME, verdict=Verdict.PASS)
 
-    running = asyncio.create_task(agent.turns.heavy(NAME, turn, force=force))
+    running = asyncio.create_task(agent.queue.heavy(NAME, turn, force=force))
     gone = asyncio.create_task(_gone(receive))
     beginning = asyncio.create_task(begun.wait())
     try:
         await asyncio.wait([running, gone, beginning], timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
         if not (begun.is_set() or running.done() or gone.done()):
-            raise _Refused(409, f"busy: no turn within {TURN_S:g} s ({agent.turns.testing or 'another heavy check'})")
+            raise _Refused(409, f"busy: no turn within {TURN_S:g} s ({agent.queue.testing or 'another heavy check'})")
         await asyncio.wait([running, gone], return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             raise _Gone

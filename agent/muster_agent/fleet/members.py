@@ -8,20 +8,17 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable
 from ipaddress import ip_address
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.tainter_access import TainterAccess
 from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Api
 from muster_kube.nodehealth import PATH as NODE_HEALTHS
-
-if TYPE_CHECKING:
-    from muster_agent.fleet.fanout import FanOut, LivenessProbe
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +41,13 @@ class FleetUnknown(Exception):
 
 class BadNodeSelection(ValueError):
     """Nodes are asked for that there are not, or a selector is none."""
+
+
+class AgentService(msgspec.Struct, frozen=True):
+    """The headless Service of the agents."""
+
+    namespace: str
+    name: str
 
 
 class _Named(Api, frozen=True):
@@ -107,64 +111,31 @@ class _Row(msgspec.Struct):
 class FleetMembers:
     """The fleet as the API server knows it. ``client`` must be open whenever this is asked.
 
-    node:       the own one, which is there whatever the API server says
-    namespace, service: of the agents' headless Service
-    tainter_url, tainter_token, tainter_ca: as in the settings; whom to ask about pods and labels, and the token that
-                 other agents are asked with
-    fleet_at_once, heavy_at_once: as in the settings
+    node:    the own one, which is there whatever the API server says
+    tainter: whom to ask about pods and labels; None: nobody
     """
 
     def __init__(
         self,
         client: KubeClient,
         node: str,
-        namespace: str,
-        service: str,
+        service: AgentService,
         *,
-        tainter_url: str | None = None,
-        tainter_token: Path | None = None,
-        tainter_ca: Path | None = None,
-        fleet_at_once: int = 64,
-        heavy_at_once: int = 16,
-        patience: "LivenessProbe | None" = None,
+        tainter: TainterAccess | None = None,
         kept_s: float = KEPT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._node = node
-        self._namespace = namespace
         self._service = service
-        self._tainter_url = tainter_url
-        self._tainter_token = tainter_token
-        self._tainter_ca = tainter_ca
-        self._fleet_at_once = fleet_at_once
-        self._heavy_at_once = heavy_at_once
-        self._patience = patience
-        self._fan: FanOut | None = None
+        self._tainter = tainter
         self._kept_s = kept_s
         self._clock = clock
         self._version = ""
         self._kept: tuple[float, dict[str, PeerAgent]] | None = None
         self._listing: asyncio.Task[dict[str, PeerAgent]] | None = None
 
-    @property
-    def fan(self) -> "FanOut":
-        """How its nodes are asked; made when somebody does."""
-        if self._fan is None:
-            from muster_agent.fleet.fanout import FanOut
-            from muster_agent.fleet.peer_client import HttpPeerClient
-
-            calls = HttpPeerClient(self._tainter_token)
-            self._fan = FanOut(
-                self._node,
-                calls,
-                fleet_at_once=self._fleet_at_once,
-                heavy_at_once=self._heavy_at_once,
-                patience=self._patience,
-            )
-        return self._fan
-
-    async def members(self) -> dict[str, PeerAgent]:
+    async def list_members(self) -> dict[str, PeerAgent]:
         """Every node that has a NodeHealth, by name; an empty address: no agent runs there. Raises FleetUnknown."""
         if self._kept is not None and self._clock() < self._kept[0]:
             return self._kept[1]
@@ -174,46 +145,39 @@ class FleetMembers:
         # shielded: a caller who hangs up must not take the list from the others
         return await asyncio.shield(self._listing)
 
-    async def choose(self, hosts: Collection[str] = (), *, job: str = "", nodelabel: str = "") -> list[PeerAgent]:
+    async def select(self, hosts: Collection[str] = (), *, job: str = "", nodelabel: str = "") -> list[PeerAgent]:
         """The nodes that are named and selected, in the order of their names; without either all of them.
 
         job: ``NAMESPACE:key=value``, the nodes on which such pods run; nodelabel: ``key=value[,…]``.
         Raises BadNodeSelection for names that no node has, FleetUnknown.
         """
-        members = await self.members()
+        members = await self.list_members()
         if unknown := sorted(set(hosts) - members.keys()):
-            raise BadNodeSelection(f"host: {_some(unknown)}: expected some of {_some(sorted(members))}")
+            raise BadNodeSelection(f"host: {_shortened(unknown)}: expected some of {_shortened(sorted(members))}")
         chosen = set(hosts) or set(members)
         if job or nodelabel:
-            chosen &= await self.resolve(job=job, nodelabel=nodelabel)
+            chosen &= await self.resolve_selectors(job=job, nodelabel=nodelabel)
         return [members[name] for name in sorted(chosen & members.keys())]
 
-    async def resolve(self, *, job: str = "", nodelabel: str = "") -> set[str]:
+    async def resolve_selectors(self, *, job: str = "", nodelabel: str = "") -> set[str]:
         """Names of the nodes that the tainter finds.
 
         Raises BadNodeSelection where the tainter rejects a selector, FleetUnknown.
         """
         given = {name: value for name, value in (("job", job), ("nodelabel", nodelabel)) if value}
         asked = " and ".join(given)
-        if self._tainter_url is None:
+        if self._tainter is None:
             raise FleetUnknown(f"{asked}: the tainter knows pods and labels, and the setting tainter_url names none")
-        from muster_kube.api.config import ClusterConfig
-        from muster_kube.api.credentials import FileToken, NoToken
-
-        token = self._tainter_token
-        credentials = FileToken(token) if token is not None and token.exists() else NoToken()
         try:
-            ca = self._tainter_ca.read_bytes() if self._tainter_ca is not None else None
-            config = ClusterConfig("tainter_url", self._tainter_url, ca=ca, credentials=credentials)
-            async with KubeClient(config, user_agent="muster-agent", max_connections=1) as tainter:
+            async with self._tainter.client(without_token=True) as tainter:
                 path = f"/api/nodes?{urlencode(given)}"
                 rows = await tainter.get(path, type=list[_Row], timeout_s=TAINTER_S)
         except ApiError as error:
             if error.status == 400:
                 raise BadNodeSelection(f"{asked}: {error.message}") from error
-            raise FleetUnknown(f"{asked}: tainter at {self._tainter_url}: {error}") from error
+            raise FleetUnknown(f"{asked}: tainter at {self._tainter.url}: {error}") from error
         except (ConfigError, OSError) as error:
-            raise FleetUnknown(f"{asked}: tainter at {self._tainter_url}: {error}") from error
+            raise FleetUnknown(f"{asked}: tainter at {self._tainter.url}: {error}") from error
         return {row.node for row in rows}
 
     async def _list(self) -> dict[str, PeerAgent]:
@@ -243,10 +207,10 @@ class FleetMembers:
         known = bool(self._version)
         if not known:
             self._version = await self._choose_version()
-        place = f"{DISCOVERY}/{self._version}/namespaces/{self._namespace}/endpointslices"
+        place = f"{DISCOVERY}/{self._version}/namespaces/{self._service.namespace}/endpointslices"
         try:
             return await self._all(
-                place, AgentEndpointSlice, {"labelSelector": f"kubernetes.io/service-name={self._service}"}
+                place, AgentEndpointSlice, {"labelSelector": f"kubernetes.io/service-name={self._service.name}"}
             )
         except NotFound:
             self._version = ""
@@ -259,9 +223,8 @@ class FleetMembers:
         for version in VERSIONS:
             if version in served:
                 return version
-        raise FleetUnknown(
-            f"the API server serves discovery.k8s.io in {_some(sorted(served))}: expected one of {', '.join(VERSIONS)}"
-        )
+        found = _shortened(sorted(served))
+        raise FleetUnknown(f"the API server serves discovery.k8s.io in {found}: expected one of {', '.join(VERSIONS)}")
 
     async def _all(self, path: str, kind: type[T], params: Params) -> list[T]:
         """All items from the server's cache (resourceVersion 0): a moment old, and free of charge for etcd."""
@@ -324,6 +287,6 @@ def _address(found: Iterable[str]) -> str:
     return ""
 
 
-def _some(names: list[str]) -> str:
+def _shortened(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (", ".join(names[:SHOWN]) or "none") + more

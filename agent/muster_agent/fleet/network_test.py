@@ -20,9 +20,10 @@ from muster_agent.fleet import PeerAgent
 from muster_agent.fleet.interfaces import NodeInterface
 from muster_agent.fleet.iperf_wire import InterfaceList, InterfacesRequest
 from muster_agent.fleet.pair_test import (
+    MEETINGS_AT_ONCE,
+    MeetingSettings,
     NodeUnavailable,
-    TestSettings,
-    choose_test_settings,
+    choose_meeting_settings,
     node_unavailable,
     run_meeting,
 )
@@ -46,8 +47,6 @@ from muster_checks.iperf.pair import Pair
 
 log = logging.getLogger(__name__)
 
-# each takes two of the connections that all calls of an agent share (calls.AT_ONCE), and other calls want theirs
-MEETINGS_AT_ONCE = 64
 ASKED_AT_ONCE = 64
 INTERFACES_S = 20.0
 
@@ -80,12 +79,10 @@ async def measure_network(
             "", "Busy", "another measurement of the network goes out from this agent; ask again later"
         )
         return {peer.node: _missing(away) for peer in peers}
-    manner = choose_test_settings(
-        options.plane, options.servers_per_node, options.clients_per_iface, limits, force=force
-    )
     at_once = max(1, min(MEETINGS_AT_ONCE, (nodes_at_once or 2 * MEETINGS_AT_ONCE) // 2))
-    measuring = _Measurement(peers, call, manner, limits, at_once, rng or random.Random(), sleep)  # noqa: S311 - no secret
-    most_s = longest_duration_s(len(peers), manner, at_once)
+    settings = choose_meeting_settings(options, limits, force=force, at_once=at_once)
+    measuring = _Measurement(peers, call, settings, limits, rng or random.Random(), sleep)  # noqa: S311 - no secret
+    most_s = longest_duration_s(len(peers), settings)
     log.info("check iperf over %d nodes: %.0f s at the most", len(peers), most_s)
     _measuring.add(call)
     try:
@@ -99,10 +96,10 @@ async def measure_network(
     }
 
 
-def longest_duration_s(nodes: int, manner: TestSettings, at_once: int = MEETINGS_AT_ONCE) -> float:
+def longest_duration_s(nodes: int, settings: MeetingSettings) -> float:
     """How long a measurement of ``nodes`` nodes takes at the most; what does not answer costs the most."""
     asked_s = math.ceil(nodes / ASKED_AT_ONCE) * INTERFACES_S
-    return asked_s + rounds_at_most(nodes) * math.ceil(nodes / 2 / at_once) * manner.meeting_s
+    return asked_s + rounds_at_most(nodes) * math.ceil(nodes / 2 / settings.meetings_at_once) * settings.meeting_s
 
 
 class _Measurement:
@@ -110,18 +107,17 @@ class _Measurement:
         self,
         peers: Sequence[PeerAgent],
         call: PeerClient,
-        manner: TestSettings,
+        settings: MeetingSettings,
         limits: IperfParameters,
-        at_once: int,
         rng: random.Random,
         sleep: Sleep,
     ) -> None:
         self.pairs: list[Pair] = []
         self._peers = {peer.node: peer for peer in peers}
         self._call = call
-        self._manner = manner
+        self._settings = settings
         self._limits = limits
-        self._free = asyncio.Semaphore(at_once)
+        self._free = asyncio.Semaphore(settings.meetings_at_once)
         self._rng = rng
         self._sleep = sleep
         self._interfaces: dict[str, tuple[NodeInterface, ...]] = {}
@@ -140,7 +136,7 @@ class _Measurement:
         return {node: self._result(node, pages) for node in self._peers}
 
     async def _ask_interfaces(self, peer: PeerAgent, free: asyncio.Semaphore) -> None:
-        asked = InterfacesRequest(self._manner.plane)
+        asked = InterfacesRequest(self._settings.plane)
         try:
             async with free:
                 answer = await self._call.post_json(peer, "/iperf/interfaces", asked, INTERFACES_S)
@@ -166,7 +162,7 @@ class _Measurement:
                     self._peers,
                     self._interfaces,
                     self._call,
-                    self._manner,
+                    self._settings,
                     rng=self._rng,
                     sleep=self._sleep,
                 )

@@ -24,11 +24,14 @@ from muster_agent.fleet.iperf_wire import (
 )
 from muster_agent.fleet.peer_client import PeerCallFailed, PeerClient
 from muster_agent.fleet.round_plan import Meeting
+from muster_agent.query.status_query import IperfOptions
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.judge import pairs_of
 from muster_checks.iperf.pair import Pair, Side
 from muster_checks.iperf.probe import BEYOND_S, CONNECT_S
 
+# each takes two of the connections that all calls of an agent share (peer_client.AT_ONCE), and others want theirs
+MEETINGS_AT_ONCE = 64
 START_S = 30.0  # until servers listen: an idle node is looked at first, and each server takes a moment
 CALL_S = 20.0  # beyond what the tests take: the look whether the node is idle, the way there and back
 TRIES = 3  # with a node that somebody else just measures
@@ -46,9 +49,9 @@ class NodeUnavailable(Exception):
         self.message = message
 
 
-class TestSettings(msgspec.Struct, frozen=True):
+class MeetingSettings(msgspec.Struct, frozen=True):
     """How all meetings of one measurement go. servers: ``serverspernode``, None: not given; clients: streams towards
-    one server; force: beside somebody's work, too."""
+    one server; force: beside somebody's work, too; meetings_at_once: of all nodes together."""
 
     plane: str
     servers: int | None
@@ -57,6 +60,7 @@ class TestSettings(msgspec.Struct, frozen=True):
     omit_seconds: int
     link_gbit_per_s: float | None = None
     force: bool = False
+    meetings_at_once: int = MEETINGS_AT_ONCE
 
     @property
     def tests_s(self) -> float:
@@ -69,19 +73,20 @@ class TestSettings(msgspec.Struct, frozen=True):
         return TRIES * (START_S + PAUSE_S) + self.tests_s + CALL_S
 
 
-def choose_test_settings(
-    plane: str, servers: int | None, clients: int | None, limits: IperfParameters, *, force: bool
-) -> TestSettings:
+def choose_meeting_settings(
+    options: IperfOptions, limits: IperfParameters, *, force: bool = False, at_once: int = MEETINGS_AT_ONCE
+) -> MeetingSettings:
     """On the management plane there is one server a node and one client, whatever is asked for."""
-    mgmt = plane == "mgmt"
-    return TestSettings(
-        plane=plane,
-        servers=None if mgmt else servers,
-        clients=1 if mgmt else clients or limits.clients,
+    mgmt = options.plane == "mgmt"
+    return MeetingSettings(
+        plane=options.plane,
+        servers=None if mgmt else options.servers_per_node,
+        clients=1 if mgmt else options.clients_per_iface or limits.clients,
         seconds=limits.seconds,
         omit_seconds=limits.omit_seconds,
         link_gbit_per_s=limits.link_gbit_per_s,
         force=force,
+        meetings_at_once=at_once,
     )
 
 
@@ -90,21 +95,21 @@ async def run_meeting(
     peers: Mapping[str, PeerAgent],
     interfaces: Mapping[str, tuple[NodeInterface, ...]],
     call: PeerClient,
-    manner: TestSettings,
+    settings: MeetingSettings,
     *,
     rng: random.Random,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> list[Pair]:
     """The pairs of all interfaces, both ways. Raises NodeUnavailable."""
-    between = pair_interfaces(interfaces[meeting.client], interfaces[meeting.server], manner.plane)
+    between = pair_interfaces(interfaces[meeting.client], interfaces[meeting.server], settings.plane)
     if not between:
         return _both_ways(meeting, "no network and no interface's name in common")
-    each = servers_per_interface(manner.servers, len(interfaces[meeting.server]))
+    each = servers_per_interface(settings.servers, len(interfaces[meeting.server]))
     wanted = [lane for lane in between for _ in range(each)][: len(PORTS)]
     for attempt in range(TRIES):
         try:
-            async with asyncio.timeout(START_S + manner.tests_s + CALL_S):
-                return _pairs(meeting, wanted, await _measure(meeting, peers, wanted, call, manner), manner)
+            async with asyncio.timeout(START_S + settings.tests_s + CALL_S):
+                return _pairs(meeting, wanted, await _measure(meeting, peers, wanted, call, settings), settings)
         except TimeoutError:
             raise NodeUnavailable(
                 meeting.server, "NoAnswer", "its servers were asked for, and no word came of them"
@@ -122,13 +127,13 @@ async def _measure(
     peers: Mapping[str, PeerAgent],
     wanted: list[InterfacePair],
     call: PeerClient,
-    manner: TestSettings,
+    settings: MeetingSettings,
 ) -> tuple[IperfOutcome, ...]:
     client, server = peers[meeting.client], peers[meeting.server]
     asked = ServersRequest(
         servers=tuple(ListenAddress(lane.server.name, lane.server_address) for lane in wanted),
-        seconds=manner.tests_s + CALL_S,
-        force=manner.force,
+        seconds=settings.tests_s + CALL_S,
+        force=settings.force,
     )
     try:
         async with call.stream(server, "/iperf/servers", asked) as lines:
@@ -142,7 +147,7 @@ async def _measure(
                 IperfTest(lane.client.name, lane.client_address, lane.server_address, listening.port)
                 for lane, listening in zip(wanted, started.servers, strict=True)
             )
-            return await _run_client(client, tests, call, manner)
+            return await _run_client(client, tests, call, settings)
     except PeerCallFailed as error:
         raise node_unavailable(server, error) from error
     except msgspec.MsgspecError as error:
@@ -152,11 +157,11 @@ async def _measure(
 
 
 async def _run_client(
-    client: PeerAgent, tests: tuple[IperfTest, ...], call: PeerClient, manner: TestSettings
+    client: PeerAgent, tests: tuple[IperfTest, ...], call: PeerClient, settings: MeetingSettings
 ) -> tuple[IperfOutcome, ...]:
-    asked = ClientRequest(tests, manner.clients, manner.seconds, manner.omit_seconds, manner.force)
+    asked = ClientRequest(tests, settings.clients, settings.seconds, settings.omit_seconds, settings.force)
     try:
-        answer = await call.post_json(client, "/iperf/client", asked, manner.tests_s + CALL_S / 2)
+        answer = await call.post_json(client, "/iperf/client", asked, settings.tests_s + CALL_S / 2)
         found = msgspec.convert(answer, IperfOutcomes).outcomes
     except PeerCallFailed as error:
         raise node_unavailable(client, error) from error
@@ -185,14 +190,14 @@ def node_unavailable(peer: PeerAgent, error: PeerCallFailed) -> NodeUnavailable:
 
 
 def _pairs(
-    meeting: Meeting, wanted: list[InterfacePair], outcomes: tuple[IperfOutcome, ...], manner: TestSettings
+    meeting: Meeting, wanted: list[InterfacePair], outcomes: tuple[IperfOutcome, ...], settings: MeetingSettings
 ) -> list[Pair]:
     """One pair for each two interfaces and way: its servers share a link, so what they carry adds up."""
     parts: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
     for outcome in outcomes:
         lane = wanted[outcome.test]
-        client = Side(meeting.client, lane.client.nic, manner.link_gbit_per_s or lane.client.gbit_per_s)
-        server = Side(meeting.server, lane.server.nic, manner.link_gbit_per_s or lane.server.gbit_per_s)
+        client = Side(meeting.client, lane.client.nic, settings.link_gbit_per_s or lane.client.gbit_per_s)
+        server = Side(meeting.server, lane.server.nic, settings.link_gbit_per_s or lane.server.gbit_per_s)
         ends = (server, client) if outcome.reverse else (client, server)
         if outcome.report is None or len(outcome.report.flows) != 1:
             pair = Pair(*ends, trouble=outcome.trouble or "iperf3 reported nothing")

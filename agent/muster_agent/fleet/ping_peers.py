@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from muster_agent.fleet.members import DISCOVERY, HOSTNAME, VERSIONS, AgentEndpointSlice
+from muster_agent.fleet.members import DISCOVERY, HOSTNAME, VERSIONS, AgentEndpointSlice, AgentService
 from muster_checks.base.execution import CannotTell
 from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ConfigError, NotFound
@@ -31,7 +31,7 @@ SILENCE_S = 10.0
 CONNECTED_S = 10.0  # from the agent's start until it speaks to its cluster
 
 
-class _Kept(msgspec.Struct):
+class _CachedSlice(msgspec.Struct):
     """A slice as it was last read. wait_s: until it is worth another look."""
 
     peers: dict[str, str]
@@ -40,25 +40,23 @@ class _Kept(msgspec.Struct):
 
 
 class PingPeers:
-    """``node``: the own one, never its own peer; namespace, service: of the agents' headless Service;
+    """``node``: the own one, never its own peer;
     connected_s: how long the first run waits for :meth:`connect`."""
 
     def __init__(
         self,
         node: str,
-        namespace: str,
-        service: str,
+        service: AgentService,
         *,
         connected_s: float = CONNECTED_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
-        self._namespace = namespace
         self._service = service
         self._connected_s = connected_s
         self._clock = clock
         self._client: asyncio.Future[KubeClient] | None = None
-        self._slices: dict[str, _Kept] = {}
+        self._slices: dict[str, _CachedSlice] = {}
         self._version = VERSIONS[0]
         self._listed_at: float | None = None
         self._list_again_s = AGAIN_S
@@ -115,7 +113,7 @@ class PingPeers:
     async def _list(self) -> None:
         async with asyncio.timeout(self._connected_s):
             await asyncio.shield(self._connection())
-        found = await self._read({"labelSelector": f"kubernetes.io/service-name={self._service}"})
+        found = await self._read({"labelSelector": f"kubernetes.io/service-name={self._service.name}"})
         now = self._clock()
         self._list_again_s = AGAIN_S if self._listed_at is None else 2 * self._list_again_s
         self._listed_at = now
@@ -124,7 +122,7 @@ class PingPeers:
             if name in before and before[name].peers == peers:
                 self._slices[name] = before[name]
             elif peers:
-                self._slices[name] = _Kept(peers, now)
+                self._slices[name] = _CachedSlice(peers, now)
 
     async def _read(self, params: Mapping[str, str]) -> dict[str, dict[str, str]]:
         """Peers by slice: of all that ``params`` choose, SLICES drawn for this node. Raises ApiError, ConfigError."""
@@ -138,7 +136,7 @@ class PingPeers:
 
     async def _read_version(self, params: Mapping[str, str]) -> dict[str, dict[str, str]]:
         client = await asyncio.shield(self._connection())
-        path = f"{DISCOVERY}/{self._version}/namespaces/{self._namespace}/endpointslices"
+        path = f"{DISCOVERY}/{self._version}/namespaces/{self._service.namespace}/endpointslices"
         drawn: dict[str, dict[str, str]] = {}
 
         def keep(each: AgentEndpointSlice) -> AgentEndpointSlice:

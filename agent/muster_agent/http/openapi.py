@@ -41,7 +41,7 @@ def openapi_document(agent: Agent, nodes: Collection[str] | None = None) -> dict
     lines = {"schema": {"type": "string", "description": f"lines: {line['$ref']} the last, NodeAnswer the others"}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"muster agent of node {agent.node}", "version": agent.version},
+        "info": {"title": f"muster agent of node {agent.node}", "version": agent.identity.version},
         "paths": {
             "/status": _get(
                 "Run checks on one node, some or all, and tell what they find",
@@ -85,7 +85,7 @@ def html_page(agent: Agent, nodes: Collection[str] | None = None) -> str:
     parts = [f"<!doctype html><meta charset=utf-8><title>{escape(described['info']['title'])}</title>"]
     parts.append("<style>body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}")
     parts.append("td{vertical-align:top;padding:.2em 1em .2em 0}</style>")
-    parts.append(f"<h1>{escape(described['info']['title'])}</h1><p>version {escape(agent.version)}, ")
+    parts.append(f"<h1>{escape(described['info']['title'])}</h1><p>version {escape(agent.identity.version)}, ")
     parts.append('as <a href="openapi.json">OpenAPI</a></p>')
     for path, methods in described["paths"].items():
         parts.append(f'<h2><a href="{escape(path[1:])}">{escape(path)}</a></h2><p>{escape(methods["get"]["summary"])}')

@@ -74,9 +74,9 @@ def make_report(agent: Agent) -> AgentReport:
     return AgentReport(
         node=agent.node,
         verdict=worst([running.view().verdict for running in agent.checks.values() if running.known], Verdict.UNKNOWN),
-        boot_id=agent.context.boot_id,
-        version=agent.version,
-        pod_uid=agent.pod_uid,
+        boot_id=agent.local.boot_id,
+        version=agent.identity.version,
+        pod_uid=agent.identity.pod_uid,
         not_ready=agent.unready(),
         idle_since="" if since is None else rfc3339(since),
         busy=agent.occupancy.busy,

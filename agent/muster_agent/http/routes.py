@@ -22,7 +22,7 @@ from muster_agent.query.schema import PLACE as SCHEMA_PLACE
 from muster_agent.query.status_query import BadQuery, StatusQuery, read_fields, read_query
 
 if TYPE_CHECKING:
-    from muster_agent.fleet.members import FleetMembers
+    from muster_agent.fleet.agent_fleet import AgentFleet
     from muster_agent.http.access import AccessControl
 
 WRONG_NODE = "host: {}: this is the agent of {}, and one agent asks another for its own node only\n"
@@ -31,22 +31,22 @@ WRONG_NODE = "host: {}: this is the agent of {}, and one agent asks another for 
 class QueryFleet(Protocol):
     """How a fleet is asked: fleet.fleet_query.ask_fleet."""
 
-    def __call__(self, agent: Agent, fleet: "FleetMembers", asked: StatusQuery) -> AsyncGenerator[NodeAnswer, None]: ...
+    def __call__(self, agent: Agent, fleet: "AgentFleet", asked: StatusQuery) -> AsyncGenerator[NodeAnswer, None]: ...
 
 
 def make_app(
     agent: Agent,
     metrics: AgentMetrics,
-    fleet: "FleetMembers | None" = None,
+    fleet: "AgentFleet | None" = None,
     access: "AccessControl | None" = None,
     *,
-    asking: QueryFleet | None = None,
+    fleet_query: QueryFleet | None = None,
 ) -> Starlette:
     """The routes of one node's agent.
 
     fleet:     the other nodes; None: there are none to ask
     access:    who may do what; None: everything over loopback, and from elsewhere what disturbs nobody
-    asking:    instead of fleet.fleet_query.ask_fleet
+    fleet_query: instead of fleet.fleet_query.query_fleet
     """
 
     async def status(request: Request) -> Response:
@@ -71,8 +71,8 @@ def make_app(
                 return PlainTextResponse(f"{error}\n", 400)
             nodes = _here(agent, asked, _served_at(request))
         else:
-            nodes = _over(agent, fleet, asked, asking)
-        return AnswerStream(render_answer(nodes, asked, agent.context.clock), MEDIA_TYPES[asked.fmt], _refusal)
+            nodes = _over(agent, fleet, asked, fleet_query)
+        return AnswerStream(render_answer(nodes, asked, agent.local.clock.monotonic), MEDIA_TYPES[asked.fmt], _refusal)
 
     async def report(_request: Request) -> Response:
         from muster_agent.http.report import make_report
@@ -156,11 +156,11 @@ async def _here(agent: Agent, asked: StatusQuery, endpoint: str) -> AsyncGenerat
 
 
 async def _over(
-    agent: Agent, fleet: "FleetMembers", asked: StatusQuery, asking: QueryFleet | None
+    agent: Agent, fleet: "AgentFleet", asked: StatusQuery, fleet_query: QueryFleet | None
 ) -> AsyncGenerator[NodeAnswer, None]:
     from muster_agent.fleet.fleet_query import query_fleet
 
-    async with aclosing((asking or query_fleet)(agent, fleet, asked)) as nodes:
+    async with aclosing((fleet_query or query_fleet)(agent, fleet, asked)) as nodes:
         async for node in nodes:
             yield node
 
@@ -204,14 +204,14 @@ def _refusal(error: Exception) -> Response | None:
     return None
 
 
-async def _nodes(agent: Agent, fleet: "FleetMembers | None") -> Collection[str] | None:
+async def _nodes(agent: Agent, fleet: "AgentFleet | None") -> Collection[str] | None:
     """Those that may be named; None: nobody knows now."""
     if fleet is None:
         return [agent.node]
     from muster_agent.fleet.members import FleetUnknown
 
     try:
-        return (await fleet.members()).keys()
+        return (await fleet.members.list_members()).keys()
     except FleetUnknown:
         return None
 

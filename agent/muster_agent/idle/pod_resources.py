@@ -74,7 +74,7 @@ class PodResources:
         self.path = path
         self.lost = False
         """The connection is gone, and this process may not open another, though it could at its start."""
-        self._answer_s = answer_s
+        self.answer_s = answer_s
         self._sleep = sleep
         self._method = 0
         self._reader = PodResourcesReader()
@@ -119,10 +119,10 @@ class PodResources:
         try:
             if not self._connect_if_needed():
                 return None
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self.answer_s):
                 return self._reader.holders(await self._message(kept))
         except TimeoutError:
-            return HoldersUnknown(f"{self.path}: the kubelet gave no answer within {self._answer_s:g} s")
+            return HoldersUnknown(f"{self.path}: the kubelet gave no answer within {self.answer_s:g} s")
         except MalformedMessage as error:
             return HoldersUnknown(f"{self.path}: the kubelet's answer cannot be read: {error}")
         except HoldersUnknown as untold:

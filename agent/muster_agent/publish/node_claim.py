@@ -31,7 +31,7 @@ class NodeClaim:
     """The claim of the agent ``pod_uid`` on its node."""
 
     def __init__(self, pod_uid: str, *, grace_s: float = GRACE_S) -> None:
-        self._pod_uid = pod_uid
+        self.pod_uid = pod_uid
         self._grace_s = grace_s
         self._held = False
         self._claimed_at: float | None = None
@@ -45,7 +45,7 @@ class NodeClaim:
     def held(self) -> bool:
         return self._held
 
-    def wrote(self, observed_at: str) -> None:
+    def record_write(self, observed_at: str) -> None:
         """A whole status was written under our name."""
         self._held = True
         self._written_at = observed_at
@@ -53,7 +53,7 @@ class NodeClaim:
         self._wait_s = self._grace_s
         self.holder = ""
 
-    def claimed(self, now: float) -> None:
+    def record_claim(self, now: float) -> None:
         """The claim was written."""
         self._claimed_at = now
         self._wait_until = None
@@ -62,7 +62,7 @@ class NodeClaim:
         """``named``: the podUID in the object; ``observed_at``: its observedAt; ``now``: monotonic seconds."""
         if named == "":
             return self._hold()
-        if named == self._pod_uid:
+        if named == self.pod_uid:
             return self._named(now)
         if self._held:
             if observed_at == self._written_at:
@@ -83,8 +83,8 @@ class NodeClaim:
         if self._held or (self._claimed_at is None and self._wait_until is None):
             return self._hold()  # ours already: the container was restarted within its pod
         if self._claimed_at is None:
-            self.claimed(now)  # somebody else wrote our name
-        assert self._claimed_at is not None  # noqa: S101 - set by claimed()
+            self.record_claim(now)  # somebody else wrote our name
+        assert self._claimed_at is not None  # noqa: S101 - set by record_claim()
         ends = self._claimed_at + self._grace_s
         return self._hold() if now >= ends else ClaimDecision(ClaimAction.WAIT, ends)
 

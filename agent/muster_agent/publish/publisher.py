@@ -8,11 +8,11 @@ carries the resourceVersion it was decided on.
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
+from muster_agent.clock import SYSTEM_CLOCK, AgentClock
 from muster_agent.findings.health_status import change_signature, claim_patch, same_but_for_time, status_patch
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.publish.node_claim import GRACE_S, ClaimAction, NodeClaim
@@ -30,40 +30,54 @@ PEACE_S = 600.0  # after so long without an edit by others, the next one is heal
 RELEASE_TIMEOUT_S = 4.0  # app.STOP_S is a little longer
 
 
-class Publisher:
-    """Writes ``desired()`` to the NodeHealth ``node``.
+class StatusSource(Protocol):
+    """Who knows what the NodeHealth is to hold, and wants to know what it holds: the Agent."""
 
-    desired:      the whole status without observedAt; None while there is nothing to say yet
-    on_health:    called with the object whenever it has changed, own writes included; must not raise
-    """
+    def desired(self) -> NodeHealthStatus | None:
+        """The whole status without observedAt; None while there is nothing to say yet."""
+
+    def apply_health(self, health: NodeHealth) -> None:
+        """Called with the object whenever it has changed, own writes included; must not raise."""
+
+
+class OwnNodeHealth:
+    """The NodeHealth of this node at the API server. Both calls raise ApiError or ConfigError."""
+
+    def __init__(self, client: KubeClient, node: str) -> None:
+        self.node = node
+        self._client = client
+        self._path = f"{PATH}/{node}"
+
+    async def get(self) -> NodeHealth:
+        return await self._client.get(self._path, type=NodeHealth)
+
+    async def patch_status(self, body: dict[str, Any], *, timeout_s: float | None = None) -> NodeHealth:
+        """The object as it is after the write."""
+        return await self._client.patch(f"{self._path}/status", body, type=NodeHealth, timeout_s=timeout_s)
+
+
+class Publisher:
+    """Writes what ``source`` desires to ``own``, as long as ``claim`` holds the node."""
 
     def __init__(
         self,
-        client: KubeClient,
-        node: str,
-        pod_uid: str,
-        desired: Callable[[], NodeHealthStatus | None],
+        own: OwnNodeHealth,
+        claim: NodeClaim,
+        source: StatusSource,
         metrics: AgentMetrics,
         *,
-        on_health: Callable[[NodeHealth], None] = lambda _: None,
-        claim_grace_s: float = GRACE_S,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: AgentClock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
     ) -> None:
-        self._client = client
-        self._node = node
-        self._path = f"{PATH}/{node}"
-        self._desired = desired
+        self.claim = claim
+        self._own = own
+        self._node = own.node
+        self._source = source
         self._metrics = metrics
-        self._on_health = on_health
         self._clock = clock
-        self._wall = wall
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self.claim = NodeClaim(pod_uid, grace_s=claim_grace_s)
-        self._pod_uid = pod_uid
         self._wake = asyncio.Event()
-        self._seen: NodeHealth | None = None
+        self._observed: NodeHealth | None = None
         self._baseline: NodeHealthStatus | None = None  # what the object held after our last write
         self._sent: NodeHealthStatus | None = None  # what we wrote then; the same, unless the server's schema cut it
         self._attempted: NodeHealthStatus | None = None  # sent, but the answer was lost
@@ -91,14 +105,14 @@ class Publisher:
         return self._error
 
     @property
-    def seen(self) -> NodeHealth | None:
+    def observed(self) -> NodeHealth | None:
         """The object as last seen; None: there is none."""
-        return self._seen
+        return self._observed
 
     def notify(self) -> None:
         """There may be something new to say. Cheap; may be called for every line."""
         if self._noticed_at is None:
-            self._noticed_at = self._clock()
+            self._noticed_at = self._clock.monotonic()
         self._wake.set()
 
     def look(self) -> None:
@@ -110,7 +124,7 @@ class Publisher:
         if key != self._node:
             return
         if new is None:
-            self._seen = None
+            self._observed = None
             self._forget()
         else:
             self._take(new)
@@ -120,7 +134,7 @@ class Publisher:
         """The reflector's ``on_undecodable``: the object was edited into something unreadable; it is written anew."""
         log.warning("NodeHealth %s cannot be read, so it is written anew: %s", self._node, error)
         # no version: whatever it is, it is replaced
-        self._seen = NodeHealth(metadata=Metadata(name=self._node), status=NodeHealthStatus(message="unreadable"))
+        self._observed = NodeHealth(metadata=Metadata(name=self._node), status=NodeHealthStatus(message="unreadable"))
         self._wake.set()
 
     async def run(self) -> None:
@@ -138,14 +152,14 @@ class Publisher:
     async def step(self) -> float | None:
         """Look, and write once at most. Returns seconds until to look again unless woken; None: when woken only."""
         self._wake.clear()
-        now = self._clock()
-        desired = self._desired()
-        health = self._seen
+        now = self._clock.monotonic()
+        desired = self._source.desired()
+        health = self._observed
         self._note_unpublished(desired, now)
         if health is None or health.metadata.deletion_timestamp:
             return None
         move = self.claim.decide(health.status.agent.pod_uid, health.status.observed_at, now)
-        self._tell_refusal(health)
+        self._log_refusal(health)
         if move.do is ClaimAction.WAIT:
             return move.at - now
         if move.do is ClaimAction.CLAIM:
@@ -159,17 +173,17 @@ class Publisher:
 
     async def release(self) -> None:
         """Give the node back, so that a successor need not wait. Tries once; what is unsaid is said with it."""
-        health = self._seen
-        if health is None or not self.claim.held or health.status.agent.pod_uid != self._pod_uid:
+        health = self._observed
+        if health is None or not self.claim.held or health.status.agent.pod_uid != self.claim.pod_uid:
             return
-        desired = self._desired()
+        desired = self._source.desired()
         version = health.status.agent.version
         body = claim_patch("", version)
         if desired is not None and change_signature(desired) != change_signature(health.status):
             agent = msgspec.structs.replace(desired.agent, pod_uid="")
-            body = status_patch(msgspec.structs.replace(desired, agent=agent, observed_at=rfc3339(self._wall())))
+            body = status_patch(msgspec.structs.replace(desired, agent=agent, observed_at=rfc3339(self._clock.wall())))
         try:
-            await self._client.patch(f"{self._path}/status", body, type=NodeHealth, timeout_s=RELEASE_TIMEOUT_S)
+            await self._own.patch_status(body, timeout_s=RELEASE_TIMEOUT_S)
         except (ApiError, ConfigError) as error:
             log.warning("the node could not be given back; a successor waits %s s: %s", GRACE_S, error)
 
@@ -213,24 +227,24 @@ class Publisher:
         self._pace.spend(now)
         version = health.metadata.resource_version
         if desired is None:
-            own = self._desired()
-            body = claim_patch(self._pod_uid, own.agent.version if own else "", resource_version=version)
+            own = self._source.desired()
+            body = claim_patch(self.claim.pod_uid, own.agent.version if own else "", resource_version=version)
         else:
             if self._heal_due is not None:
                 self._heals, self._last_heal, self._heal_due = self._heals + 1, now, None
-            self._attempted = msgspec.structs.replace(desired, observed_at=rfc3339(self._wall()))
+            self._attempted = msgspec.structs.replace(desired, observed_at=rfc3339(self._clock.wall()))
             body = status_patch(self._attempted, resource_version=version)
         noticed, self._noticed_at = self._noticed_at, None
         try:
-            written = await self._client.patch(f"{self._path}/status", body, type=NodeHealth)
+            written = await self._own.patch_status(body)
         except (ApiError, ConfigError) as error:
             self._noticed_at = noticed if noticed is not None else self._noticed_at
             return await self._failed(error)
         self._failures, self._error = 0, ""
         if desired is None:
-            self.claim.claimed(self._clock())
+            self.claim.record_claim(self._clock.monotonic())
         else:
-            self._last_write = self._clock()
+            self._last_write = self._clock.monotonic()
             if self._attempted is not None:
                 self._settle(written.status, self._attempted)
             self._metrics.published(self._last_write - noticed if noticed is not None else None)
@@ -241,13 +255,13 @@ class Publisher:
         self._metrics.publish_failed(type(error).__name__)
         failures, self._failures = self._failures, self._failures + 1
         if isinstance(error, NotFound):
-            self._seen = None  # deleted: the watch tells when it is back
+            self._observed = None  # deleted: the watch tells when it is back
             self._forget()
             return None
         if isinstance(error, Conflict):
             # somebody wrote in between, and we know it before our watch does: decide again on what is there now
             try:
-                self._take(await self._client.get(self._path, type=NodeHealth), newest=True)
+                self._take(await self._own.get(), newest=True)
             except (ApiError, ConfigError) as again:
                 error = again
             else:
@@ -263,19 +277,19 @@ class Publisher:
         if not same_but_for_time(server, sent) and change_signature(server) != change_signature(sent):
             log.error("NodeHealth %s: the server keeps less than was sent: is its CRD an older one?", self._node)
         self._baseline, self._sent, self._attempted, self._heal_due = server, sent, None, None
-        self.claim.wrote(server.observed_at)
+        self.claim.record_write(server.observed_at)
         self._unpublished_since = None
 
     def _take(self, health: NodeHealth, *, newest: bool = False) -> None:
-        known = self._seen
+        known = self._observed
         if known is not None and known.metadata.uid == health.metadata.uid and not newest:
             old, new = known.metadata.resource_version, health.metadata.resource_version
             if old.isdigit() and new.isdigit() and int(new) <= int(old):
                 return
         if known is not None and known.metadata.uid not in ("", health.metadata.uid):
             self._forget()  # deleted and made again
-        self._seen = health
-        self._on_health(health)
+        self._observed = health
+        self._source.apply_health(health)
         self._wake.set()
 
     def _forget(self) -> None:
@@ -284,7 +298,7 @@ class Publisher:
     def _note_unpublished(self, desired: NodeHealthStatus | None, now: float) -> None:
         if desired is None:
             return
-        held = self._seen.status if self._seen is not None else None
+        held = self._observed.status if self._observed is not None else None
         if held is not None and held == self._baseline:
             held = self._sent
         if held is not None and change_signature(desired) == change_signature(held):
@@ -292,7 +306,7 @@ class Publisher:
         elif self._unpublished_since is None:
             self._unpublished_since = self._noticed_at if self._noticed_at is not None else now
 
-    def _tell_refusal(self, health: NodeHealth) -> None:
+    def _log_refusal(self, health: NodeHealth) -> None:
         if self.claim.holder != self._refused_by:
             self._refused_by = self.claim.holder
             self._metrics.refused(bool(self._refused_by))

@@ -15,10 +15,10 @@ async def answer_locally(agent: Agent, asked: StatusQuery, endpoint: str) -> Nod
     answers: dict[str, CheckOutcome] = {}
     light = [(running, given) for running, given in asked.checks if running.check.cost is Cost.LIGHT]
     async with asyncio.TaskGroup() as group:
-        tasks = {running.name: group.create_task(agent.ask(running, given)) for running, given in light}
+        tasks = {running.name: group.create_task(agent.run_check(running, given)) for running, given in light}
     answers |= {name: task.result() for name, task in tasks.items()}
     for running, given in asked.checks:
         if running.check.cost is Cost.HEAVY:
-            ask = agent.ask(running, given, force=asked.force) if asked.named else None
-            answers[running.name] = await ask if ask is not None else agent.last(running)
+            ask = agent.run_check(running, given, force=asked.force) if asked.named else None
+            answers[running.name] = await ask if ask is not None else agent.last_outcome(running)
     return node_answer(agent.node, endpoint, [answers[name] for name in asked.check_names])

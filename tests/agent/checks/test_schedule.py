@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from muster_agent.checks.node_check import Context, NodeCheck
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.schedule import PhasedTrigger, Schedule, phase_s
 from muster_agent.checks.snapshot_check import SnapshotCheck
+from muster_agent.clock import AgentClock
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
 
@@ -31,7 +33,7 @@ def check(name: str, *, cost: Cost = Cost.LIGHT, shares: str = "") -> SnapshotCh
         probe=_nothing,  # type: ignore[arg-type]
         shares=shares,
     )
-    return SnapshotCheck(declared, Parameters(), Context(node="node-1", view=NodeView(), boot_id="b"), None)
+    return SnapshotCheck(declared, Parameters(), LocalNode(name="node-1", view=NodeView(), boot_id="b"), None)
 
 
 def ran(running: SnapshotCheck, at: float) -> SnapshotCheck:
@@ -52,7 +54,7 @@ class Turns:
         self.most: Counter[str] = Counter()
         self.changed = asyncio.Event()
 
-    async def run(self, running: NodeCheck) -> None:
+    async def run_turn(self, running: NodeCheck) -> None:
         self.going[running.name] += 1
         self.most[running.name] = max(self.most[running.name], self.going[running.name])
         self.runs[running.name] += 1
@@ -65,11 +67,11 @@ class Turns:
         finally:
             self.going[running.name] -= 1
 
-    def falls_due(self, name: str) -> None:
+    def mark_due(self, name: str) -> None:
         self.due.append(name)
         self.changed.set()
 
-    def overrun(self, name: str) -> None:
+    def count_overrun(self, name: str) -> None:
         self.overruns[name] += 1
         self.changed.set()
 
@@ -87,10 +89,8 @@ def schedule(turns: Turns, checks: list[SnapshotCheck], period_s: float, **more:
         "node-1",
         named,
         periods,
-        run=turns.run,
-        due=turns.falls_due,
-        overrun=turns.overrun,
-        **more,  # type: ignore[arg-type]
+        turns,
+        AgentClock(**more),  # type: ignore[arg-type]
     )
 
 
@@ -176,7 +176,7 @@ def test_checks_that_share_a_reading_have_one_place():
 async def test_a_clock_that_is_set_back_stops_no_check(monkeypatch):
     monkeypatch.setattr("muster_agent.checks.schedule.CLOCK_LOOK_S", 0.01)
     wall = [1000.0]
-    made = schedule(Turns(), [ran(check("disk"), 1000.0)], FAR, wall=lambda: wall[0], clock=lambda: 0.0)
+    made = schedule(Turns(), [ran(check("disk"), 1000.0)], FAR, wall=lambda: wall[0], monotonic=lambda: 0.0)
     placed: list[float] = []
     again = asyncio.Event()
     trigger = made._trigger

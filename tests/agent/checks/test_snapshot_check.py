@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from muster_agent.checks.node_check import Context
+from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings.ledger import Ledger
@@ -19,6 +19,7 @@ from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_checks.nvidia import SEEN
 from muster_checks.registry import registry
+from muster_kube.nodehealth import AgentIdentity
 
 
 class Limits(Parameters):
@@ -39,12 +40,12 @@ class Bench:
         self.found: Sequence[Finding] = ()
         self.running: set[str] = set()
         self.beside: dict[str, set[str]] = {}
-        context = Context(node="node-1", view=NodeView(), boot_id="boot")
+        local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
         self.checks = [
-            SnapshotCheck(self.check(name, cost), Limits(), context, None)
+            SnapshotCheck(self.check(name, cost), Limits(), local, None)
             for name, cost in (("heavy", Cost.HEAVY), ("link", Cost.LIGHT), ("other", Cost.HEAVY))
         ]
-        self.agent = Agent(self.checks, context, pod_uid="pod-1", version="1")
+        self.agent = Agent(local, self.checks, AgentIdentity(pod_uid="pod-1", version="1"))
 
     def check(self, name: str, cost: Cost) -> Check:
         async def probe(_node: NodeView, parameters: Limits) -> Sequence[Finding]:
@@ -142,22 +143,22 @@ def gpu_finding() -> Finding:
 @pytest.mark.parametrize("name", ["gpucount", "gpuecc", "remapped", "nvlink"])
 def test_after_a_restart_a_gpu_with_an_open_fault_is_still_one_that_was_there(name: str):
     check = registry(plug_ins=[])[name]
-    context = Context(node="node-1", view=NodeView(), boot_id="boot")
+    local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
     ledger = Ledger(name, "boot")
     ledger.take_run(Result(check=name, verdict=Verdict.FAIL, findings=(gpu_finding(),)))
     stored = StoredCheck(ledger=ledger.memory())
-    SnapshotCheck(check, check.parameters(), context, stored)
-    assert list(context.view.history.of(SEEN)) == ["0000:5e:00.0"]
+    SnapshotCheck(check, check.parameters(), local, stored)
+    assert list(local.view.history.of(SEEN)) == ["0000:5e:00.0"]
 
 
 def test_what_the_cluster_remembers_counts_where_the_state_was_lost():
     check = registry(plug_ins=[])["gpucount"]
-    context = Context(node="node-1", view=NodeView(), boot_id="boot")
-    running = SnapshotCheck(check, check.parameters(), context, None)
+    local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
+    running = SnapshotCheck(check, check.parameters(), local, None)
     ledger = Ledger("gpucount", "boot")
     ledger.take_run(Result(check="gpucount", verdict=Verdict.FAIL, findings=(gpu_finding(),)))
     running.start_over(ledger)
-    assert list(context.view.history.of(SEEN)) == ["0000:5e:00.0"]
+    assert list(local.view.history.of(SEEN)) == ["0000:5e:00.0"]
 
 
 @pytest.mark.parametrize("name", sorted(registry(plug_ins=[])))

@@ -194,26 +194,26 @@ async def bench():
 async def test_a_change_is_saved_right_behind_its_report(bench: Bench):
     for n in range(3):
         bench.counter = n + 1
-        bench.saver.now()
+        bench.saver.save_now()
         await bench.until(lambda n=n: len(bench.disk.saved) == n + 1)
     assert bench.clock.slept == [BEHIND_CHANGE_S] * 3  # and not once until the next time for positions
 
 
 async def test_positions_alone_are_saved_every_few_seconds_at_most(bench: Bench):
-    bench.saver.sometime()
+    bench.saver.save_soon()
     await bench.until(lambda: bench.disk.saved)
     bench.counter += 1
-    bench.saver.sometime()
+    bench.saver.save_soon()
     await bench.until(lambda: len(bench.disk.saved) == 2)
     assert bench.clock.slept == [POSITIONS_EVERY_S]
 
 
 async def test_runs_that_changed_nothing_are_saved_every_few_minutes_at_most(bench: Bench):
-    bench.saver.lazily()
+    bench.saver.save_lazily()
     await bench.until(lambda: bench.disk.saved)
     for _ in range(5):
         bench.counter += 1
-        bench.saver.lazily()
+        bench.saver.save_lazily()
     await bench.until(lambda: len(bench.disk.saved) == 2)
     assert bench.clock.slept == [RERUNS_EVERY_S]
 
@@ -246,7 +246,7 @@ async def slow():
         lambda: stored(made.counter), made.disk.save, clock=lambda: made.clock.now, sleep=made.clock.sleep
     )
     task = asyncio.create_task(made.saver.run())
-    made.saver.lazily()
+    made.saver.save_lazily()
     await made.until(lambda: made.disk.saved)
     yield made
     task.cancel()
@@ -259,11 +259,11 @@ LAZY, SOON, BEHIND = RERUNS_EVERY_S, POSITIONS_EVERY_S, BEHIND_CHANGE_S
 @pytest.mark.parametrize(
     "steps",
     [
-        [("lazily", [LAZY]), ("sometime", [LAZY, SOON])],
-        [("lazily", [LAZY]), ("sometime", [LAZY, SOON]), ("lazily", [LAZY, SOON])],
-        [("lazily", [LAZY]), ("now", [LAZY, BEHIND])],
-        [("sometime", [SOON]), ("now", [SOON, BEHIND]), ("sometime", [SOON, BEHIND])],
-        [("sometime", [SOON]), ("lazily", [SOON])],
+        [("save_lazily", [LAZY]), ("save_soon", [LAZY, SOON])],
+        [("save_lazily", [LAZY]), ("save_soon", [LAZY, SOON]), ("save_lazily", [LAZY, SOON])],
+        [("save_lazily", [LAZY]), ("save_now", [LAZY, BEHIND])],
+        [("save_soon", [SOON]), ("save_now", [SOON, BEHIND]), ("save_soon", [SOON, BEHIND])],
+        [("save_soon", [SOON]), ("save_lazily", [SOON])],
     ],
 )
 async def test_the_most_urgent_wish_says_when(slow: Bench, steps):
@@ -278,20 +278,20 @@ async def test_the_most_urgent_wish_says_when(slow: Bench, steps):
 
 async def test_what_waits_is_saved_at_the_end(slow: Bench):
     slow.counter += 1
-    slow.saver.lazily()
+    slow.saver.save_lazily()
     assert await slow.saver.flush()
     assert slow.disk.saved[-1] == stored(1)
 
 
 async def test_a_change_that_the_disk_refused_is_tried_again_soon(bench: Bench):
     bench.disk.full = True
-    bench.saver.now()
+    bench.saver.save_now()
     await bench.until(lambda: bench.errors >= 2)
     assert bench.clock.slept[:2] == [BEHIND_CHANGE_S, RETRY_S]
 
 
 async def test_what_is_the_same_is_not_saved_again(bench: Bench):
-    bench.saver.now()
+    bench.saver.save_now()
     await bench.until(lambda: bench.disk.saved)
     assert await bench.saver.flush()
     assert len(bench.disk.saved) == 1
@@ -318,7 +318,7 @@ async def test_what_the_disk_refused_is_saved_again(bench: Bench):
 
 async def test_a_full_disk_is_told_once_counted_and_survived(bench: Bench, caplog):
     bench.disk.full = True
-    bench.saver.now()
+    bench.saver.save_now()
     await bench.until(lambda: bench.errors >= 3)
     assert caplog.text.count("state cannot be saved") == 1
     bench.disk.full = False

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_agent.checks.node_check import Context, NodeCheck
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.snapshot_check import SnapshotCheck
-from muster_agent.fleet import PeerAgent
+from muster_agent.fleet import FleetLimits, PeerAgent
 from muster_agent.fleet.fanout import LIGHT_AT_ONCE, MARGIN_S, FanOut, LivenessProbe, timeout_s
 from muster_agent.fleet.peer_client import PeerCallFailed
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
@@ -45,9 +46,9 @@ def declared(name: str, cost: Cost, limit_s: float) -> Check:
 LIGHT = declared("temp", Cost.LIGHT, 20)
 OTHER = declared("fans", Cost.LIGHT, 30)
 HEAVY = declared("burn", Cost.HEAVY, 500)
-CONTEXT = Context(node="node-1", view=NodeView(), boot_id="boot")
+LOCAL = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
 CHECKS: dict[str, NodeCheck] = {
-    check.name: SnapshotCheck(check, check.parameters(), CONTEXT, None) for check in (LIGHT, OTHER, HEAVY, IPERF)
+    check.name: SnapshotCheck(check, check.parameters(), LOCAL, None) for check in (LIGHT, OTHER, HEAVY, IPERF)
 }
 
 
@@ -107,7 +108,8 @@ class Calls:
 
 
 def fan_out(calls: Calls, **settings: Any) -> FanOut:
-    return FanOut("node-1", calls, **{"fleet_at_once": 64, "heavy_at_once": 16} | settings)
+    limits = FleetLimits(**{name: settings.pop(name) for name in FleetLimits.__struct_fields__ if name in settings})
+    return FanOut("node-1", calls, limits, **settings)
 
 
 def fleet(count: int) -> list[PeerAgent]:
@@ -350,8 +352,8 @@ async def test_for_a_client_that_does_not_read_nobody_is_asked_any_more(calls: C
 async def test_a_node_that_hangs_is_given_up_long_before_its_checks_limit(calls: Calls, loop_time: Any):
     calls.peers["node-2"] = Gate(calls)
     calls.dead.add("node-2")
-    patience = LivenessProbe(look_s=30.0, looks=2)
-    asking = asyncio.create_task(all_of(fan_out(calls, patience=patience), fleet(3), asked(check="burn")))
+    probe = LivenessProbe(first_interval_s=30.0, failure_threshold=2)
+    asking = asyncio.create_task(all_of(fan_out(calls, probe=probe), fleet(3), asked(check="burn")))
     await until(lambda: calls.now.total() == 1)
     await loop_time.passes(31.0)
     found = await asking
@@ -363,8 +365,8 @@ async def test_a_node_that_hangs_is_given_up_long_before_its_checks_limit(calls:
 async def test_a_node_whose_check_takes_long_is_waited_for_while_it_lives(calls: Calls, loop_time: Any):
     gate = Gate(calls)
     calls.peers["node-2"] = gate
-    patience = LivenessProbe(look_s=30.0, look_at_most_s=100.0, looks=1)
-    asking = asyncio.create_task(all_of(fan_out(calls, patience=patience), fleet(2), asked(check="burn")))
+    probe = LivenessProbe(first_interval_s=30.0, longest_interval_s=100.0, failure_threshold=1)
+    asking = asyncio.create_task(all_of(fan_out(calls, probe=probe), fleet(2), asked(check="burn")))
     await until(lambda: calls.now.total() == 1)
     for looks, seconds in enumerate((30.0, 60.0, 100.0, 100.0), 1):
         await loop_time.passes(seconds)

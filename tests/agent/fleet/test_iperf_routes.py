@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from muster_agent.checks.node_check import Context
+from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.run_queue import CpuShare, RunQueue
 from muster_agent.fleet.interfaces import addresses_in, default_device, servers_per_interface
 from muster_agent.fleet.iperf_routes import BODY_LIMIT, routes
@@ -24,6 +24,7 @@ from muster_checks.base.commands import LocalCommands, Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf.server import listens, server
+from muster_kube.nodehealth import AgentIdentity
 
 FAR_S = 120.0  # no machine is that slow
 HERE = {"interface": "lo", "address": "127.0.0.1"}
@@ -75,9 +76,9 @@ class Node:
     def __init__(self) -> None:
         self.occupancy = Busy()
         self.commands = Seen()
-        context = Context(node="node-1", view=NodeView(name="node-1", commands=self.commands), boot_id="boot")
-        turns = RunQueue(self.occupancy, light_at_once=4, cpu=CpuShare(1.0), look_s=0.05)
-        self.agent = Agent([], context, pod_uid="pod", version="1", occupancy=self.occupancy, turns=turns)
+        local = LocalNode(name="node-1", view=NodeView(name="node-1", commands=self.commands), boot_id="boot")
+        queue = RunQueue(self.occupancy, light_at_once=4, cpu=CpuShare(1.0), look_s=0.05)
+        self.agent = Agent(local, [], AgentIdentity(pod_uid="pod", version="1"), queue=queue)
         self.base = ""
 
     def left(self) -> list[str]:
@@ -139,7 +140,7 @@ async def node() -> AsyncIterator[Node]:
 async def test_a_server_listens_while_its_connection_is_open_and_serves_more_than_one_test(node: Node):
     async with node.servers() as lines:
         (listening,) = (await lines.next()).servers
-        assert node.agent.turns.testing == "iperf"
+        assert node.agent.queue.testing == "iperf"
         assert len(node.left()) == 1
         # the client of this test is another node: this one's turn is taken
         other = Node()
@@ -154,7 +155,7 @@ async def test_a_server_listens_while_its_connection_is_open_and_serves_more_tha
             output, _ = await client.communicate()
             assert json.loads(output)["end"]["sum_received"]["bytes"] > 0
     await node.until_none_is_left()
-    await until(lambda: not node.agent.turns.testing)
+    await until(lambda: not node.agent.queue.testing)
 
 
 async def test_each_server_has_a_port_of_its_own(node: Node):
@@ -194,7 +195,7 @@ async def test_nobody_waits_for_another_heavy_check(node: Node):
         await over.wait()
         return Result(check="gpumem", verdict=Verdict.PASS)
 
-    heavy = asyncio.create_task(node.agent.turns.heavy("gpumem", work))
+    heavy = asyncio.create_task(node.agent.queue.heavy("gpumem", work))
     await begun.wait()
     refused = await node.post("/iperf/servers", {"servers": [HERE], "seconds": 10})
     assert (refused.status_code, refused.text) == (409, "busy: the check gpumem runs here\n")

@@ -22,7 +22,7 @@ from muster_agent.fleet.iperf_wire import (
     ServersRequest,
 )
 from muster_agent.fleet.network_test import longest_duration_s, measure_network
-from muster_agent.fleet.pair_test import choose_test_settings
+from muster_agent.fleet.pair_test import choose_meeting_settings
 from muster_agent.fleet.peer_client import PeerCallFailed
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.base.vocabulary import Result, Verdict
@@ -268,7 +268,7 @@ async def test_nodes_in_networks_that_do_not_meet_say_so():
 
 
 def test_how_long_it_takes_at_most_is_known_before():
-    manner = choose_test_settings("data", None, None, LIMITS, force=False)
+    manner = choose_meeting_settings(IperfOptions(), LIMITS)
     assert longest_duration_s(2, manner) < longest_duration_s(1_000, manner) < 100 * longest_duration_s(2, manner)
 
 

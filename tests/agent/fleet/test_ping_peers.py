@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.checks.recorded import RecordedCommands
 
-from muster_agent.fleet.members import AgentEndpointSlice
+from muster_agent.fleet.members import AgentEndpointSlice, AgentService
 from muster_agent.fleet.ping_peers import AGAIN_S, SETTLED_S, SLICES, PingPeers, believed_up
 from muster_checks.base.counter_history import History
 from muster_checks.base.execution import CannotTell, run_probe
@@ -79,7 +79,7 @@ class Setting:
     def __init__(self, *slices: AgentEndpointSlice) -> None:
         self.server = Server(*slices)
         self.clock = Clock()
-        self.peers = PingPeers("node-1", "muster", "agents", clock=self.clock)
+        self.peers = PingPeers("node-1", AgentService("muster", "agents"), clock=self.clock)
         self.commands = RecordedCommands({})
         self.view = NodeAmongOthers(
             commands=self.commands, history=History(self.clock), name="node-1", neighbours=self.peers
@@ -143,7 +143,7 @@ async def test_of_a_large_fleet_a_few_slices_are_kept_and_not_the_same_by_all():
     slices = [slice_of(f"agents-{n}", endpoint(f"node-{n + 100}", "10.0.0.2")) for n in range(150)]
     drawn = set()
     for number in range(20):
-        peers = PingPeers(f"node-{number}", "muster", "agents")
+        peers = PingPeers(f"node-{number}", AgentService("muster", "agents"))
         peers.connect(cast("KubeClient", Server(*slices)))
         known = await peers.known()
         assert len(known) == SLICES
@@ -235,4 +235,4 @@ async def test_without_any_slice_nobody_is_known_and_ping_is_skipped():
 
 async def test_an_agent_that_never_reaches_its_cluster_says_so():
     with pytest.raises(CannotTell, match="not reached"):
-        await PingPeers("node-1", "muster", "agents", connected_s=0.01).known()
+        await PingPeers("node-1", AgentService("muster", "agents"), connected_s=0.01).known()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.kube.conftest import Drop, FakeApi, Reply, Stream, Wire
 
+from muster_agent.fleet.tainter_access import TainterAccess
 from muster_agent.fleet.tainter_client import PATH, SPARE_S, VolumeTrialClient
 from muster_agent.settings import AgentSettings, load_agent_settings
 from muster_checks.base.declaration import NodeView
@@ -53,7 +54,7 @@ def token(tmp_path: Path) -> Path:
 
 
 async def run(port: int, token: Path, *, url: str = "", ca: Path | None = None) -> Result:
-    lent = VolumeTrialClient(url or f"http://127.0.0.1:{port}", token, ca)
+    lent = VolumeTrialClient(TainterAccess(url or f"http://127.0.0.1:{port}", token, ca))
     return await run_probe(PVC, NodeView(name="node-7", volumes=lent), LIMITS)
 
 

@@ -14,6 +14,7 @@ from tests.agent.idle.test_device_users import OWN, Node
 from tests.agent.idle.test_vendor_tools import Tools, reading
 from tests.agent.kubelet_socket import Kubelet, devices, pod
 
+from muster_agent.clock import AgentClock
 from muster_agent.idle.detector import (
     DRIVER_AGAIN_S,
     DRIVER_S,
@@ -59,14 +60,10 @@ class World:
     ) -> IdleDetector:
         made = IdleDetector(
             self.view,
-            socket=self.socket,
+            kubelet or PodResources(self.socket, answer_s=answer_s, sleep=self._sleep),
             since=since,
             on_change=lambda: self.changes.append(made.idle_since is not None),
-            wall=lambda: BEGUN + self.now,
-            clock=lambda: self.now,
-            sleep=self._sleep,
-            answer_s=answer_s,
-            kubelet=kubelet,
+            clock=AgentClock(monotonic=lambda: self.now, wall=lambda: BEGUN + self.now, sleep=self._sleep),
         )
         self.idleness = made
         return made
@@ -127,7 +124,7 @@ async def world(tmp_path: Path, socket: Path) -> AsyncIterator[World]:
 
 
 def test_it_is_what_the_agent_asks_of_an_occupancy(tmp_path: Path) -> None:
-    occupancy: Occupancy = IdleDetector(NodeView(tmp_path), socket=tmp_path / "none")
+    occupancy: Occupancy = IdleDetector(NodeView(tmp_path), PodResources(tmp_path / "none"))
     assert occupancy.idle_since is None
     assert occupancy.busy.startswith(UNKNOWN)
 

@@ -237,10 +237,10 @@ def test_processes_of_others_are_counted_where_they_may_not_be_looked_into(
     real: NodeView, child: "subprocess.Popen[str]"
 ) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from muster_agent.idle.device_users import see_device_users;"
+        "import os, sys; from pathlib import Path; from muster_agent.idle.device_users import scan_device_users;"
         "from muster_checks.base.declaration import NodeView; import muster_checks.base.bounded_read;"
         "os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534);"
-        "sight = see_device_users(NodeView(Path('/')), limit_s=60); print(sight.users, sight.unreadable > 0)"
+        "sight = scan_device_users(NodeView(Path('/')), limit_s=60); print(sight.users, sight.unreadable > 0)"
     )
     seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert seen.stdout == "() True\n"

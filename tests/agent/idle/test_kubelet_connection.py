@@ -266,7 +266,7 @@ async def test_a_caller_who_goes_away_leaves_the_connection_whole(path: Path, ku
 DROPPED = """
 import asyncio, os, sys
 from pathlib import Path
-from muster_agent.idle.pod_resources import PodResources, Untold
+from muster_agent.idle.pod_resources import PodResources, HoldersUnknown
 resources = PodResources(Path(sys.argv[1]), answer_s=60)
 import muster_agent.idle.grpc_call  # not all who test have their Python where nobody may read it
 if sys.argv[2] == "early":
@@ -276,7 +276,7 @@ async def main():
     for _ in range(2):
         try:
             print("holders", await resources.holders(), resources.lost, flush=True)
-        except Untold as untold:
+        except HoldersUnknown as untold:
             print("untold", untold, resources.lost, flush=True)
         sys.stdin.readline()
     resources.close()

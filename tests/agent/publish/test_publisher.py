@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from muster_agent.clock import AgentClock
 from muster_agent.findings.health_status import CheckView, compose_status
 from muster_agent.metrics.agent_metrics import AgentMetrics
-from muster_agent.publish.publisher import RIDE_ALONG_S, Publisher
+from muster_agent.publish.node_claim import NodeClaim
+from muster_agent.publish.publisher import RIDE_ALONG_S, OwnNodeHealth, Publisher
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_kube.api.errors import ApiError, Conflict, NotFound, TooManyRequests, Unreachable
 from muster_kube.nodehealth import Metadata, NodeHealth, NodeHealthStatus
@@ -79,18 +81,19 @@ class Bench:
         self.silent = False
         self.metrics = AgentMetrics("n1", "1")
         self.publisher = Publisher(
-            self.server,
-            "n1",
-            "pod-1",
-            self.desired,
+            OwnNodeHealth(self.server, "n1"),
+            NodeClaim("pod-1"),
+            self,
             self.metrics,
-            clock=lambda: self.now,
-            wall=lambda: self.now,
+            clock=AgentClock(monotonic=lambda: self.now, wall=lambda: self.now),
             rng=random.Random(1),
         )
 
     def desired(self) -> NodeHealthStatus | None:
         return None if self.silent else compose_status(self.checks, boot_id="boot", pod_uid="pod-1", version="1")
+
+    def apply_health(self, health: NodeHealth) -> None:
+        pass
 
     def fail(self, count: int = 1) -> None:
         finding = msgspec.structs.replace(BAD, count=count)
