@@ -225,7 +225,7 @@ class AgentProcess:
         )
         self._delivery.bind_publisher(publisher, reflector)
         # a first pass that takes too long is told of as it is
-        asyncio.get_running_loop().call_later(agent.first_pass_ends_in_s() + 0.1, publisher.notify)
+        asyncio.get_running_loop().call_later(agent.first_pass_ends_in_s() + 0.1, publisher.notify_change)
         tasks = [asyncio.create_task(reflector.run()), asyncio.create_task(publisher.run())]
         stopping = asyncio.create_task(stop.wait())
         try:

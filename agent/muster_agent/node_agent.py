@@ -120,7 +120,7 @@ class Agent:
         for running in self.checks.values():
             running.reconcile(health)
             running.apply_clears(health.spec.clear)
-        self.requests.take(health.spec.requests, health.status.answers)
+        self.requests.apply_requests(health.spec.requests, health.status.answers)
 
     def stored(self) -> StoredState:
         return StoredState(
@@ -184,9 +184,9 @@ class Agent:
         if running.check.stream is not None:
             return CheckOutcome(await refresh())
         if running.check.cost is Cost.LIGHT:
-            return CheckOutcome(await self.queue.light(refresh))
+            return CheckOutcome(await self.queue.run_light(refresh))
         try:
-            return CheckOutcome(await self.queue.heavy(running.name, refresh, force=force, beside=beside))
+            return CheckOutcome(await self.queue.run_heavy(running.name, refresh, force=force, beside=beside))
         except NodeBusy as busy:
             running.tallies["gave_way" if begun else "refused"] += 1
             return refused_outcome(running.name, str(busy), running.last, self.local.clock.wall())

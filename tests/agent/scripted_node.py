@@ -121,7 +121,7 @@ class ScriptedNode:
     @asynccontextmanager
     async def at_work(self, *asked: CheckRequest, stored: Sequence[StoredRequest] = ()) -> AsyncIterator[RequestRunner]:
         requests = self.requests(stored)
-        requests.take(asked)
+        requests.apply_requests(asked)
         task = asyncio.create_task(requests.run())
         try:
             yield requests

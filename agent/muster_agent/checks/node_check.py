@@ -54,7 +54,7 @@ class NodeCheck:
         same_boot = stored is not None and stored.ledger.boot_id == local.boot_id
         self.last: Result | None = stored.last if stored is not None and same_boot else None
         self.ran_at = stored.ran_at if stored is not None and same_boot else 0.0
-        self.changes = VerdictHistory(stored.changes if stored else ())
+        self.history = VerdictHistory(stored.changes if stored else ())
         self.tallies: Counter[str] = Counter()
         self.period_s = 0.0
         self.due_since: float | None = None
@@ -105,7 +105,7 @@ class NodeCheck:
         told = reported_check(health, self.name)
         if told is None:
             return
-        self._learn_verdict(told)
+        self._adopt_reported_verdict(told)
         if not (told.findings or told.cleared or told.last_occurrence):
             return
         if self._provisional or reports_more_than(health, self.name, self.ledger):
@@ -114,19 +114,21 @@ class NodeCheck:
             )
             self.start_over(seed_ledger(self.name, self.local.boot_id, health))
 
-    def _learn_verdict(self, told: ReportedCheck) -> None:
+    def _adopt_reported_verdict(self, told: ReportedCheck) -> None:
         """What was told, and not saved before the end, is no less a change of the verdict."""
         at = seconds(told.last_change)
         if told.verdict not in list(Verdict) or not 0 < at <= self.local.clock.wall():
             return
         verdict = Verdict(told.verdict)
-        if self.changes.learn(at, verdict, told.reason, told.message):
+        if self.history.insert_reported(at, verdict, told.reason, told.message):
             self.reporter.report_change()
         if at > self._last_change:
             self._verdict, self._last_change = verdict, at
-            self.resume_blind((told.reason, told.message) if verdict is Verdict.UNKNOWN and not told.findings else None)
+            self.restore_trouble(
+                (told.reason, told.message) if verdict is Verdict.UNKNOWN and not told.findings else None
+            )
 
-    def resume_blind(self, why: tuple[str, str] | None) -> None:
+    def restore_trouble(self, why: tuple[str, str] | None) -> None:
         """The last word of an agent before this one, which is newer than what it saved: why nothing was known."""
 
     def apply_clears(self, clears: Sequence[ClearEntry]) -> None:
@@ -134,14 +136,14 @@ class NodeCheck:
         closed = self.ledger.apply_clears(clears, self.local.clock.wall())
         for transition in closed:
             self.forget(transition.finding)
-        self.announce(closed)
+        self.publish_transitions(closed)
         if self.ledger.revision != before:
             self.reporter.report_progress()
 
     def forget(self, finding: Finding) -> None:
         """``finding`` was closed by a person's word; what fires next is new."""
 
-    def announce(self, transitions: Sequence[Transition]) -> None:
+    def publish_transitions(self, transitions: Sequence[Transition]) -> None:
         """Tell log and publisher. Synchronous on purpose: see StreamCheck.run."""
         for transition in transitions:
             finding_log.log_transition(self.local.name, self.name, transition)
@@ -170,7 +172,7 @@ class NodeCheck:
             verdict, reason, message = Verdict.SKIP, self.last.reason, self.last.message
         if verdict is not self._verdict:
             self._last_change = self.local.clock.wall()
-            self.changes.note(self._last_change, self._verdict, verdict, reason, message)
+            self.history.record(self._last_change, self._verdict, verdict, reason, message)
             self._verdict = verdict
         return CheckView(
             name=self.name,
@@ -208,7 +210,7 @@ class NodeCheck:
             last_change=self._last_change,
             last=self.last,
             ran_at=self.ran_at,
-            changes=self.changes.entries,
+            changes=self.history.entries,
         )
 
     def reading(self) -> CheckReading:

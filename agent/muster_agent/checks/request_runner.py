@@ -92,7 +92,7 @@ class RequestRunner:
         self._reporter = reporter
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
-        self._asked: tuple[str, ...] = ()
+        self._requested: tuple[str, ...] = ()
         self._heavy = asyncio.Lock()
         self._wake = asyncio.Event()
 
@@ -100,20 +100,20 @@ class RequestRunner:
         """Go on from what :meth:`stored` gave before a restart."""
         self._entries = {state.id: _Entry(state, self._clock.monotonic()) for state in stored}
 
-    def take(self, requests: Sequence[CheckRequest], told: Sequence[RequestAnswer] = ()) -> None:
+    def apply_requests(self, requests: Sequence[CheckRequest], reported: Sequence[RequestAnswer] = ()) -> None:
         """``spec.requests`` as they are now, and ``status.answers`` beside them: an answer that stands there was given,
         also when the state file does not know of it. Never raises."""
         now = self._clock.monotonic()
         self._forget_old(now)
         asked = {each.id: each for each in reversed(requests[:REQUESTS_LIMIT]) if 0 < len(each.id) <= ID_LIMIT}
-        self._asked = tuple(reversed(asked))
-        for name in self._asked:
+        self._requested = tuple(reversed(asked))
+        for name in self._requested:
             entry = self._entries.get(name)
             if entry is None:
                 entry = self._entries[name] = _Entry(StoredRequest(id=name), now)
             if entry.request is None:
                 entry.request, entry.gone_since, entry.patient_since = asked[name], None, now
-        for answer in told:
+        for answer in reported:
             self._adopt(answer)
         for name, entry in self._entries.items():
             if name not in asked and entry.gone_since is None:
@@ -123,7 +123,7 @@ class RequestRunner:
     def answers(self) -> tuple[RequestAnswer, ...]:
         """What is published: the answers to those who ask now, in their order. How far a request under way has come
         is no answer, and would be a write for every run."""
-        states = [self._entries[name].state for name in self._asked]
+        states = [self._entries[name].state for name in self._requested]
         return tuple(
             RequestAnswer(
                 id=state.id,

@@ -79,7 +79,7 @@ class RunQueue:
         self._cpu = cpu
         self._look_s = look_s
         self._sleep = sleep
-        self.testing = ""
+        self.running_heavy = ""
         """The heavy check that runs now; empty: none."""
 
     async def wait_for_processor(self, patience_s: float) -> None:
@@ -87,18 +87,18 @@ class RunQueue:
 
         Before a turn is asked for, not in it: whoever waits takes no turn from people, who wait for none of this.
         """
-        if self.testing:
+        if self.running_heavy:
             self._cpu.forgive()  # tools of a heavy check that have ended before it has
         wait_s = min(self._cpu.wait_s(), patience_s)
         if wait_s > 0:
             await self._sleep(wait_s)
 
-    async def light(self, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def run_light(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Runs ``work`` in its turn."""
         async with self._light:
             return await work()
 
-    async def heavy(
+    async def run_heavy(
         self, name: str, work: Callable[[], Awaitable[Result]], *, force: bool = False, beside: str = ""
     ) -> Result:
         """Runs ``work`` when the heavy checks before it are through. ``force``: also beside somebody's work;
@@ -107,20 +107,20 @@ class RunQueue:
         Raises NodeBusy, also in the middle: ``work`` is then cancelled, its tools ended.
         """
         async with self._heavy:
-            if not force and (busy := await self.occupancy.look(beside)):
+            if not force and (busy := await self.occupancy.find_work(beside)):
                 raise NodeBusy(busy)
-            self.testing = name
+            self.running_heavy = name
             try:
                 return await work() if force else await self._unless_busy(name, work, beside)
             finally:
-                self.testing = ""
+                self.running_heavy = ""
                 self._cpu.forgive()
 
     async def _unless_busy(self, name: str, work: Callable[[], Awaitable[Result]], beside: str) -> Result:
         running = asyncio.ensure_future(work())
         try:
             while not (await asyncio.wait([running], timeout=self._look_s))[0]:
-                if busy := await self.occupancy.look_beside_test(beside):
+                if busy := await self.occupancy.find_foreign_work(beside):
                     log.info("check %s gives way: %s", name, busy)
                     raise NodeBusy(busy)
             return running.result()

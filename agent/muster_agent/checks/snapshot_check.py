@@ -33,9 +33,9 @@ class SnapshotCheck(NodeCheck):
         self._resume()
         if self._found is not None:
             # this process has run it already, before it saw what was told: what it found stands
-            self.announce(self.ledger.take_run(self._found))
+            self.publish_transitions(self.ledger.take_run(self._found))
 
-    def resume_blind(self, why: tuple[str, str] | None) -> None:
+    def restore_trouble(self, why: tuple[str, str] | None) -> None:
         if self._found is None and self.last is not None:
             self.trouble = why
 
@@ -78,7 +78,7 @@ class SnapshotCheck(NodeCheck):
         self.last = self._found = result
         self.ran_at, self._watched_since = result.started, self.local.clock.monotonic()
         self.due_since = None
-        self.announce(self.ledger.take_run(result))
+        self.publish_transitions(self.ledger.take_run(result))
         self.set_trouble(self._blindness())
         verdict = self.view().verdict
         if first or verdict is not before:

@@ -42,9 +42,9 @@ class StreamCheck(NodeCheck):
         self._backoff = Backoff(base_s=1.0, cap_s=60.0)
         self._stream: CheckStream | None = None
         self._caught_up = False
-        self._over = asyncio.Event()  # set: what runs is to be started over
+        self._restart_wanted = asyncio.Event()  # set: what runs is to be started over
         self._revision = -1
-        self._looked_at: bytes | None = None
+        self._reported_position: bytes | None = None
         self._to_forget: list[Finding] = []  # closed while no stream was open
 
     @property
@@ -71,15 +71,15 @@ class StreamCheck(NodeCheck):
         self._stream = None
         self._caught_up = False
         self.trouble = STARTING
-        self._over.set()
+        self._restart_wanted.set()
 
     async def run(self) -> None:
         failures = 0
         while True:
             started = self.local.clock.monotonic()
-            self._over.clear()
+            self._restart_wanted.clear()
             reading = asyncio.create_task(self._read())
-            over = asyncio.create_task(self._over.wait())
+            over = asyncio.create_task(self._restart_wanted.wait())
             try:
                 await asyncio.wait([reading, over], return_when=asyncio.FIRST_COMPLETED)
                 if over.done():
@@ -106,36 +106,36 @@ class StreamCheck(NodeCheck):
         self._stream = stream
         while self._to_forget:
             self.forget(self._to_forget.pop())
-        tending = asyncio.create_task(self._tend(stream))
+        watching = asyncio.create_task(self._watch_health(stream))
         try:
             async with aclosing(cast("Any", stream.events())) as batches:
                 # No await in this loop's body: the state file takes ledger and position from other tasks, which
                 # therefore only ever run between two batches, where the two belong together.
                 async for batch in batches:
-                    self.announce(self.ledger.take(batch))
+                    self.publish_transitions(self.ledger.take(batch))
                     if self._caught_up:  # what was there at the start is old
-                        self._tell_delays(batch)
+                        self._report_detections(batch)
         finally:
-            tending.cancel()
-            await asyncio.gather(tending, return_exceptions=True)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
-    def _tell_delays(self, batch: Sequence[Sign | AllClear]) -> None:
+    def _report_detections(self, batch: Sequence[Sign | AllClear]) -> None:
         now = self.local.clock.wall()
         for sign in batch:
             if isinstance(sign, Sign):
                 self.reporter.report_detection(self.name, now - sign.at)
 
-    async def _tend(self, stream: CheckStream) -> None:
+    async def _watch_health(self, stream: CheckStream) -> None:
         try:
             await stream.drain()
         except RuntimeError:
             return  # it has ended, and _read says why
-        self._look(stream)
+        self._check_health(stream)
         while True:
             await self.local.clock.sleep(POLL_S)
-            self._look(stream)
+            self._check_health(stream)
 
-    def _look(self, stream: CheckStream) -> None:
+    def _check_health(self, stream: CheckStream) -> None:
         """Health, progress, and the end of the first pass."""
         if stream is not self._stream:
             return
@@ -151,8 +151,8 @@ class StreamCheck(NodeCheck):
         else:
             self.set_trouble(STARTING)
         position = stream.position()
-        if self._revision != self.ledger.revision or position != self._looked_at:
-            self._revision, self._looked_at = self.ledger.revision, position
+        if self._revision != self.ledger.revision or position != self._reported_position:
+            self._revision, self._reported_position = self.ledger.revision, position
             self.reporter.report_progress()
 
     async def refresh(self, parameters: Parameters) -> Result:  # noqa: ARG002 - those it runs with anyway
@@ -172,7 +172,7 @@ class StreamCheck(NodeCheck):
             except RuntimeError as error:
                 unread = "StreamFailed", str(error)
                 log.info("check %s: %s", self.name, error)
-            self._look(stream)
+            self._check_health(stream)
         result = self.result(started=started, duration_s=self.local.clock.monotonic() - clock)
         if unread is None or severity(result.verdict) >= severity(Verdict.UNKNOWN):
             return result

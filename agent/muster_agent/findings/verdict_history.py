@@ -38,7 +38,7 @@ class VerdictHistory:
         """Oldest first, :data:`CHANGES_LIMIT` at most; each begins with the verdict that the one before ended in."""
         return self._entries
 
-    def note(self, at: float, old: Verdict | None, new: Verdict, reason: str = "", message: str = "") -> bool:
+    def record(self, at: float, old: Verdict | None, new: Verdict, reason: str = "", message: str = "") -> bool:
         """Keep that the verdict is ``new`` since ``at``; False where that is no change.
 
         old: what it was before, as far as the caller knows; where there is a history, its last word counts: what was
@@ -53,7 +53,7 @@ class VerdictHistory:
         self._entries = (*self._entries, change)[-CHANGES_LIMIT:]
         return True
 
-    def learn(self, at: float, told: Verdict, reason: str = "", message: str = "") -> bool:
+    def insert_reported(self, at: float, told: Verdict, reason: str = "", message: str = "") -> bool:
         """Put in what an agent before this one told but could not save: the verdict was ``told`` since ``at``.
 
         What is known already changes nothing; what was found again since then began when it was told. False: nothing

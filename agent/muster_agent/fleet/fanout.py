@@ -93,7 +93,7 @@ class FanOut:
             if running.name == NETWORK and isinstance(parameters, IperfParameters) and parameters.server is None:
                 alone = msgspec.structs.replace(asked, checks=[each for each in asked.checks if each[0] is not running])
                 measured = await self._measured(peers, asked, parameters)
-        round_ = _Round(self, alone, own)
+        round_ = _QueryRun(self, alone, own)
         waiting = iter(peers)
         answers: asyncio.Queue[NodeAnswer] = asyncio.Queue(1)  # for who does not read, nobody is asked any more
         at_once = min(asked.batch or self._fleet_at_once, self._fleet_at_once, len(peers))
@@ -173,7 +173,7 @@ class FanOut:
                 raise PeerCallFailed("NoAnswer", f"{peer_endpoint(peer)} takes connections and says nothing ({tried})")
 
 
-class _Round:
+class _QueryRun:
     """One question on its way through the fleet."""
 
     def __init__(self, fan: FanOut, asked: StatusQuery, own: AnswerLocally) -> None:

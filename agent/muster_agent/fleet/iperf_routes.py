@@ -96,7 +96,7 @@ def routes(agent: "Agent") -> list[Route]:
                 _check_address(place.address)
         except _Refused as refused:
             return refused.response()
-        return _Serving(agent, asked)
+        return _ServersResponse(agent, asked)
 
     async def client(request: Request) -> Response:
         """For agents: iperf3 clients against those; tells the rates."""
@@ -105,7 +105,7 @@ def routes(agent: "Agent") -> list[Route]:
             for test in asked.tests:
                 _check_address(test.address, test.server)
             work = partial(_run_tests, agent, asked)
-            return _json(await _in_turn(agent, work, request.receive, force=asked.force))
+            return _json(await _run_in_turn(agent, work, request.receive, force=asked.force))
         except _Refused as refused:
             return refused.response()
         except _Gone:
@@ -118,41 +118,41 @@ def routes(agent: "Agent") -> list[Route]:
     ]
 
 
-class _Serving(Response):
+class _ServersResponse(Response):
     """Servers that live as long as this answer."""
 
     def __init__(self, agent: "Agent", asked: ServersRequest) -> None:
         super().__init__()
         self._agent = agent
-        self._asked = asked
-        self._told = False
+        self._request = asked
+        self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await _in_turn(self._agent, partial(self._serve, send), receive, force=self._asked.force)
-            error = f"over after {self._asked.seconds:g} s"
+            await _run_in_turn(self._agent, partial(self._serve, send), receive, force=self._request.force)
+            error = f"over after {self._request.seconds:g} s"
         except _Gone:
             return
         except _Refused as refused:
-            if not self._told:
+            if not self._started:
                 await refused.response()(scope, receive, send)
                 return
             error = str(refused)
-        await self._tell(send, IperfServers(error=error), more=False)
+        await self._send_line(send, IperfServers(error=error), more=False)
 
     async def _serve(self, send: Send) -> None:
         """Until the time is over or this is cancelled. Raises _Refused."""
         async with AsyncExitStack() as running:
             try:
-                found = [await self._start(running, place) for place in self._asked.servers]
+                found = [await self._start(running, place) for place in self._request.servers]
             except CannotTell as error:
                 raise _Refused(503, error.message) from None
-            await self._tell(send, IperfServers(tuple(found)))
+            await self._send_line(send, IperfServers(tuple(found)))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._asked.seconds):
+                async with asyncio.timeout(self._request.seconds):
                     while True:
                         await asyncio.sleep(BEAT_S)
-                        await self._tell(send, None)
+                        await self._send_line(send, None)
 
     async def _start(self, running: AsyncExitStack, place: ListenAddress) -> IperfServer:
         """On the first port that is free. Raises CannotTell."""
@@ -163,7 +163,7 @@ class _Serving(Response):
                 continue
             try:
                 where = f"{place.address}%{place.interface}"
-                await running.enter_async_context(server(node, where, port, limit_s=self._asked.seconds, once=False))
+                await running.enter_async_context(server(node, where, port, limit_s=self._request.seconds, once=False))
             except ToolMissing:
                 raise
             except CannotTell as error:
@@ -174,9 +174,9 @@ class _Serving(Response):
             return IperfServer(place.interface, place.address, port)
         raise trouble
 
-    async def _tell(self, send: Send, line: IperfServers | None, *, more: bool = True) -> None:
-        if not self._told:
-            self._told = True
+    async def _send_line(self, send: Send, line: IperfServers | None, *, more: bool = True) -> None:
+        if not self._started:
+            self._started = True
             headers = [(b"content-type", b"application/jsonl")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         body = (msgspec.json.encode(line) if line is not None else b"") + b"\n"
@@ -217,11 +217,11 @@ async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, revers
     return IperfOutcome(number, reverse, trouble=shorten(trouble))
 
 
-async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
+async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
     """``work`` while this node's turn is ours and the caller is there. Raises _Refused or _Gone, also in the middle;
     ``work`` has then ended."""
-    if agent.queue.testing:
-        raise _Refused(409, f"busy: the check {agent.queue.testing} runs here")
+    if agent.queue.running_heavy:
+        raise _Refused(409, f"busy: the check {agent.queue.running_heavy} runs here")
     begun = asyncio.Event()
     done: list[Done] = []
 
@@ -230,13 +230,15 @@ async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive:
         done.append(await work())
         return Result(check=NAME, verdict=Verdict.PASS)
 
-    running = asyncio.create_task(agent.queue.heavy(NAME, turn, force=force))
-    gone = asyncio.create_task(_gone(receive))
+    running = asyncio.create_task(agent.queue.run_heavy(NAME, turn, force=force))
+    gone = asyncio.create_task(_wait_for_disconnect(receive))
     beginning = asyncio.create_task(begun.wait())
     try:
         await asyncio.wait([running, gone, beginning], timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
         if not (begun.is_set() or running.done() or gone.done()):
-            raise _Refused(409, f"busy: no turn within {TURN_S:g} s ({agent.queue.testing or 'another heavy check'})")
+            raise _Refused(
+                409, f"busy: no turn within {TURN_S:g} s ({agent.queue.running_heavy or 'another heavy check'})"
+            )
         await asyncio.wait([running, gone], return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             raise _Gone
@@ -251,7 +253,7 @@ async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive:
         await asyncio.gather(running, gone, beginning, return_exceptions=True)
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -127,15 +127,15 @@ class _Measurement:
 
     async def results(self) -> dict[str, Result]:
         free = asyncio.Semaphore(ASKED_AT_ONCE)
-        await _all(self._ask_interfaces(peer, free) for peer in self._peers.values())
+        await _all(self._request_interfaces(peer, free) for peer in self._peers.values())
         for each in first_rounds(self._interfaces, self._rng):
             await self._run(each)
         for number in range(FURTHER):
-            await self._run(await asyncio.to_thread(self._next, number))
+            await self._run(await asyncio.to_thread(self._plan_further_round, number))
         pages = await asyncio.to_thread(lambda: judge(_settled(self.pairs), self._limits))
         return {node: self._result(node, pages) for node in self._peers}
 
-    async def _ask_interfaces(self, peer: PeerAgent, free: asyncio.Semaphore) -> None:
+    async def _request_interfaces(self, peer: PeerAgent, free: asyncio.Semaphore) -> None:
         asked = InterfacesRequest(self._settings.plane)
         try:
             async with free:
@@ -152,9 +152,9 @@ class _Measurement:
                 self._skipped[peer.node] = found
 
     async def _run(self, meetings: Round) -> None:
-        await _all(self._meet(meeting) for meeting in meetings if not meeting.nodes & self._away.keys())
+        await _all(self._run_meeting(meeting) for meeting in meetings if not meeting.nodes & self._away.keys())
 
-    async def _meet(self, meeting: Meeting) -> None:
+    async def _run_meeting(self, meeting: Meeting) -> None:
         async with self._free:
             try:
                 found = await run_meeting(
@@ -173,7 +173,7 @@ class _Measurement:
         self.pairs += found
         self._met.append(meeting)
 
-    def _next(self, number: int) -> Round:
+    def _plan_further_round(self, number: int) -> Round:
         bad = {frozenset((pair.sender.node, pair.receiver.node)) for pair in slow_pairs(self.pairs, self._limits)}
         tally = {node: of for node, of in tally_of(self._met, bad).items() if node not in self._away}
         met = {meeting.nodes for meeting in self._met}

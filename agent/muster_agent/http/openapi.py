@@ -50,11 +50,13 @@ def openapi_document(agent: Agent, nodes: Collection[str] | None = None) -> dict
                         "description": "what was found; sent as nodes answer",
                         "content": {**_TEXT, "application/json": answered, "application/jsonl": lines},
                     },
-                    "400": _said("what is wrong with the query, and what is allowed"),
-                    "401": _said("what was asked for takes a token: force, files of a node, targets of its packets"),
-                    "403": _said("the token's user has no right to it"),
-                    "421": _said("an agent asked another for a node that is not its own"),
-                    "503": _said("nobody can be asked now which nodes there are, or who the caller is"),
+                    "400": _text_response("what is wrong with the query, and what is allowed"),
+                    "401": _text_response(
+                        "what was asked for takes a token: force, files of a node, targets of its packets"
+                    ),
+                    "403": _text_response("the token's user has no right to it"),
+                    "421": _text_response("an agent asked another for a node that is not its own"),
+                    "503": _text_response("nobody can be asked now which nodes there are, or who the caller is"),
                 },
                 query_parameters(list(agent.checks.values()), nodes),
             ),
@@ -73,7 +75,7 @@ def openapi_document(agent: Agent, nodes: Collection[str] | None = None) -> dict
                 },
             ),
             "/healthz": _get("The event loop gets round", _OK),
-            "/readyz": _get("The published verdict may be believed", _OK | {"503": _said("why it may not")}),
+            "/readyz": _get("The published verdict may be believed", _OK | {"503": _text_response("why it may not")}),
         },
         "components": {"schemas": schemas},
     }
@@ -188,7 +190,7 @@ def _get(summary: str, responses: dict[str, Any], parameters: list[dict[str, Any
     return {"get": operation | ({"parameters": parameters} if parameters else {})}
 
 
-def _said(description: str) -> dict[str, Any]:
+def _text_response(description: str) -> dict[str, Any]:
     return {"description": description, "content": _TEXT}
 
 

@@ -102,7 +102,7 @@ def _check(running: NodeCheck) -> CheckReport:
         period_seconds=running.period_s,
         due_since=running.due_since,
         tallies=dict(running.tallies),
-        changes=tuple(running.changes.entries),
+        changes=tuple(running.history.entries),
     )
 
 

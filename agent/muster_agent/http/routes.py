@@ -59,20 +59,22 @@ def make_app(
         except BadQuery as error:
             return PlainTextResponse(f"{error}\n", 400)
         needs = ", ".join([*(["force"] if asked.force else []), *asked.guarded])
-        if (refused := await _denied(request, needs, access)) is not None:
+        if (refused := await _check_access(request, needs, access)) is not None:
             return refused
         for_us = asked.hosts == (agent.node,) and not asked.job and not asked.nodelabel
         if request.headers.get("user-agent") == PEER_AGENT and not for_us:
             return PlainTextResponse(WRONG_NODE.format(",".join(asked.hosts or ("all nodes",))[:200], agent.node), 421)
         if fleet is None or for_us:
             try:
-                _exists_alone(asked, agent.node)
+                _check_standalone(asked, agent.node)
             except BadQuery as error:
                 return PlainTextResponse(f"{error}\n", 400)
-            nodes = _here(agent, asked, _served_at(request))
+            nodes = _answer_locally(agent, asked, _server_endpoint(request))
         else:
-            nodes = _over(agent, fleet, asked, fleet_query)
-        return AnswerStream(render_answer(nodes, asked, agent.local.clock.monotonic), MEDIA_TYPES[asked.fmt], _refusal)
+            nodes = _answer_from_fleet(agent, fleet, asked, fleet_query)
+        return AnswerStream(
+            render_answer(nodes, asked, agent.local.clock.monotonic), MEDIA_TYPES[asked.fmt], _error_response
+        )
 
     async def report(_request: Request) -> Response:
         from muster_agent.http.report import make_report
@@ -125,10 +127,10 @@ def make_app(
         "/docs": docs,
     }
     served = [Route(path, answer, methods=["GET"]) for path, answer in routes.items()]
-    return Starlette(routes=[*served, Mount("/iperf", app=_Serving(agent, access))])
+    return Starlette(routes=[*served, Mount("/iperf", app=_IperfRoutes(agent, access))])
 
 
-class _Serving:
+class _IperfRoutes:
     """What measuring the network takes on this node (POST /iperf/…), loaded when somebody measures. For agents and
     who may do as much: it sends traffic where it is told to."""
 
@@ -138,7 +140,7 @@ class _Serving:
         self._router: Router | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (refused := await _denied(Request(scope), "iperf", self._access)) is not None:
+        if (refused := await _check_access(Request(scope), "iperf", self._access)) is not None:
             await refused(scope, receive, send)
             return
         if self._router is None:
@@ -149,13 +151,13 @@ class _Serving:
         await self._router(scope, receive, send)
 
 
-async def _here(agent: Agent, asked: StatusQuery, endpoint: str) -> AsyncGenerator[NodeAnswer, None]:
+async def _answer_locally(agent: Agent, asked: StatusQuery, endpoint: str) -> AsyncGenerator[NodeAnswer, None]:
     from muster_agent.query.local_answer import answer_locally
 
     yield await answer_locally(agent, asked, endpoint)
 
 
-async def _over(
+async def _answer_from_fleet(
     agent: Agent, fleet: "AgentFleet", asked: StatusQuery, fleet_query: QueryFleet | None
 ) -> AsyncGenerator[NodeAnswer, None]:
     from muster_agent.fleet.fleet_query import query_fleet
@@ -165,7 +167,7 @@ async def _over(
             yield node
 
 
-async def _denied(request: Request, needs: str, access: "AccessControl | None") -> Response | None:
+async def _check_access(request: Request, needs: str, access: "AccessControl | None") -> Response | None:
     """``needs``: what of it takes a right; empty: nothing."""
     from muster_agent.http.access import AccessControl, AccessDenied
 
@@ -180,7 +182,7 @@ async def _denied(request: Request, needs: str, access: "AccessControl | None") 
     return None
 
 
-def _exists_alone(asked: StatusQuery, node: str) -> None:
+def _check_standalone(asked: StatusQuery, node: str) -> None:
     """Raises BadQuery for nodes that an agent without a cluster does not know."""
     others = [host for host in asked.hosts or () if host != node]
     if others:
@@ -191,7 +193,7 @@ def _exists_alone(asked: StatusQuery, node: str) -> None:
             raise BadQuery(f"{name}: {value!r}: this agent is in no cluster and knows its own node only; expected none")
 
 
-def _refusal(error: Exception) -> Response | None:
+def _error_response(error: Exception) -> Response | None:
     """What is told when it shows that the fleet cannot be asked so."""
     if isinstance(error, BadQuery):
         return PlainTextResponse(f"{error}\n", 400)
@@ -216,7 +218,7 @@ async def _nodes(agent: Agent, fleet: "AgentFleet | None") -> Collection[str] | 
         return None
 
 
-def _served_at(request: Request) -> str:
+def _server_endpoint(request: Request) -> str:
     host, port = request.scope.get("server") or ("localhost", 0)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

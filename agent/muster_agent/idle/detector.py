@@ -78,7 +78,7 @@ class IdleDetector:
     def close(self) -> None:
         self._kubelet.close()
 
-    async def look(self, beside: str = "", /) -> str:
+    async def find_work(self, beside: str = "", /) -> str:
         """Asks all witnesses. Takes what NVML takes: a second, DRIVER_S at worst."""
         try:
             holders, diagnosis = await asyncio.gather(self._ask_kubelet(), self._ask_processes())
@@ -90,7 +90,7 @@ class IdleDetector:
             reason = self._unknown_because(error)
         return reason
 
-    async def look_beside_test(self, beside: str = "", /) -> str:
+    async def find_foreign_work(self, beside: str = "", /) -> str:
         """The kubelet and foreign processes only: what a test holds is in NVML's figures, too. Takes answer_s."""
         try:
             holders, _ = await asyncio.gather(self._ask_kubelet(), self._ask_processes())

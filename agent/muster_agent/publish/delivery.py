@@ -39,19 +39,19 @@ class Delivery(Reporter):
     def report_change(self) -> None:
         # the publisher first: its PATCH is on the wire before the disk is asked for anything
         if self._publisher is not None:
-            self._publisher.notify()
+            self._publisher.notify_change()
         if self._saver is not None:
             self._saver.save_now()
 
     def report_progress(self) -> None:
         if self._publisher is not None:
-            self._publisher.look()
+            self._publisher.notify_progress()
         if self._saver is not None:
             self._saver.save_soon()
 
     def report_rerun(self) -> None:
         if self._publisher is not None:
-            self._publisher.look()
+            self._publisher.notify_progress()
         if self._saver is not None:
             self._saver.save_lazily()
 

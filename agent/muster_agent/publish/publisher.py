@@ -109,13 +109,13 @@ class Publisher:
         """The object as last seen; None: there is none."""
         return self._observed
 
-    def notify(self) -> None:
+    def notify_change(self) -> None:
         """There may be something new to say. Cheap; may be called for every line."""
         if self._noticed_at is None:
             self._noticed_at = self._clock.monotonic()
         self._wake.set()
 
-    def look(self) -> None:
+    def notify_progress(self) -> None:
         """Counts or texts may differ, which is no change by itself."""
         self._wake.set()
 
@@ -125,9 +125,9 @@ class Publisher:
             return
         if new is None:
             self._observed = None
-            self._forget()
+            self._forget_baseline()
         else:
-            self._take(new)
+            self._observe_newer(new)
         self._wake.set()
 
     def observe_undecodable(self, _key: str | None, _raw: bytes, error: str) -> None:
@@ -163,13 +163,13 @@ class Publisher:
         if move.do is ClaimAction.WAIT:
             return move.at - now
         if move.do is ClaimAction.CLAIM:
-            return await self._paced(now, health, None)
+            return await self._write_paced(now, health, None)
         if desired is None:
             return None
         due = self._due(desired, health.status, now)
         if due is None:
             return None
-        return due - now if due > now else await self._paced(now, health, desired)
+        return due - now if due > now else await self._write_paced(now, health, desired)
 
     async def release(self) -> None:
         """Give the node back, so that a successor need not wait. Tries once; what is unsaid is said with it."""
@@ -190,17 +190,17 @@ class Publisher:
     def _due(self, desired: NodeHealthStatus, server: NodeHealthStatus, now: float) -> float | None:
         """When ``desired`` is to be written over ``server`` (monotonic seconds); None: not at all."""
         if self._attempted is not None and server == self._attempted:
-            self._settle(server, server)  # it did arrive, though its answer was lost
+            self._record_baseline(server, server)  # it did arrive, though its answer was lost
         baseline = self._baseline
         if baseline is None or self._sent is None:
             if change_signature(desired) != change_signature(server):
                 return now
-            self._settle(server, server)
+            self._record_baseline(server, server)
             self._last_write = now
-            return self._ride_along(desired, server)
+            return self._routine_write_due(desired, server)
         differs = change_signature(desired) != change_signature(self._sent)
         if server == baseline:
-            return now if differs else self._ride_along(desired, self._sent)
+            return now if differs else self._routine_write_due(desired, self._sent)
         # written by others since
         if differs:
             return now  # there is something new to say anyway
@@ -213,13 +213,13 @@ class Publisher:
             log.warning("NodeHealth %s was written by others; it is written anew", self._node)
         return self._heal_due
 
-    def _ride_along(self, desired: NodeHealthStatus, server: NodeHealthStatus) -> float | None:
+    def _routine_write_due(self, desired: NodeHealthStatus, server: NodeHealthStatus) -> float | None:
         self._heal_due = None
         if desired.verdict == "PASS" or same_but_for_time(desired, server):
             return None
         return self._last_write + RIDE_ALONG_S
 
-    async def _paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
+    async def _write_paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
         """Write ``desired``, or with None the claim alone, when the pace allows it."""
         wait_s = self._pace.wait_s(now)
         if wait_s > 0:
@@ -239,29 +239,29 @@ class Publisher:
             written = await self._own.patch_status(body)
         except (ApiError, ConfigError) as error:
             self._noticed_at = noticed if noticed is not None else self._noticed_at
-            return await self._failed(error)
+            return await self._handle_failure(error)
         self._failures, self._error = 0, ""
         if desired is None:
             self.claim.record_claim(self._clock.monotonic())
         else:
             self._last_write = self._clock.monotonic()
             if self._attempted is not None:
-                self._settle(written.status, self._attempted)
+                self._record_baseline(written.status, self._attempted)
             self._metrics.published(self._last_write - noticed if noticed is not None else None)
-        self._take(written)
+        self._observe_newer(written)
         return 0.0
 
-    async def _failed(self, error: ApiError | ConfigError) -> float | None:
+    async def _handle_failure(self, error: ApiError | ConfigError) -> float | None:
         self._metrics.publish_failed(type(error).__name__)
         failures, self._failures = self._failures, self._failures + 1
         if isinstance(error, NotFound):
             self._observed = None  # deleted: the watch tells when it is back
-            self._forget()
+            self._forget_baseline()
             return None
         if isinstance(error, Conflict):
             # somebody wrote in between, and we know it before our watch does: decide again on what is there now
             try:
-                self._take(await self._own.get(), newest=True)
+                self._observe_newer(await self._own.get(), newest=True)
             except (ApiError, ConfigError) as again:
                 error = again
             else:
@@ -272,7 +272,7 @@ class Publisher:
         delay_s = self._retry.delay_s(failures, self._rng)
         return max(delay_s, error.retry_after_s) if isinstance(error, TooManyRequests) else delay_s
 
-    def _settle(self, server: NodeHealthStatus, sent: NodeHealthStatus) -> None:
+    def _record_baseline(self, server: NodeHealthStatus, sent: NodeHealthStatus) -> None:
         """``server`` is what the object holds by our word, which was ``sent``."""
         if not same_but_for_time(server, sent) and change_signature(server) != change_signature(sent):
             log.error("NodeHealth %s: the server keeps less than was sent: is its CRD an older one?", self._node)
@@ -280,19 +280,19 @@ class Publisher:
         self.claim.record_write(server.observed_at)
         self._unpublished_since = None
 
-    def _take(self, health: NodeHealth, *, newest: bool = False) -> None:
+    def _observe_newer(self, health: NodeHealth, *, newest: bool = False) -> None:
         known = self._observed
         if known is not None and known.metadata.uid == health.metadata.uid and not newest:
             old, new = known.metadata.resource_version, health.metadata.resource_version
             if old.isdigit() and new.isdigit() and int(new) <= int(old):
                 return
         if known is not None and known.metadata.uid not in ("", health.metadata.uid):
-            self._forget()  # deleted and made again
+            self._forget_baseline()  # deleted and made again
         self._observed = health
         self._source.apply_health(health)
         self._wake.set()
 
-    def _forget(self) -> None:
+    def _forget_baseline(self) -> None:
         self._baseline = self._sent = self._attempted = self._heal_due = None
 
     def _note_unpublished(self, desired: NodeHealthStatus | None, now: float) -> None:

@@ -48,15 +48,15 @@ class _Answers:
     async def __aiter__(self) -> AsyncIterator[NodeAnswer]:
         if self._first is None:
             return
-        yield self._taken(self._first)
+        yield self._record(self._first)
         try:
             async for node in self._rest:
-                yield self._taken(node)
+                yield self._record(node)
         except Exception as error:  # half an answer is sent already: its end has to say that it is one
             log.exception("an answer of /status breaks off")
             self.error = shorten(f"the answer breaks off here: {type(error).__name__}: {error}", 1024)
 
-    def _taken(self, node: NodeAnswer) -> NodeAnswer:
+    def _record(self, node: NodeAnswer) -> NodeAnswer:
         self.summary[node.node] = text_layout.node_status(node)
         self._verdict = node.verdict if self._verdict is None else worst([self._verdict, node.verdict])
         return node
@@ -113,7 +113,7 @@ class AnswerStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(scope, receive, send))
-        gone = asyncio.create_task(_hung_up(receive))
+        gone = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -140,6 +140,6 @@ class AnswerStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _hung_up(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

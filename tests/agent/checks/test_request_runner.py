@@ -46,7 +46,7 @@ async def test_the_same_request_seen_again_is_not_run_again_also_when_it_was_edi
         await until(requests.answers)
         told = requests.answers()
         for again in (request("link"), request("heavy", runs="3")):
-            requests.take([again], told)
+            requests.apply_requests([again], told)
             await settle()
         assert (node.ran, requests.answers()) == (["link"], told)
 
@@ -65,7 +65,7 @@ async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: Scr
         id="r1", verdict="FAIL", runs=3, passes=1, finished=rfc3339(NOON), reason="Slow", message="3 GB/s"
     )
     requests = node.requests([StoredRequest(id="r1", runs=2, passes=1, begun=1)])
-    requests.take([request("link", runs="3")], [told])
+    requests.apply_requests([request("link", runs="3")], [told])
     task = asyncio.create_task(requests.run())
     await settle()
     assert (node.ran, requests.answers()) == ([], (told,))
@@ -84,7 +84,7 @@ async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: Scr
 )
 async def test_what_is_told_and_is_no_answer_answers_nothing(node: ScriptedNode, odd: RequestAnswer):
     requests = node.requests()
-    requests.take([request("link")], [odd])
+    requests.apply_requests([request("link")], [odd])
     task = asyncio.create_task(requests.run())
     await until(requests.answers)
     assert node.ran == ["link"]
@@ -96,10 +96,10 @@ async def test_the_answer_to_a_withdrawn_request_is_withdrawn_and_given_again_wh
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
         told = requests.answers()
-        requests.take([])
+        requests.apply_requests([])
         assert requests.answers() == ()
         node.clock.now += REMEMBERED_S - 1
-        requests.take([request("link")])
+        requests.apply_requests([request("link")])
         await settle()
         assert (requests.answers(), node.ran) == (told, ["link"])
 
@@ -108,9 +108,9 @@ async def test_an_id_that_was_gone_for_long_is_a_new_request(node: ScriptedNode)
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
         await settle()
-        requests.take([])
+        requests.apply_requests([])
         node.clock.now += REMEMBERED_S + 1
-        requests.take([request("link")])
+        requests.apply_requests([request("link")])
         await until(requests.answers)
         assert node.ran == ["link", "link"]
 
@@ -118,14 +118,14 @@ async def test_an_id_that_was_gone_for_long_is_a_new_request(node: ScriptedNode)
 async def test_what_was_kept_is_known_however_late_the_nodehealth_is_seen(node: ScriptedNode):
     requests = node.requests([StoredRequest(id="r1", runs=1, passes=1, finished=NOON, verdict="PASS")])
     node.clock.now += REMEMBERED_S + 1
-    requests.take([request("link")])
+    requests.apply_requests([request("link")])
     assert [answer.id for answer in requests.answers()] == ["r1"]
 
 
 async def test_what_is_remembered_of_withdrawn_requests_is_bounded(node: ScriptedNode):
     async with node.at_work() as requests:
         for n in range(REMEMBERED + 40):
-            requests.take([request("link", name=f"r{n}")])
+            requests.apply_requests([request("link", name=f"r{n}")])
             await until(requests.answers)
             node.clock.now += 1
         assert len(requests.stored()) <= REMEMBERED + 2, "and the newest, and the one before it"
@@ -296,12 +296,12 @@ async def test_a_withdrawn_request_is_called_off(node: ScriptedNode):
     async with node.at_work(request("heavy")) as requests:
         await until(lambda: node.asked)
         await settle()
-        requests.take([])
+        requests.apply_requests([])
         await until(lambda: node.cancelled == 1)
         node.hold.set()
         await settle()
         assert node.ran == []
-        requests.take([request("heavy")])
+        requests.apply_requests([request("heavy")])
         await until(requests.answers)
         assert node.ran == ["heavy"], "asked again, it is carried out"
 
@@ -471,7 +471,7 @@ async def test_whatever_is_killed_when_counts_never_exceed_and_answers_never_cha
     kills = 0
     while not (told and rng.random() < 0.3):
         requests = node.requests(saved)
-        requests.take([asked], told)
+        requests.apply_requests([asked], told)
         task = asyncio.create_task(requests.run())
         node.finds["link"] = [rng.choice([Verdict.PASS, Verdict.FAIL]) for _ in range(100)]
         begun = len(node.ran)

@@ -74,7 +74,7 @@ class Bench:
     @property
     def verdicts(self) -> list[tuple[float, str]]:
         self.running.view()
-        return [(change.at - NOON, change.to) for change in self.running.changes.entries]
+        return [(change.at - NOON, change.to) for change in self.running.history.entries]
 
     @property
     def open(self) -> list[tuple[Verdict, int]]:

@@ -17,38 +17,38 @@ def told(changes: VerdictHistory) -> list[tuple[float, str, str]]:
 
 def test_the_first_verdict_begins_the_history():
     changes = VerdictHistory()
-    assert changes.note(1.0, None, Verdict.PASS)
-    assert changes.note(2.0, Verdict.PASS, Verdict.FAIL, "Slow", "3 GB/s")
+    assert changes.record(1.0, None, Verdict.PASS)
+    assert changes.record(2.0, Verdict.PASS, Verdict.FAIL, "Slow", "3 GB/s")
     assert told(changes) == [(1.0, "", "PASS"), (2.0, "PASS", "FAIL")]
     assert (changes.entries[1].reason, changes.entries[1].message) == ("Slow", "3 GB/s")
 
 
 def test_the_same_verdict_again_is_no_change():
     changes = VerdictHistory()
-    changes.note(1.0, None, Verdict.FAIL, "Slow")
-    assert not changes.note(2.0, Verdict.FAIL, Verdict.FAIL, "Slower")
-    assert not changes.note(3.0, None, Verdict.FAIL, "Slow")
+    changes.record(1.0, None, Verdict.FAIL, "Slow")
+    assert not changes.record(2.0, Verdict.FAIL, Verdict.FAIL, "Slower")
+    assert not changes.record(3.0, None, Verdict.FAIL, "Slow")
     assert told(changes) == [(1.0, "", "FAIL")]
 
 
 def test_an_agent_that_has_just_started_has_changed_nothing():
     changes = VerdictHistory([VerdictChange(at=1.0, to="PASS")])
-    assert not changes.note(2.0, Verdict.PASS, Verdict.UNKNOWN, "Starting", "is still being read")
-    assert not changes.note(3.0, Verdict.UNKNOWN, Verdict.PASS)
-    assert changes.note(4.0, Verdict.PASS, Verdict.UNKNOWN, "Timeout")
+    assert not changes.record(2.0, Verdict.PASS, Verdict.UNKNOWN, "Starting", "is still being read")
+    assert not changes.record(3.0, Verdict.UNKNOWN, Verdict.PASS)
+    assert changes.record(4.0, Verdict.PASS, Verdict.UNKNOWN, "Timeout")
     assert told(changes) == [(1.0, "", "PASS"), (4.0, "PASS", "UNKNOWN")]
 
 
 def test_a_history_that_was_lost_begins_with_what_the_caller_knows():
     changes = VerdictHistory()
-    changes.note(5.0, Verdict.FAIL, Verdict.PASS)
+    changes.record(5.0, Verdict.FAIL, Verdict.PASS)
     assert told(changes) == [(5.0, "FAIL", "PASS")]
 
 
 def test_what_is_kept_is_bounded():
     changes = VerdictHistory()
     for n in range(3 * CHANGES_LIMIT):
-        changes.note(float(n), None, Verdict.FAIL if n % 2 else Verdict.PASS, "R" * 999, "m" * 9999)
+        changes.record(float(n), None, Verdict.FAIL if n % 2 else Verdict.PASS, "R" * 999, "m" * 9999)
     assert len(changes.entries) == CHANGES_LIMIT
     assert changes.entries[-1].at == 3 * CHANGES_LIMIT - 1
     assert len(msgspec.json.encode(changes.entries)) < 60_000
@@ -68,11 +68,11 @@ def test_the_chain_is_unbroken_also_over_restarts(steps: list[tuple[Verdict, boo
     saved: tuple[VerdictChange, ...] = ()
     known: Verdict | None = None
     for n, (verdict, dies) in enumerate(steps):
-        VerdictHistory(saved).note(float(n), known, verdict)
+        VerdictHistory(saved).record(float(n), known, verdict)
         if dies:
             continue
         changes = VerdictHistory(saved)
-        changes.note(float(n), known, verdict)
+        changes.record(float(n), known, verdict)
         saved, known = changes.entries, verdict
     assert all(before.to == after.old != after.to for before, after in pairwise(saved))
     assert (saved[-1].to if saved else None) == known
@@ -109,15 +109,15 @@ PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.UNKNOWN
 def test_what_was_told_is_put_in_its_place_once(kept, told, known):
     changes = VerdictHistory()
     for at, verdict in kept:
-        changes.note(at, None, verdict)
+        changes.record(at, None, verdict)
     before = changes.entries
-    assert changes.learn(*told) == (changes.entries != before)
+    assert changes.insert_reported(*told) == (changes.entries != before)
     assert [(change.at, change.old, change.to) for change in changes.entries] == known
-    assert not changes.learn(*told), "twice is once"
+    assert not changes.insert_reported(*told), "twice is once"
     assert [(change.at, change.old, change.to) for change in changes.entries] == known
 
 
 def test_that_an_agent_was_starting_is_not_learnt():
     changes = VerdictHistory([VerdictChange(at=1.0, to="PASS")])
-    assert not changes.learn(2.0, UNKNOWN, "Starting", "is still being read")
+    assert not changes.insert_reported(2.0, UNKNOWN, "Starting", "is still being read")
     assert len(changes.entries) == 1

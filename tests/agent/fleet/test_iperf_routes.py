@@ -47,10 +47,10 @@ class Busy:
     idle_since: float | None = 0.0
     busy = ""
 
-    async def look(self, beside: str = "", /) -> str:
+    async def find_work(self, beside: str = "", /) -> str:
         return self.busy
 
-    async def look_beside_test(self, beside: str = "", /) -> str:
+    async def find_foreign_work(self, beside: str = "", /) -> str:
         return self.busy
 
     async def run(self) -> None:
@@ -140,7 +140,7 @@ async def node() -> AsyncIterator[Node]:
 async def test_a_server_listens_while_its_connection_is_open_and_serves_more_than_one_test(node: Node):
     async with node.servers() as lines:
         (listening,) = (await lines.next()).servers
-        assert node.agent.queue.testing == "iperf"
+        assert node.agent.queue.running_heavy == "iperf"
         assert len(node.left()) == 1
         # the client of this test is another node: this one's turn is taken
         other = Node()
@@ -155,7 +155,7 @@ async def test_a_server_listens_while_its_connection_is_open_and_serves_more_tha
             output, _ = await client.communicate()
             assert json.loads(output)["end"]["sum_received"]["bytes"] > 0
     await node.until_none_is_left()
-    await until(lambda: not node.agent.queue.testing)
+    await until(lambda: not node.agent.queue.running_heavy)
 
 
 async def test_each_server_has_a_port_of_its_own(node: Node):
@@ -195,7 +195,7 @@ async def test_nobody_waits_for_another_heavy_check(node: Node):
         await over.wait()
         return Result(check="gpumem", verdict=Verdict.PASS)
 
-    heavy = asyncio.create_task(node.agent.queue.heavy("gpumem", work))
+    heavy = asyncio.create_task(node.agent.queue.run_heavy("gpumem", work))
     await begun.wait()
     refused = await node.post("/iperf/servers", {"servers": [HERE], "seconds": 10})
     assert (refused.status_code, refused.text) == (409, "busy: the check gpumem runs here\n")

@@ -128,7 +128,7 @@ async def bench() -> Bench:
 async def test_a_healthy_node_is_written_once_and_never_again(bench: Bench):
     for _ in range(100):
         bench.now += 3_600
-        bench.publisher.look()
+        bench.publisher.notify_progress()
         assert await bench.settle() is None
     assert bench.writes == 1
     assert bench.publisher.unpublished_since is None
@@ -136,7 +136,7 @@ async def test_a_healthy_node_is_written_once_and_never_again(bench: Bench):
 
 async def test_a_change_is_one_patch_and_what_went_back_to_empty_is_removed(bench: Bench):
     bench.fail()
-    bench.publisher.notify()
+    bench.publisher.notify_change()
     await bench.settle()
     assert bench.writes == 2
     assert bench.server.raw["failing"] == "dmesg"
@@ -180,7 +180,7 @@ async def test_nothing_is_said_before_there_is_something_to_say():
 
 async def test_without_an_object_it_waits_and_knows_since_when():
     bench = Bench()
-    bench.publisher.notify()
+    bench.publisher.notify_change()
     assert await bench.settle() is None
     bench.now += 90
     await bench.settle()
@@ -210,7 +210,7 @@ async def test_a_restart_within_the_same_pod_writes_nothing(bench: Bench):
 async def test_an_outage_of_minutes_loses_nothing_and_ends_with_the_newest_state(bench: Bench, error: ApiError):
     bench.server.failures = [error] * 30
     bench.fail()
-    bench.publisher.notify()
+    bench.publisher.notify_change()
     waits = []
     while bench.server.failures:
         wait = await bench.settle()
