@@ -1,4 +1,4 @@
-"""The agent over HTTP: thin routes around core.Agent.
+"""The agent over HTTP: thin routes around node_agent.Agent.
 
 Starlette alone, for its memory: see openapi.py.
 """
