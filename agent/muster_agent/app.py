@@ -110,7 +110,7 @@ class AgentProcess:
             return 0
         listener = listen(self._settings.host, self._settings.port)
         agent = self._agent = self._make_agent(self._state.load())
-        saver = StateSaver(agent.stored, self._state.save, on_error=self._metrics.state_write_failed)
+        saver = StateSaver(agent.stored, self._state.save, on_error=self._metrics.record_state_write_failure)
         self._delivery.bind_saver(saver)
         self._metrics.bind(AgentReadings(agent, read_hardware(self._local.view)), agent.occupancy)
         async with contextlib.AsyncExitStack() as stack:

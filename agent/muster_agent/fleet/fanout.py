@@ -81,34 +81,34 @@ class FanOut:
         self._measure = measure
 
     async def ask(
-        self, peers: Sequence[PeerAgent], asked: StatusQuery, own: AnswerLocally
+        self, peers: Sequence[PeerAgent], query: StatusQuery, own: AnswerLocally
     ) -> AsyncGenerator[NodeAnswer, None]:
         """One answer for each of ``peers``, as they come. Close it (contextlib.aclosing), and all calls are off.
 
         own: the own node's answer to a query. iperf without a server is no question to each node, as all of them make
         it together; it goes first and alone, as it would measure the traffic of the others.
         """
-        alone, measured = asked, None
-        for running, parameters in asked.checks:
+        alone, measured = query, None
+        for running, parameters in query.checks:
             if running.name == NETWORK and isinstance(parameters, IperfParameters) and parameters.server is None:
-                alone = msgspec.structs.replace(asked, checks=[each for each in asked.checks if each[0] is not running])
-                measured = await self._measured(peers, asked, parameters)
+                alone = msgspec.structs.replace(query, checks=[each for each in query.checks if each[0] is not running])
+                measured = await self._measured(peers, query, parameters)
         round_ = _QueryRun(self, alone, own)
         waiting = iter(peers)
         answers: asyncio.Queue[NodeAnswer] = asyncio.Queue(1)  # for who does not read, nobody is asked any more
-        at_once = min(asked.batch or self._fleet_at_once, self._fleet_at_once, len(peers))
+        at_once = min(query.batch or self._fleet_at_once, self._fleet_at_once, len(peers))
         workers = [asyncio.create_task(round_.work(waiting, answers)) for _ in range(at_once)]
         try:
             for _ in peers:
                 answer = await answers.get()
-                yield answer if measured is None else _with_network(answer, measured, asked.check_names)
+                yield answer if measured is None else _with_network(answer, measured, query.check_names)
         finally:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def _measured(
-        self, peers: Sequence[PeerAgent], asked: StatusQuery, limits: IperfParameters
+        self, peers: Sequence[PeerAgent], query: StatusQuery, limits: IperfParameters
     ) -> Mapping[str, Result]:
         there = [peer for peer in peers if peer.address]
         try:
@@ -117,7 +117,7 @@ class FanOut:
 
                 self._measure = measure_network
             return await self._measure(
-                there, self._peers, asked.iperf, limits, force=asked.force, nodes_at_once=asked.batch
+                there, self._peers, query.iperf, limits, force=query.force, nodes_at_once=query.batch
             )
         except Exception as error:  # the other checks are answered all the same
             log.exception("check %s over %d nodes", NETWORK, len(there))
@@ -176,13 +176,13 @@ class FanOut:
 class _QueryRun:
     """One question on its way through the fleet."""
 
-    def __init__(self, fan: FanOut, asked: StatusQuery, own: AnswerLocally) -> None:
-        checks = [running.check for running, _ in asked.checks]
+    def __init__(self, fan: FanOut, query: StatusQuery, own: AnswerLocally) -> None:
+        checks = [running.check for running, _ in query.checks]
         self._fan = fan
-        self._asked = asked
-        self._names = asked.check_names
+        self._query = query
+        self._names = query.check_names
         self._own = own
-        self._heavy = asked.named and any(check.cost is Cost.HEAVY for check in checks)
+        self._heavy = query.named and any(check.cost is Cost.HEAVY for check in checks)
         self._timeout_s = timeout_s(checks, heavy=self._heavy)
 
     async def work(self, waiting: Iterator[PeerAgent], answers: "asyncio.Queue[NodeAnswer]") -> None:
@@ -206,18 +206,18 @@ class _QueryRun:
         if not self._names:
             return NodeAnswer(node=peer.node, endpoint=peer_endpoint(peer), verdict=Verdict.UNKNOWN)
         async with self._fan.turn(heavy=self._heavy):
-            answer = await self._own(self._asked) if own else await self._call(peer)
+            answer = await self._own(self._query) if own else await self._call(peer)
         return msgspec.structs.replace(answer, endpoint=peer_endpoint(peer) or answer.endpoint)
 
     async def _call(self, peer: PeerAgent) -> NodeAnswer:
         try:
-            answer = await self._fan.answer_of(peer, self._asked.for_peer(peer.node), self._timeout_s)
+            answer = await self._fan.answer_of(peer, self._query.for_peer(peer.node), self._timeout_s)
         except PeerCallFailed as error:
-            if error.status != 400 or not self._asked.named:
+            if error.status != 400 or not self._query.named:
                 raise
             answer = await self._call_for_what_it_has(peer, error)
         by_name = {result.check: result for result in answer.results}
-        if self._asked.named:
+        if self._query.named:
             return _judged(answer, [by_name.get(name) or _lacking(name, peer) for name in self._names])
         if not by_name:
             raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} answers without any result")
@@ -231,7 +231,7 @@ class _QueryRun:
             return NodeAnswer(node=peer.node, verdict=Verdict.UNKNOWN)
         if len(common) == len(self._names):
             raise refusal
-        return await self._fan.answer_of(peer, self._asked.for_peer(peer.node, common), self._timeout_s)
+        return await self._fan.answer_of(peer, self._query.for_peer(peer.node, common), self._timeout_s)
 
 
 def timeout_s(checks: Sequence[Check], *, heavy: bool) -> float:

@@ -29,9 +29,9 @@ WRONG_NODE = "host: {}: this is the agent of {}, and one agent asks another for 
 
 
 class QueryFleet(Protocol):
-    """How a fleet is asked: fleet.fleet_query.ask_fleet."""
+    """How a fleet is asked: fleet.fleet_query.query_fleet."""
 
-    def __call__(self, agent: Agent, fleet: "AgentFleet", asked: StatusQuery) -> AsyncGenerator[NodeAnswer, None]: ...
+    def __call__(self, agent: Agent, fleet: "AgentFleet", query: StatusQuery) -> AsyncGenerator[NodeAnswer, None]: ...
 
 
 def make_app(
@@ -53,27 +53,27 @@ def make_app(
         from muster_agent.query.answer_stream import MEDIA_TYPES, AnswerStream, render_answer
 
         try:
-            asked = read_query(
+            query = read_query(
                 read_fields(request.scope["query_string"]), agent.checks, request.headers.get("accept", "")
             )
         except BadQuery as error:
             return PlainTextResponse(f"{error}\n", 400)
-        needs = ", ".join([*(["force"] if asked.force else []), *asked.guarded])
+        needs = ", ".join([*(["force"] if query.force else []), *query.guarded])
         if (refused := await _check_access(request, needs, access)) is not None:
             return refused
-        for_us = asked.hosts == (agent.node,) and not asked.job and not asked.nodelabel
+        for_us = query.hosts == (agent.node,) and not query.job and not query.nodelabel
         if request.headers.get("user-agent") == PEER_AGENT and not for_us:
-            return PlainTextResponse(WRONG_NODE.format(",".join(asked.hosts or ("all nodes",))[:200], agent.node), 421)
+            return PlainTextResponse(WRONG_NODE.format(",".join(query.hosts or ("all nodes",))[:200], agent.node), 421)
         if fleet is None or for_us:
             try:
-                _check_standalone(asked, agent.node)
+                _check_standalone(query, agent.node)
             except BadQuery as error:
                 return PlainTextResponse(f"{error}\n", 400)
-            nodes = _answer_locally(agent, asked, _server_endpoint(request))
+            nodes = _answer_locally(agent, query, _server_endpoint(request))
         else:
-            nodes = _answer_from_fleet(agent, fleet, asked, fleet_query)
+            nodes = _answer_from_fleet(agent, fleet, query, fleet_query)
         return AnswerStream(
-            render_answer(nodes, asked, agent.local.clock.monotonic), MEDIA_TYPES[asked.fmt], _error_response
+            render_answer(nodes, query, agent.local.clock.monotonic), MEDIA_TYPES[query.fmt], _error_response
         )
 
     async def report(_request: Request) -> Response:
@@ -151,18 +151,18 @@ class _IperfRoutes:
         await self._router(scope, receive, send)
 
 
-async def _answer_locally(agent: Agent, asked: StatusQuery, endpoint: str) -> AsyncGenerator[NodeAnswer, None]:
+async def _answer_locally(agent: Agent, query: StatusQuery, endpoint: str) -> AsyncGenerator[NodeAnswer, None]:
     from muster_agent.query.local_answer import answer_locally
 
-    yield await answer_locally(agent, asked, endpoint)
+    yield await answer_locally(agent, query, endpoint)
 
 
 async def _answer_from_fleet(
-    agent: Agent, fleet: "AgentFleet", asked: StatusQuery, fleet_query: QueryFleet | None
+    agent: Agent, fleet: "AgentFleet", query: StatusQuery, fleet_query: QueryFleet | None
 ) -> AsyncGenerator[NodeAnswer, None]:
     from muster_agent.fleet.fleet_query import query_fleet
 
-    async with aclosing((fleet_query or query_fleet)(agent, fleet, asked)) as nodes:
+    async with aclosing((fleet_query or query_fleet)(agent, fleet, query)) as nodes:
         async for node in nodes:
             yield node
 
@@ -182,13 +182,13 @@ async def _check_access(request: Request, needs: str, access: "AccessControl | N
     return None
 
 
-def _check_standalone(asked: StatusQuery, node: str) -> None:
+def _check_standalone(query: StatusQuery, node: str) -> None:
     """Raises BadQuery for nodes that an agent without a cluster does not know."""
-    others = [host for host in asked.hosts or () if host != node]
+    others = [host for host in query.hosts or () if host != node]
     if others:
         shown = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         raise BadQuery(f"host: {shown}: this agent is in no cluster and knows its own node only; expected {node}")
-    for name, value in (("job", asked.job), ("nodelabel", asked.nodelabel)):
+    for name, value in (("job", query.job), ("nodelabel", query.nodelabel)):
         if value:
             raise BadQuery(f"{name}: {value!r}: this agent is in no cluster and knows its own node only; expected none")
 

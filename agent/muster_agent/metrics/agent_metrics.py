@@ -109,25 +109,25 @@ class AgentMetrics:
         self._readings = readings
         self._occupancy = occupancy
 
-    def detected(self, check: str, latency_s: float) -> None:
+    def record_detection(self, check: str, latency_s: float) -> None:
         """The wall clock may have been set since the sign: a time below 0 counts as 0."""
         self._detection.labels(check).observe(max(0.0, latency_s))
 
-    def published(self, latency_s: float | None) -> None:
+    def record_publish(self, latency_s: float | None) -> None:
         self._writes.inc()
         if latency_s is not None:
             self._latency.observe(latency_s)
 
-    def publish_failed(self, error: str) -> None:
+    def record_publish_failure(self, error: str) -> None:
         self._failures.labels(error).inc()
 
-    def refused(self, refused: bool) -> None:
+    def set_claim_refused(self, refused: bool) -> None:
         self._refused.set(1 if refused else 0)
 
-    def state_write_failed(self) -> None:
+    def record_state_write_failure(self) -> None:
         self._state_errors.inc()
 
-    def stream_failed(self, check: str) -> None:
+    def record_stream_failure(self, check: str) -> None:
         self._restarts.labels(check).inc()
 
     def read(self) -> Iterator[Metric]:

@@ -56,10 +56,10 @@ class Delivery(Reporter):
             self._saver.save_lazily()
 
     def report_stream_failure(self, check: str) -> None:
-        self._metrics.stream_failed(check)
+        self._metrics.record_stream_failure(check)
 
     def report_detection(self, check: str, delay_s: float) -> None:
-        self._metrics.detected(check, delay_s)
+        self._metrics.record_detection(check, delay_s)
 
     def publication(self) -> PublicationState:
         if not self._in_cluster:

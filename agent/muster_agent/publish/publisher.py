@@ -247,12 +247,12 @@ class Publisher:
             self._last_write = self._clock.monotonic()
             if self._attempted is not None:
                 self._record_baseline(written.status, self._attempted)
-            self._metrics.published(self._last_write - noticed if noticed is not None else None)
+            self._metrics.record_publish(self._last_write - noticed if noticed is not None else None)
         self._observe_newer(written)
         return 0.0
 
     async def _handle_failure(self, error: ApiError | ConfigError) -> float | None:
-        self._metrics.publish_failed(type(error).__name__)
+        self._metrics.record_publish_failure(type(error).__name__)
         failures, self._failures = self._failures, self._failures + 1
         if isinstance(error, NotFound):
             self._observed = None  # deleted: the watch tells when it is back
@@ -309,7 +309,7 @@ class Publisher:
     def _log_refusal(self, health: NodeHealth) -> None:
         if self.claim.holder != self._refused_by:
             self._refused_by = self.claim.holder
-            self._metrics.refused(bool(self._refused_by))
+            self._metrics.set_claim_refused(bool(self._refused_by))
             if self._refused_by:
                 log.error(
                     "node %s is claimed by another agent (pod UID %s, version %s); nothing is published until it stops",

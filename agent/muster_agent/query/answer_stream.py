@@ -23,15 +23,15 @@ RenderError = Callable[[Exception], Response | None]
 
 
 async def render_answer(
-    nodes: AsyncGenerator[NodeAnswer, None], asked: StatusQuery, clock: Callable[[], float]
+    nodes: AsyncGenerator[NodeAnswer, None], query: StatusQuery, clock: Callable[[], float]
 ) -> AsyncGenerator[bytes, None]:
     """The answer in the format asked for. What is raised before the first node passes through; what is raised later
     ends the answer, which says so."""
     started = clock()
-    write = _text if asked.fmt == "text" else _json if asked.fmt == "json" else _jsonl
+    write = _text if query.fmt == "text" else _json if query.fmt == "json" else _jsonl
     async with aclosing(nodes):
         first = await anext(nodes, None)
-        async for chunk in write(_Answers(first, nodes), asked, lambda: clock() - started):
+        async for chunk in write(_Answers(first, nodes), query, lambda: clock() - started):
             yield chunk.encode()
 
 
@@ -61,37 +61,37 @@ class _Answers:
         self._verdict = node.verdict if self._verdict is None else worst([self._verdict, node.verdict])
         return node
 
-    def ending(self, asked: StatusQuery, runtime_s: float) -> Ending:
+    def ending(self, query: StatusQuery, runtime_s: float) -> Ending:
         """Nothing asked is nothing known."""
         verdict = self._verdict or Verdict.UNKNOWN
         return Ending(
-            summary=self.summary, runtime_seconds=runtime_s, verdict=verdict, notes=asked.notes, error=self.error
+            summary=self.summary, runtime_seconds=runtime_s, verdict=verdict, notes=query.notes, error=self.error
         )
 
 
-async def _text(answers: _Answers, asked: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
-    before = text_layout.heading(asked.hosts, asked.job, asked.nodelabel)
+async def _text(answers: _Answers, query: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+    before = text_layout.heading(query.hosts, query.job, query.nodelabel)
     async for node in answers:
-        yield before + text_layout.node_block(node, asked.url_query(node.node))
+        yield before + text_layout.node_block(node, query.url_query(node.node))
         before = "\n\n"
     summary = text_layout.summary_block(answers.summary)
-    ending = text_layout.ending(runtime_s(), asked.notes, answers.error)
+    ending = text_layout.ending(runtime_s(), query.notes, answers.error)
     yield f"{before if not answers.summary else ''}\n{summary}\n{ending}"
 
 
-async def _json(answers: _Answers, asked: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+async def _json(answers: _Answers, query: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
     before = '{"nodes":['
     async for node in answers:
         yield f"{before}\n{_encoded(node)}"
         before = ","
-    ending = _encoded(answers.ending(asked, runtime_s()))
+    ending = _encoded(answers.ending(query, runtime_s()))
     yield f"{before if not answers.summary else ''}\n],{ending[1:]}\n"
 
 
-async def _jsonl(answers: _Answers, asked: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+async def _jsonl(answers: _Answers, query: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
     async for node in answers:
         yield f"{_encoded(node)}\n"
-    yield f"{_encoded(answers.ending(asked, runtime_s()))}\n"
+    yield f"{_encoded(answers.ending(query, runtime_s()))}\n"
 
 
 def _encoded(value: msgspec.Struct) -> str:

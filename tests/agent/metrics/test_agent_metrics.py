@@ -216,8 +216,8 @@ def test_idleness_is_told(busy: bool):
 
 def test_the_time_from_a_sign_to_its_finding_is_a_histogram():
     metrics = AgentMetrics("node-1", "1.0")
-    metrics.detected("dmesg", 0.004)
-    metrics.detected("dmesg", -3.0)
+    metrics.record_detection("dmesg", 0.004)
+    metrics.record_detection("dmesg", -3.0)
     text = generate_latest(metrics.registry).decode()
     assert 'muster_agent_detect_seconds_bucket{check="dmesg",le="0.001"} 1.0' in text
     assert 'muster_agent_detect_seconds_bucket{check="dmesg",le="0.005"} 2.0' in text
@@ -303,9 +303,9 @@ def test_the_page_names_the_labels_of_each_family():
     found = finding("gpu/0000:3b:00.0", Verdict.FAIL, *units)
     full = reading("dcgm", Verdict.FAIL, found, findings=(found,), counts={"read": 1}, ran_at=1.0, period_s=60.0)
     metrics.bind(Readings(full), AlwaysIdle())
-    metrics.detected("dmesg", 0.1)
-    metrics.publish_failed("Conflict")
-    metrics.stream_failed("dmesg")
+    metrics.record_detection("dmesg", 0.1)
+    metrics.record_publish_failure("Conflict")
+    metrics.record_stream_failure("dmesg")
     said = dict(re.findall(r"^\| `([a-z_]+)` \| \w+ \|([\w, ]*)\|", page(), re.MULTILINE))
     for family in metrics.registry.collect():
         name = family.name + ("_total" if family.type == "counter" else "")
